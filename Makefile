@@ -1,0 +1,74 @@
+# make demo    run the main job on this machine         make test    every test
+# make check   what CI runs                              make bench   our figures beside the peers'
+# make fuzz    100,000 generated conversations           make clean   remove what the others made
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP = $(BIN)/python -m pip --disable-pip-version-check -qq install
+PYTEST = $(BIN)/python -m pytest -n 2
+
+.PHONY: demo test check format lint imports types cover pythons bench fuzz clean
+
+demo: .venv/.core
+	@$(BIN)/minutebook demo
+
+test: .venv/.dev
+	$(PYTEST) $(ARGS)
+
+check: .venv/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+	$(MAKE) --no-print-directory cover pythons
+
+format: .venv/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+
+imports: .venv/.dev
+	$(BIN)/lint-imports
+
+types: .venv/.dev
+	$(BIN)/mypy
+
+# `make test` under coverage: the lamp, with a floor so that a dark room is noticed.
+cover: .venv/.dev
+	rm -f .coverage .coverage.*
+	$(MAKE) --no-print-directory test PYTEST="COVERAGE_PROCESS_START=pyproject.toml $(BIN)/coverage run -m pytest"
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report --fail-under=90
+
+# The same tests, fewer examples, on every other supported Python that is installed here.
+pythons:
+	@for v in 3.12 3.13; do \
+	  if "python$$v" -c '' 2>/dev/null; then \
+	    echo "== Python $$v" && \
+	    { [ -e ".venv-$$v/.dev" ] || { "python$$v" -m venv ".venv-$$v" && \
+	      ".venv-$$v/bin/python" -m pip --disable-pip-version-check -qq install -e '.[dev]' && touch ".venv-$$v/.dev"; }; } && \
+	    MINUTEBOOK_EXAMPLES=20 ".venv-$$v/bin/python" -m pytest -q -n 2 || exit 1; \
+	  else echo "== Python $$v is not installed here: skipped"; fi; \
+	done
+
+bench: .venv/.dev
+	@$(BIN)/python -m bench $(ARGS)
+
+fuzz: .venv/.dev
+	MINUTEBOOK_EXAMPLES=$(or $(N),100000) $(BIN)/python -m pytest -q -p no:randomly -m fuzz tests/history/test_promises.py
+
+.venv/.core: pyproject.toml
+	@[ -x $(BIN)/python ] || { echo "making .venv (once)"; $(PYTHON) -m venv .venv; }
+	@echo "installing minutebook (once)"
+	@$(PIP) -e .
+	@touch $@
+
+.venv/.dev: pyproject.toml .venv/.core
+	@echo "installing the test tools (once)"
+	@$(PIP) -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv .venv-* .bench build dist .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

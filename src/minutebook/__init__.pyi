@@ -1,0 +1,297 @@
+from minutebook.errors import (
+    BrokenConversation as BrokenConversation,
+)
+from minutebook.errors import (
+    CannotFit as CannotFit,
+)
+from minutebook.errors import (
+    InvalidMessage as InvalidMessage,
+)
+from minutebook.errors import (
+    InvalidSetting as InvalidSetting,
+)
+from minutebook.errors import (
+    MinutebookError as MinutebookError,
+)
+from minutebook.errors import (
+    MissingExtra as MissingExtra,
+)
+from minutebook.errors import (
+    PromiseBroken as PromiseBroken,
+)
+from minutebook.errors import (
+    RecordIsReadOnly as RecordIsReadOnly,
+)
+from minutebook.errors import (
+    UnknownRole as UnknownRole,
+)
+from minutebook.errors import (
+    UnknownVocabulary as UnknownVocabulary,
+)
+from minutebook.errors import (
+    UnreadableInput as UnreadableInput,
+)
+from minutebook.history.budget import (
+    TokenBudgetManager as TokenBudgetManager,
+)
+from minutebook.history.cache import (
+    CacheLedger as CacheLedger,
+)
+from minutebook.history.cache import (
+    CachePrices as CachePrices,
+)
+from minutebook.history.compose import (
+    ComposedManager as ComposedManager,
+)
+from minutebook.history.compose import (
+    PassthroughManager as PassthroughManager,
+)
+from minutebook.history.context import (
+    CurationContext as CurationContext,
+)
+from minutebook.history.curated import (
+    Curated as Curated,
+)
+from minutebook.history.curated import (
+    Note as Note,
+)
+from minutebook.history.curated import (
+    Status as Status,
+)
+from minutebook.history.events import (
+    HistoryCurated as HistoryCurated,
+)
+from minutebook.history.explain import (
+    Explanation as Explanation,
+)
+from minutebook.history.explain import (
+    Line as Line,
+)
+from minutebook.history.explain import (
+    explain as explain,
+)
+from minutebook.history.guard import (
+    Breach as Breach,
+)
+from minutebook.history.guard import (
+    Guarded as Guarded,
+)
+from minutebook.history.guard import (
+    Promise as Promise,
+)
+from minutebook.history.guard import (
+    guard as guard,
+)
+from minutebook.history.observe import (
+    ObservableManager as ObservableManager,
+)
+from minutebook.history.observe import (
+    ObservableSlidingWindowManager as ObservableSlidingWindowManager,
+)
+from minutebook.history.protocol import (
+    EventBus as EventBus,
+)
+from minutebook.history.protocol import (
+    HistoryManager as HistoryManager,
+)
+from minutebook.history.protocol import (
+    SessionProtocol as SessionProtocol,
+)
+from minutebook.history.results import (
+    ToolResultClearer as ToolResultClearer,
+)
+from minutebook.history.results import (
+    ToolResultTruncator as ToolResultTruncator,
+)
+from minutebook.history.tools import (
+    ActiveToolsManager as ActiveToolsManager,
+)
+from minutebook.history.tools import (
+    ToolStripper as ToolStripper,
+)
+from minutebook.history.view import (
+    View as View,
+)
+from minutebook.history.view import (
+    view_of as view_of,
+)
+from minutebook.history.window import (
+    SlidingWindowManager as SlidingWindowManager,
+)
+from minutebook.history.window import (
+    TurnWindowManager as TurnWindowManager,
+)
+from minutebook.record.check import (
+    check as check,
+)
+from minutebook.record.check import (
+    is_valid as is_valid,
+)
+from minutebook.record.entry import (
+    ConversationEntry as ConversationEntry,
+)
+from minutebook.record.entry import (
+    ToolCall as ToolCall,
+)
+from minutebook.record.events import (
+    ConversationRecorded as ConversationRecorded,
+)
+from minutebook.record.exchange import (
+    exchanges as exchanges,
+)
+from minutebook.record.exchange import (
+    safe_boundaries as safe_boundaries,
+)
+from minutebook.record.exchange import (
+    turn_count as turn_count,
+)
+from minutebook.record.exchange import (
+    turns as turns,
+)
+from minutebook.record.finding import (
+    Finding as Finding,
+)
+from minutebook.record.finding import (
+    FindingKind as FindingKind,
+)
+from minutebook.record.finding import (
+    Severity as Severity,
+)
+from minutebook.record.fold import (
+    Fold as Fold,
+)
+from minutebook.record.message import (
+    ChatMessage as ChatMessage,
+)
+from minutebook.record.message import (
+    Message as Message,
+)
+from minutebook.record.message import (
+    MessageRole as MessageRole,
+)
+from minutebook.record.message import (
+    Provider as Provider,
+)
+from minutebook.record.repair import (
+    Repair as Repair,
+)
+from minutebook.record.repair import (
+    RepairAction as RepairAction,
+)
+from minutebook.record.repair import (
+    Repaired as Repaired,
+)
+from minutebook.record.repair import (
+    repair as repair,
+)
+from minutebook.record.transcript import (
+    Transcript as Transcript,
+)
+from minutebook.tokens import (
+    CalibratedCounter as CalibratedCounter,
+)
+from minutebook.tokens import (
+    EstimatedCounter as EstimatedCounter,
+)
+from minutebook.tokens import (
+    ExactCounter as ExactCounter,
+)
+from minutebook.tokens import (
+    ScaledCounter as ScaledCounter,
+)
+from minutebook.tokens import (
+    TokenCounter as TokenCounter,
+)
+from minutebook.tokens import (
+    counter_for as counter_for,
+)
+from minutebook.wire.chat import (
+    entry_to_provider_message as entry_to_provider_message,
+)
+from minutebook.wire.chat import (
+    provider_message_to_entry as provider_message_to_entry,
+)
+from minutebook.wire.stored import (
+    entry_from_json as entry_from_json,
+)
+from minutebook.wire.stored import (
+    entry_to_json as entry_to_json,
+)
+
+__version__: str
+__all__ = [
+    "ActiveToolsManager",
+    "Breach",
+    "BrokenConversation",
+    "CacheLedger",
+    "CachePrices",
+    "CalibratedCounter",
+    "CannotFit",
+    "ChatMessage",
+    "ComposedManager",
+    "ConversationEntry",
+    "ConversationRecorded",
+    "Curated",
+    "CurationContext",
+    "EstimatedCounter",
+    "EventBus",
+    "ExactCounter",
+    "Explanation",
+    "Finding",
+    "FindingKind",
+    "Fold",
+    "Guarded",
+    "HistoryCurated",
+    "HistoryManager",
+    "InvalidMessage",
+    "InvalidSetting",
+    "Line",
+    "Message",
+    "MessageRole",
+    "MinutebookError",
+    "MissingExtra",
+    "Note",
+    "ObservableManager",
+    "ObservableSlidingWindowManager",
+    "PassthroughManager",
+    "Promise",
+    "PromiseBroken",
+    "Provider",
+    "RecordIsReadOnly",
+    "Repair",
+    "RepairAction",
+    "Repaired",
+    "ScaledCounter",
+    "SessionProtocol",
+    "Severity",
+    "SlidingWindowManager",
+    "Status",
+    "TokenBudgetManager",
+    "TokenCounter",
+    "ToolCall",
+    "ToolResultClearer",
+    "ToolResultTruncator",
+    "ToolStripper",
+    "Transcript",
+    "TurnWindowManager",
+    "UnknownRole",
+    "UnknownVocabulary",
+    "UnreadableInput",
+    "View",
+    "__version__",
+    "check",
+    "counter_for",
+    "entry_from_json",
+    "entry_to_json",
+    "entry_to_provider_message",
+    "exchanges",
+    "explain",
+    "guard",
+    "is_valid",
+    "provider_message_to_entry",
+    "repair",
+    "safe_boundaries",
+    "turn_count",
+    "turns",
+    "view_of",
+]

@@ -1,0 +1,267 @@
+"""The recommended manager: a view within a token budget, cut rarely, oldest and cheapest first.
+
+Where to cut is a left-to-right fold over the messages: each one is taken on in turn, and when the view would grow past
+`max_tokens` it is cut down to `target` of it at once. So cuts are rare, adding messages never moves an earlier cut, and
+between two cuts every view is the last one with something appended, which is what prompt caches pay for.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+from minutebook.errors import CannotFit, InvalidSetting
+from minutebook.history.curated import Curated, Note, Status
+from minutebook.history.draft import Curator, Draft
+from minutebook.history.keep import Keep
+from minutebook.history.results import cleared
+from minutebook.history.shorten import clipped
+from minutebook.history.window import require_count
+from minutebook.record.message import Message, is_result, text_of
+from minutebook.record.transcript import Transcript
+from minutebook.tokens import TokenCounter, counter_for
+
+_MARKER = "[cleared: {characters} characters]"
+_SHORTEST = 200
+"""A result is clipped to no fewer characters than this; below, the marker says as much."""
+
+
+@dataclass(slots=True, frozen=True)
+class TokenBudgetManager(Curator):
+    """Keep the view within a token budget.
+
+    Over budget, old tool results are cleared first, then the oldest whole turns go, then the oldest exchanges of the
+    running turn, until the view is down to `target`. Leading system messages, pins, the first and the newest user
+    request and the exchange that the model is about to answer always stay; if that exchange alone is too large, its
+    results are clipped. What then still does not fit is `CannotFit`.
+
+    Raises:
+        InvalidSetting: a setting cannot be meant.
+    """
+
+    max_tokens: int
+    """The most tokens a view may have."""
+    target: float = 0.5
+    """What a cut leaves, as a share of `max_tokens`. Lower cuts deeper and less often."""
+    keep_results: int = 3
+    """How many of the newest tool results a cut does not clear."""
+    reserve: int = 0
+    """Tokens of the budget that are not for messages: tool schemas, the reply."""
+    preserve_first_request: bool = True
+    """Keep the first user message: it is often the task."""
+    counter: TokenCounter | None = None
+    """What counts; by default what the transcript counts with, or an exact counter for a plain list."""
+
+    def __post_init__(self) -> None:
+        require_count("max_tokens", self.max_tokens)
+        require_count("keep_results", self.keep_results)
+        require_count("reserve", self.reserve)
+        if not 0 < self.target <= 1:
+            raise InvalidSetting("target", self.target, "a share above 0, at most 1")
+        if self.limit <= 0:
+            raise InvalidSetting("max_tokens", self.max_tokens, f"more than the reserve of {self.reserve}")
+
+    @property
+    def limit(self) -> int:
+        """The most tokens the messages may have."""
+        return self.max_tokens - self.reserve
+
+    @property
+    def goal(self) -> int:
+        """What a cut cuts down to."""
+        return int(self.limit * self.target)
+
+    def draft(self, source: Transcript, keep: Keep, basis: Hashable) -> Draft:  # noqa: ARG002
+        return BudgetDraft(source, keep, self)
+
+    def fits(self, messages: Sequence[Message]) -> bool:
+        if isinstance(messages, Transcript) and (self.counter is None or self.counter == messages.counter):
+            return messages.tokens <= self.limit
+        counter = self.counter or counter_for(None)
+        return sum(map(counter.message, messages)) <= self.limit
+
+    def counts_with(self) -> TokenCounter | None:
+        return self.counter
+
+
+class BudgetDraft(Draft):
+    """The state of the fold: the view, what each of its messages costs, and what all of it costs.
+
+    A cut looks only at the messages taken on so far, never at the rest of the source: the fold must not know the future.
+    """
+
+    __slots__ = ("_cleared", "_costs", "_count", "_counter", "_manager", "_size")
+
+    def __init__(self, source: Transcript, keep: Keep, manager: TokenBudgetManager) -> None:
+        super().__init__(source, keep)
+        self._manager = manager
+        self._counter = manager.counter or source.counter
+        self._count: Callable[[int], int] = (
+            source.tokens_of if self._counter == source.counter else lambda place: self._counter.message(source[place])
+        )
+        self._costs: list[int] = []
+        self._size = 0
+        self._cleared: set[int] = set()
+
+    def advance(self) -> None:
+        for place in range(self.seen, len(self.source)):
+            self.messages.append(self.source[place])
+            self.places.append(place)
+            self._costs.append(self._count(place))
+            self._size += self._costs[-1]
+            self.seen = place + 1
+            if self._size > self._manager.limit:
+                self._cut()
+
+    def curated(self) -> Curated:
+        if self._size > self._manager.limit:
+            raise CannotFit(self._manager.max_tokens, self._size + self._manager.reserve, self._irreducible())
+        view = super().curated()
+        view.tokens = self._size if self._counter == self.source.counter else None
+        return view
+
+    def _cut(self) -> None:
+        live = range(self.source.exchange_of(self.seen - 1).start, self.seen)
+        fixed = self._fixed()
+        self.generation += 1
+        self._clear_results(fixed, live)
+        if self._size > self._manager.goal:
+            self._drop_turns({*fixed, *live})
+        if self._size > self._manager.goal:
+            self._drop_exchanges({*fixed, *live})
+        if self._size > self._manager.limit:
+            self._clip(fixed, live)
+
+    def _fixed(self) -> set[int]:
+        """What stays as it is, whatever the budget."""
+        source, keep, end = self.source, self.keep, self.seen
+        fixed = {place for place in keep.pinned(source) if place < end}
+        fixed.update(range(min(keep.lead(source), end)))
+        if keep.last:
+            fixed.update(range(source.exchange_of(max(0, end - keep.last)).start, end))
+        requests = self._requests()
+        fixed.update(requests[-1:])
+        fixed.update(requests[:1] if self._manager.preserve_first_request else ())
+        return fixed
+
+    def _requests(self) -> list[int]:
+        turns = self.source.turn_starts
+        return turns[: bisect_left(turns, self.seen)]
+
+    def _clear_results(self, fixed: set[int], live: range) -> None:
+        """Every old result at once: the cache is lost at the first one, so the others cost nothing more."""
+        results = [
+            position
+            for position, message in enumerate(self.messages)
+            if is_result(message) and self.places[position] not in self._cleared
+        ]
+        notes = {}
+        for position in results[: max(0, len(results) - self._manager.keep_results)]:
+            place = self.places[position]
+            verdict = None if place in fixed or place in live else cleared(self.source, place, marker=_MARKER)
+            if verdict and (cost := self._counter.message(verdict[0])) < self._costs[position]:
+                self._replace(position, verdict[0], cost)
+                self._cleared.add(place)
+                notes[place] = self._why(Status.CLEARED, "an old tool result")
+        self.note(notes)
+
+    def _drop_turns(self, staying: set[int]) -> None:
+        """As many of the oldest turns as it takes; all but the newest if that is not enough."""
+        starts = self._requests()
+        left, position = self._size, 0
+        for start in starts:
+            while self.places[position] < start:
+                left -= self._costs[position] if self.places[position] not in staying else 0
+                position += 1
+            if left <= self._manager.goal:
+                break
+        self._drop(
+            [place for place in self.places[:position] if place not in staying],
+            self._why(Status.DROPPED, "one of the oldest turns"),
+        )
+
+    def _drop_exchanges(self, staying: set[int]) -> None:
+        """As many of the oldest exchanges as it takes, of the turn that is running."""
+        going: list[int] = []
+        left, end = self._size, 0
+        for position, place in enumerate(self.places):
+            if place in staying:
+                continue
+            if place >= end and left <= self._manager.goal:
+                break
+            end = self.source.exchange_of(place).stop
+            left -= self._costs[position]
+            going.append(place)
+        self._drop(going, self._why(Status.DROPPED, "an early exchange of the running turn"))
+
+    def _clip(self, fixed: set[int], live: range) -> None:
+        """The results of the exchange that the model is about to answer, each to an equal share of the room."""
+        positions = [
+            position
+            for position in range(self.position(live.start), len(self.places))
+            if is_result(self.messages[position]) and self.places[position] not in fixed
+        ]
+        costs = [self._costs[position] for position in positions]
+        share = _share(costs, self._manager.limit - (self._size - sum(costs)))
+        notes = {}
+        for position in positions:
+            if self._costs[position] > share:
+                place = self.places[position]
+                short = self._clipped(place, share)
+                self._replace(position, short, self._counter.message(short))
+                notes[place] = self._why(Status.TRUNCATED, "larger than the room that is left")
+        self.note(notes)
+
+    def _clipped(self, place: int, share: int) -> Message:
+        message = self.source[place]
+        length = len(text_of(message)) * share // max(1, self._count(place))
+        while length > _SHORTEST:
+            short = clipped(message, length)
+            if self._counter.message(short) <= share:
+                return short
+            length = length * 4 // 5
+        verdict = cleared(self.source, place, marker=_MARKER)
+        return verdict[0] if verdict else message
+
+    def _replace(self, position: int, message: Message, cost: int) -> None:
+        self._size += cost - self._costs[position]
+        self.messages[position], self._costs[position] = message, cost
+
+    def _drop(self, going: list[int], note: Note) -> None:
+        gone = set(going)
+        stay = [position for position, place in enumerate(self.places) if place not in gone]
+        self.messages = [self.messages[position] for position in stay]
+        self.places = [self.places[position] for position in stay]
+        self._costs = [self._costs[position] for position in stay]
+        self._size = sum(self._costs)
+        self.note(dict.fromkeys(going, note))
+
+    def _why(self, status: Status, what: str) -> Note:
+        return Note(status, f"over {self._manager.max_tokens:,} tokens: {what}")
+
+    def _irreducible(self) -> list[tuple[str, int, int]]:
+        requests, lead = self._requests(), self.keep.lead(self.source)
+        parts = []
+        for place, cost in zip(self.places, self._costs, strict=True):
+            if place < lead:
+                name = "a system message"
+            elif place in requests[-1:]:
+                name = "the newest request"
+            elif place in requests[:1]:
+                name = "the first request"
+            elif place in self.keep.pinned(self.source):
+                name = "a pinned exchange"
+            else:
+                name = "the exchange to be answered"
+            parts.append((name, self.source.root_of(place), cost))
+        return [(name, root, cost) for name, root, cost in parts if root is not None]
+
+
+def _share(costs: list[int], room: int) -> int:
+    """The largest share such that results of these costs, each cut to it, have room together."""
+    left = len(costs)
+    for cost in sorted(costs):
+        if cost * left > room:
+            return max(0, room) // left
+        room -= cost
+        left -= 1
+    return max(costs, default=0)

@@ -1,0 +1,133 @@
+"""The manager that changes nothing, and the one that is made of others."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from minutebook.history.align import origins
+from minutebook.history.context import NO_CONTEXT, CurationContext
+from minutebook.history.curated import Curated, Trail
+from minutebook.history.draft import ContextualManager, Curator, Draft
+from minutebook.history.keep import Keep
+from minutebook.history.protocol import HistoryManager, SessionProtocol
+from minutebook.record.frozen import frozen
+from minutebook.record.message import Message
+from minutebook.record.transcript import Transcript
+from minutebook.tokens import TokenCounter
+
+
+@dataclass(slots=True, frozen=True)
+class PassthroughManager(ContextualManager):
+    """No-op manager that returns messages unchanged."""
+
+    def curate(
+        self,
+        messages: Sequence[Message],
+        *,
+        session: SessionProtocol | None = None,  # noqa: ARG002 - the protocol's
+        context: CurationContext | None = None,  # noqa: ARG002 - nothing is removed, so everything is preserved
+    ) -> Curated:
+        roots = messages.roots if isinstance(messages, Transcript) else None
+        return Curated(messages, range(len(messages)) if roots is None else roots.copy(), ())
+
+    def fits(self, messages: Sequence[Message]) -> bool:  # noqa: ARG002
+        return True
+
+
+@dataclass(slots=True, frozen=True)
+class ComposedManager(ContextualManager):
+    """Apply multiple managers in sequence."""
+
+    managers: tuple[HistoryManager, ...]
+    """Managers to apply, in order. None at all is a passthrough."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "managers", tuple(self.managers))
+
+    def curate(
+        self,
+        messages: Sequence[Message],
+        *,
+        session: SessionProtocol | None = None,
+        context: CurationContext | None = None,
+    ) -> Curated:
+        context = context or NO_CONTEXT
+        record = Transcript.of(messages, counter=self.counts_with())
+        with record.lock:
+            source = record.coherent()
+            links = source.remember((self, Keep.asked(context, source)), lambda: [_Link() for _ in self.managers])
+            trails: tuple[Trail | None, ...] = ()
+            for manager, link in zip(self.managers, links, strict=True):
+                source, said = link.follow(manager, source, session, context)
+                trails += said
+            return Curated(source, [source.root_of(place) for place in range(len(source))], trails)
+
+    def fits(self, messages: Sequence[Message]) -> bool:
+        return all(isinstance(manager, ContextualManager) and manager.fits(messages) for manager in self.managers)
+
+    def counts_with(self) -> TokenCounter | None:
+        ours = (manager.counts_with() for manager in self.managers if isinstance(manager, ContextualManager))
+        return next((counter for counter in ours if counter is not None), None)
+
+
+class _Link:
+    """One manager's view as a transcript for the next, kept up to date while that view only grows."""
+
+    __slots__ = ("_draft", "_generation", "_made")
+
+    def __init__(self) -> None:
+        self._draft: Draft | None = None
+        self._generation = 0
+        self._made: Transcript | None = None
+
+    def follow(
+        self,
+        manager: HistoryManager,
+        source: Transcript,
+        session: SessionProtocol | None,
+        context: CurationContext,
+    ) -> tuple[Transcript, tuple[Trail | None, ...]]:
+        if not isinstance(manager, Curator):
+            return _apart(manager, source, session, context)
+        draft = manager.current_draft(source, session, context)
+        if self._made is None or self._draft is not draft or self._generation != draft.generation:
+            self._made = source.derive(draft.messages, draft.places)
+            self._draft, self._generation = draft, draft.generation
+        else:
+            for position in range(len(self._made), len(draft.messages)):
+                self._made.append_from(draft.places[position], draft.messages[position])
+        return self._made.coherent(), (draft.trail,)
+
+
+def _apart(
+    manager: HistoryManager, source: Transcript, session: SessionProtocol | None, context: CurationContext
+) -> tuple[Transcript, tuple[Trail | None, ...]]:
+    """The view of a manager that keeps no draft."""
+    view = curated_by(manager, source, session, context)
+    made = source.derive(view, source.places_of(view.origins))
+    return made.coherent(), view.trails
+
+
+def curated_by(
+    manager: HistoryManager, source: Transcript, session: SessionProtocol | None, context: CurationContext
+) -> Curated:
+    """Any manager's view of a transcript, with the places in the record that its messages came from."""
+    if isinstance(manager, ContextualManager):
+        return manager.curate(source, session=session, context=context)
+    lent = _lent(source)
+    view = manager.curate(list(lent), session=cast("SessionProtocol", session))
+    places = origins(lent, view)
+    return Curated(
+        [
+            message if at is None or message is not lent[at] else source[at]
+            for message, at in zip(view, places, strict=True)
+        ],
+        [None if at is None else source.root_of(at) for at in places],
+    )
+
+
+def _lent(source: Transcript) -> list[Message]:
+    """The messages in the form in which code that is not ours may see them: it cannot change them."""
+    lent: list[Message] = source.remember("lent", list)
+    lent += map(frozen, source.since(len(lent)))
+    return lent

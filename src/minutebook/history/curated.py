@@ -1,0 +1,72 @@
+"""A view that remembers where it came from.
+
+It is a list of messages and compares equal to one. Besides, it knows which message of the record each of its own is,
+and keeps the reasons that its manager gave for what is not there, so that `explain` need not guess.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from minutebook.record.message import Message
+
+
+class Status(StrEnum):
+    """What became of a message of the record."""
+
+    SENT = "sent"
+    TRUNCATED = "truncated"
+    CLEARED = "cleared"
+    STRIPPED = "stripped"
+    DROPPED = "dropped"
+    FOLDED = "folded"
+    REPAIRED = "repaired"
+    ADDED = "added"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Why a message is not in the view as it is in the record."""
+
+    status: Status
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """What was decided at one cut, and all that was decided before it."""
+
+    notes: dict[int, Note]
+    before: "Trail | None"
+
+
+class Curated(list[Message]):
+    """The messages of a view; `origins` says where each stands in the record, `trails` why others are not there."""
+
+    __slots__ = ("origins", "tokens", "trails")
+
+    def __init__(
+        self,
+        messages: Iterable[Message],
+        origins: Sequence[int | None],
+        trails: tuple[Trail | None, ...] = (),
+        tokens: int | None = None,
+    ) -> None:
+        super().__init__(messages)
+        self.origins = origins
+        self.trails = trails
+        self.tokens = tokens
+        """The tokens of all messages, by the record's own counter, where the manager had to know."""
+
+    def notes(self) -> dict[int, Note]:
+        """The last word on every message of the record that any manager had something to say about."""
+        said: dict[int, Note] = {}
+        for trail in self.trails:
+            latest: dict[int, Note] = {}
+            step: Trail | None = trail
+            while step is not None:
+                for index, note in step.notes.items():
+                    latest.setdefault(index, note)
+                step = step.before
+            said.update(latest)
+        return said

@@ -1,0 +1,17 @@
+"""Facts about curation."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+
+@dataclass(slots=True, frozen=True)
+class HistoryCurated:
+    """Emitted when conversation history is curated."""
+
+    prompt_name: str
+    original_count: int
+    curated_count: int
+    strategy: str
+    session_id: UUID | None
+    created_at: datetime

@@ -1,0 +1,118 @@
+"""Managers that keep the newest stretch of a conversation."""
+
+from bisect import bisect_left
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from minutebook.errors import InvalidSetting
+from minutebook.history.draft import Curator, Draft, WindowDraft
+from minutebook.history.keep import Keep
+from minutebook.record.message import Message
+from minutebook.record.transcript import Transcript
+
+
+@dataclass(slots=True, frozen=True)
+class SlidingWindowManager(Curator):
+    """Keep system message plus last N messages.
+
+    The window grows backwards to the start of the newest exchange rather than cut into it, and drops an older exchange
+    that it would cut, so the view may hold more than N messages by the size of one exchange. An exact window moves at
+    every call, and a moved window is a prompt cache lost: give it `slack` and it moves once in `slack` messages.
+
+    Raises:
+        InvalidSetting: a size is negative.
+    """
+
+    window_size: int
+    """Number of recent messages to retain (excluding system). 0 keeps the system messages only."""
+    slack: int = 0
+    """How many messages more than `window_size` may gather before the window is cut back to it."""
+    align: Literal["exchange", "turn"] = "exchange"
+    """Whether the window may begin at any exchange, or only at a user message where there is one."""
+    preserve_request: bool = True
+    """Keep the newest user message even when the work it started has pushed it out of the window."""
+    preserve_first_user: bool = False
+    """Keep the first user message: it is often the task."""
+
+    def __post_init__(self) -> None:
+        require_count("window_size", self.window_size)
+        require_count("slack", self.slack)
+        if self.align not in {"exchange", "turn"}:
+            raise InvalidSetting("align", self.align, "'exchange' or 'turn'")
+
+    def draft(self, source: Transcript, keep: Keep, basis: Hashable) -> Draft:  # noqa: ARG002
+        reason = f"older than the window of {self.window_size} messages"
+        return WindowDraft(source, keep, self._start, self._requests, reason)
+
+    def fits(self, messages: Sequence[Message]) -> bool:
+        return len(messages) - Transcript.of(messages).lead <= self.window_size
+
+    def _start(self, source: Transcript, lead: int) -> int:
+        end = len(source)
+        start = lead + stepped(end - lead, self.window_size, self.slack)
+        if start >= end or start <= lead:
+            return start
+        exchange = source.exchange_of(start)
+        if exchange.start < start:
+            start = exchange.start if exchange.stop == end else exchange.stop
+        turn = bisect_left(source.turn_starts, start) if self.align == "turn" else len(source.turn_starts)
+        return source.turn_starts[turn] if turn < len(source.turn_starts) else start
+
+    def _requests(self, source: Transcript, start: int) -> set[int]:  # noqa: ARG002
+        if not self.window_size:
+            return set()
+        newest = source.newest_request if self.preserve_request else None
+        first = source.first_request if self.preserve_first_user else None
+        return {place for place in (newest, first) if place is not None}
+
+
+@dataclass(slots=True, frozen=True)
+class TurnWindowManager(Curator):
+    """Keep system messages plus the last N turns, each whole: a user message and everything up to the next.
+
+    What stands before the first user message stays for as long as the first turn does.
+
+    Raises:
+        InvalidSetting: a number is negative.
+    """
+
+    turns: int
+    """Number of recent turns to keep. 0 keeps the system messages only."""
+    slack: int = 0
+    """How many turns more than `turns` may gather before the view is cut back to `turns`."""
+
+    def __post_init__(self) -> None:
+        require_count("turns", self.turns)
+        require_count("slack", self.slack)
+
+    def draft(self, source: Transcript, keep: Keep, basis: Hashable) -> Draft:  # noqa: ARG002
+        return WindowDraft(source, keep, self._start, _nothing, f"older than the last {self.turns} turns")
+
+    def fits(self, messages: Sequence[Message]) -> bool:
+        return len(Transcript.of(messages).turn_starts) <= self.turns
+
+    def _start(self, source: Transcript, lead: int) -> int:
+        count = len(source.turn_starts)
+        first = stepped(count, self.turns, self.slack)
+        if not first:
+            return lead
+        return source.turn_starts[first] if first < count else len(source)
+
+
+def stepped(count: int, size: int, slack: int) -> int:
+    """How many of `count` things a window of `size` has left behind, when it moves `slack + 1` at a time.
+
+    A function of the count alone, so it does not matter at which counts anybody looked.
+    """
+    step = slack + 1
+    return max(0, (count - size) // step * step)
+
+
+def require_count(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InvalidSetting(name, value, "a whole number, 0 or more")
+
+
+def _nothing(source: Transcript, start: int) -> set[int]:  # noqa: ARG001
+    return set()

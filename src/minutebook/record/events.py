@@ -1,0 +1,19 @@
+"""Facts about the record."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from minutebook.record.entry import ConversationEntry
+
+
+@dataclass(slots=True, frozen=True)
+class ConversationRecorded:
+    """Emitted when a conversation entry is added to history."""
+
+    entry: ConversationEntry
+    """The recorded conversation entry."""
+    session_id: UUID | None
+    """Session that recorded this entry."""
+    created_at: datetime
+    """When the event was emitted."""

@@ -16,11 +16,14 @@ from minutebook.history.keep import Keep
 from minutebook.history.results import cleared
 from minutebook.history.shorten import clipped
 from minutebook.history.window import require_count
-from minutebook.record.message import Message, is_result, text_of
+from minutebook.record.message import Message, call_ids, is_result, is_user, text_of
 from minutebook.record.transcript import Transcript
 from minutebook.tokens import TokenCounter, counter_for
 
 _MARKER = "[cleared: {characters} characters]"
+_DEEPER = 0.8
+"""A cut that drops messages goes this much further than one that clears results. It loses the cache from the first
+request on, so it should come seldom: measured on recorded agent sessions, costs fall and recall stays."""
 _SHORTEST = 200
 """A result is clipped to no fewer characters than this; below, the marker says as much."""
 
@@ -42,7 +45,7 @@ class TokenBudgetManager(Curator):
     """The most tokens a view may have."""
     target: float = 0.5
     """What a cut leaves, as a share of `max_tokens`. Lower cuts deeper and less often."""
-    keep_results: int = 3
+    keep_results: int = 1
     """How many of the newest tool results a cut does not clear."""
     reserve: int = 0
     """Tokens of the budget that are not for messages: tool schemas, the reply."""
@@ -109,10 +112,35 @@ class BudgetDraft(Draft):
             self._costs.append(self._count(place))
             self._size += self._costs[-1]
             self.seen = place + 1
-            if self._size > self._manager.limit:
+            if self._size > self._manager.limit and self._awaits_answer(place):
                 self._cut()
 
+    def _awaits_answer(self, place: int) -> bool:
+        """Whether the model is asked after this message: it is the user's, or the last result of its exchange.
+
+        Cutting at any earlier message would mean cutting again when the rest of the exchange has arrived.
+        """
+        message = self.source[place]
+        if not is_result(message):
+            return is_user(message)
+        start = self.source.exchange_of(place).start
+        return place - start == len(call_ids(self.source[start]))
+
     def curated(self) -> Curated:
+        if self._size > self._manager.limit and not self._awaits_answer(self.seen - 1):
+            return self._cut_for_now()
+        return self._whole()
+
+    def _cut_for_now(self) -> Curated:
+        """The view at a place where the model is not normally asked; the cut is forgotten again."""
+        copy = BudgetDraft(self.source, self.keep, self._manager)
+        copy.messages, copy.places, copy._costs = self.messages.copy(), self.places.copy(), self._costs.copy()
+        copy._cleared, copy._size = self._cleared.copy(), self._size
+        copy.seen, copy.trail = self.seen, self.trail
+        copy._cut()
+        return copy._whole()
+
+    def _whole(self) -> Curated:
         if self._size > self._manager.limit:
             raise CannotFit(self._manager.max_tokens, self._size + self._manager.reserve, self._irreducible())
         view = super().curated()
@@ -125,9 +153,9 @@ class BudgetDraft(Draft):
         self.generation += 1
         self._clear_results(fixed, live)
         if self._size > self._manager.goal:
-            self._drop_turns({*fixed, *live})
-        if self._size > self._manager.goal:
-            self._drop_exchanges({*fixed, *live})
+            goal = int(self._manager.goal * _DEEPER)
+            self._drop_turns({*fixed, *live}, goal)
+            self._drop_exchanges({*fixed, *live}, goal)
         if self._size > self._manager.limit:
             self._clip(fixed, live)
 
@@ -164,7 +192,7 @@ class BudgetDraft(Draft):
                 notes[place] = self._why(Status.CLEARED, "an old tool result")
         self.note(notes)
 
-    def _drop_turns(self, staying: set[int]) -> None:
+    def _drop_turns(self, staying: set[int], goal: int) -> None:
         """As many of the oldest turns as it takes; all but the newest if that is not enough."""
         starts = self._requests()
         left, position = self._size, 0
@@ -172,21 +200,21 @@ class BudgetDraft(Draft):
             while self.places[position] < start:
                 left -= self._costs[position] if self.places[position] not in staying else 0
                 position += 1
-            if left <= self._manager.goal:
+            if left <= goal:
                 break
         self._drop(
             [place for place in self.places[:position] if place not in staying],
             self._why(Status.DROPPED, "one of the oldest turns"),
         )
 
-    def _drop_exchanges(self, staying: set[int]) -> None:
+    def _drop_exchanges(self, staying: set[int], goal: int) -> None:
         """As many of the oldest exchanges as it takes, of the turn that is running."""
         going: list[int] = []
         left, end = self._size, 0
         for position, place in enumerate(self.places):
             if place in staying:
                 continue
-            if place >= end and left <= self._manager.goal:
+            if place >= end and left <= goal:
                 break
             end = self.source.exchange_of(place).stop
             left -= self._costs[position]

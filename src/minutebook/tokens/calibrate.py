@@ -11,8 +11,11 @@ from minutebook.tokens.scaled import rounded_up
 
 TOLERANCE = 0.03
 
-PLAUSIBLE = (0.5, 2.0)
-"""No two vocabularies in use differ by more on a whole conversation, and a report beyond that is overhead."""
+LIKELY = 2.0
+"""Above this ratio a single report rather shows overhead than another vocabulary."""
+
+POSSIBLE = (0.5, 4.0)
+"""Beyond these no two vocabularies in use differ, in any script."""
 
 TRUST = 0.02
 """How soon the slope of the reports is believed over their plain ratio: the smaller, the sooner. Fitted on recorded
@@ -108,11 +111,11 @@ class CalibratedCounter(MessageCounter):
             return self
         uncorrected = counted / self.correction
         evidence = self.evidence.and_also(uncorrected, reported)
-        lowest, highest = PLAUSIBLE
-        ratio = min(max(reported / uncorrected, lowest), highest)
+        lowest, highest = POSSIBLE
+        ratio = max(reported / uncorrected, lowest)
         leaning = TRUST * uncorrected**2
-        slope = (evidence.together + leaning * ratio) / (evidence.spread + leaning)
-        correction = min(max(slope, lowest), ratio)
+        slope = (evidence.together + leaning * min(ratio, LIKELY)) / (evidence.spread + leaning)
+        correction = min(max(slope, lowest), ratio, highest)
         overhead = max(0, round(reported - correction * uncorrected))
         return CalibratedCounter(self.inner, correction, overhead, self.tolerance, evidence)
 

@@ -1,6 +1,5 @@
 """What the parts of a message cost: text, media, tool calls, and values nobody expected there."""
 
-import json
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -73,6 +72,8 @@ def _count_any(value: Any, count: Count) -> int:
 
 def compact_json(value: Any) -> str:
     """The JSON of a value, or a short description of one that has none (a cycle, a key that is no string)."""
+    import json  # most conversations never need it, and it is a third of this package's start-up
+
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
     except (TypeError, ValueError, RecursionError):

@@ -70,10 +70,8 @@ def anthropic_image(size: Size | None, _detail: str) -> int:
 
 
 def gemini_image(size: Size | None, _detail: str) -> int:
-    """Published: 258 for an image of at most 384 x 384, else 258 for every tile of 768 x 768."""
+    """Published: 258 for every tile of 768 x 768; so also for an image of at most 384 x 384."""
     width, height = size or ASSUMED_SIZE
-    if max(width, height) <= 384:
-        return 258
     return 258 * ceil(width / 768) * ceil(height / 768)
 
 

@@ -125,6 +125,6 @@ def _load_tiktoken(vocabulary: str, why: ImportError) -> Encoder:
         raise MissingExtra("tiktoken", "tiktoken") from error
     try:
         encoding = tiktoken.get_encoding(vocabulary)
-    except OSError as error:  # tiktoken fetches its vocabularies, and there may be no network
+    except (OSError, ImportError) as error:  # tiktoken fetches its vocabularies, and there may be no network
         raise MissingExtra("splintr", "tokens") from error
     return Encoder(encoding.encode_ordinary)

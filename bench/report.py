@@ -1,0 +1,70 @@
+"""What the benchmark says: tables, targets met or missed, and the figures behind both."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Table:
+    title: str
+    columns: Sequence[str]
+    rows: list[Sequence[str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        rows = [self.columns, *self.rows]
+        widths = [max(len(row[at]) for row in rows if at < len(row)) for at in range(len(self.columns))]
+        lines = [self._line(row, widths) for row in rows]
+        lines.insert(1, "  ".join("-" * width for width in widths))
+        return "\n".join([self.title, *lines, *self.notes])
+
+    @staticmethod
+    def _line(row: Sequence[str], widths: list[int]) -> str:
+        """The first column is a name and stands left; the others are figures. A short row ends in a remark."""
+        if len(row) < len(widths):
+            return f"{row[0]:<{widths[0]}}  {' '.join(row[1:])}"
+        cells = [f"{row[0]:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))]
+        return "  ".join(cells)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something we said we would reach, and what was measured."""
+
+    what: str
+    measured: str
+    met: bool
+
+    def __str__(self) -> str:
+        return f"{'ok    ' if self.met else 'MISSED'}  {self.what}: {self.measured}"
+
+
+@dataclass
+class Part:
+    """What one part of the benchmark found."""
+
+    tables: list[Table] = field(default_factory=list)
+    targets: list[Target] = field(default_factory=list)
+    figures: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        blocks = [str(table) for table in self.tables]
+        return "\n\n".join([*blocks, "\n".join(map(str, self.targets))] if self.targets else blocks)
+
+
+def progress(text: str) -> None:
+    print(f"  {text}", file=sys.stderr, flush=True)
+
+
+def time_of(seconds: float) -> str:
+    """A time in the unit in which it is easy to read."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}" if seconds < 1000 * size else f"{seconds / size:,.0f} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+def times(ratio: float) -> str:
+    return f"{ratio:,.0f}x" if ratio >= 10 else f"{ratio:.2f}x"

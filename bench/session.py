@@ -1,0 +1,76 @@
+"""Long conversations to measure with: a real one where there is a corpus, else one made up."""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from bench.corpus import conversations, folder
+from bench.replay import Recording, plain
+from minutebook import Message
+
+LONG = 1_000
+WORDS = (
+    "the parser reads a token and returns the node it was given before we change the index of this table so that "
+    "every caller sees the same value when the cache is cold and the request has to wait for another connection"
+).split()
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """A conversation to measure with, and where it is from."""
+
+    source: str
+    messages: list[Message]
+
+    @property
+    def calls(self) -> list[int]:
+        """Where the model was called: before these messages."""
+        return Recording(self.source, self.messages).calls
+
+
+def long_conversation() -> Conversation:
+    """A recorded agent session of a thousand messages, or without a corpus a made-up one."""
+    if folder() is None:
+        return Conversation("made up: there is no corpus here", coding_session(LONG))
+    longest = max(conversations("coding_agents"), key=lambda recorded: len(recorded["messages"]))
+    messages = [plain(message) for message in longest["messages"]]
+    return Conversation(f"recorded: {longest['id']} of coding_agents", messages)
+
+
+def coding_session(length: int, seed: int = 7) -> list[Message]:
+    """A made-up session of a coding agent, exactly so long: requests, steps of one to three calls, answers."""
+    draw = random.Random(seed)
+    messages: list[Message] = [{"role": "system", "content": _prose(draw, 300)}]
+    while len(messages) < length:
+        messages.append({"role": "user", "content": _prose(draw, draw.randint(10, 80))})
+        for _ in range(draw.randint(2, 12)):
+            messages += _step(draw, len(messages))
+        messages.append({"role": "assistant", "content": _prose(draw, draw.randint(30, 120))})
+    return messages[:length]
+
+
+def _step(draw: random.Random, at: int) -> list[Message]:
+    names = [draw.choice(("read", "grep", "bash", "edit")) for _ in range(draw.choice((1, 1, 1, 1, 2, 3)))]
+    calls: list[dict[str, Any]] = [
+        {
+            "id": f"call_{at}_{number}",
+            "type": "function",
+            "function": {"name": name, "arguments": f'{{"path": "src/{draw.choice(WORDS)}_{draw.randint(1, 99)}.py"}}'},
+        }
+        for number, name in enumerate(names)
+    ]
+    results = [
+        {"role": "tool", "tool_call_id": call["id"], "content": _listing(draw, draw.randint(2, 40))} for call in calls
+    ]
+    return [{"role": "assistant", "content": _prose(draw, draw.randint(5, 40)), "tool_calls": calls}, *results]
+
+
+def _prose(draw: random.Random, words: int) -> str:
+    return " ".join(draw.choices(WORDS, k=words)).capitalize() + "."
+
+
+def _listing(draw: random.Random, lines: int) -> str:
+    return "\n".join(
+        f"{draw.randint(1, 900):4}  {draw.choice(WORDS)}_{draw.choice(WORDS)} = {draw.choice(WORDS)}({draw.randint(0, 9999)})"
+        for _ in range(lines)
+    )

@@ -1,0 +1,13 @@
+"""What every test shares: how many examples Hypothesis tries."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "minutebook",
+    max_examples=int(os.environ.get("MINUTEBOOK_EXAMPLES", "60")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
+settings.load_profile("minutebook")

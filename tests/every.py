@@ -1,0 +1,55 @@
+"""Every manager we ship. What holds of all of them is written once and run over this list."""
+
+from minutebook import (
+    ActiveToolsManager,
+    ComposedManager,
+    ObservableManager,
+    PassthroughManager,
+    SlidingWindowManager,
+    TokenBudgetManager,
+    ToolResultClearer,
+    ToolResultTruncator,
+    ToolStripper,
+    TurnWindowManager,
+)
+
+
+class Bus:
+    """A bus that keeps what is published on it."""
+
+    def __init__(self):
+        self.events = []
+
+    def publish(self, event):
+        self.events.append(event)
+
+
+MANAGERS = {
+    "passthrough": PassthroughManager(),
+    "window 0": SlidingWindowManager(0),
+    "window 1": SlidingWindowManager(1),
+    "window 4": SlidingWindowManager(4),
+    "window 4 slack 3": SlidingWindowManager(4, slack=3),
+    "window 4 by turn, first request": SlidingWindowManager(4, align="turn", preserve_first_user=True),
+    "turns 0": TurnWindowManager(0),
+    "turns 1": TurnWindowManager(1),
+    "turns 2 slack 2": TurnWindowManager(2, slack=2),
+    "truncate 0": ToolResultTruncator(max_length=0),
+    "truncate 30": ToolResultTruncator(max_length=30),
+    "truncate 30 keep 2": ToolResultTruncator(max_length=30, keep_last=2),
+    "clear": ToolResultClearer(),
+    "clear keep 1": ToolResultClearer(keep=1, slack=0),
+    "strip": ToolStripper(),
+    "strip all": ToolStripper(preserve_turns=0),
+    "active tools": ActiveToolsManager(frozenset({"read", "run"})),
+    "no active tools": ActiveToolsManager(lambda _session: ()),
+    "budget": TokenBudgetManager(2_000),
+    "budget, tight": TokenBudgetManager(400, target=0.7, keep_results=2),
+    "budget, no first request": TokenBudgetManager(600, preserve_first_request=False, reserve=100),
+    "nothing composed": ComposedManager(()),
+    "truncate then window": ComposedManager((ToolResultTruncator(30), SlidingWindowManager(6))),
+    "clear, strip, budget": ComposedManager((ToolResultClearer(1, 1), ToolStripper(1), TokenBudgetManager(700))),
+    "budget then turns": ComposedManager((TokenBudgetManager(900), TurnWindowManager(2))),
+    "composed within composed": ComposedManager((ComposedManager((ToolResultTruncator(50),)), TurnWindowManager(3))),
+    "observed": ObservableManager(SlidingWindowManager(5, slack=2), Bus(), "prompt"),
+}

@@ -1,0 +1,269 @@
+"""What DESIGN promises of every view, for every manager: promises 1 to 7."""
+
+import copy
+from itertools import pairwise
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from minutebook import (
+    CannotFit,
+    CurationContext,
+    TokenBudgetManager,
+    Transcript,
+    check,
+    counter_for,
+    is_valid,
+    view_of,
+)
+from minutebook.record.finding import errors
+from minutebook.record.message import is_system, is_user
+from tests.every import MANAGERS
+from tests.strategies import broken, conversations, in_flight
+from tests.transcripts import NAMES, needs_corpus, real
+
+pytestmark = pytest.mark.fuzz
+every_manager = pytest.mark.parametrize("manager", MANAGERS.values(), ids=MANAGERS.keys())
+chats = st.one_of(conversations(), conversations(user_first=True), in_flight(), broken())
+contexts = st.one_of(
+    st.just(CurationContext()),
+    st.builds(
+        CurationContext,
+        preserve_system=st.booleans(),
+        preserve_last_n=st.one_of(st.none(), st.integers(0, 6)),
+        pins=st.frozensets(st.integers(0, 30), max_size=3),
+    ),
+)
+providers = st.sampled_from(["openai", "anthropic", "gemini"])
+COUNT = counter_for(None).message
+
+
+def curated(manager, messages, context=None):
+    """The manager's view, or None where it says that nothing fits."""
+    try:
+        return manager.curate(messages, context=context)
+    except CannotFit:
+        return None
+
+
+def says_something(chat):
+    return any(not is_system(message) and message["role"] != "narrator" for message in Transcript.of(chat).coherent())
+
+
+@every_manager
+@given(chat=chats, context=contexts, provider=providers)
+def test_1_every_view_is_valid(manager, chat, context, provider):
+    try:
+        view = view_of(chat, manager, context=context, provider=provider)
+    except CannotFit:
+        return
+
+    if says_something(chat):
+        assert errors(check(view.messages, provider=provider)) == []
+
+
+@every_manager
+@given(chat=conversations(user_first=True))
+def test_1_a_manager_alone_never_separates_a_call_from_its_result(manager, chat):
+    view = curated(manager, chat)
+
+    assert view is None or not [f for f in errors(check(view)) if f.kind != "empty_view"]
+
+
+@every_manager
+@given(chat=chats, context=contexts, budget=st.integers(1, 3_000))
+def test_2_every_view_fits_or_says_so(manager, chat, context, budget):
+    try:
+        view = view_of(chat, manager, context=context, max_tokens=budget)
+    except CannotFit as refusal:
+        assert refusal.irreducible
+        assert refusal.needed > refusal.max_tokens
+        return
+
+    assert sum(map(COUNT, view.messages)) <= budget
+
+
+@every_manager
+@given(chat=chats, context=contexts)
+def test_3_every_view_keeps_what_matters(manager, chat, context):
+    try:
+        view = view_of(chat, manager, context=context)
+    except CannotFit:
+        return
+
+    whole = Transcript.of(chat).coherent()
+    if context.preserve_system:
+        assert view.messages[: whole.lead] == whole[: whole.lead]
+    if whole.newest_request is not None:
+        assert whole[whole.newest_request] in view.messages
+    for pin in context.pins:
+        if pin < len(chat) and any(message is chat[pin] for message in whole):
+            assert chat[pin] in view.messages
+    if whole.open_calls:
+        assert any(message is whole[whole.exchange_starts[-1]] for message in view.messages)
+    if context.preserve_last_n:
+        assert all(message in view.messages for message in whole[-context.preserve_last_n :])
+
+
+@every_manager
+@given(chat=conversations(user_first=True), context=contexts)
+def test_4_what_fits_is_untouched(manager, chat, context):
+    if manager.fits(chat):
+        view = curated(manager, chat, context)
+        assert view is not None
+        assert all(one is other for one, other in zip(view, chat, strict=True))
+
+
+@every_manager
+@given(chat=conversations(max_steps=24))
+def test_5_between_two_cuts_every_view_begins_with_the_one_before(manager, chat):
+    transcript = Transcript()
+    views = []
+    for message in chat:
+        transcript.append(message)
+        views.append(curated(manager, transcript))
+
+    for earlier, later in pairwise(views):
+        if earlier is not None and later is not None and not was_cut(earlier, later):
+            assert later[: len(earlier)] == earlier
+
+
+def was_cut(earlier, later):
+    """Whether something was decided between the two views: the trails grow by a step for every cut."""
+    return any(one is not other for one, other in zip(earlier.trails, later.trails, strict=True))
+
+
+@given(chat=conversations(user_first=True, max_steps=40), target=st.floats(0.2, 0.9))
+def test_5_a_cut_goes_down_to_the_target_so_that_cuts_are_rare(chat, target):
+    manager = TokenBudgetManager(1_500, target=target)
+    transcript = Transcript()
+    tokens = {}
+    for message in chat:
+        transcript.append(message)
+        view = curated(manager, transcript)
+        if view is None:
+            return
+        if transcript.open_calls or message["role"] not in {"user", "tool"}:
+            continue
+        if view.trails[0] is not None and id(view.trails[0]) not in tokens:
+            staying = sum(COUNT(m) for m in view if is_system(m) or is_user(m)) + _last_exchange_tokens(transcript)
+            assert view.tokens <= max(manager.goal, staying + 60), "a cut left more than the target and what must stay"
+        tokens[id(view.trails[0])] = view.tokens
+
+
+def _last_exchange_tokens(transcript):
+    return sum(transcript.tokens_of(place) for place in transcript.exchange_of(len(transcript) - 1))
+
+
+@every_manager
+@given(chat=chats, context=contexts)
+def test_6_the_same_messages_give_the_same_view_and_are_left_alone(manager, chat, context):
+    before = copy.deepcopy(chat)
+    once, again = curated(manager, chat, context), curated(manager, chat, context)
+
+    assert once == again
+    assert chat == before
+
+
+@every_manager
+@given(chat=chats, data=st.data())
+def test_6_a_transcript_and_a_plain_list_give_the_same_view(manager, chat, data):
+    """And it does not matter at which lengths anybody looked before."""
+    transcript = Transcript(broken="mark")
+    looked_at = data.draw(st.sets(st.integers(0, len(chat)), max_size=6))
+    for length, message in enumerate(chat):
+        if length in looked_at:
+            curated(manager, transcript)
+        transcript.append(message)
+
+    assert curated(manager, transcript) == curated(manager, chat)
+
+
+@every_manager
+@given(chat=conversations(user_first=True))
+def test_curating_a_view_again_changes_nothing_more(manager, chat):
+    """For the managers whose limits are met by their own views; a rewritten result is not rewritten again."""
+    view = curated(manager, chat)
+    if view is not None and hasattr(manager, "fits") and manager.fits(view):
+        assert curated(manager, view) == view
+
+
+class Counting:
+    """A counter that says how often it was asked about each message."""
+
+    name = "counting"
+
+    def __init__(self):
+        self.asked = {}
+        self.inner = counter_for(None)
+
+    def count(self, text):
+        return self.inner.count(text)
+
+    def message(self, message):
+        self.asked[id(message)] = self.asked.get(id(message), 0) + 1
+        return self.inner.message(message)
+
+
+@every_manager
+@given(chat=conversations(user_first=True, max_steps=24))
+def test_7_no_message_is_counted_twice(manager, chat):
+    counter = Counting()
+    transcript = Transcript(counter=counter)
+    for message in chat:
+        transcript.append(message)
+        curated(manager, transcript)
+
+    assert all(counter.asked.get(id(message), 0) <= 1 for message in chat)
+
+
+def test_a_message_of_ten_megabytes_is_curated():
+    chat = [
+        {"role": "user", "content": "go"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+        },
+        {"role": "tool", "tool_call_id": "a", "content": "lorem ipsum " * 900_000},
+    ]
+    view = view_of(chat, TokenBudgetManager(4_000)).messages
+
+    assert is_valid(view)
+    assert sum(map(COUNT, view)) <= 4_000
+    assert view[2]["content"].startswith("lorem ipsum")
+
+
+@needs_corpus
+@settings(suppress_health_check=list(HealthCheck))
+@pytest.mark.parametrize("name", NAMES)
+def test_real_conversations_keep_every_promise_at_four_budgets(name):
+    for conversation in real(name):
+        chat = conversation["messages"]
+        transcript = Transcript(broken="mark")
+        quarter = max(1, len(chat) // 4)
+        for start in range(0, len(chat), quarter):
+            transcript.extend(chat[start : start + quarter])
+            for budget in (2_000, 8_000, 32_000, 128_000):
+                _keeps_every_promise(transcript, TokenBudgetManager(budget), budget, conversation["id"])
+            for label, manager in MANAGERS.items():
+                _keeps_every_promise(transcript, manager, None, f"{conversation['id']} {label}")
+
+
+def _keeps_every_promise(transcript, manager, budget, label):
+    try:
+        view = view_of(transcript, manager, max_tokens=budget).messages
+    except CannotFit as refusal:
+        assert refusal.needed > refusal.max_tokens, label
+        return
+    whole = transcript.coherent()
+    assert not says_something(whole) or is_valid(view), label
+    assert budget is None or sum(map(COUNT, view)) <= budget, label
+    assert view[: whole.lead] == whole[: whole.lead], label
+    assert whole.newest_request is None or whole[whole.newest_request] in view, label
+    if budget is not None:
+        assert whole.first_request is None or whole[whole.first_request] in view, label
+        if whole is transcript and transcript.tokens <= budget and not transcript.open_calls:
+            assert view == list(transcript), label
+    assert any(map(is_user, view)) or not any(map(is_user, whole)), label

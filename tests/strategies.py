@@ -1,0 +1,144 @@
+"""Conversations that a provider would accept, by construction; and ways of breaking them."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+Chat = list[dict[str, Any]]
+
+words = st.sampled_from(
+    [
+        "ok",
+        "fix src/app/main.py",
+        "order 48213",
+        "日本語のテキスト",
+        "приём",
+        "🙂🙂",
+        "a" * 700,
+        "",
+        " ",
+        "\n",
+        "<|endoftext|>",
+    ]
+)
+any_text = st.one_of(
+    words,
+    words,
+    st.text(alphabet=st.characters(exclude_categories=()), max_size=40),
+    st.builds(lambda word, times: (word + " ") * times, words, st.integers(1, 300)),
+)
+image = st.just({"type": "image_url", "image_url": {"url": "https://example.com/a.png", "detail": "low"}})
+text_part = st.builds(lambda text: {"type": "text", "text": text}, any_text)
+contents = st.one_of(any_text, any_text, any_text, st.lists(st.one_of(text_part, image), min_size=1, max_size=3))
+extras = st.fixed_dictionaries({}, optional={"cache_control": st.just({"type": "ephemeral"}), "x": st.integers(0, 3)})
+
+
+@st.composite
+def exchanges(draw: st.DrawFn, number: int, names: tuple[str, ...] = ("read", "search", "run")) -> Chat:
+    """An assistant message with calls, and all of its results in some order."""
+    count = draw(st.sampled_from([1, 1, 1, 2, 3, 5]))
+    calls = [
+        {
+            "id": f"call_{number}_{at}",
+            "type": "function",
+            "function": {"name": draw(st.sampled_from(names)), "arguments": '{"path": "src/app/main.py"}'},
+        }
+        for at in range(count)
+    ]
+    asking = {"role": "assistant", "content": draw(st.one_of(st.none(), any_text)), "tool_calls": calls}
+    results = [
+        {"role": "tool", "tool_call_id": call["id"], "content": draw(contents), **draw(extras)}
+        for call in draw(st.permutations(calls))
+    ]
+    return [asking, *results]
+
+
+@st.composite
+def conversations(draw: st.DrawFn, *, user_first: bool = False, max_steps: int = 14) -> Chat:
+    """A conversation with every call answered: with or without system messages, user messages, tools, anything."""
+    chat: Chat = [
+        {"role": draw(st.sampled_from(["system", "developer"])), "content": draw(any_text)}
+        for _ in range(draw(st.sampled_from([0, 1, 1, 1, 2])))
+    ]
+    if user_first:
+        chat.append({"role": "user", "content": draw(contents)})
+    for number in range(draw(st.integers(0, max_steps))):
+        kind = draw(st.sampled_from(["user", "user", "assistant", "exchange", "exchange", "exchange", "system"]))
+        if kind == "exchange":
+            chat += draw(exchanges(number))
+        elif kind == "system":
+            chat.append({"role": "system", "content": draw(words)})
+        else:
+            chat.append({"role": kind, "content": draw(contents), **draw(extras)})
+    return chat
+
+
+@st.composite
+def in_flight(draw: st.DrawFn) -> Chat:
+    """A conversation that may stop while results are still on their way."""
+    chat = draw(conversations())
+    if draw(st.booleans()):
+        chat += draw(exchanges(999))
+        del chat[len(chat) - draw(st.integers(0, len(chat) - _last_call(chat) - 1)) :]
+    return chat
+
+
+def _last_call(chat: Chat) -> int:
+    return max(at for at, message in enumerate(chat) if message.get("tool_calls"))
+
+
+def places(chat: Chat, role: str) -> list[int]:
+    return [at for at, message in enumerate(chat) if message["role"] == role]
+
+
+BREAKAGES = (
+    "lost result",
+    "lost call",
+    "double result",
+    "user inside",
+    "late result",
+    "early result",
+    "odd role",
+    "no id",
+)
+
+
+@st.composite
+def broken(draw: st.DrawFn) -> Chat:
+    """A conversation after one or several accidents."""
+    chat = draw(conversations(user_first=True))
+    for _ in range(draw(st.integers(1, 3))):
+        break_once(chat, draw(st.sampled_from(BREAKAGES)), lambda n: draw(st.integers(0, n)))
+    return chat
+
+
+def break_once(chat: Chat, how: str, pick: Any) -> bool:
+    """Do one kind of damage to a conversation, in place; False if there is nothing to damage in that way.
+
+    `pick(n)` chooses a number from 0 to n.
+    """
+    results = places(chat, "tool")
+    if how == "odd role":
+        chat.insert(pick(len(chat)), {"role": "narrator", "content": "meanwhile"})
+        return True
+    if not results:
+        return False
+    at = results[pick(len(results) - 1)]
+    if how == "lost result":
+        del chat[at]
+    elif how == "lost call":
+        calls = [place for place in places(chat, "assistant") if chat[place].get("tool_calls")]
+        if not calls:
+            return False
+        del chat[calls[pick(len(calls) - 1)]]
+    elif how == "double result":
+        chat.insert(at + 1 + pick(len(chat) - at - 1), dict(chat[at]))
+    elif how == "user inside":
+        chat.insert(at, {"role": "user", "content": "wait"})
+    elif how == "late result":
+        chat.insert(at + pick(len(chat) - at - 1), chat.pop(at))
+    elif how == "early result":
+        chat.insert(pick(at), chat.pop(at))
+    elif how == "no id":
+        chat[at] = {key: value for key, value in chat[at].items() if key != "tool_call_id"}
+    return True

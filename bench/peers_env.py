@@ -78,6 +78,7 @@ def peers() -> Peers:
     if missing:  # one that cannot be had must not cost us the others
         failed = [package for package in PACKAGES if _install(python, [package])]
         missing = missing if len(failed) == len(PACKAGES) else ""
+        progress(f"could not be installed: {', '.join(failed)}; remove {place} to try again")
     if missing:
         shutil.rmtree(place, ignore_errors=True)
         return Peers(None, f"the peers could not be installed: {missing}")

@@ -14,8 +14,12 @@ class Table:
     notes: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
+        if not self.rows:
+            return "\n".join([self.title, *self.notes])
         rows = [self.columns, *self.rows]
-        widths = [max(len(row[at]) for row in rows if at < len(row)) for at in range(len(self.columns))]
+        full = [row for row in rows if len(row) == len(self.columns)]
+        widths = [max(map(len, column)) for column in zip(*full, strict=True)]
+        widths[0] = max(len(row[0]) for row in rows)
         lines = [self._line(row, widths) for row in rows]
         lines.insert(1, "  ".join("-" * width for width in widths))
         return "\n".join([self.title, *lines, *self.notes])
@@ -25,7 +29,10 @@ class Table:
         """The first column is a name and stands left; the others are figures. A short row ends in a remark."""
         if len(row) < len(widths):
             return f"{row[0]:<{widths[0]}}  {' '.join(row[1:])}"
-        cells = [f"{row[0]:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))]
+        cells = [
+            f"{row[0]:<{widths[0]}}",
+            *(f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True)),
+        ]
         return "  ".join(cells)
 
 

@@ -10,9 +10,9 @@ from minutebook import Message
 
 LONG = 1_000
 WORDS = (
-    "the parser reads a token and returns the node it was given before we change the index of this table so that "
-    "every caller sees the same value when the cache is cold and the request has to wait for another connection"
-).split()
+    *("parser", "token", "node", "index", "table", "caller", "value", "cache", "request", "connection", "retry"),
+    *("reads", "returns", "changes", "waits", "before", "after", "because", "unless", "every", "another", "the", "a"),
+)
 
 
 @dataclass(frozen=True)

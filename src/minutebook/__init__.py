@@ -3,8 +3,6 @@
 The record keeps everything. The view is what the model reads: valid, inside the budget, cheap, explainable, reversible.
 """
 
-from typing import Any
-
 _HOMES = {
     "errors": (
         "BrokenConversation",
@@ -59,7 +57,7 @@ __version__ = "0.1.0"
 __all__ = ["__version__", *sorted(_HOME_OF)]  # noqa: PLE0604 - the names are the keys above
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Load a public name on first use, so that `import minutebook` costs next to nothing."""
     if name not in _HOME_OF:
         raise AttributeError(f"module 'minutebook' has no attribute {name!r}")

@@ -4,7 +4,7 @@ import copy
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from minutebook import (
@@ -236,7 +236,6 @@ def test_a_message_of_ten_megabytes_is_curated():
 
 
 @needs_corpus
-@settings(suppress_health_check=list(HealthCheck))
 @pytest.mark.parametrize("name", NAMES)
 def test_real_conversations_keep_every_promise_at_four_budgets(name):
     for conversation in real(name):

@@ -33,7 +33,29 @@ def origins(record: Sequence[Message], view: Sequence[Message]) -> Sequence[int 
             taken.add(place)
             last = place
         found.append(place)
+    _match_changed(record, view, found)
     return found
+
+
+def _match_changed(record: Sequence[Message], view: Sequence[Message], found: list[int | None]) -> None:
+    """Match a message that stands where exactly one of its role is missing, and says much the same."""
+    taken = {place for place in found if place is not None}
+    for position, message in enumerate(view):
+        if found[position] is not None:
+            continue
+        low = next((place for place in reversed(found[:position]) if place is not None), -1)
+        high = next((place for place in found[position + 1 :] if place is not None), len(record))
+        missing = [
+            place for place in range(low + 1, high) if place not in taken and role_of(record[place]) == role_of(message)
+        ]
+        if len(missing) == 1 and _much_the_same(text_of(record[missing[0]]), text_of(message)):
+            found[position] = missing[0]
+            taken.add(missing[0])
+
+
+def _much_the_same(one: str, other: str) -> bool:
+    half = (min(len(one), len(other)) + 1) // 2
+    return half > 0 and (one[:half] == other[:half] or one[-half:] == other[-half:])
 
 
 def _next(places: Sequence[int], last: int, taken: set[int]) -> int | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from minutebook.errors import CannotFit, InvalidSetting
 from minutebook.history.curated import Curated, Note, Status
 from minutebook.history.draft import Curator, Draft
-from minutebook.history.keep import Keep
+from minutebook.history.keep import Keep, last_exchange
 from minutebook.history.results import cleared
 from minutebook.history.shorten import clipped
 from minutebook.history.window import require_count
@@ -148,7 +148,7 @@ class BudgetDraft(Draft):
         return view
 
     def _cut(self) -> None:
-        live = range(self.source.exchange_of(self.seen - 1).start, self.seen)
+        live = last_exchange(self.source, self.seen)
         fixed = self._fixed()
         self.generation += 1
         self._clear_results(fixed, live)
@@ -235,11 +235,13 @@ class BudgetDraft(Draft):
             if self._costs[position] > share:
                 place = self.places[position]
                 short = self._clipped(place, share)
+                if short is None:
+                    continue
                 self._replace(position, short, self._counter.message(short))
                 notes[place] = self._why(Status.TRUNCATED, "larger than the room that is left")
         self.note(notes)
 
-    def _clipped(self, place: int, share: int) -> Message:
+    def _clipped(self, place: int, share: int) -> Message | None:
         message = self.source[place]
         length = len(text_of(message)) * share // max(1, self._count(place))
         while length > _SHORTEST:
@@ -248,7 +250,7 @@ class BudgetDraft(Draft):
                 return short
             length = length * 4 // 5
         verdict = cleared(self.source, place, marker=_MARKER)
-        return verdict[0] if verdict else message
+        return verdict[0] if verdict else None
 
     def _replace(self, position: int, message: Message, cost: int) -> None:
         self._size += cost - self._costs[position]

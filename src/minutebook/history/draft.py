@@ -131,7 +131,7 @@ class WindowDraft(Draft):
         self,
         source: Transcript,
         keep: Keep,
-        starts_at: Callable[[Transcript, int], int],
+        starts_at: Callable[[Transcript], int],
         extra: Callable[[Transcript, int], set[int]],
         reason: str,
     ) -> None:
@@ -144,12 +144,11 @@ class WindowDraft(Draft):
 
     def advance(self) -> None:
         source, keep = self.source, self.keep
-        lead = keep.lead(source)
-        start = min(self._starts_at(source, lead), keep.tail(source))
-        if start <= lead:
+        start = min(self._starts_at(source), keep.tail(source))
+        if start <= source.lead:
             start, head = 0, []
         else:
-            kept = {*range(lead), *keep.pinned(source), *self._extra(source, start)}
+            kept = {*range(keep.lead(source)), *keep.pinned(source), *self._extra(source, start)}
             head = sorted(place for place in kept if place < start)
         if (start, head) == (self._start, self._head):
             self.messages += source.since(self.seen)

@@ -108,7 +108,7 @@ def _notes(record: Transcript, view: Sequence[Message], hidden: Mapping[int, Fol
     record.coherent()
     for done in record.repairs:
         status = Status.DROPPED if done.action is RepairAction.DROPPED else Status.REPAIRED
-        notes.setdefault(done.index, Note(status, str(done).partition(": ")[2]))
+        notes.setdefault(done.index, Note(status, done.what))
     if isinstance(view, Curated):
         notes.update(view.notes())
     return notes

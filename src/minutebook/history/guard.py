@@ -18,8 +18,8 @@ from minutebook.history.keep import Keep, last_exchange
 from minutebook.history.protocol import HistoryManager
 from minutebook.record.check import check, is_clean, rejected_by
 from minutebook.record.finding import Finding, FindingKind, errors
-from minutebook.record.message import Message, Provider, is_system
-from minutebook.record.repair import RepairAction, repair
+from minutebook.record.message import Message, Provider, is_result, is_system
+from minutebook.record.repair import RepairAction, no_result, repair
 from minutebook.record.transcript import Transcript
 
 
@@ -122,6 +122,7 @@ class _Work:
 
     def make_valid(self) -> None:
         """Promise 1: the provider accepts it."""
+        self._answer_open_calls()
         if is_clean(self.view) and FindingKind.BAD_ARGUMENTS not in rejected_by(self.provider):
             return
         found = errors(check(self.view, provider=self.provider))
@@ -132,12 +133,28 @@ class _Work:
             mended = repair(self.view, provider=self.provider)
             roots = [None if at is None else self.view.origins[at] for at in mended.origins]
             notes = {
-                root: Note(Status.DROPPED, str(done))
+                root: Note(Status.DROPPED, done.what)
                 for done in mended.repairs
                 if done.action is RepairAction.DROPPED and (root := self.view.origins[done.index]) is not None
             }
             trails = (*self.view.trails, Trail(notes, None)) if notes else self.view.trails
             self.view = Curated(mended.messages, roots, trails)
+
+    def _answer_open_calls(self) -> None:
+        """The record may end with calls that still wait; the view says so in place of their results."""
+        waiting = self.source.open_calls
+        start = self.source.root_of(last_exchange(self.source).start) if waiting else None
+        at = len(self.view) - 1
+        while at >= 0 and is_result(self.view[at]):
+            at -= 1
+        if start is None or at < 0 or self.view.origins[at] != start:
+            return
+        answers = [no_result(call_id) for call_id in waiting]
+        tokens = self.view.tokens
+        if tokens is not None:
+            tokens += sum(map(self.record.counter.message, answers))
+        origins = [*self.view.origins, *([None] * len(answers))]
+        self.view = Curated([*self.view, *answers], origins, self.view.trails, tokens)
 
     def make_fit(self, max_tokens: int | None) -> None:
         """Promise 2: it is within the budget, or `CannotFit` says why not."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from minutebook.history.context import CurationContext
+from minutebook.record.message import is_system
 from minutebook.record.transcript import Transcript
 
 
@@ -38,6 +39,13 @@ class Keep:
         return source.exchange_of(max(0, end - self.last)).start
 
 
-def last_exchange(source: Transcript) -> range:
-    """The exchange the model is about to answer; an empty range in an empty transcript."""
-    return source.exchange_of(len(source) - 1) if len(source) else range(0)
+def last_exchange(source: Transcript, end: int | None = None) -> range:
+    """The exchange the model is about to answer, with any system messages that follow it.
+
+    `end` is where the transcript is taken to end. Empty if there are only system messages.
+    """
+    end = len(source) if end is None else end
+    last = end - 1
+    while last >= 0 and is_system(source[last]):
+        last -= 1
+    return range(source.exchange_of(last).start, end) if last >= 0 else range(end, end)

@@ -48,8 +48,8 @@ class SlidingWindowManager(Curator):
     def fits(self, messages: Sequence[Message]) -> bool:
         return len(messages) - Transcript.of(messages).lead <= self.window_size
 
-    def _start(self, source: Transcript, lead: int) -> int:
-        end = len(source)
+    def _start(self, source: Transcript) -> int:
+        end, lead = len(source), source.lead
         start = lead + stepped(end - lead, self.window_size, self.slack)
         if start >= end or start <= lead:
             return start
@@ -92,11 +92,11 @@ class TurnWindowManager(Curator):
     def fits(self, messages: Sequence[Message]) -> bool:
         return len(Transcript.of(messages).turn_starts) <= self.turns
 
-    def _start(self, source: Transcript, lead: int) -> int:
+    def _start(self, source: Transcript) -> int:
         count = len(source.turn_starts)
         first = stepped(count, self.turns, self.slack)
         if not first:
-            return lead
+            return 0
         return source.turn_starts[first] if first < count else len(source)
 
 

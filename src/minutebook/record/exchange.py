@@ -5,7 +5,7 @@ with calls and all of its results, or any single other message. A turn is a user
 """
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from minutebook.record.message import Message, call_ids, is_result, is_user, role_of
 from minutebook.record.survey import survey
@@ -46,4 +46,4 @@ def safe_boundaries(messages: Sequence[Message]) -> list[int]:
 
 
 def _between(starts: list[int], end: int) -> list[range]:
-    return [range(start, stop) for start, stop in zip(starts, [*starts[1:], end], strict=True)]
+    return [range(start, stop) for start, stop in pairwise([*starts, end])]

@@ -38,6 +38,8 @@ def folded(record: Transcript, folds: Sequence[Fold]) -> Folded:
     Raises:
         InvalidSetting: a fold splits an exchange, reaches beyond the record, or covers another only in part.
     """
+    if not folds:
+        return Folded(record, {})
     standing: list[Fold] = []
     for fold in folds:
         _check(record, fold, standing)
@@ -54,7 +56,7 @@ def folded(record: Transcript, folds: Sequence[Fold]) -> Folded:
     messages += record[place:]
     origins += range(place, len(record))
     hidden = {index: fold for fold in standing for index in range(fold.start, fold.stop)}
-    return Folded(record.derive(messages, origins) if standing else record, hidden)
+    return Folded(record.derive(messages, origins), hidden)
 
 
 def _check(record: Transcript, fold: Fold, standing: Sequence[Fold]) -> None:

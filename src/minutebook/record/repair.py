@@ -5,7 +5,7 @@ id that is missing or used twice gets a new one. Only what answers nothing, or a
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -53,9 +53,14 @@ class Repair:
     index: int
     call_id: str | None = None
 
-    def __str__(self) -> str:
+    @property
+    def what(self) -> str:
+        """What was wrong and what was done, without saying where."""
         which = f" ({self.call_id!r})" if self.call_id else ""
-        return f"message {self.index}: {self.kind.value.replace('_', ' ')}{which}: {self.action.value}"
+        return f"{self.kind.value.replace('_', ' ')}{which}: {self.action.value}"
+
+    def __str__(self) -> str:
+        return f"message {self.index}: {self.what}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,7 @@ class _Mending:
             self._put(result if pair[0] == pair[1] else {**result, "tool_call_id": pair[1]}, place)
         if index != self.waiting:
             for _, call_id in unanswered:
-                self._put(_no_result(call_id), None)
+                self._put(no_result(call_id), None)
                 self.repairs.append(Repair(FindingKind.DANGLING_CALL, RepairAction.ANSWERED, index, call_id))
 
     def _new_ids(self, index: int, ids: list[str]) -> list[str]:
@@ -204,7 +209,8 @@ def _with_ids(message: Message, old: list[str], new: list[str]) -> Message:
     return {**message, "tool_calls": calls}
 
 
-def _no_result(call_id: str) -> Message:
+def no_result(call_id: str) -> Message:
+    """A result for a call that has none."""
     if call_id.startswith(BY_NAME):
         return {"role": "function", "name": call_id.removeprefix(BY_NAME), "content": NO_RESULT}
     return {"role": "tool", "tool_call_id": call_id, "content": NO_RESULT}
@@ -212,8 +218,3 @@ def _no_result(call_id: str) -> Message:
 
 def _same(one: object, other: object) -> bool:
     return one is other
-
-
-def dropped(repairs: Iterable[Repair]) -> list[int]:
-    """The messages of the input that repair left out."""
-    return [repair.index for repair in repairs if repair.action is RepairAction.DROPPED]

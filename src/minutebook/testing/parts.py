@@ -48,12 +48,12 @@ def page_of_$nouns($nouns: list[$Noun], page: int, size: int = PAGE_SIZE) -> lis
 ''',
         good="    start = (page - 1) * size\n",
         bad="    start = page * size\n",
-        test='''\
+        test="""\
 def test_the_first_page_begins_with_the_first_$noun():
     $nouns = [make(number) for number in range(1, 6)]
 
     assert page_of_$nouns($nouns, page=1, size=2) == $nouns[:2]
-''',
+""",
         at="    assert page_of_$nouns(",
         says="assert [$Noun(id='$prefix-3', ...), $Noun(id='$prefix-4', ...)] == [$Noun(id='$prefix-1', ...), $Noun(id='$prefix-2', ...)]\n"
         "\n  At index 0 diff: $Noun(id='$prefix-3', ...) != $Noun(id='$prefix-1', ...)\n  Use -v to get more diff",
@@ -72,13 +72,13 @@ def split_$amount(total: int, ways: int) -> list[int]:
 ''',
         good="    share, rest = divmod(total, ways)\n    return [share + 1] * rest + [share] * (ways - rest)\n",
         bad="    share = total // ways\n    return [share] * ways\n",
-        test='''\
+        test="""\
 def test_shares_add_up_to_the_total():
     shares = split_$amount(100, 3)
 
     assert sum(shares) == 100
     assert shares == [34, 33, 33]
-''',
+""",
         at="    assert sum(shares)",
         says="assert 99 == 100\n +  where 99 = sum([33, 33, 33])",
         symptom="When one $noun is split three ways the shares are one short of the total. Finance sees it in every export.",
@@ -96,14 +96,14 @@ def latest_$nouns(updates: Iterable[$Noun]) -> list[$Noun]:
 ''',
         good="        latest[update.id] = update\n",
         bad="        latest.setdefault(update.id, update)\n",
-        test='''\
+        test="""\
 def test_a_later_update_replaces_an_earlier_one():
     updates = [make(1), make(2), make(1, status="$closed")]
 
     latest = latest_$nouns(updates)
 
     assert [$noun.status for $noun in latest] == ["$closed", "$open"]
-''',
+""",
         at="    assert [$noun.status",
         says="AssertionError: assert ['$open', '$open'] == ['$closed', '$open']\n\n"
         "  At index 0 diff: '$open' != '$closed'\n  Use -v to get more diff",
@@ -120,12 +120,12 @@ def overdue_$nouns($nouns: Iterable[$Noun], days: int, now: datetime | None = No
 ''',
         good="    limit = (now or datetime.now(UTC)) - timedelta(days=days)\n",
         bad="    limit = (now or datetime.now()) - timedelta(days=days)\n",
-        test='''\
+        test="""\
 def test_overdue_works_without_being_told_the_time():
     old = make(1, created_at=datetime(2020, 1, 1, tzinfo=UTC))
 
     assert overdue_$nouns([old, make(2, status="$closed")], days=30) == [old]
-''',
+""",
         at="    return [$noun for $noun in $nouns if $noun.status",
         in_code=True,
         says="TypeError: can't compare offset-naive and offset-aware datetimes",
@@ -147,12 +147,12 @@ def ${noun}_from_row(row: dict[str, Any]) -> $Noun:
 ''',
         good='        tags=tuple(tag for tag in (row.get("tags") or "").split(",") if tag),\n',
         bad='        tags=tuple(row["tags"].split(",")),\n',
-        test='''\
+        test="""\
 def test_a_row_without_tags_is_a_${noun}_without_tags():
     row = {"id": "$prefix-7", "$owner": "$first", "$amount": None, "status": None, "tags": None}
 
     assert ${noun}_from_row(row).tags == ()
-''',
+""",
         at='        tags=tuple(row["tags"].split(',
         in_code=True,
         says="AttributeError: 'NoneType' object has no attribute 'split'",
@@ -168,12 +168,12 @@ def ${noun}_cache_key($noun: $Noun, locale: str = "en") -> str:
 ''',
         good='    return f"$area:$noun:{$noun.$owner}:{$noun.id}:{locale}"\n',
         bad='    return f"$area:$noun:{$noun.id}:{locale}"\n',
-        test='''\
+        test="""\
 def test_two_owners_never_share_a_cache_entry():
     ours, theirs = make(1), make(1, $owner="$second")
 
     assert ${noun}_cache_key(ours) != ${noun}_cache_key(theirs)
-''',
+""",
         at="    assert ${noun}_cache_key(ours)",
         says="AssertionError: assert '$area:$noun:$prefix-1:en' != '$area:$noun:$prefix-1:en'\n"
         " +  where '$area:$noun:$prefix-1:en' = ${noun}_cache_key($Noun(id='$prefix-1', $owner='$first', ...))",
@@ -194,7 +194,7 @@ def fetch_$noun(client: Any, key: str, attempts: int = 3) -> $Noun:
 ''',
         good="    for attempt in range(1, attempts + 1):\n",
         bad="    for attempt in range(1, attempts):\n",
-        test='''\
+        test="""\
 def test_the_last_attempt_counts():
     class Slow:
         left = 2
@@ -206,7 +206,7 @@ def test_the_last_attempt_counts():
             return make(1)
 
     assert fetch_$noun(Slow(), "$prefix-1", attempts=3) == make(1)
-''',
+""",
         at='    raise ${Noun}Error(f"{key}: no answer after',
         in_code=True,
         says="$package.$area.$noun.${Noun}Error: $prefix-1: no answer after 3 attempts",
@@ -225,12 +225,12 @@ def batches_of_$nouns($nouns: list[$Noun], size: int = BATCH_SIZE) -> Iterator[l
 ''',
         good="    for start in range(0, len($nouns), size):\n",
         bad="    for start in range(0, len($nouns) - size + 1, size):\n",
-        test='''\
+        test="""\
 def test_the_last_batch_may_be_smaller():
     $nouns = [make(number) for number in range(5)]
 
     assert [len(batch) for batch in batches_of_$nouns($nouns, size=2)] == [2, 2, 1]
-''',
+""",
         at="    assert [len(batch)",
         says="assert [2, 2] == [2, 2, 1]\n\n  Right contains one more item: 1\n  Use -v to get more diff",
         symptom="The export is missing a few $nouns at the end, unless their number happens to divide by the batch size.",
@@ -249,11 +249,11 @@ def parse_$amount(text: str) -> int:
 ''',
         good='    whole, _, rest = text.strip().replace(",", "").partition(".")\n',
         bad='    whole, _, rest = text.strip().partition(".")\n',
-        test='''\
+        test="""\
 def test_amounts_may_have_thousands_separators():
     assert parse_$amount("1,234.50") == 123450
     assert parse_$amount(" 7 ") == 700
-''',
+""",
         at='        raise ${Noun}Error(f"not an amount',
         in_code=True,
         says="$package.$area.$noun.${Noun}Error: not an amount: '1,234.50'",
@@ -271,11 +271,11 @@ def close_$noun($noun: $Noun, closed: Iterable[str] = ("$closed", "cancelled")) 
 ''',
         good='    if $noun.status in tuple(closed):\n        raise ${Noun}Error(f"{$noun.id} is {$noun.status} already")\n',
         bad='    if $noun.status == "$closed":\n        raise ${Noun}Error(f"{$noun.id} is {$noun.status} already")\n',
-        test='''\
+        test="""\
 def test_a_cancelled_${noun}_cannot_be_closed():
     with pytest.raises(${Noun}Error, match="already"):
         close_$noun(make(1, status="cancelled"))
-''',
+""",
         at="    with pytest.raises(${Noun}Error, match",
         says="Failed: DID NOT RAISE <class '$package.$area.$noun.${Noun}Error'>",
         symptom="A cancelled $noun can still be set to $closed from the API. It must answer with an error instead.",
@@ -291,11 +291,11 @@ def mean_$amount($nouns: Iterable[$Noun]) -> float:
 ''',
         good="    return sum(amounts) / len(amounts) if amounts else 0.0\n",
         bad="    return sum(amounts) / len(amounts)\n",
-        test='''\
+        test="""\
 def test_the_mean_of_nothing_is_zero():
     assert mean_$amount([]) == 0.0
     assert mean_$amount([make(1, $amount=10), make(2, $amount=20)]) == 15
-''',
+""",
         at="    return sum(amounts) / len(amounts)",
         in_code=True,
         says="ZeroDivisionError: division by zero",
@@ -311,7 +311,7 @@ def ${nouns}_between($nouns: Iterable[$Noun], start: datetime, end: datetime) ->
 ''',
         good="    return [$noun for $noun in $nouns if start <= $noun.created_at < end]\n",
         bad="    return [$noun for $noun in $nouns if start <= $noun.created_at <= end]\n",
-        test='''\
+        test="""\
 def test_midnight_belongs_to_one_day_only():
     days = [datetime(2026, 3, day, tzinfo=UTC) for day in (1, 2, 3)]
     midnight = make(1, created_at=days[1])
@@ -319,7 +319,7 @@ def test_midnight_belongs_to_one_day_only():
     found = [${nouns}_between([midnight], start, end) for start, end in zip(days, days[1:])]
 
     assert found == [[], [midnight]]
-''',
+""",
         at="    assert found == [[], [midnight]]",
         says="assert [[$Noun(id='$prefix-1', ...)], [$Noun(id='$prefix-1', ...)]] == [[], [$Noun(id='$prefix-1', ...)]]\n\n"
         "  At index 0 diff: [$Noun(id='$prefix-1', ...)] != []\n  Use -v to get more diff",
@@ -335,10 +335,10 @@ def sorted_$nouns($nouns: Iterable[$Noun]) -> list[$Noun]:
 ''',
         good="    return sorted($nouns, key=lambda $noun: (len($noun.id), $noun.id))\n",
         bad="    return sorted($nouns, key=lambda $noun: $noun.id)\n",
-        test='''\
+        test="""\
 def test_nine_comes_before_ten():
     assert [$noun.id for $noun in sorted_$nouns([make(10), make(9)])] == ["$prefix-9", "$prefix-10"]
-''',
+""",
         at="    assert [$noun.id for $noun in sorted_$nouns(",
         says="AssertionError: assert ['$prefix-10', '$prefix-9'] == ['$prefix-9', '$prefix-10']\n\n"
         "  At index 0 diff: '$prefix-10' != '$prefix-9'\n  Use -v to get more diff",
@@ -358,14 +358,14 @@ def csv_of_$nouns($nouns: Iterable[$Noun]) -> str:
     return out.getvalue()
 ''',
         good='        writer.writerow(($noun.id, $noun.$owner, $noun.$amount, $noun.status, ",".join($noun.tags)))\n',
-        bad='        out.write(f"{$noun.id},{$noun.$owner},{$noun.$amount},{$noun.status},{\',\'.join($noun.tags)}\\n")\n',
-        test='''\
+        bad="        out.write(f\"{$noun.id},{$noun.$owner},{$noun.$amount},{$noun.status},{','.join($noun.tags)}\\n\")\n",
+        test="""\
 def test_tags_stay_in_one_column():
     text = csv_of_$nouns([make(1, tags=("fragile", "express"))])
 
     rows = list(csv.reader(io.StringIO(text)))
     assert [len(row) for row in rows] == [5, 5]
-''',
+""",
         at="    assert [len(row) for row in rows]",
         says="assert [5, 6] == [5, 5]\n\n  At index 1 diff: 6 != 5\n  Use -v to get more diff",
         symptom="The CSV of $nouns has a column too many whenever a $noun has two tags; the warehouse cannot load it.",
@@ -384,12 +384,12 @@ def ${nouns}_by_status($nouns: Iterable[$Noun]) -> dict[str, list[$Noun]]:
         groups.setdefault($noun.status, []).append($noun)
     return groups
 ''',
-        test='''\
+        test="""\
 def test_groups_by_status():
     first, second = make(1), make(2, status="$closed")
 
     assert ${nouns}_by_status([first, second]) == {"$open": [first], "$closed": [second]}
-''',
+""",
         wish="group $nouns by their status",
     ),
     Feature(
@@ -400,13 +400,13 @@ def oldest_$noun($nouns: Iterable[$Noun]) -> $Noun | None:
     waiting = [$noun for $noun in $nouns if $noun.status == "$open"]
     return min(waiting, key=lambda $noun: $noun.created_at, default=None)
 ''',
-        test='''\
+        test="""\
 def test_the_oldest_is_the_one_that_waited_longest():
     old, new = (make(year, created_at=datetime(year, 1, 1, tzinfo=UTC)) for year in (2020, 2024))
 
     assert oldest_$noun([new, old]) == old
     assert oldest_$noun([]) is None
-''',
+""",
         wish="find the $noun that has been waiting longest",
     ),
     Feature(
@@ -419,12 +419,12 @@ def total_by_$owner($nouns: Iterable[$Noun]) -> dict[str, int]:
         totals[$noun.$owner] = totals.get($noun.$owner, 0) + $noun.$amount
     return totals
 ''',
-        test='''\
+        test="""\
 def test_totals_are_kept_apart():
     ours, theirs = make(1, $amount=5), make(2, $amount=7, $owner="$second")
 
     assert total_by_$owner([ours, theirs, ours]) == {"$first": 10, "$second": 7}
-''',
+""",
         wish="add up `$amount` for each `$owner`, for the monthly report",
     ),
     Feature(
@@ -434,12 +434,12 @@ def tagged_$nouns($nouns: Iterable[$Noun], *tags: str) -> list[$Noun]:
     """The $nouns that have every one of these tags."""
     return [$noun for $noun in $nouns if set(tags) <= set($noun.tags)]
 ''',
-        test='''\
+        test="""\
 def test_every_tag_is_needed():
     both, one = make(1, tags=("express", "fragile")), make(2, tags=("express",))
 
     assert tagged_$nouns([both, one], "express", "fragile") == [both]
-''',
+""",
         wish="filter $nouns by tags, where all of the given tags must be there",
     ),
 )
@@ -477,14 +477,19 @@ class $Noun:
 TESTS = '''\
 """$Noun, as the rest of $package sees it."""
 
-{imports}
+import csv
+import io
+from datetime import UTC, datetime
+
+import pytest
+
 from $package.$area.$noun import (
 {names}
 )
 
 
 def make(number, **changes):
-    facts = {{"id": f"$prefix-{{number}}", "$owner": "$first", **changes}}
+    facts = {"id": f"$prefix-{number}", "$owner": "$first", **changes}
     return $Noun(**facts)
 '''
 
@@ -496,6 +501,5 @@ IMPORTS = (
     ("@dataclass|replace(", "from dataclasses import dataclass, replace"),
     ("datetime", "from datetime import UTC, datetime, timedelta"),
     ("Any", "from typing import Any"),
-    ("pytest.", "\nimport pytest"),
 )
 """What a module imports when one of the words before it occurs in its text."""

@@ -59,7 +59,7 @@ def provider_message_to_entry(
         "evaluation_id": evaluation_id,
         "sequence": sequence,
         "created_at": created_at,
-        "tool_calls": tuple(_call(raw, at, sequence) for at, raw in enumerate(msg.get("tool_calls") or ())) or None,
+        "tool_calls": _calls(msg, role, sequence),
         "tool_call_id": _call_id(msg, role, sequence),
         "tool_name": _tool_name(msg, role),
         "provider": provider,
@@ -89,6 +89,12 @@ def _content(msg: Message, index: int) -> str | None:
     if isinstance(content, (list, tuple)):
         return text_of(msg)
     raise InvalidMessage("content", f"is a {type(content).__name__}; it is text, a list of parts or null", index)
+
+
+def _calls(msg: Message, role: str, index: int) -> tuple[ToolCall, ...] | None:
+    """The assistant's calls. On anybody else's message they are no calls, and travel with the rest."""
+    raw = msg.get("tool_calls") if role == "assistant" else None
+    return tuple(_call(call, at, index) for at, call in enumerate(raw or ())) or None
 
 
 def _call(raw: Mapping[str, Any], at: int, index: int) -> ToolCall:

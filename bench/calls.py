@@ -1,0 +1,168 @@
+"""What a view costs, call by call: ours beside the peers', and as conversations grow."""
+
+import json
+from collections.abc import Sequence
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from bench.contest import (
+    BUDGET,
+    FLOOR,
+    OUR_WINDOW,
+    OURS,
+    WINDOW,
+    Timing,
+    contest,
+    forget_counts,
+    our_entries,
+)
+from bench.peers_env import Peers
+from bench.report import Part, Table, Target, progress, time_of, times
+from bench.session import Conversation, coding_session, long_conversation
+from minutebook import Message, TokenBudgetManager, Transcript
+
+LANGCHAIN = "trim_messages, exact (langchain-core"
+SIZES = (2_000, 20_000)
+AT = 10_000
+
+
+def measure(peers: Peers, *, quick: bool) -> Part:
+    conversation = long_conversation()
+    rounds = 3 if quick else 5
+    part = Part()
+    timings, remark = _timings(conversation, peers, rounds)
+    _compare(part, conversation, timings, remark)
+    _growth(part, quick=quick)
+    return part
+
+
+def _timings(conversation: Conversation, peers: Peers, rounds: int) -> tuple[list[Timing], str]:
+    remark = peers.why
+    if peers.python is not None:
+        progress("calls: ours and the peers' in one process")
+        try:
+            return [Timing(**made) for made in json.loads(peers.run("calls", str(rounds), "20"))], ""
+        except Exception as error:
+            remark = f"the peers failed: {error}"
+    progress("calls: ours alone")
+    ours = contest(our_entries(), conversation.messages, conversation.calls, rounds=rounds, allowance_seconds=20)
+    return ours, remark
+
+
+def _compare(part: Part, conversation: Conversation, timings: Sequence[Timing], remark: str) -> None:
+    messages = conversation.messages
+    table = Table(
+        f"Calls: a view before each of the {len(conversation.calls)} model calls of one conversation of "
+        f"{len(messages):,} messages\n({conversation.source}; {BUDGET:,} tokens counted exactly, or {WINDOW} messages)",
+        ["per call", "p50", "p99", "mean", "whole session", "p50 / ours", "mean / ours", "calls asked", "last view"],
+    )
+    good = {timing.name: timing for timing in timings if not timing.error}
+    for timing in timings:
+        ours = good[OURS if timing.kind == "tokens" else OUR_WINDOW]
+        if timing.error:
+            table.rows.append([timing.name, f"failed: {timing.error[:90]}"])
+            continue
+        table.rows.append(
+            [
+                timing.name,
+                time_of(timing.quantile(0.5)),
+                time_of(timing.quantile(0.99)),
+                time_of(timing.mean),
+                time_of(timing.total) if timing.calls == timing.of else f"~{time_of(timing.total)}",
+                times(timing.quantile(0.5) / ours.quantile(0.5)),
+                times(timing.mean / ours.mean),
+                f"{timing.calls} of {timing.of}",
+                f"{timing.last_view}",
+            ]
+        )
+    table.notes = [
+        "Ratios: to our budget manager where tokens are counted, to our window where messages are; both on a Transcript.",
+        "Our time includes appending, checking and, for the budget, counting the new messages.",
+    ]
+    if remark:
+        table.notes.append(f"No peers in this table: {remark}")
+    part.tables.append(table)
+    part.figures["calls"] = {
+        timing.name: {
+            "p50_seconds": timing.quantile(0.5),
+            "p99_seconds": timing.quantile(0.99),
+            "mean_seconds": timing.mean,
+            "total_seconds": timing.total,
+        }
+        for timing in good.values()
+    }
+    _targets(part, good)
+
+
+def _targets(part: Part, good: dict[str, Timing]) -> None:
+    ours, our_window = good[OURS], good[OUR_WINDOW]
+    for name, timing in good.items():
+        if name.startswith(LANGCHAIN):
+            typical, whole = timing.quantile(0.5) / ours.quantile(0.5), timing.mean / ours.mean
+            measured = f"{times(typical)} at the median, {times(whole)} over the session"
+            what = "200 times faster than langchain-core's trim_messages with an exact counter"
+            part.targets.append(Target(what, measured, min(typical, whole) >= 200))
+    windows = {
+        name: timing
+        for name, timing in good.items()
+        if timing.kind == "count" and "minutebook" not in name and name != FLOOR
+    }
+    if windows:
+        name = min(windows, key=lambda name: windows[name].mean)
+        slower = our_window.mean / windows[name].mean
+        what = "our window at most 3 times slower than any other that counts messages"
+        part.targets.append(Target(what, f"{times(slower)} of {name}", slower <= 3))
+
+
+def _growth(part: Part, *, quick: bool) -> None:
+    progress("calls: how the cost grows")
+    rounds = 2 if quick else 3
+    totals: dict[int, float] = {}
+    sessions = {size: coding_session(size) for size in SIZES}
+    for _ in range(rounds):
+        for size, messages in sessions.items():
+            totals[size] = min(totals.get(size, float("inf")), _whole_session(messages))
+    one = _one_more(sessions[SIZES[-1]])
+    table = Table(
+        f"Growth: a view after every message of a made-up session, budget {BUDGET:,} tokens",
+        ["messages", "whole session", "per message"],
+        [[f"{size:,}", time_of(total), time_of(total / size)] for size, total in totals.items()],
+        [f"One new message at {AT:,}: median {time_of(median(one))}, slowest of {len(one)} {time_of(max(one))}"],
+    )
+    part.tables.append(table)
+    ratio = totals[SIZES[1]] / totals[SIZES[0]]
+    part.targets.append(Target("ten times the messages cost at most 12 times as much", times(ratio), ratio <= 12))
+    part.targets.append(
+        Target(f"one new message at {AT:,} takes less than 2 ms", time_of(median(one)), median(one) < 2e-3)
+    )
+    part.figures["growth"] = {
+        "total_seconds": {str(size): total for size, total in totals.items()},
+        "one_more_median_seconds": median(one),
+        "one_more_slowest_seconds": max(one),
+    }
+
+
+def _whole_session(messages: list[Message]) -> float:
+    forget_counts()
+    manager: Any = TokenBudgetManager(BUDGET)
+    transcript = Transcript(broken="mark")
+    began = perf_counter()
+    for message in messages:
+        transcript.append(message)
+        manager.curate(transcript)
+    return perf_counter() - began
+
+
+def _one_more(messages: list[Message]) -> list[float]:
+    forget_counts()
+    manager: Any = TokenBudgetManager(BUDGET)
+    transcript = Transcript(messages[:AT], broken="mark")
+    manager.curate(transcript)
+    seconds = []
+    for message in messages[AT : AT + 200]:
+        began = perf_counter()
+        transcript.append(message)
+        manager.curate(transcript)
+        seconds.append(perf_counter() - began)
+    return seconds

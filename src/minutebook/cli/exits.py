@@ -1,0 +1,100 @@
+"""How a command ends: the exit code for every error, and one line that says what went wrong.
+
+| code | meaning |
+|---|---|
+| 0 | done |
+| 1 | it could not be done |
+| 2 | the command was not called as it should be |
+| 3 | a file was not found |
+| 5 | the input is not what it should be |
+| 6 | done, and there are findings |
+| 130 | interrupted |
+| 141 | whoever read the output stopped reading |
+
+Errors go to stderr as `error: …`; with `--json` as `{"error": {"type": …, "message": …}}`. Stdout carries data only.
+"""
+
+import contextlib
+import json
+import os
+import sys
+from typing import Any, Final
+
+import click
+
+from minutebook.errors import (
+    BrokenConversation,
+    InvalidMessage,
+    InvalidSetting,
+    MinutebookError,
+    UnknownVocabulary,
+    UnreadableInput,
+)
+
+FAILED, USAGE, NOT_FOUND, INVALID, FINDINGS, INTERRUPTED, UNREAD = 1, 2, 3, 5, 6, 130, 141
+
+EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
+    (UnreadableInput, INVALID),
+    (InvalidMessage, INVALID),
+    (BrokenConversation, INVALID),
+    (InvalidSetting, USAGE),
+    (UnknownVocabulary, USAGE),
+    (FileNotFoundError, NOT_FOUND),
+    (MinutebookError, FAILED),
+    (OSError, FAILED),
+)
+"""The first class that an error is one of decides."""
+
+
+class Command(click.Command):
+    """A command that ends with an exit code and a clear line, never with a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except BrokenPipeError:
+            _stop_writing()
+            ctx.exit(UNREAD)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+        except (
+            Exception
+        ) as error:  # the boundary: a user gets a line to act on, and MINUTEBOOK_DEBUG shows where it came from
+            if os.environ.get("MINUTEBOOK_DEBUG"):
+                raise
+            complain(error, as_json=bool(ctx.params.get("as_json")))
+            ctx.exit(exit_code(error))
+        return result
+
+
+def exit_code(error: Exception) -> int:
+    return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), FAILED)
+
+
+def complain(error: Exception, *, as_json: bool) -> None:
+    """Say on stderr what went wrong."""
+    message = _message(error)
+    if as_json:
+        click.echo(json.dumps({"error": {"type": type(error).__name__, "message": message}}), err=True)
+    else:
+        click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, MinutebookError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return (
+        f"minutebook itself failed ({type(error).__name__}: {error}). "
+        "Please report this; MINUTEBOOK_DEBUG=1 shows where it happened"
+    )
+
+
+def _stop_writing() -> None:
+    """Send what is still buffered nowhere, so that the interpreter does not stumble over it on its way out."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

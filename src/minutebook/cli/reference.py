@@ -1,0 +1,45 @@
+"""The reference page of the command line, made from the commands themselves."""
+
+import inspect
+
+import click
+
+from minutebook.cli.exits import __doc__ as exits
+from minutebook.cli.main import cli
+
+
+def command_reference() -> str:
+    """All commands with their arguments and options, as Markdown; the same code gives the same text."""
+    context = click.Context(cli, info_name="minutebook")
+    parts = ["# The command line", _help(cli), _options(cli, context), _exit_codes()]
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        assert command is not None
+        inner = click.Context(command, info_name=name, parent=context)
+        usage = " ".join(["minutebook", name, *command.collect_usage_pieces(inner)])
+        parts += [f"## minutebook {name}", f"```\n{usage}\n```", _help(command), _options(command, inner)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _help(command: click.Command) -> str:
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    flat = [" ".join(paragraph.split()) for paragraph in paragraphs]
+    return "\n\n".join(_example(text) if text.startswith("Example: ") else text for text in flat)
+
+
+def _example(text: str) -> str:
+    return f"```sh\n{text.removeprefix('Example: ')}\n```"
+
+
+def _options(command: click.Command, context: click.Context) -> str:
+    rows = []
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if isinstance(parameter, click.Option) and record:
+            rows.append(f"| `{record[0].replace('|', chr(92) + '|')}` | {record[1].replace('|', chr(92) + '|')} |")
+    return "\n".join(["| option | |", "|---|---|", *rows]) if rows else ""
+
+
+def _exit_codes() -> str:
+    assert exits is not None
+    return "## How a command ends\n\n" + exits.partition("\n\n")[2].strip()

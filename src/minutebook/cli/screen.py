@@ -1,0 +1,120 @@
+"""How conversations look in a terminal: one console, one look for each role and fate, one line for each message."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from minutebook.history.curated import Status
+from minutebook.record.message import RESULT_ROLES, SYSTEM_ROLES, Message, text_of
+
+LOG_WIDTH: Final = 100
+"""Columns where there is no terminal to ask."""
+
+ROLE_LOOK: Final = {
+    "system": ("magenta", "█"),
+    "user": ("cyan", "▓"),
+    "assistant": ("green", "▒"),
+    "tool": ("yellow", "░"),
+    "other": ("red", "▪"),
+}
+"""Role → its colour, and its mark where there is no colour."""
+
+STATUS_LOOK: Final = {
+    Status.SENT: "",
+    Status.TRUNCATED: "yellow",
+    Status.CLEARED: "yellow",
+    Status.STRIPPED: "yellow",
+    Status.DROPPED: "red",
+    Status.FOLDED: "blue",
+    Status.REPAIRED: "magenta",
+    Status.ADDED: "blue",
+}
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that is as wide as the terminal, or as a log; it honours NO_COLOR."""
+    stream = sys.stderr if stderr else sys.stdout
+    told = os.environ.get("COLUMNS", "").isdigit()
+    return Console(stderr=stderr, highlight=False, width=None if told or stream.isatty() else LOG_WIDTH)
+
+
+def one_line(text: str, length: int = 200) -> str:
+    """Text that is safe to show on one line: no line breaks, no control characters, no lone surrogates."""
+    words = " ".join(text[: length * 4].split())
+    shown = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in words)
+    return shown[:length]
+
+
+def preview(message: Message) -> str:
+    """What a message says, on one line; the calls of a message that says nothing."""
+    text = text_of(message)
+    if text.strip():
+        return one_line(text)
+    calls = message.get("tool_calls") or ()
+    return one_line(", ".join(_call(call) for call in calls)) if calls else ""
+
+
+def _call(call: Mapping[str, Any]) -> str:
+    function = call.get("function")
+    if not isinstance(function, Mapping):
+        return "call"
+    try:
+        arguments = json.loads(function.get("arguments") or "{}")
+        first = next(iter(arguments.values()), "") if isinstance(arguments, dict) else arguments
+    except (TypeError, ValueError, RecursionError):
+        first = function.get("arguments")
+    return f"{function.get('name')}({first if isinstance(first, (str, int, float)) else '…'})"
+
+
+def role_family(role: str) -> str:
+    if role in SYSTEM_ROLES:
+        return "system"
+    if role in RESULT_ROLES:
+        return "tool"
+    return role if role in ROLE_LOOK else "other"
+
+
+def by_role(counted: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Tokens by family of role, in the order in which they are always shown."""
+    sums = dict.fromkeys(ROLE_LOOK, 0)
+    for role, tokens in counted:
+        sums[role_family(role)] += tokens
+    return {role: tokens for role, tokens in sums.items() if tokens}
+
+
+def role_bars(bars: Mapping[str, Mapping[str, int]], width: int) -> RenderableType:
+    """One bar for each name, all to the same scale, and what the marks mean."""
+    label = max(map(len, bars))
+    room = max(10, width - label - 12)
+    most = max((sum(tokens.values()) for tokens in bars.values()), default=0) or 1
+    table = Table.grid(padding=(0, 1))
+    for name, tokens in bars.items():
+        table.add_row(name, _bar(tokens, room, most), f"{sum(tokens.values()):,}")
+    seen = [role for role in ROLE_LOOK if any(role in tokens for tokens in bars.values())]
+    name, last = list(bars.items())[-1]
+    legend = Text(f"{name}:" if len(bars) > 1 else "", end="\n")
+    for role in seen:
+        colour, mark = ROLE_LOOK[role]
+        legend.append(" ").append(mark, colour).append(f" {role} {percent(last.get(role, 0), sum(last.values()))} ")
+    return Group(table, legend)
+
+
+def _bar(tokens: Mapping[str, int], room: int, most: int) -> Text:
+    bar, done, drawn = Text(), 0, 0
+    for role, count in tokens.items():
+        done += count
+        end = max(drawn + 1, round(room * done / most))
+        colour, mark = ROLE_LOOK[role]
+        bar.append(mark * (end - drawn), colour)
+        drawn = end
+    return bar
+
+
+def percent(part: float, whole: float) -> str:
+    return f"{part / whole:.0%}" if whole else "-"

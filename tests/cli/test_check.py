@@ -1,0 +1,83 @@
+import json
+from pathlib import Path
+
+from tests.cli.conftest import Chat, Run
+
+
+def test_a_whole_conversation_ends_with_0(run: Run, whole: Chat) -> None:
+    result = run("check", "-", stdin=json.dumps(whole))
+
+    assert result.exit_code == 0
+    assert result.stdout == "1 conversation, 6 messages: nothing that openai would refuse\n"
+
+
+def test_findings_name_conversation_message_and_call(run: Run, whole: Chat, broken: Chat) -> None:
+    result = run("check", "-", stdin=f"{json.dumps(whole)}\n{json.dumps({'id': 'x', 'messages': broken})}\n")
+
+    assert result.exit_code == 6
+    assert result.stdout.splitlines() == [
+        "conversation 1, line 2, id 'x'",
+        "  error    message 2: a tool call has no result ('a')",
+        "  error    message 5: a tool result answers no call ('zzz')",
+        "2 conversations, 12 messages: 2 errors and 0 warnings in 1 conversation by the rules of openai",
+    ]
+
+
+def test_warnings_alone_end_with_0(run: Run, odd: Chat) -> None:
+    result = run("check", "-", stdin=json.dumps(odd))
+
+    assert result.exit_code == 0
+    assert "  warning  message 0: the first message" in result.stdout
+
+
+def test_the_provider_decides_what_is_an_error(run: Run, odd: Chat) -> None:
+    assert run("check", "-", "--provider", "anthropic", stdin=json.dumps(odd)).exit_code == 6
+    assert run("check", "-", "--provider", "openai", stdin=json.dumps(odd)).exit_code == 0
+
+
+def test_all_means_any_provider_and_says_which(run: Run, odd: Chat) -> None:
+    result = run("check", "-", "--provider", "all", stdin=json.dumps(odd))
+
+    assert result.exit_code == 6
+    assert "[anthropic, gemini]" in result.stdout
+
+
+def test_quiet_prints_the_summary_only(run: Run, broken: Chat) -> None:
+    result = run("check", "-", "--quiet", stdin=json.dumps(broken))
+
+    assert result.exit_code == 6
+    assert len(result.stdout.splitlines()) == 1
+
+
+def test_json_lists_what_was_found(run: Run, whole: Chat, broken: Chat) -> None:
+    result = run("check", "-", "--json", stdin=f"{json.dumps(whole)}\n{json.dumps({'id': 'x', 'messages': broken})}\n")
+
+    told = json.loads(result.stdout)
+    assert result.exit_code == 6
+    assert told["summary"] == {"conversations": 2, "messages": 12, "with_findings": 1, "errors": 2, "warnings": 0}
+    (conversation,) = told["conversations"]
+    assert (conversation["index"], conversation["id"], conversation["line"]) == (1, "x", 2)
+    assert [(f["kind"], f["message"], f["call_id"], f["severity"]) for f in conversation["findings"]] == [
+        ("dangling_call", 2, "a", "error"),
+        ("orphan_result", 5, "zzz", "error"),
+    ]
+
+
+def test_a_lone_surrogate_in_an_id_does_not_stop_the_report(run: Run) -> None:
+    text = '[{"role": "user", "content": "\\ud800"}, {"role": "tool", "tool_call_id": "\\udfff", "content": ""}]'
+
+    plain, as_json = run("check", "-", stdin=text), run("check", "-", "--json", stdin=text)
+
+    assert plain.exit_code == as_json.exit_code == 6
+    assert json.loads(as_json.stdout)["conversations"][0]["findings"][0]["call_id"] == "\udfff"
+
+
+def test_findings_before_a_broken_line_are_printed(run: Run, broken: Chat, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(f"{json.dumps(broken)}\n{json.dumps(broken)}\n[oops\n")
+
+    result = run("check", path)
+
+    assert result.exit_code == 5
+    assert "conversation 1, line 2" in result.stdout
+    assert result.stderr.startswith(f"error: {path}:3: not JSON")

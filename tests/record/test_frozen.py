@@ -1,0 +1,41 @@
+import copy
+import json
+import pickle
+
+import pytest
+
+from minutebook import RecordIsReadOnly
+from minutebook.record.frozen import frozen, thawed
+
+MESSAGE = {"role": "assistant", "content": [{"type": "text", "text": "hi"}], "tool_calls": [{"id": "a"}]}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.__setitem__("content", "x"),
+        lambda m: m.update(content="x"),
+        lambda m: m.pop("role"),
+        lambda m: m.__delitem__("role"),
+        lambda m: m.setdefault("x", 1),
+        lambda m: m["content"].append(1),
+        lambda m: m["content"][0].__setitem__("text", "x"),
+        lambda m: m["tool_calls"].clear(),
+    ],
+)
+def test_nothing_in_it_can_be_changed_in_place(change):
+    message = frozen(MESSAGE)
+
+    with pytest.raises(RecordIsReadOnly, match=r"return a changed copy instead"):
+        change(message)
+    assert message == MESSAGE
+
+
+def test_reads_like_the_message_it_is():
+    message = frozen(MESSAGE)
+
+    assert json.dumps(message) == json.dumps(MESSAGE)
+    assert {**message, "content": "x"}["content"] == "x"
+    assert isinstance(message, dict)
+    assert copy.deepcopy(message) == pickle.loads(pickle.dumps(message)) == MESSAGE
+    assert type(thawed(message)["content"]) is list

@@ -1,0 +1,45 @@
+import pickle
+
+import pytest
+
+from minutebook import errors
+
+EXAMPLES = [
+    (errors.InvalidSetting("turns", -1, "0 or more"), "turns is -1; give 0 or more"),
+    (errors.InvalidMessage("content", "is missing", 3), "message 3: content is missing"),
+    (errors.UnknownRole("narrator"), "message: role is 'narrator'; use system, developer, user, assistant or tool"),
+    (errors.BrokenConversation(["a", "b"]), "a; b. Append what is missing first"),
+    (errors.RecordIsReadOnly("assignment"), "assignment on a message of the record; return a changed copy instead"),
+    (
+        errors.CannotFit(1_000, 2_500, [("the newest request", 7, 2_400)]),
+        "the view needs 2,500 tokens and may have 1,000: the newest request (message 7, 2,400 tokens) must stay.",
+    ),
+    (errors.PromiseBroken(["it fits: no"]), "it fits: no. Mend the manager"),
+    (errors.UnknownVocabulary("x", ["a", "b"]), "no vocabulary 'x'; choose one of a, b"),
+    (errors.MissingExtra("tiktoken", "tiktoken"), "tiktoken is not installed; pip install 'minutebook[tiktoken]'"),
+    (errors.UnreadableInput("a.jsonl", "is not JSON", 4), "a.jsonl:4: is not JSON"),
+]
+
+
+@pytest.mark.parametrize(("error", "said"), EXAMPLES, ids=lambda value: type(value).__name__)
+def test_says_what_is_and_what_to_do_and_survives_pickling(error, said):
+    copy = pickle.loads(pickle.dumps(error))
+
+    assert str(error).startswith(said)
+    assert str(copy) == str(error)
+    assert copy.__dict__ == error.__dict__
+    assert isinstance(error, errors.MinutebookError)
+
+
+def test_every_error_has_an_example_and_stands_in_the_tree():
+    every = {value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)}
+
+    assert {type(error) for error, _ in EXAMPLES} == every - {errors.MinutebookError}
+    assert all(error.__name__ in errors.__doc__ for error in every)
+
+
+def test_what_a_newcomer_would_catch_catches_it():
+    assert issubclass(errors.InvalidSetting, ValueError)
+    assert issubclass(errors.MissingExtra, ImportError)
+    assert issubclass(errors.UnknownVocabulary, LookupError)
+    assert issubclass(errors.RecordIsReadOnly, TypeError)

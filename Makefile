@@ -1,13 +1,13 @@
 # make demo    run the main job on this machine         make test    every test
 # make check   what CI runs                              make bench   our figures beside the peers'
-# make fuzz    100,000 generated conversations           make clean   remove what the others made
+# make fuzz    100,000 generated cases, N=… for others    make clean   remove what the others made
 
 PYTHON ?= python3
 BIN := .venv/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check -qq install
 PYTEST = $(BIN)/python -m pytest -n 2
 
-.PHONY: demo test check format lint imports types cover pythons bench fuzz clean
+.PHONY: demo test check format lint imports types cover pythons bench docs fuzz clean
 
 demo: .venv/.core
 	@$(BIN)/minutebook demo
@@ -56,8 +56,12 @@ pythons:
 bench: .venv/.dev
 	@$(BIN)/python -m bench $(ARGS)
 
+docs: .venv/.dev
+	@$(BIN)/python docs/generate.py
+
 fuzz: .venv/.dev
-	MINUTEBOOK_EXAMPLES=$(or $(N),100000) $(BIN)/python -m pytest -q -p no:randomly -m fuzz tests/history/test_promises.py
+	MINUTEBOOK_EXAMPLES=$$(( $(or $(N),100000) / $$($(BIN)/python -m pytest --collect-only -q -m fuzz | grep -c ::) + 1 )) \
+	  $(PYTEST) -q -m fuzz
 
 .venv/.core: pyproject.toml
 	@[ -x $(BIN)/python ] || { echo "making .venv (once)"; $(PYTHON) -m venv .venv; }

@@ -132,7 +132,7 @@ def _growth(part: Part, *, quick: bool) -> None:
     )
     part.tables.append(table)
     ratio = totals[SIZES[1]] / totals[SIZES[0]]
-    part.targets.append(Target("ten times the messages cost at most 12 times as much", times(ratio), ratio <= 12))
+    part.targets.append(Target("ten times the messages cost at most 12 times as much", f"{ratio:.1f}x", ratio <= 12))
     part.targets.append(
         Target(f"one new message at {AT:,} takes less than 2 ms", time_of(median(one)), median(one) < 2e-3)
     )

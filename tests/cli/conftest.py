@@ -16,6 +16,9 @@ Chat: TypeAlias = list[dict[str, Any]]
 Run: TypeAlias = Callable[..., Result]
 Launch: TypeAlias = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
+PRIVATE = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "MINUTEBOOK_DEBUG", "PYTHONUNBUFFERED")
+"""What the environment of whoever runs the tests must not decide."""
+
 PROGRAM = (sys.executable, "-c", "from minutebook.cli.main import main; main()")
 
 
@@ -24,7 +27,9 @@ def run() -> Run:
     """Call the command here: fast, and its output is at hand."""
 
     def call(*arguments: str | Path, stdin: str | bytes | None = None) -> Result:
-        return CliRunner().invoke(cli, list(map(str, arguments)), input=stdin, prog_name="minutebook")
+        return CliRunner(env=dict.fromkeys(PRIVATE)).invoke(
+            cli, list(map(str, arguments)), input=stdin, prog_name="minutebook"
+        )
 
     return call
 
@@ -35,10 +40,14 @@ def launch() -> Launch:
 
     def call(*arguments: str | Path, stdin: bytes = b"", **environment: str) -> "subprocess.CompletedProcess[bytes]":
         command = [*PROGRAM, *map(str, arguments)]
-        inherited = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "NO_COLOR"}}
-        return subprocess.run(command, input=stdin, capture_output=True, check=False, env=inherited | environment)
+        return subprocess.run(command, input=stdin, capture_output=True, check=False, env=inherited() | environment)
 
     return call
+
+
+def inherited() -> dict[str, str]:
+    """The environment, without what is nobody's business."""
+    return {name: value for name, value in os.environ.items() if name not in PRIVATE}
 
 
 def call(call_id: str, name: str = "search", arguments: str = "{}") -> dict[str, Any]:

@@ -70,6 +70,7 @@ BAD = {
     '"text"': (None, "conversation 0 is a str"),
     '{"answer": 42}': (None, "an object with 'answer'"),
     '{"messages": "hello"}': (None, "'messages' is no list"),
+    '{"answer": 42}\n{"answer": 43}\n': (1, "an object with 'answer'"),
     "[1, 2]": (None, "message 0: it is a int"),
     "hello there": (1, "not JSON"),
     '{"role": "user"}\n{"role": \n': (2, "not JSON"),

@@ -60,9 +60,8 @@ class Command(click.Command):
             ctx.exit(UNREAD)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
-        except (
-            Exception
-        ) as error:  # the boundary: a user gets a line to act on, and MINUTEBOOK_DEBUG shows where it came from
+        # The boundary: whatever it is, a user gets a line to act on; MINUTEBOOK_DEBUG shows where it came from.
+        except Exception as error:
             if os.environ.get("MINUTEBOOK_DEBUG"):
                 raise
             complain(error, as_json=bool(ctx.params.get("as_json")))

@@ -118,6 +118,8 @@ class Reading:
             self.shape = Shape.LINES
             yield self._conversation(value, 0, number, b"".join(before))
             yield from self._many_lines((more, second), lines)
+        elif more is not None:
+            self._refuse(value, 0, number)
         else:
             rest = [line for _, line in lines]
             self.tail = [b"".join([*before, *self.tail, *rest])]
@@ -238,7 +240,7 @@ class _Counted(io.RawIOBase):
 
 def _loaded(text: bytes) -> Any:
     # Lone surrogates come escaped or, from some writers, as bytes; both are kept.
-    return json.loads(text.removeprefix(BOM).decode("utf-8", "surrogatepass"), parse_constant=_no_number)
+    return json.loads(text.removeprefix(BOM).rstrip().decode("utf-8", "surrogatepass"), parse_constant=_no_number)
 
 
 def _no_number(name: str) -> NoReturn:

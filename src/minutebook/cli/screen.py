@@ -37,11 +37,18 @@ STATUS_LOOK: Final = {
 }
 
 
+class Screen(Console):
+    """A console that leaves it to the command to end when nobody reads any more."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def console(*, stderr: bool = False) -> Console:
     """A console that is as wide as the terminal, or as a log; it honours NO_COLOR."""
     stream = sys.stderr if stderr else sys.stdout
     told = os.environ.get("COLUMNS", "").isdigit()
-    return Console(stderr=stderr, highlight=False, width=None if told or stream.isatty() else LOG_WIDTH)
+    return Screen(stderr=stderr, highlight=False, width=None if told or stream.isatty() else LOG_WIDTH)
 
 
 def one_line(text: str, length: int = 200) -> str:

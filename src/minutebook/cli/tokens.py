@@ -96,8 +96,8 @@ def _show_one(entry: dict[str, Any]) -> None:
 
     out = console()
     out.print(Text(f"{entry['name']}: {entry['tokens']:,} tokens", "bold"))
-    out.print(f"{entry['messages']:,} messages, {entry['turns']:,} turns, {entry['exchanges']:,} exchanges")
-    out.print(Text(f"counted with {entry['counter']} ({entry['why']})\n", "dim"))
+    out.print(f"messages {entry['messages']:,}, turns {entry['turns']:,}, exchanges {entry['exchanges']:,}")
+    out.print(Text(f"counter: {entry['why']}\n", "dim"))
     if entry["by_role"]:
         out.print(role_bars({"tokens": entry["by_role"]}, out.width))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), expand=True)
@@ -134,7 +134,7 @@ def _show_many(counted: list[dict[str, Any]], *, every: bool) -> None:
     if len(shown) < len(counted):
         out.print(Text(f"the {len(shown)} largest of {len(counted):,}; --all shows every one", "dim"))
     for reason in dict.fromkeys(entry["why"] for entry in counted):
-        out.print(Text(f"counted {reason}", "dim"))
+        out.print(Text(f"counter: {reason}", "dim"))
 
 
 def _figures(entries: Iterable[dict[str, Any]], roles: Iterable[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """A guess at a text's tokens from the kinds of characters in it, with no vocabulary at all.
 
 One pass of `bytes.translate` over the UTF-8 drops lowercase letters and continuation bytes and turns what is left into
-one class byte a character; counting classes is then a few C calls, about a microsecond for 500 characters.
+one class byte a character; counting classes is then a few C calls, a microsecond or two for 500 characters.
 
 The weights were fitted on our own texts of 40 classes and 10,000 real messages of 500 characters against o200k_base
 and cl100k_base, then rounded up, so that a class is never a fifth short. What costs most is what a vocabulary has not
@@ -60,7 +60,7 @@ O200K = tuple((0x80 + script, o200k) for script, (_, _, _, o200k) in enumerate(S
 
 
 class EstimatedCounter(MessageCounter):
-    """Counts by the look of the text: no vocabulary, no dependency, a microsecond.
+    """Counts by the look of the text: no vocabulary, no dependency, a microsecond or two a message.
 
     Not a fifth under o200k_base or cl100k_base on 200 characters or more of prose, code, data, ids or emoji; of 10,000
     real messages, 2 in 1,000 are, mostly listings of `ls -l`. `modern` assumes a vocabulary at least as wide as

@@ -1,0 +1,91 @@
+"""Every block in README and docs runs, and prints what the page says it prints."""
+
+import contextlib
+import importlib.util
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+
+
+def blocks(page):
+    return [(match[1], match[2]) for match in BLOCK.finditer(page.read_text(encoding="utf-8"))]
+
+
+def name_of(page):
+    return str(page.relative_to(ROOT))
+
+
+def alike(said, expected):
+    """Equal line by line, where `...` stands for any lines and trailing blanks do not count."""
+    pattern = re.escape("\n".join(line.rstrip() for line in expected.strip().splitlines())).replace(r"\.\.\.", ".*")
+    return re.fullmatch(pattern, "\n".join(line.rstrip() for line in said.strip().splitlines()), re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_python_block_runs_and_prints_what_it_says(page):
+    namespace = {"__name__": "docs"}
+    found = blocks(page)
+    for place, (language, code) in enumerate(found):
+        if language != "python":
+            continue
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, name_of(page), "exec"), namespace)
+        if place + 1 < len(found) and found[place + 1][0] == "text":
+            assert alike(printed.getvalue(), found[place + 1][1]), printed.getvalue()
+        else:
+            assert printed.getvalue() == "", f"the page does not show what this block prints: {printed.getvalue()}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "```console" in page.read_text()], ids=name_of)
+def test_every_command_runs_and_prints_what_it_says(page, tmp_path):
+    """`$ command` lines, each followed by its output; a command may end with `# exit N`."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "COLUMNS": "100", "NO_COLOR": "1"}
+    for language, block in blocks(page):
+        if language == "json":
+            (tmp_path / "chat.json").write_text(block, encoding="utf-8")
+        if language != "console":
+            continue
+        for command, _, expected in (part.partition("\n") for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]):
+            wanted = re.search(r"# exit (\d+)$", command)
+            done = subprocess.run(
+                command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == int(wanted[1] if wanted else 0), f"{command}\n{done.stdout}{done.stderr}"
+            assert alike(done.stdout + done.stderr, expected), f"{command}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_leads_somewhere(page):
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+def test_the_generated_pages_are_up_to_date():
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+
+    for page, make in generate.PAGES.items():
+        assert page.read_text(encoding="utf-8") == make(), f"run `make docs`: {page.name} is stale"
+
+
+def test_the_readme_names_the_two_commands_and_fits_a_screen_or_so():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    assert "`make demo`" in readme
+    assert "`make test`" in readme
+    assert len(readme.splitlines()) <= 60
+    assert shutil.which("make") is not None

@@ -38,7 +38,7 @@ types: .venv/.dev
 # `make test` under coverage: the lamp, with a floor so that a dark room is noticed.
 cover: .venv/.dev
 	rm -f .coverage .coverage.*
-	$(MAKE) --no-print-directory test PYTEST="COVERAGE_PROCESS_START=pyproject.toml $(BIN)/coverage run -m pytest"
+	$(MAKE) --no-print-directory test PYTEST="$(BIN)/coverage run -m pytest -n 2"
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report --fail-under=90
 

@@ -191,7 +191,7 @@ def test_threads_may_append_while_others_read():
 def test_remembers_a_bounded_number_of_readers():
     transcript = Transcript()
     for number in range(100):
-        transcript.remember(number, list).append(number)
+        transcript.remember((number,), list).append(number)
 
-    assert transcript.remember(99, list) == [99]
-    assert transcript.remember(0, list) == []
+    assert transcript.remember((99,), list) == [99]
+    assert transcript.remember((0,), list) == []

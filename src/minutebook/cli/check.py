@@ -12,7 +12,9 @@ from minutebook.cli.options import file_argument, json_option, provider_option
 @click.command("check", cls=Command, short_help="What a provider would refuse.")
 @file_argument
 @provider_option(everyone=True, help_text="Whose rules to check by; all means any of them.")
-@json_option("Print one JSON document: the conversations that have findings, and a summary.")
+@json_option(
+    "Print one JSON document: the conversations that have findings, and a summary. Example: minutebook check log.jsonl --json"
+)
 @click.option(
     "-q", "--quiet", is_flag=True, help="Print nothing but the summary. Example: minutebook check -q log.jsonl"
 )

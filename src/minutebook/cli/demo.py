@@ -16,19 +16,22 @@ WINDOW = 40
 
 
 @click.command("demo", cls=Command, short_help="A coding agent's session, sent three ways.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Which session. Example: --seed 7")
+@click.option("--seed", type=int, metavar="N", default=0, show_default=True, help="Which session. Example: --seed 7")
 @click.option(
-    "--turns", type=click.IntRange(min=1), default=16, show_default=True,
+    "--turns", type=click.IntRange(min=1), metavar="N", default=16, show_default=True,
     help="How many requests the user makes. Example: --turns 50",
 )  # fmt: skip
 @click.option(
-    "--max-tokens", type=click.IntRange(min=2000), default=BUDGET, show_default=True,
+    "--max-tokens", type=click.IntRange(min=2000), metavar="N", default=BUDGET, show_default=True,
     help="The budget of the third way, and what counts as over budget. Example: --max-tokens 32000",
 )  # fmt: skip
 @click.option(
-    "--session", "only_session", is_flag=True, help="Print the session itself as JSON, for the other commands."
+    "--session",
+    "only_session",
+    is_flag=True,
+    help="Print the session itself as JSON, for the other commands. Example: minutebook demo --session | minutebook tokens -",
 )
-@json_option("Print the figures as one JSON document.")
+@json_option("Print the figures as one JSON document. Example: minutebook demo --json")
 def command(seed: int, turns: int, max_tokens: int, only_session: bool, as_json: bool) -> None:
     """Replay a coding agent's session and compare what is sent: everything, a window, or a token budget.
 

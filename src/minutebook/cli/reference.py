@@ -10,7 +10,7 @@ from minutebook.cli.main import cli
 
 def command_reference() -> str:
     """All commands with their arguments and options, as Markdown; the same code gives the same text."""
-    context = click.Context(cli, info_name="minutebook")
+    context = click.Context(cli, info_name="minutebook", **cli.context_settings)
     parts = ["# The command line", _help(cli), _options(cli, context), _exit_codes()]
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)

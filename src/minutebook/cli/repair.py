@@ -20,15 +20,23 @@ if TYPE_CHECKING:
 @click.command("repair", cls=Command, short_help="Put right what a provider would refuse.")
 @file_argument
 @provider_option(everyone=True, help_text="Whose rules to repair for; all means every one of them.")
-@click.option("--write", is_flag=True, help="Replace FILE, in one step; a file that needs no repair is not touched.")
+@click.option(
+    "--write",
+    is_flag=True,
+    help="Replace FILE, in one step; a file that needs no repair is not touched. Example: minutebook repair log.jsonl --write",
+)
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="OUT",
     help="Write to this file, gzipped if its name ends in .gz. Example: -o repaired.jsonl",
 )  # fmt: skip
 @click.option(
-    "--keep-open", is_flag=True, help="Leave calls alone that may still get their results: those at the very end."
+    "--keep-open",
+    is_flag=True,
+    help="Leave calls alone that may still get their results: those at the very end. Example: minutebook repair live.json --keep-open",
 )
-@json_option("Print the report as JSON: to stdout with --write or -o, where it is free, else to stderr.")
+@json_option(
+    "Print the report as JSON: to stdout with --write or -o, where it is free, else to stderr. Example: minutebook repair log.jsonl --write --json"
+)
 @click.pass_context
 def command(
     ctx: click.Context, file: str, provider: str, write: bool, output: Path | None, keep_open: bool, as_json: bool

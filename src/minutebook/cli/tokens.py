@@ -20,8 +20,15 @@ SHOWN = 20
 @click.command("tokens", cls=Command, short_help="Tokens in all, by role, and the largest messages.")
 @file_argument
 @model_option
-@click.option("--all", "every", is_flag=True, help=f"A row for every conversation, not only the {SHOWN} largest.")
-@json_option("Print one JSON document: every conversation with its totals, roles and largest messages.")
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help=f"A row for every conversation, not only the {SHOWN} largest. Example: minutebook tokens log.jsonl --all",
+)
+@json_option(
+    "Print one JSON document: every conversation with its totals, roles and largest messages. Example: minutebook tokens log.jsonl --json"
+)
 def command(file: str, model: str | None, every: bool, as_json: bool) -> None:
     """Count the tokens of each conversation of FILE: in all, by role, and the largest messages.
 

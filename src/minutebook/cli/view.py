@@ -32,11 +32,21 @@ if TYPE_CHECKING:
     help="Which conversation of FILE, by its id or its place counted from 0; the first if not given. "
     "Example: --conversation 3",
 )  # fmt: skip
-@click.option("--all", "every", is_flag=True, help="A row for every message, however many there are.")
 @click.option(
-    "--messages", "only_messages", is_flag=True, help="Print only the messages to send, as JSON, for the next program."
+    "--all",
+    "every",
+    is_flag=True,
+    help="A row for every message, however many there are. Example: minutebook view log.json --all",
 )
-@json_option("Print one JSON document: what became of every message and why, and the messages to send.")
+@click.option(
+    "--messages",
+    "only_messages",
+    is_flag=True,
+    help="Print only the messages to send, as JSON, for the next program. Example: minutebook view log.json --max-tokens 8000 --messages | jq length",
+)
+@json_option(
+    "Print one JSON document: what became of every message and why, and the messages to send. Example: minutebook view log.json --json"
+)
 def command(
     file: str,
     managers: tuple[str, ...],

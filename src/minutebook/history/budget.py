@@ -92,27 +92,31 @@ class BudgetDraft(Draft):
     A cut looks only at the messages taken on so far, never at the rest of the source: the fold must not know the future.
     """
 
-    __slots__ = ("_cleared", "_costs", "_count", "_counter", "_manager", "_size")
+    __slots__ = ("_cleared", "_costs", "_count", "_counter", "_is_counted", "_limit", "_manager", "_size")
 
     def __init__(self, source: Transcript, keep: Keep, manager: TokenBudgetManager) -> None:
         super().__init__(source, keep)
         self._manager = manager
+        self._limit = manager.limit
         self._counter = manager.counter or source.counter
+        self._is_counted = self._counter == source.counter
         self._count: Callable[[int], int] = (
-            source.tokens_of if self._counter == source.counter else lambda place: self._counter.message(source[place])
+            source.tokens_of if self._is_counted else lambda place: self._counter.message(source[place])
         )
         self._costs: list[int] = []
         self._size = 0
         self._cleared: set[int] = set()
 
     def advance(self) -> None:
-        for place in range(self.seen, len(self.source)):
-            self.messages.append(self.source[place])
+        limit = self._limit
+        for place, message in enumerate(self.source.since(self.seen), self.seen):
+            cost = self._count(place)
+            self.messages.append(message)
             self.places.append(place)
-            self._costs.append(self._count(place))
-            self._size += self._costs[-1]
+            self._costs.append(cost)
+            self._size += cost
             self.seen = place + 1
-            if self._size > self._manager.limit and self._awaits_answer(place):
+            if self._size > limit and self._awaits_answer(place):
                 self._cut()
 
     def _awaits_answer(self, place: int) -> bool:
@@ -127,7 +131,7 @@ class BudgetDraft(Draft):
         return place - start == len(call_ids(self.source[start]))
 
     def curated(self) -> Curated:
-        if self._size > self._manager.limit and not self._awaits_answer(self.seen - 1):
+        if self._size > self._limit and not self._awaits_answer(self.seen - 1):
             return self._cut_for_now()
         return self._whole()
 
@@ -141,10 +145,10 @@ class BudgetDraft(Draft):
         return copy._whole()
 
     def _whole(self) -> Curated:
-        if self._size > self._manager.limit:
+        if self._size > self._limit:
             raise CannotFit(self._manager.max_tokens, self._size + self._manager.reserve, self._irreducible())
         view = super().curated()
-        view.tokens = self._size if self._counter == self.source.counter else None
+        view.tokens = self._size if self._is_counted else None
         return view
 
     def _cut(self) -> None:

@@ -128,6 +128,6 @@ def curated_by(
 
 def _lent(source: Transcript) -> list[Message]:
     """The messages in the form in which code that is not ours may see them: it cannot change them."""
-    lent: list[Message] = source.remember("lent", list)
+    lent: list[Message] = source.remember(("lent",), list)
     lent += map(frozen, source.since(len(lent)))
     return lent

@@ -110,7 +110,8 @@ class Curator(ContextualManager):
         keep = Keep.asked(context, source)
         basis = self.basis(session)
         draft = source.remember((self, basis, keep), lambda: self.draft(source, keep, basis))
-        draft.advance()
+        if draft.seen != len(source):
+            draft.advance()
         return draft
 
     @abstractmethod

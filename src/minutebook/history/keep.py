@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from minutebook.history.context import CurationContext
+from minutebook.history.context import NO_CONTEXT, CurationContext
 from minutebook.record.message import is_system
 from minutebook.record.transcript import Transcript
 
@@ -19,6 +19,8 @@ class Keep:
     def asked(cls, context: CurationContext, source: Transcript) -> "Keep":
         """What the context and the transcript's own pins ask for."""
         pins = source.pins
+        if context is NO_CONTEXT and not pins:
+            return AS_USUAL
         if context.pins:
             pins |= frozenset(place for place in range(len(source)) if source.root_of(place) in context.pins)
         return cls(context.preserve_system, context.preserve_last_n or 0, pins)
@@ -29,6 +31,8 @@ class Keep:
 
     def pinned(self, source: Transcript) -> set[int]:
         """The pinned messages with the whole exchanges they belong to."""
+        if not self.pins:
+            return set()
         return {place for pin in self.pins for place in source.exchange_of(pin)}
 
     def tail(self, source: Transcript) -> int:
@@ -37,6 +41,10 @@ class Keep:
         if not self.last or not end:
             return end
         return source.exchange_of(max(0, end - self.last)).start
+
+
+AS_USUAL = Keep(system=True, last=0, pins=frozenset())
+"""What a caller with no wishes asks for: one object, so that asking for it again costs nothing."""
 
 
 def last_exchange(source: Transcript, end: int | None = None) -> range:

@@ -25,9 +25,8 @@ class Pairing:
         self._late: dict[str, list[int]] = {}
         self._used: set[str] = set()
 
-    def take(self, index: int, message: Message) -> Sequence[Finding]:
-        """Add the next message; say what is wrong with it or, now that it is here, with the calls before it."""
-        found = self.problems(index, message)
+    def take(self, index: int, message: Message) -> None:
+        """Add the next message."""
         role = role_of(message)
         if role in RESULT_ROLES:
             self._answer(result_id(message))
@@ -37,10 +36,9 @@ class Pairing:
             self.open = {}
             if role == "assistant":
                 self._ask(index, call_ids(message))
-        return found
 
     def problems(self, index: int, message: Message) -> Sequence[Finding]:
-        """What `take` would find, without taking the message."""
+        """What is wrong with the next message or, once it is here, with the calls before it; not yet taken."""
         role = role_of(message)
         if role in RESULT_ROLES:
             return self._result_problems(index, result_id(message))

@@ -32,11 +32,12 @@ def survey(messages: Sequence[Message]) -> Survey:
         elif ids := _asked(message):
             seen.results[index] = []
             seen.unanswered[index] = ids
-        for finding in pairing.take(index, message):
+        for finding in pairing.problems(index, message):
             if finding.kind is FindingKind.ORPHAN_RESULT:
                 orphans.append(finding)
             elif finding.kind is not FindingKind.DANGLING_CALL:
                 seen.findings.append(finding)
+        pairing.take(index, message)
     _bring_home(messages, orphans, seen)
     seen.findings += [
         Finding(FindingKind.DANGLING_CALL, index, call_id or None)

@@ -7,6 +7,7 @@ is worked out once, when a message arrives, so that building a view costs what i
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from operator import is_
 from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
 
 from minutebook.errors import BrokenConversation, InvalidSetting
@@ -41,6 +42,7 @@ class Transcript(Sequence[Message]):
             raise InvalidSetting("broken", broken, "'raise' or 'mark'")
         self.broken = broken
         self._counter = counter
+        self._eager = True
         self._messages: list[Message] = []
         self._tokens: list[int] = []
         self._total = 0
@@ -59,14 +61,21 @@ class Transcript(Sequence[Message]):
         self.roots: list[int | None] | None = None
         """Where each message stands in the record, for a transcript that was made from another."""
         self._mended = Mended(self)
-        self._memory: dict[Hashable, Any] = {}
+        self._memory: dict[tuple[Hashable, ...], Any] = {}
+        self._last_key: tuple[Hashable, ...] = ()
+        self._at_hand: Any = None
         self.lock = threading.RLock()
         self.extend(messages)
 
     @classmethod
     def of(cls, messages: Sequence[Message], *, counter: TokenCounter | None = None) -> "Transcript":
         """The messages as a transcript: themselves if they are one, else a new one that marks what is broken."""
-        return messages if isinstance(messages, Transcript) else cls(messages, counter=counter, broken="mark")
+        if isinstance(messages, Transcript):
+            return messages
+        made = cls(counter=counter, broken="mark")
+        made._eager = False  # whoever reads it once may never ask for tokens
+        made.extend(messages)
+        return made
 
     def append(self, message: Message) -> int:
         """Add a message at the end; return its index.
@@ -78,11 +87,13 @@ class Transcript(Sequence[Message]):
         with self.lock:
             index = len(self._messages)
             require_message(message, index)
-            found = self._pairing.problems(index, message)
-            if found and any(finding.kind not in _HARMLESS for finding in found):
-                if self.broken == "raise":
-                    raise BrokenConversation(found)
-                self._findings += [finding for finding in found if finding.kind not in _HARMLESS]
+            found = [finding for finding in self._pairing.problems(index, message) if finding.kind not in _HARMLESS]
+            if found and self.broken == "raise":
+                raise BrokenConversation(found)
+            if self._eager:
+                self._tokens.append(self.counter.message(message))
+                self._total += self._tokens[-1]
+            self._findings += found
             self._pairing.take(index, message)
             self._index(index, role_of(message))
             self._messages.append(message)
@@ -129,12 +140,14 @@ class Transcript(Sequence[Message]):
     @property
     def tokens(self) -> int:
         """The tokens of all messages."""
-        self._count()
+        if len(self._tokens) < len(self._messages):
+            self._count()
         return self._total
 
     def tokens_of(self, index: int) -> int:
         """The tokens of one message."""
-        self._count()
+        if len(self._tokens) < len(self._messages):
+            self._count()
         return self._tokens[index]
 
     def token_counts(self) -> Sequence[int]:
@@ -195,7 +208,7 @@ class Transcript(Sequence[Message]):
         Messages that came unchanged are not counted again, and pins go with their messages.
         """
         made = Transcript(counter=self._counter, broken="mark")
-        made._parent, made._origins, made.roots = self, [], []
+        made._parent, made._origins, made.roots, made._eager = self, [], [], False
         for message, origin in zip(messages, origins, strict=True):
             made.append_from(origin, message)
         return made
@@ -224,18 +237,27 @@ class Transcript(Sequence[Message]):
 
     def coherent(self) -> "Transcript":
         """The same conversation with nothing broken in it; this very transcript when nothing is."""
+        if not self._findings:
+            return self
         with self.lock:
-            return self._mended.current() if self._findings else self
+            return self._mended.current()
 
-    def remember(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` made for this key, kept with the transcript; the key least lately used gives way."""
+    def remember(self, key: tuple[Hashable, ...], make: Callable[[], T]) -> T:
+        """What `make` made for this key, kept with the transcript; the key least lately used gives way.
+
+        The key of last time is known by its objects, without comparing what they hold.
+        """
         with self.lock:
+            last = self._last_key
+            if len(key) == len(last) and all(map(is_, key, last)):
+                return cast("T", self._at_hand)
             kept = self._memory.pop(key, None)
             if kept is None:
                 kept = make()
                 while len(self._memory) >= _REMEMBERED:
                     self._memory.pop(next(iter(self._memory)))
-            self._memory[key] = kept
+            self._memory[key] = self._at_hand = kept
+            self._last_key = key
             return cast("T", kept)
 
     def since(self, index: int) -> list[Message]:

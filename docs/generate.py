@@ -61,7 +61,7 @@ def parameter_text(parameter: inspect.Parameter) -> str:
         return star + parameter.name
     if isinstance(default, Enum):
         default = default.value
-    shown = repr(default) if isinstance(default, (int, float, str, bool, tuple, type(None))) else "…"
+    shown = repr(default) if type(default) in {int, float, str, bool, tuple, type(None)} else "…"
     return f"{star}{parameter.name}={shown}"
 
 

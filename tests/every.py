@@ -40,6 +40,7 @@ MANAGERS = {
     "clear": ToolResultClearer(),
     "clear keep 1": ToolResultClearer(keep=1, slack=0),
     "strip": ToolStripper(),
+    "strip in batches": ToolStripper(preserve_turns=1, slack=2),
     "strip all": ToolStripper(preserve_turns=0),
     "active tools": ActiveToolsManager(frozenset({"read", "run"})),
     "no active tools": ActiveToolsManager(lambda _session: ()),

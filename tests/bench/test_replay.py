@@ -196,11 +196,7 @@ def test_every_manager_keeps_its_promises_on_real_conversations(manager: str, na
 
 @pytest.mark.parametrize(("name", "budget"), SUBSETS)
 @pytest.mark.parametrize("manager", [manager for manager in MANAGERS if BUDGETED in manager])
-def test_a_budget_is_kept_or_refused_on_real_conversations(
-    request: pytest.FixtureRequest, manager: str, name: str, budget: int
-) -> None:
-    if manager != BUDGETED and name == "customer_service":
-        request.applymarker(pytest.mark.xfail(reason="ComposedManager does not raise the CannotFit of its parts"))
+def test_a_budget_is_kept_or_refused_on_real_conversations(manager: str, name: str, budget: int) -> None:
     whole = replay(real(name, 4, 40), ours(MANAGERS[FULL]), budget)
 
     tally = replay(real(name, 4, 40), ours(MANAGERS[manager]), budget)

@@ -134,22 +134,26 @@ def test_what_nobody_read_is_forgotten_at_the_end() -> None:
         assert command.wait() == 141
 
 
-def test_an_interrupt_ends_with_130_and_no_traceback() -> None:
+def test_an_interrupt_ends_with_130_and_no_traceback(broken: Chat) -> None:
+    # A shell has what it runs in the background ignore interrupts, and that is passed on.
+    hear = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     with subprocess.Popen(
-        [*PROGRAM, "tokens", "-", "--all"],
+        [sys.executable, "-c", f"{hear}; {PROGRAM[-1]}", "check", "-"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=inherited(),
     ) as command:
         assert command.stdin is not None
+        assert command.stdout is not None
         assert command.stderr is not None
-        # A pipe holds 64 KiB: when more than that has gone in, the command is up and reading.
-        command.stdin.write(b'{"messages": [' + b" " * 1_000_000)
+        command.stdin.write(f"{json.dumps(broken)}\n".encode() * 2)
         command.stdin.flush()
+        # It has answered the first line, so it is at work, and waits for a third.
+        assert command.stdout.readline() == b"conversation 0, line 1\n"
         command.send_signal(signal.SIGINT)
 
-        assert command.wait() == 130
+        assert command.wait(timeout=60) == 130
         assert command.stderr.read() == b""
 
 

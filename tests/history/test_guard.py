@@ -107,6 +107,12 @@ def test_a_manager_cannot_change_the_record():
     assert CHAT[0]["content"] == "be brief"
 
 
+def test_no_manager_is_blamed_for_what_is_wrong_with_the_record():
+    for manager in (None, SlidingWindowManager(9), Manager(list)):
+        view = view_of([user("go"), asked("a"), user("hello?"), answered("zz")], manager, strict=True)
+        assert is_valid(view.messages)
+
+
 def test_an_open_call_is_sent_with_a_result_that_says_so():
     view = view_of([user("go"), asked("a")], SlidingWindowManager(1), strict=True)
 

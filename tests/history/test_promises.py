@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 from minutebook import (
     CannotFit,
+    ComposedManager,
     CurationContext,
+    ObservableManager,
     TokenBudgetManager,
+    ToolResultTruncator,
     Transcript,
     check,
     counter_for,
@@ -19,7 +22,7 @@ from minutebook import (
 )
 from minutebook.record.finding import errors
 from minutebook.record.message import is_system, is_user
-from tests.every import MANAGERS
+from tests.every import MANAGERS, Bus
 from tests.strategies import broken, conversations, in_flight
 from tests.transcripts import NAMES, needs_corpus, real
 
@@ -82,6 +85,24 @@ def test_2_every_view_fits_or_says_so(manager, chat, context, budget):
         return
 
     assert sum(map(COUNT, view.messages)) <= budget
+
+
+@pytest.mark.parametrize(
+    ("manager", "limit"),
+    [
+        (MANAGERS["budget, tight"], 400),
+        (MANAGERS["budget, no first request"], 500),
+        (MANAGERS["clear, strip, budget"], 700),
+        (MANAGERS["budget then turns"], 900),
+        (ComposedManager((ToolResultTruncator(50), TokenBudgetManager(300))), 300),
+        (ObservableManager(TokenBudgetManager(300), Bus(), "prompt"), 300),
+    ],
+)
+@given(chat=chats, context=contexts)
+def test_2_a_manager_with_a_budget_keeps_to_it_wherever_it_stands(manager, limit, chat, context):
+    view = curated(manager, chat, context)
+
+    assert view is None or sum(map(COUNT, view)) <= limit
 
 
 @every_manager

@@ -104,6 +104,10 @@ def test_calls_without_ids_find_their_results_by_order():
     assert [message["content"] for message in mended.messages[2:]] == ["1", "2"]
 
 
+def test_calls_on_a_user_message_are_taken_off_and_it_keeps_a_content():
+    assert repair([{**ASK, "role": "user"}, USER]).messages == [{"role": "user", "content": ""}, USER]
+
+
 def test_ids_used_again_are_renamed_for_a_provider_that_minds():
     chat = [USER, ASK, ANSWER, ASK, ANSWER]
 

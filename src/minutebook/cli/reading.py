@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 from minutebook.errors import InvalidMessage, UnreadableInput
 from minutebook.record.message import Message, require_message
@@ -100,7 +100,7 @@ class Reading:
         if not found:
             raise UnreadableInput(self.name, f"holds no conversation; {EXPECTED}")
 
-    def _lines(self, opened: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    def _lines(self, opened: io.BufferedIOBase) -> Iterator[tuple[int, bytes]]:
         stream = io.BufferedReader(_Counted(opened, self._advance))
         self.gzipped = stream.peek(2)[:2] == b"\x1f\x8b"
         yield from enumerate(gzip.GzipFile(fileobj=stream) if self.gzipped else stream, 1)
@@ -212,9 +212,9 @@ class Reading:
 
 
 @contextmanager
-def _opened(source: str) -> Iterator[IO[bytes]]:
+def _opened(source: str) -> Iterator[io.BufferedIOBase]:
     if source == "-":
-        yield sys.stdin.buffer
+        yield cast("io.BufferedIOBase", sys.stdin.buffer)
     else:
         with Path(source).open("rb") as stream:
             yield stream
@@ -223,7 +223,7 @@ def _opened(source: str) -> Iterator[IO[bytes]]:
 class _Counted(io.RawIOBase):
     """A stream that says how much of it was read, and leaves closing to whoever opened it."""
 
-    def __init__(self, stream: IO[bytes], advance: Callable[[int], None] | None) -> None:
+    def __init__(self, stream: io.BufferedIOBase, advance: Callable[[int], None] | None) -> None:
         self._stream = stream
         self._advance = advance
 
@@ -231,7 +231,8 @@ class _Counted(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self._stream.read(len(buffer))
+        # What is there is enough: a line from a live pipe is read when it comes, not when the buffer is full.
+        data = self._stream.read1(len(buffer))
         buffer[: len(data)] = data
         if self._advance:
             self._advance(len(data))

@@ -130,23 +130,30 @@ class BudgetDraft(Draft):
         start = self.source.exchange_of(place).start
         return place - start == len(call_ids(self.source[start]))
 
-    def curated(self) -> Curated:
-        if self._size > self._limit and not self._awaits_answer(self.seen - 1):
+    def shown(self) -> "BudgetDraft":
+        if self._size <= self._limit:
+            return self
+        if not self._awaits_answer(self.seen - 1):
             return self._cut_for_now()
-        return self._whole()
+        self._refuse_overflow()
+        return self
 
-    def _cut_for_now(self) -> Curated:
-        """The view at a place where the model is not normally asked; the cut is forgotten again."""
+    def _refuse_overflow(self) -> None:
+        if self._size > self._limit:
+            manager = self._manager
+            raise CannotFit(manager.max_tokens, self._size + manager.reserve, self._irreducible())
+
+    def _cut_for_now(self) -> "BudgetDraft":
+        """This draft cut at a place where the model is not normally asked; the cut is not kept."""
         copy = BudgetDraft(self.source, self.keep, self._manager)
         copy.messages, copy.places, copy._costs = self.messages.copy(), self.places.copy(), self._costs.copy()
         copy._cleared, copy._size = self._cleared.copy(), self._size
         copy.seen, copy.trail = self.seen, self.trail
         copy._cut()
-        return copy._whole()
+        copy._refuse_overflow()
+        return copy
 
-    def _whole(self) -> Curated:
-        if self._size > self._limit:
-            raise CannotFit(self._manager.max_tokens, self._size + self._manager.reserve, self._irreducible())
+    def curated(self) -> Curated:
         view = super().curated()
         view.tokens = self._size if self._is_counted else None
         return view

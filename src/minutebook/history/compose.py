@@ -89,7 +89,7 @@ class _Link:
     ) -> tuple[Transcript, tuple[Trail | None, ...]]:
         if not isinstance(manager, Curator):
             return _apart(manager, source, session, context)
-        draft = manager.current_draft(source, session, context)
+        draft = manager.current_draft(source, session, context).shown()
         if self._made is None or self._draft is not draft or self._generation != draft.generation:
             self._made = source.derive(draft.messages, draft.places)
             self._draft, self._generation = draft, draft.generation

@@ -43,6 +43,10 @@ class Draft(ABC):
     def advance(self) -> None:
         """Take on what the source has gained."""
 
+    def shown(self) -> "Draft":
+        """The draft whose messages are the view: this one, unless it is not fit to be seen as it is."""
+        return self
+
     def curated(self) -> Curated:
         """The view as it stands, as a new list."""
         roots = self.source.roots
@@ -103,7 +107,7 @@ class Curator(ContextualManager):
         session = session if session is not None else context.session
         record = Transcript.of(messages, counter=self.counts_with())
         with record.lock:
-            return self.current_draft(record.coherent(), session, context).curated()
+            return self.current_draft(record.coherent(), session, context).shown().curated()
 
     def current_draft(self, source: Transcript, session: SessionProtocol | None, context: CurationContext) -> Draft:
         """The draft kept with a coherent transcript, up to date."""

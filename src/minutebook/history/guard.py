@@ -93,6 +93,7 @@ class _Work:
         self.context = context
         self.provider = provider
         self.breaches: list[Breach] = []
+        self._faults: set[tuple[FindingKind, int | None, str | None]] | None = None
         trails = view.trails if isinstance(view, Curated) else ()
         self.view = view if isinstance(view, Curated) else Curated(view, origins(record, view), trails)
 
@@ -190,14 +191,11 @@ class _Work:
 
     def _is_our_own(self, finding: Finding) -> bool:
         """Whether the record itself has this fault, so that no manager is to blame: an open call, an odd beginning."""
-        root = self.view.origins[finding.index] if self.view else None
-        if finding.kind is FindingKind.DANGLING_CALL:
-            return bool(self.source.open_calls) and root == self.source.root_of(last_exchange(self.source).start)
-        return finding in check(self.record, provider=self.provider) or finding.kind in {
-            FindingKind.BAD_ARGUMENTS,
-            FindingKind.REUSED_ID,
-            FindingKind.EMPTY_VIEW,
-        }
+        if self._faults is None:
+            found = check(self.record, provider=self.provider)
+            self._faults = {(fault.kind, fault.index, fault.call_id) for fault in found}
+        root = self.view.origins[finding.index] if self.view else 0
+        return (finding.kind, root, finding.call_id) in self._faults
 
     def _broke(self, promise: Promise, detail: str) -> None:
         self.breaches.append(Breach(promise, detail))

@@ -18,7 +18,8 @@ class SlidingWindowManager(Curator):
 
     The window grows backwards to the start of the newest exchange rather than cut into it, and drops an older exchange
     that it would cut, so the view may hold more than N messages by the size of one exchange. An exact window moves at
-    every call, and a moved window is a prompt cache lost: give it `slack` and it moves once in `slack` messages.
+    every call, and a moved window is a prompt cache lost, so it costs more than sending everything (1.6 times for 40
+    messages, replayed over coding agents): give it `slack`, and it moves once in `slack + 1` messages.
 
     Raises:
         InvalidSetting: a size is negative.
@@ -71,7 +72,9 @@ class SlidingWindowManager(Curator):
 class TurnWindowManager(Curator):
     """Keep system messages plus the last N turns, each whole: a user message and everything up to the next.
 
-    What stands before the first user message stays for as long as the first turn does.
+    What stands before the first user message stays for as long as the first turn does. Every turn that leaves is a prompt
+    cache lost, so where turns are short an exact window costs more than sending everything (1.08 times for 10 turns,
+    replayed over customer-service dialogues): give it `slack`.
 
     Raises:
         InvalidSetting: a number is negative.

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from minutebook.record.finding import FindingKind
+from minutebook.record.message import Message, call_ids
 from minutebook.record.repair import Repair, RepairAction, repair
 
 if TYPE_CHECKING:
@@ -35,13 +36,21 @@ class Mended:
 
     def _extend(self, copy: "Transcript") -> bool:
         """Append what is new; False if the copy has to be made anew."""
-        news = self._source.findings[self._findings :]
-        if self._source.pins != self._pins or any(finding.kind not in _LEFT_OUT for finding in news):
+        source = self._source
+        news = source.findings[self._findings :]
+        if source.pins != self._pins or any(finding.kind not in _LEFT_OUT for finding in news):
+            return False
+        if self._asks_for_an_orphan(source.since(self._length)):
             return False
         left_out = {finding.index: finding for finding in news}
-        for index in range(self._length, len(self._source)):
+        for index in range(self._length, len(source)):
             if finding := left_out.get(index):
                 self.repairs += (Repair(finding.kind, RepairAction.DROPPED, index, finding.call_id),)
             else:
-                copy.append_from(index, self._source[index])
+                copy.append_from(index, source[index])
         return True
+
+    def _asks_for_an_orphan(self, messages: list[Message]) -> bool:
+        """Whether a call arrived whose result was here before it."""
+        orphans = {done.call_id for done in self.repairs if done.kind is FindingKind.ORPHAN_RESULT}
+        return bool(orphans) and any(not orphans.isdisjoint(call_ids(message)) for message in messages)

@@ -178,7 +178,8 @@ class _Mending:
     def _without_calls(self, message: Message) -> Message:
         if role_of(message) == "assistant" or not call_ids(message):
             return message
-        return {key: value for key, value in message.items() if key not in {"tool_calls", "function_call"}}
+        left = {key: value for key, value in message.items() if key not in {"tool_calls", "function_call"}}
+        return left if left.get("content") is not None else {**left, "content": ""}
 
     def _start_with_user(self) -> None:
         first = next((place for place, message in enumerate(self.out) if not is_system(message)), None)

@@ -1,0 +1,69 @@
+"""The tools by which a model sees more of a section that is shown as a summary.
+
+`open_sections` changes what the prompt shows: it raises, and the caller renders again. `read_section` answers with
+the text and changes nothing, which leaves the prompt, and so the provider's cache of it, as it was.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from minutebook.prompt.context import ToolContext
+from minutebook.prompt.errors import ToolValidationError, VisibilityExpansionRequired
+from minutebook.prompt.result import ToolResult
+from minutebook.prompt.tool import AnyTool, Tool
+from minutebook.prompt.visibility import SectionPath, SectionVisibility, dotted, path_of
+
+
+@dataclass(frozen=True)
+class OpenSectionsParams:
+    section_keys: tuple[str, ...] = field(
+        metadata={
+            "description": 'Keys of the sections to open, as their hints give them, e.g. "guide.style".',
+            "min_length": 1,
+        }
+    )
+    reason: str = field(metadata={"description": "Why they are needed, in a sentence."})
+
+
+@dataclass(frozen=True)
+class ReadSectionParams:
+    section_key: str = field(metadata={"description": 'Key of the section, as its hint gives it, e.g. "guide.style".'})
+
+
+def _open(params: OpenSectionsParams, *, context: ToolContext) -> ToolResult[None]:
+    paths = [_summarized(key, context) for key in params.section_keys]
+    overrides = dict.fromkeys(paths, SectionVisibility.FULL)
+    raise VisibilityExpansionRequired(overrides, params.reason, params.section_keys)
+
+
+def _read(params: ReadSectionParams, *, context: ToolContext) -> ToolResult[str]:
+    path = _summarized(params.section_key, context)
+    overrides = {**context.rendered_prompt.visibility_overrides, path: SectionVisibility.FULL}
+    full = context.prompt.render(session=context.session, visibility_overrides=overrides)
+    return ToolResult(full.text_of(path), show_value=False)
+
+
+def _summarized(key: str, context: ToolContext) -> SectionPath:
+    path, rendered = path_of(key), context.rendered_prompt
+    can_be = rendered.summarized()
+    if path in can_be:
+        return path
+    is_open = any(section.path == path for section in rendered.sections)
+    what = f"Section {key!r} is already shown in full" if is_open else f"There is no section {key!r}"
+    rest = ", ".join(map(dotted, can_be)) or "none"
+    raise ToolValidationError(f"{what}. Sections that can be opened: {rest}.")
+
+
+OPEN_SECTIONS: Final[AnyTool] = Tool[OpenSectionsParams, None](
+    name="open_sections",
+    description="Show sections of the instructions in full that are now shown as a summary, with the tools they bring.",
+    handler=_open,
+    accepts_overrides=False,
+)
+READ_SECTION: Final[AnyTool] = Tool[ReadSectionParams, str](
+    name="read_section",
+    description="Read the full text of a section that is shown as a summary, once, without opening it.",
+    handler=_read,
+    accepts_overrides=False,
+)
+DISCLOSURE_TOOLS: Final = (OPEN_SECTIONS, READ_SECTION)

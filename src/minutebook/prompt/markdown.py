@@ -1,0 +1,92 @@
+"""Sections written as Markdown with `${name}` where a value goes.
+
+Only `${name}` is a placeholder, so prices and shell variables need no escaping; `$${name}` stands for itself. Values
+are put in as they are and not searched for placeholders again.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from enum import Enum
+from string import Template
+from textwrap import dedent
+from typing import Any, TypeVar
+
+from minutebook.errors import InvalidSetting
+from minutebook.prompt.context import RenderContext
+from minutebook.prompt.dump import dump_text
+from minutebook.prompt.errors import UnknownPlaceholder
+from minutebook.prompt.section import AnySection, Section
+from minutebook.prompt.tool import AnyTool
+from minutebook.prompt.visibility import SectionPath, SectionVisibility
+
+Params = TypeVar("Params")
+
+
+class _Braced(Template):
+    pattern = r"\$(?:(?P<escaped>\$(?=\{))|\{(?P<braced>[^}]*)\}|(?P<named>(?!))|(?P<invalid>(?!)))"
+
+
+class MarkdownSection(Section[Params]):
+    """`MarkdownSection[Params](title=…, key=…, template="… ${field} …")`."""
+
+    def __init__(
+        self,
+        *,
+        title: str,
+        key: str,
+        template: str,
+        summary: str | None = None,
+        default_params: Params | None = None,
+        tools: Sequence[AnyTool] = (),
+        children: Sequence[AnySection] = (),
+        enabled: Callable[[Params, RenderContext], bool] | None = None,
+        visibility: SectionVisibility | Callable[[Params, RenderContext], SectionVisibility] = SectionVisibility.FULL,
+        accepts_overrides: bool = True,
+    ) -> None:
+        self.template = template
+        super().__init__(
+            title=title,
+            key=key,
+            summary=summary,
+            default_params=default_params,
+            tools=tools,
+            children=children,
+            enabled=enabled,
+            visibility=visibility,
+            accepts_overrides=accepts_overrides,
+        )
+
+    def check(self) -> None:
+        super().check()
+        if not isinstance(self.template, str):
+            raise InvalidSetting(f"the template of section {self.key!r}", self.template, "a text")
+        cls = self.params_type
+        known = () if cls is None else tuple(each.name for each in fields(cls))
+        for text in (self.template, self.summary or ""):
+            for match in _Braced.pattern.finditer(text):
+                name = match["braced"]
+                if name is not None and name not in known:
+                    raise UnknownPlaceholder(self.key, name, cls and cls.__name__, known)
+
+    def body(self, params: Params, depth: int, number: str, *, path: SectionPath, context: RenderContext) -> str:  # noqa: ARG002
+        return _filled(self.template, params)
+
+    def outline(self, params: Params, *, path: SectionPath, context: RenderContext) -> str:
+        return _filled(super().outline(params, path=path, context=context), params)
+
+
+def _filled(template: str, params: Any) -> str:
+    values = {} if params is None else {each.name: shown(getattr(params, each.name)) for each in fields(params)}
+    return _Braced(dedent(template).strip()).substitute(values)
+
+
+def shown(value: Any) -> str:
+    """A value as it stands in a prompt: nothing for None, text as it is, its own `render()`, or JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, str):
+        return value
+    render = getattr(value, "render", None)
+    return str(render()) if callable(render) else dump_text(value)

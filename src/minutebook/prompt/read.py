@@ -1,0 +1,253 @@
+"""JSON data into dataclasses, with everything that is wrong with it found in one go."""
+
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+from minutebook.prompt.coerce import coerced
+from minutebook.prompt.limits import Kind, Limits, breaches
+from minutebook.prompt.problem import Problem, at_index, at_key, said
+from minutebook.prompt.shape import (
+    Anything,
+    Choice,
+    Either,
+    Formatted,
+    Listing,
+    Mapped,
+    Member,
+    Plain,
+    Record,
+    Row,
+    Shape,
+    kind_of,
+    members,
+    option_shapes,
+)
+
+
+class Lenience(IntEnum):
+    """How much a value may differ from what was asked for."""
+
+    EXACT = 0
+    NUMBERS = 1
+    """A whole number may stand for any number."""
+    COERCE = 2
+    """And whatever plainly means the same: see `coerce`."""
+
+
+BAD: Final = object()
+"""What stands for a value that could not be read; the reason is among the problems."""
+_LEFT_OUT: Final = object()
+"""What stands for a field that keeps its default."""
+
+_NAMES: Final = {str: "text", int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "null"}
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads values of any shape; `problems` grows."""
+
+    lenience: Lenience
+    problems: list[Problem]
+
+    def read(self, shape: Shape, data: Any, path: str) -> Any:
+        if self.lenience is Lenience.COERCE and not isinstance(shape, Either):
+            data = coerced(shape, data)
+        match shape:
+            case Anything():
+                return data
+            case Plain():
+                return self.plain(shape, data, path)
+            case Formatted():
+                return self.formatted(shape, data, path)
+            case Choice():
+                for value, meant in shape.options:
+                    if _same(value, data):
+                        return meant
+            case Listing() if isinstance(data, list | tuple):
+                return self.listing(shape, data, path)
+            case Row() if isinstance(data, list | tuple) and len(data) == len(shape.items):
+                parts = [
+                    self.read(item, part, at_index(path, at))
+                    for at, (item, part) in enumerate(zip(shape.items, data, strict=True))
+                ]
+                return BAD if any(part is BAD for part in parts) else tuple(parts)
+            case Mapped() if isinstance(data, Mapping):
+                return self.mapped(shape, data, path)
+            case Record() if isinstance(data, Mapping):
+                return self.record(shape.type, data, path)
+            case Either():
+                return self.either(shape, data, path)
+        return self.wrong(path, f"is {said(data)}; give {expected(shape)}")
+
+    def wrong(self, path: str, problem: str) -> Any:
+        self.problems.append(Problem(path, problem))
+        return BAD
+
+    def within(self, value: Any, limits: Limits, kind: Kind | None, path: str) -> Any:
+        for breach in breaches(limits, kind or Kind.TEXT, value):
+            self.wrong(path, breach)
+        return value
+
+    def plain(self, shape: Plain, data: Any, path: str) -> Any:
+        if shape.type is float and type(data) is int and self.lenience >= Lenience.NUMBERS:
+            try:
+                data = float(data)
+            except OverflowError:
+                return self.wrong(path, "is too large a number")
+        if not _is(shape.type, data):
+            return self.wrong(path, f"is {said(data)}; give {expected(shape)}")
+        return self.within(data, shape.limits, kind_of(shape), path)
+
+    def formatted(self, shape: Formatted, data: Any, path: str) -> Any:
+        if isinstance(data, shape.type):
+            return data
+        if isinstance(data, str):
+            try:
+                return shape.read(data)
+            except ValueError:
+                pass
+        return self.wrong(path, f"is {said(data)}; give {expected(shape)}")
+
+    def listing(self, shape: Listing, data: list[Any] | tuple[Any, ...], path: str) -> Any:
+        parts = [self.read(shape.item, part, at_index(path, at)) for at, part in enumerate(data)]
+        if any(part is BAD for part in parts):
+            return BAD
+        try:
+            made = shape.make(parts)
+        except TypeError:
+            return self.wrong(path, "holds what cannot be in a set")
+        if len(made) != len(parts):
+            return self.wrong(path, "holds the same item twice; give each once")
+        return self.within(made, shape.limits, Kind.LIST, path)
+
+    def mapped(self, shape: Mapped, data: Mapping[Any, Any], path: str) -> Any:
+        made = {}
+        for key, part in data.items():
+            place = at_key(path, str(key))
+            made[self.read(shape.key, key, place)] = self.read(shape.value, part, place)
+        if BAD in made or any(part is BAD for part in made.values()):
+            return BAD
+        return self.within(made, shape.limits, Kind.MAP, path)
+
+    def record(self, cls: type, data: Mapping[Any, Any], path: str) -> Any:
+        own = members(cls)
+        names = [member.name for member in own]
+        before = len(self.problems)
+        given = {member.name: self.member(member, data, at_key(path, member.name)) for member in own}
+        for key in data:
+            if key not in names:
+                known = f"the fields are {', '.join(names)}" if names else "there are no fields"
+                self.wrong(at_key(path, str(key)), f"is not a field of {cls.__name__}; {known}")
+        if len(self.problems) > before:
+            return BAD
+        try:
+            return cls(**{name: value for name, value in given.items() if value is not _LEFT_OUT})
+        except (TypeError, ValueError) as error:  # what its own __post_init__ refuses
+            return self.wrong(path, str(error))
+
+    def member(self, member: Member, data: Mapping[Any, Any], path: str) -> Any:
+        if member.name not in data:
+            return self.wrong(path, "is missing") if member.required else _LEFT_OUT
+        value = data[member.name]
+        if value is None and not member.required and not fits(member.shape, None):
+            return _LEFT_OUT  # strict mode says null for "not given"
+        return self.read(member.shape, value, path)
+
+    def either(self, shape: Either, data: Any, path: str) -> Any:
+        """The first option that fits exactly; else the first that fits with some lenience."""
+        first: list[Problem] = []
+        for lenience in Lenience:
+            if lenience > self.lenience:
+                break
+            for option in shape.options:
+                if not fits(option, data, lenience):
+                    continue
+                trial = Reader(lenience, [])
+                value = trial.read(option, data, path)
+                if not trial.problems:
+                    return value
+                first = first or trial.problems
+        if first:
+            self.problems += first
+            return BAD
+        nearest = _nearest(shape, data)
+        if nearest is not None:
+            return self.read(nearest, data, path)
+        return self.wrong(path, f"is {said(data)}; give {expected(shape)}")
+
+
+def fits(shape: Shape, data: Any, lenience: Lenience = Lenience.EXACT) -> bool:
+    """Whether the data is of this shape at first sight, without looking into its parts.
+
+    A dataclass must know all the keys and find its literals, which is what tells the members of a union apart
+    without trying them all at every level.
+    """
+    if lenience is Lenience.COERCE:
+        data = coerced(shape, data)
+    match shape:
+        case Plain():
+            widened = shape.type is float and type(data) is int and lenience >= Lenience.NUMBERS
+            return widened or _is(shape.type, data)
+        case Formatted():
+            return isinstance(data, str | shape.type)
+        case Choice():
+            return any(_same(value, data) for value, _ in shape.options)
+        case Listing():
+            return isinstance(data, list | tuple)
+        case Row():
+            return isinstance(data, list | tuple) and len(data) == len(shape.items)
+        case Mapped():
+            return isinstance(data, Mapping)
+        case Record():
+            return isinstance(data, Mapping) and _keys_fit(members(shape.type), data)
+        case Either():
+            return any(fits(option, data, lenience) for option in shape.options)
+    return True
+
+
+def expected(shape: Shape) -> str:
+    """What to give, in the words of a message."""
+    match shape:
+        case Plain():
+            return _NAMES[shape.type]
+        case Formatted():
+            return f"text in the format {shape.format}"
+        case Choice():
+            return " or ".join(said(value) for value, _ in shape.options)
+        case Listing():
+            return "a list"
+        case Row():
+            return f"a list of {len(shape.items)}"
+        case Mapped():
+            return "an object"
+        case Record():
+            return f"an object ({shape.type.__name__})"
+    return " or ".join(expected(option) for option in option_shapes(shape)) if isinstance(shape, Either) else "JSON"
+
+
+def _keys_fit(own: tuple[Member, ...], data: Mapping[Any, Any]) -> bool:
+    known = {member.name: member for member in own}
+    return (
+        all(key in known for key in data)
+        and all(member.name in data for member in own if member.required)
+        and all(fits(known[key].shape, part) for key, part in data.items() if isinstance(known[key].shape, Choice))
+    )
+
+
+def _nearest(shape: Either, data: Any) -> Shape | None:
+    """The dataclass that an object was most likely meant to be: what is wrong with it is told in its terms."""
+    records = [option for option in shape.options if isinstance(option, Record)]
+    if not isinstance(data, Mapping) or not records:
+        return None
+    return max(records, key=lambda record: sum(member.name in data for member in members(record.type)))
+
+
+def _is(cls: type, data: Any) -> bool:
+    return isinstance(data, cls) and (cls is not int or not isinstance(data, bool))
+
+
+def _same(value: Any, data: Any) -> bool:
+    return type(value) is type(data) and bool(value == data)

@@ -1,0 +1,174 @@
+"""Where a request is judged and answered, without a socket in sight.
+
+In this order, as providers do: the address, the key, the JSON, the rate limit, the rules, the context window, the model.
+"""
+
+import hmac
+import json
+from collections.abc import Callable, Mapping
+from itertools import count
+from threading import Lock
+from typing import Any
+
+from minutebook.record.message import Provider
+from minutebook.testing.playback import Playback
+from minutebook.testing.provider_chat_rules import chat_problem
+from minutebook.testing.provider_error import error_body, error_headers, error_text
+from minutebook.testing.provider_limit import Turnstile
+from minutebook.testing.provider_messages_rules import messages_problem
+from minutebook.testing.provider_meter import Measure, Meter
+from minutebook.testing.provider_models import model_page
+from minutebook.testing.provider_reply import Reply, json_reply
+from minutebook.testing.provider_thinking import Thoughts
+from minutebook.testing.provider_voice import rendered
+from minutebook.testing.received import ReceivedRequest, public_headers
+from minutebook.testing.script import Failure, ScriptedModel
+
+CHAT, MESSAGES, COUNT, MODELS = "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/models"
+
+ModelFor = Callable[[ReceivedRequest], ScriptedModel]
+
+
+class Desk:
+    """Answers requests for any number of conversations at once."""
+
+    def __init__(
+        self,
+        model_for: ModelFor,
+        *,
+        meter: Meter,
+        turnstile: Turnstile,
+        thoughts: Thoughts,
+        clock: Callable[[], float],
+        strict: bool,
+        max_context_tokens: int | None,
+        api_key: str | None,
+        models: tuple[str, ...],
+    ) -> None:
+        self._model_for, self._meter, self._turnstile, self._thoughts = model_for, meter, turnstile, thoughts
+        self._clock, self._strict, self._max, self._key, self._models = (
+            clock,
+            strict,
+            max_context_tokens,
+            api_key,
+            models,
+        )
+        self._lock = Lock()
+        self._numbers = count(1)
+        self._received: list[ReceivedRequest] = []
+        self._playing: dict[int, Playback] = {}
+
+    @property
+    def received(self) -> list[ReceivedRequest]:
+        with self._lock:
+            return list(self._received)
+
+    def reply(self, method: str, target: str, headers: Mapping[str, str], raw: bytes) -> Reply:
+        """The answer to one HTTP request."""
+        path = target.partition("?")[0].rstrip("/")
+        asks_anthropic = path.startswith(MESSAGES) or "anthropic-version" in {name.lower() for name in headers}
+        request = self._received_now("anthropic" if asks_anthropic else "openai", path, headers, raw, method)
+        problem = self._door_problem(method, path, headers)
+        if problem is not None:
+            return self._refused(request, problem)
+        if method == "GET":
+            page = model_page(path.removeprefix(MODELS), self._models, int(self._clock()), request.provider)
+            return self._refused(request, page) if isinstance(page, Failure) else self._sent(request, 200, page)
+        problem = _body_problem(raw) or self._turnstile.refusal() or self._rule_problem(request)
+        return self._refused(request, problem) if problem else self._answered(request)
+
+    def _received_now(
+        self, provider: Provider, path: str, headers: Mapping[str, str], raw: bytes, method: str
+    ) -> ReceivedRequest:
+        body = {} if _body_problem(raw) else json.loads(raw)
+        with self._lock:
+            request = ReceivedRequest(next(self._numbers), provider, path, public_headers(headers), body)
+            if method == "POST":
+                self._received.append(request)
+        return request
+
+    def _door_problem(self, method: str, path: str, headers: Mapping[str, str]) -> Failure | None:
+        wanted = "GET" if path == MODELS or path.startswith(f"{MODELS}/") else "POST"
+        if wanted == "POST" and path not in {CHAT, MESSAGES, COUNT}:
+            return Failure(404, f"unknown address: {method} {path}")
+        if method != wanted:
+            return Failure(405, f"{path} takes {wanted}, not {method}")
+        if self._key is not None:
+            sent = {name.lower(): value for name, value in headers.items()}
+            key = sent.get("x-api-key") or sent.get("authorization", "").removeprefix("Bearer ")
+            if not hmac.compare_digest(key.encode(), self._key.encode()):
+                return Failure(401)
+        return None
+
+    def _rule_problem(self, request: ReceivedRequest) -> Failure | None:
+        if not self._strict and _is_readable(request.body):
+            return None
+        if request.provider == "openai":
+            return chat_problem(request.body)
+        if "anthropic-version" not in request.headers:
+            return Failure(400, "anthropic-version: header is required")
+        return messages_problem(request.body, max_tokens_needed=request.path == MESSAGES)
+
+    def _answered(self, request: ReceivedRequest) -> Reply:
+        place = json.dumps([request.provider, request.model, request.body.get("prompt_cache_key")])
+        measure = self._meter.measure(request.body, place=place, marks=request.provider == "anthropic")
+        if problem := self._prompt_problem(request, measure):
+            return self._refused(request, problem)
+        if request.path == COUNT:
+            return self._sent(request, 200, {"input_tokens": measure.tokens})
+        try:
+            model = self._model_for(request)
+        except LookupError:
+            said = f"the model '{request.model}' does not exist"
+            return self._refused(request, Failure(404, said, code="model_not_found", param="model"))
+        with self._lock:
+            # By identity: two conversations may well have equal scripts, and each is at its own step.
+            playback = self._playing.setdefault(id(model), Playback(model))
+        answer = playback.next(request)
+        if isinstance(answer, Failure):
+            return self._refused(request, answer)
+        self._meter.remember(measure, place=place)
+        self._thoughts.remember(answer)
+        if answer.failure is not None and not request.body.get("stream"):
+            return self._refused(request, answer.failure)
+        request.status = 200
+        return rendered(answer, request, measure, self._meter, int(self._clock()), self._ids(request))
+
+    def _prompt_problem(self, request: ReceivedRequest, measure: Measure) -> Failure | None:
+        if self._strict and request.provider == "anthropic":
+            problem = self._thoughts.problem(request.body, measure.digests)
+            if problem is not None:
+                return problem
+        if self._max is not None and measure.tokens > self._max and request.path != COUNT:
+            return Failure(400, overflow=(measure.tokens, self._max))
+        return None
+
+    def _refused(self, request: ReceivedRequest, failure: Failure) -> Reply:
+        request.problem = error_text(failure, request.provider)
+        body = error_body(failure, request.provider, f"req_{request.number}")
+        return self._sent(request, failure.status, body, error_headers(failure))
+
+    def _sent(
+        self, request: ReceivedRequest, status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        request.status = status
+        return json_reply(status, body, {**self._ids(request), **(headers or {})})
+
+    @staticmethod
+    def _ids(request: ReceivedRequest) -> Mapping[str, str]:
+        return {"x-request-id": f"req_{request.number}", "request-id": f"req_{request.number}"}
+
+
+def _is_readable(body: Mapping[str, Any]) -> bool:
+    """Whether there is enough of a request to answer it at all."""
+    messages = body.get("messages")
+    readable = isinstance(messages, list) and all(isinstance(message, dict) for message in messages)
+    return readable and isinstance(body.get("model"), str)
+
+
+def _body_problem(raw: bytes) -> Failure | None:
+    try:
+        body = json.loads(raw)
+    except (ValueError, RecursionError):
+        return Failure(400, "the body of the request is not valid JSON")
+    return None if isinstance(body, dict) else Failure(400, "the body of the request is not a JSON object")

@@ -1,0 +1,128 @@
+"""Scripts as values, and what playing one gives, without a server."""
+
+import pytest
+
+from minutebook import InvalidSetting
+from minutebook.testing.playback import Playback
+from minutebook.testing.received import ReceivedRequest
+from minutebook.testing.script import (
+    Answer,
+    Failure,
+    ScriptedModel,
+    Text,
+    Thinking,
+    Use,
+    call,
+    cut,
+    ends,
+    fail,
+    refuse,
+    say,
+    slow,
+    think,
+    uses,
+)
+
+
+def asked(text="hello"):
+    body = {"model": "m", "messages": [{"role": "user", "content": text}]}
+    return ReceivedRequest(1, "openai", "/v1/chat/completions", {}, body)
+
+
+def played(*steps, times=1, **options):
+    playback = Playback(ScriptedModel(*steps, **options))
+    return [playback.next(asked()) for _ in range(times)]
+
+
+def test_steps_come_in_order():
+    assert played("one", say("two"), times=2) == [say("one"), say("two")]
+
+
+def test_an_answer_is_the_sum_of_its_parts_in_order():
+    [answer] = played(think("hm") + say("look:") + call("ls") + call("read", path="a.py") + ends("length"))
+
+    assert answer.parts == (
+        Thinking("hm"),
+        Text("look:"),
+        Use("ls", "{}", "call_1"),
+        Use("read", '{"path": "a.py"}', "call_2"),
+    )
+    assert answer.finish == "length"
+
+
+def test_adding_keeps_what_either_side_said():
+    whole = say("a") + cut(after_chunks=2) + "b" + uses(prompt=7) + slow(1.5) + refuse("no") + fail(529)
+
+    assert whole == Answer((Text("a"), Text("b")), "no", None, uses(prompt=7).usage, 2, 1.5, 0.0, Failure(529))
+
+
+def test_call_ids_go_on_from_answer_to_answer():
+    answers = played(call("a") + call("b"), call("c"), times=2)
+
+    assert [part.call_id for answer in answers for part in answer.parts] == ["call_1", "call_2", "call_3"]
+
+
+def test_a_step_may_be_a_function_of_the_request():
+    assert played(lambda request: f"you said {request.last_text}") == [say("you said hello")]
+
+
+def test_playing_a_script_leaves_it_as_it_was():
+    script = ScriptedModel(call("a"), "b")
+
+    first = [Playback(script).next(asked()) for _ in range(2)]
+
+    assert first[0] == first[1]
+
+
+def test_a_script_at_its_end_says_so():
+    _, failure = played("only", times=2)
+
+    assert (failure.status, failure.code, failure.retryable) == (500, "script_exhausted", False)
+    assert "1 steps and this is request 2" in failure.message
+
+
+def test_otherwise_answers_everything_after_the_last_step():
+    assert played("one", times=3, otherwise="more") == [say("one"), say("more"), say("more")]
+
+
+def test_a_step_that_raises_is_an_error_that_names_it():
+    [failure] = played(lambda request: request.body["nonsense"])
+
+    assert failure.status == 500
+    assert "step 0 of the script raised KeyError: 'nonsense'" in failure.message
+
+
+def test_a_step_that_returns_nothing_is_an_error_that_says_what_to_return():
+    [failure] = played(lambda _: None)
+
+    assert "give a text, say(…), call(…) or fail(…)" in failure.message
+
+
+def test_arguments_may_be_a_mapping_keywords_or_any_text():
+    texts = [part.arguments for part in (call("t", {"self": 1}, b=2) + call("t", '{"brok')).parts]
+
+    assert texts == ['{"self": 1, "b": 2}', '{"brok']
+
+
+def test_arguments_that_are_no_object_are_wrapped_where_an_object_is_needed():
+    assert [part.input for part in (call("t", "[1]") + call("t", "{x") + call("t", "")).parts] == [
+        {"INVALID_JSON": "[1]"},
+        {"INVALID_JSON": "{x"},
+        {},
+    ]
+
+
+def test_a_step_that_is_none_is_refused_at_once():
+    with pytest.raises(InvalidSetting, match="step 1 is 7"):
+        ScriptedModel("fine", 7)
+
+
+def test_an_unknown_finish_reason_is_refused_at_once():
+    with pytest.raises(InvalidSetting, match="one of stop, length"):
+        ends("tired")
+
+
+def test_keys_are_not_among_the_headers_that_are_kept():
+    from minutebook.testing.received import public_headers
+
+    assert public_headers({"Authorization": "Bearer s", "X-Api-Key": "s", "User-Agent": "u"}) == {"user-agent": "u"}

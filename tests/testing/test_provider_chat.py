@@ -161,18 +161,21 @@ def test_a_client_that_retries_gets_the_next_step():
 
 
 def test_an_error_in_the_middle_of_a_stream_reaches_the_client():
-    with chat(say("so far so") + fail(529, "too busy")) as (_, client):
-        heard = []
-        with pytest.raises(openai.APIError, match="too busy"):
-            heard.extend(chunk.choices[0].delta.content for chunk in ask(client, stream=True))
+    heard = []
+    with chat(say("so far") + fail(529, "too busy")) as (_, client), pytest.raises(openai.APIError, match="too busy"):
+        heard.extend(chunk.choices[0].delta.content for chunk in ask(client, stream=True))
+
+    assert heard == ["", "so ", "far"]
 
 
 def test_a_stream_that_is_cut_is_a_connection_error_after_what_was_heard():
     heard = []
-    with chat(say("one two three four") + cut(after_chunks=3)) as (_, client), ask(client, stream=True) as stream:
-        with pytest.raises(openai.APIConnectionError):
-            for chunk in stream:
-                heard.append(chunk.choices[0].delta.content)
+    with (
+        chat(say("one two three four") + cut(after_chunks=3)) as (_, client),
+        ask(client, stream=True) as stream,
+        pytest.raises(openai.APIConnectionError),
+    ):
+        heard.extend(chunk.choices[0].delta.content for chunk in stream)
 
     assert heard == ["", "one ", "two "]
 

@@ -68,11 +68,13 @@ def test_the_clients_own_accumulator_rebuilds_the_answer_from_the_stream():
 
 
 def test_a_stream_has_the_events_that_anthropic_sends_in_their_order():
-    with claude(say("one two")) as (_, client):
-        with client.messages.with_streaming_response.create(
+    with (
+        claude(say("one two")) as (_, client),
+        client.messages.with_streaming_response.create(
             model="m", max_tokens=9, messages=HELLO, stream=True
-        ) as response:
-            lines = list(response.iter_lines())
+        ) as response,
+    ):
+        lines = list(response.iter_lines())
 
     assert [line.removeprefix("event: ") for line in lines if line.startswith("event: ")] == [
         "message_start",
@@ -133,20 +135,22 @@ def test_scripted_errors_are_the_clients_own_exceptions():
 
 
 def test_an_error_in_the_middle_of_a_stream_reaches_the_client():
-    with claude(say("so far so") + fail(529)) as (_, client):
-        with pytest.raises(anthropic.APIStatusError) as error:
-            list(ask(client, stream=True))
+    with claude(say("so far so") + fail(529)) as (_, client), pytest.raises(anthropic.APIStatusError) as error:
+        list(ask(client, stream=True))
 
     assert error.value.type == "overloaded_error"
 
 
 def test_a_stream_that_is_cut_breaks_off_after_what_was_heard():
     heard = []
-    with claude(say("one two three") + cut(after_chunks=4)) as (_, client), ask(client, stream=True) as stream:
-        # This client hands on the error of its HTTP library once a stream has begun.
-        with pytest.raises((anthropic.APIConnectionError, httpx2.RemoteProtocolError)):
-            for event in stream:
-                heard.append(event.type)
+    # This client hands on the error of its HTTP library once a stream has begun.
+    cut_off = pytest.raises((anthropic.APIConnectionError, httpx2.RemoteProtocolError))
+    with (
+        claude(say("one two three") + cut(after_chunks=4)) as (_, client),
+        ask(client, stream=True) as stream,
+        cut_off,
+    ):
+        heard.extend(event.type for event in stream)
 
     assert heard == ["message_start", "content_block_start", "content_block_delta"]
 

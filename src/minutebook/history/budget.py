@@ -177,14 +177,16 @@ class BudgetDraft(Draft):
         fixed.update(range(min(keep.lead(source), end)))
         if keep.last:
             fixed.update(range(source.exchange_of(max(0, end - keep.last)).start, end))
-        requests = self._requests()
-        fixed.update(requests[-1:])
-        fixed.update(requests[:1] if self._manager.preserve_first_request else ())
+        fixed.update(self._requests())
         return fixed
 
     def _requests(self) -> list[int]:
+        """The newest user message so far and, if it is to stay, the first."""
         turns = self.source.turn_starts
-        return turns[: bisect_left(turns, self.seen)]
+        count = bisect_left(turns, self.seen)
+        if not count:
+            return []
+        return [turns[count - 1], turns[0]] if self._manager.preserve_first_request else [turns[count - 1]]
 
     def _clear_results(self, fixed: set[int], live: range) -> None:
         """Every old result at once: the cache is lost at the first one, so the others cost nothing more."""
@@ -205,16 +207,15 @@ class BudgetDraft(Draft):
 
     def _drop_turns(self, staying: set[int], goal: int) -> None:
         """As many of the oldest turns as it takes; all but the newest if that is not enough."""
-        starts = self._requests()
-        left, position = self._size, 0
-        for start in starts:
-            while self.places[position] < start:
-                left -= self._costs[position] if self.places[position] not in staying else 0
-                position += 1
-            if left <= goal:
-                break
+        left, end = self._size, 0
+        for position, place in enumerate(self.places):
+            if is_user(self.messages[position]):
+                end = position
+                if left <= goal:
+                    break
+            left -= self._costs[position] if place not in staying else 0
         self._drop(
-            [place for place in self.places[:position] if place not in staying],
+            [place for place in self.places[:end] if place not in staying],
             self._why(Status.DROPPED, "one of the oldest turns"),
         )
 
@@ -281,15 +282,16 @@ class BudgetDraft(Draft):
 
     def _irreducible(self) -> list[tuple[str, int, int]]:
         requests, lead = self._requests(), self.keep.lead(self.source)
+        pinned = self.keep.pinned(self.source)
         parts = []
         for place, cost in zip(self.places, self._costs, strict=True):
             if place < lead:
                 name = "a system message"
-            elif place in requests[-1:]:
-                name = "the newest request"
             elif place in requests[:1]:
+                name = "the newest request"
+            elif place in requests:
                 name = "the first request"
-            elif place in self.keep.pinned(self.source):
+            elif place in pinned:
                 name = "a pinned exchange"
             else:
                 name = "the exchange to be answered"

@@ -39,9 +39,11 @@ def tool_from(
     description = inspect.getdoc(function) or "" if description is None else description
     hints = get_type_hints(function, include_extras=True)
     params = make_dataclass(_camel(name), _fields(function, hints, name), frozen=True)
-    return Tool[params, hints.get("return", Any)](  # type: ignore[valid-type]  # made just now
+    typed: Any = Tool.__class_getitem__((params, hints.get("return", Any)))
+    made: AnyTool = typed(
         name=name, description=description, handler=_handler(function), timeout_seconds=timeout_seconds
     )
+    return made
 
 
 @overload
@@ -73,12 +75,16 @@ def _fields(function: Callable[..., Any], hints: dict[str, Any], tool_name: str)
             raise InvalidSetting(where, parameter.kind.description, "one that can be given by name")
         if parameter.name not in hints:
             raise InvalidSetting(where, "without a type", "it one, so that the model knows what to give")
-        default = parameter.default
-        has = {} if default is parameter.empty else {"default_factory": partial(deepcopy, default)}
-        if default is not parameter.empty and getattr(type(default), "__hash__", None) is not None:
-            has = {"default": default}
-        made.append((parameter.name, hints[parameter.name], field(kw_only=True, **has)))
+        made.append((parameter.name, hints[parameter.name], _field(parameter.default)))
     return made
+
+
+def _field(default: Any) -> Any:
+    if default is inspect.Parameter.empty:
+        return field(kw_only=True)
+    if type(default).__hash__ is None:  # a list or dict, which a dataclass wants made anew each time
+        return field(default_factory=partial(deepcopy, default), kw_only=True)
+    return field(default=default, kw_only=True)
 
 
 def _handler(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,12 +4,12 @@ Only `${name}` is a placeholder, so prices and shell variables need no escaping;
 are put in as they are and not searched for placeholders again.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from enum import Enum
-from string import Template
 from textwrap import dedent
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from minutebook.errors import InvalidSetting
 from minutebook.prompt.context import RenderContext
@@ -22,8 +22,7 @@ from minutebook.prompt.visibility import SectionPath, SectionVisibility
 Params = TypeVar("Params")
 
 
-class _Braced(Template):
-    pattern = r"\$(?:(?P<escaped>\$(?=\{))|\{(?P<braced>[^}]*)\}|(?P<named>(?!))|(?P<invalid>(?!)))"
+_PLACEHOLDER: Final = re.compile(r"\$(?P<escaped>\$\{)|\$\{(?P<name>[^}]*)\}")
 
 
 class MarkdownSection(Section[Params]):
@@ -63,10 +62,10 @@ class MarkdownSection(Section[Params]):
         cls = self.params_type
         known = () if cls is None else tuple(each.name for each in fields(cls))
         for text in (self.template, self.summary or ""):
-            for match in _Braced.pattern.finditer(text):
-                name = match["braced"]
+            for match in _PLACEHOLDER.finditer(text):
+                name = match["name"]
                 if name is not None and name not in known:
-                    raise UnknownPlaceholder(self.key, name, cls and cls.__name__, known)
+                    raise UnknownPlaceholder(self.key, name, None if cls is None else cls.__name__, known)
 
     def body(self, params: Params, depth: int, number: str, *, path: SectionPath, context: RenderContext) -> str:  # noqa: ARG002
         return _filled(self.template, params)
@@ -77,7 +76,7 @@ class MarkdownSection(Section[Params]):
 
 def _filled(template: str, params: Any) -> str:
     values = {} if params is None else {each.name: shown(getattr(params, each.name)) for each in fields(params)}
-    return _Braced(dedent(template).strip()).substitute(values)
+    return _PLACEHOLDER.sub(lambda match: match["escaped"] or values[match["name"]], dedent(template).strip())
 
 
 def shown(value: Any) -> str:

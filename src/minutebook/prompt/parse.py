@@ -5,14 +5,16 @@ else is converted unless the caller says `coerce=True`. Keys that are not fields
 member that fits is taken, in the order in which they are written.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
 from minutebook.prompt.answer import decoded, values
 from minutebook.prompt.errors import OutputParseError, ToolValidationError
+from minutebook.prompt.fit import Lenience
+from minutebook.prompt.hints import shape_of
 from minutebook.prompt.problem import Problem
-from minutebook.prompt.read import Lenience, Reader
-from minutebook.prompt.shape import shape_of
+from minutebook.prompt.read import Reader
 
 Out = TypeVar("Out")
 
@@ -35,7 +37,7 @@ def parse(cls: type[Out], answer: str | Mapping[str, Any], *, coerce: bool = Fal
         if not problems:
             return value
         misfit = misfit or problems
-    raise OutputParseError(cls.__name__, str(answer), misfit or broken or [Problem("", "holds no JSON object")])
+    raise OutputParseError(cls.__name__, _text(answer), misfit or broken or [Problem("", "holds no JSON object")])
 
 
 def parse_arguments(cls: type[Out], arguments: str | Mapping[str, Any], tool_name: str, *, coerce: bool = False) -> Out:
@@ -64,3 +66,12 @@ def _read(cls: type[Out], data: Any, *, coerce: bool) -> tuple[Out, list[Problem
         return cast("Out", reader.read(shape_of(cls), data, "")), reader.problems
     except RecursionError:
         return cast("Out", None), [Problem("", "is nested too deeply")]
+
+
+def _text(answer: str | Mapping[str, Any]) -> str:
+    if isinstance(answer, str):
+        return answer
+    try:
+        return json.dumps(answer, ensure_ascii=False, default=repr)
+    except (RecursionError, TypeError, ValueError):  # the error that is to be raised says more
+        return "an object"

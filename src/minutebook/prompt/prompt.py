@@ -21,7 +21,7 @@ from minutebook.prompt.schema import json_schema
 from minutebook.prompt.section import AnySection
 from minutebook.prompt.tree import defaults, placed, rendered, require_distinct, require_params
 from minutebook.prompt.typed import Typed
-from minutebook.prompt.visibility import SectionPath, SectionVisibility, dotted
+from minutebook.prompt.visibility import SectionPath, SectionVisibility
 
 Out = TypeVar("Out")
 
@@ -46,11 +46,11 @@ class PromptTemplate(Typed, Generic[Out]):
             raise InvalidSetting(f"the sections of prompt {self.key!r}", self.sections, "at least one")
         require_distinct(self.sections)
         defaults(self.sections)
-        if self.type_arguments and self.type_arguments[0] not in {str, NoneType}:
-            if not is_dataclass(self.type_arguments[0]):
+        if self.output_type is not None:
+            if not is_dataclass(self.output_type):
                 expected = "a dataclass, or str for a text answer"
-                raise InvalidSetting(f"the output of prompt {self.key!r}", self.type_arguments[0], expected)
-            json_schema(self.type_arguments[0])  # now, not when the model is called
+                raise InvalidSetting(f"the output of prompt {self.key!r}", self.output_type, expected)
+            json_schema(self.output_type)  # now, not when the model is called
 
     @property
     def output_type(self) -> type | None:
@@ -102,14 +102,13 @@ class Prompt(Generic[Out]):
         Raises:
             InvalidSetting: two are of one type, or no section takes one.
         """
-        wanted = {section.params_type: None for _, section in placed(self.template.sections) if section.params_type}
+        wanted = _params_types(self.template.sections)
         seen: set[type] = set()
         for value in params:
             if type(value) not in wanted:
-                names = ", ".join(cls.__name__ for cls in wanted if cls) or "nothing, since no section takes params"
-                raise InvalidSetting(
-                    f"what is bound to prompt {self.name!r}", value, f"one of {names}" if wanted else names
-                )
+                names = ", ".join(cls.__name__ for cls in wanted)
+                expected = f"one of {names}" if names else "nothing: no section takes params"
+                raise InvalidSetting(f"what is bound to prompt {self.name!r}", value, expected)
             if type(value) in seen:
                 raise InvalidSetting(f"what is bound to prompt {self.name!r}", value, "one value for each type")
             seen.add(type(value))
@@ -153,13 +152,15 @@ class Prompt(Generic[Out]):
         )
 
 
+def _params_types(sections: Sequence[AnySection]) -> list[type]:
+    types = (section.params_type for _, section in placed(sections))
+    return list(dict.fromkeys(cls for cls in types if cls is not None))
+
+
 def _require_known(sections: Sequence[AnySection], overrides: Mapping[SectionPath, Any]) -> None:
     """A section may know paths below it that we do not, but an override must begin at a section there is."""
-    known = {section.key for section in sections}
+    roots = [section.key for section in sections]
     for path in overrides:
-        if isinstance(path, str) or not path or path[0] not in known:
-            roots = ", ".join(sorted(known))
-            name = path if isinstance(path, str) else dotted(path)
-            raise InvalidSetting(
-                "a path in visibility_overrides", name, f"a tuple of keys that begins with one of {roots}"
-            )
+        if path[:1] not in [(root,) for root in roots]:
+            expected = f"a tuple of keys that begins with one of {', '.join(roots)}"
+            raise InvalidSetting("a path in visibility_overrides", path, expected)

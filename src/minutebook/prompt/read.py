@@ -1,12 +1,12 @@
 """JSON data into dataclasses, with everything that is wrong with it found in one go."""
 
-import types
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, Final
 
 from minutebook.prompt.coerce import coerced
+from minutebook.prompt.fit import Lenience, expected, fits, is_a, nearest, same
+from minutebook.prompt.hints import members
 from minutebook.prompt.limits import Kind, Limits, breaches
 from minutebook.prompt.problem import Problem, at_index, at_key, said
 from minutebook.prompt.shape import (
@@ -22,27 +22,12 @@ from minutebook.prompt.shape import (
     Row,
     Shape,
     kind_of,
-    members,
-    option_shapes,
 )
-
-
-class Lenience(IntEnum):
-    """How much a value may differ from what was asked for."""
-
-    EXACT = 0
-    NUMBERS = 1
-    """A whole number may stand for any number."""
-    COERCE = 2
-    """And whatever plainly means the same: see `coerce`."""
-
 
 BAD: Final = object()
 """What stands for a value that could not be read; the reason is among the problems."""
 _LEFT_OUT: Final = object()
 """What stands for a field that keeps its default."""
-
-_NAMES: Final = {str: "text", int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "null"}
 
 
 @dataclass(slots=True)
@@ -64,7 +49,7 @@ class Reader:
                 return self.formatted(shape, data, path)
             case Choice():
                 for value, meant in shape.options:
-                    if _same(value, data):
+                    if same(value, data):
                         return meant
             case Listing() if isinstance(data, list | tuple):
                 return self.listing(shape, data, path)
@@ -97,7 +82,7 @@ class Reader:
                 data = float(data)
             except OverflowError:
                 return self.wrong(path, "is too large a number")
-        if not _is(shape.type, data):
+        if not is_a(shape.type, data):
             return self.wrong(path, f"is {said(data)}; give {expected(shape)}")
         return self.within(data, shape.limits, kind_of(shape), path)
 
@@ -162,6 +147,7 @@ class Reader:
         for lenience in Lenience:
             if lenience > self.lenience:
                 break
+            first = []  # what is wrong by a stricter reading than ours is not wrong
             for option in shape.options:
                 if not fits(option, data, lenience):
                     continue
@@ -173,81 +159,7 @@ class Reader:
         if first:
             self.problems += first
             return BAD
-        nearest = _nearest(shape, data)
-        if nearest is not None:
-            return self.read(nearest, data, path)
+        meant = nearest(shape, data)
+        if meant is not None:
+            return self.read(meant, data, path)
         return self.wrong(path, f"is {said(data)}; give {expected(shape)}")
-
-
-def fits(shape: Shape, data: Any, lenience: Lenience = Lenience.EXACT) -> bool:
-    """Whether the data is of this shape at first sight, without looking into its parts.
-
-    A dataclass must know all the keys and find its literals, which is what tells the members of a union apart
-    without trying them all at every level.
-    """
-    if lenience is Lenience.COERCE:
-        data = coerced(shape, data)
-    match shape:
-        case Plain():
-            widened = shape.type is float and type(data) is int and lenience >= Lenience.NUMBERS
-            return widened or _is(shape.type, data)
-        case Formatted():
-            return isinstance(data, str | shape.type)
-        case Choice():
-            return any(_same(value, data) for value, _ in shape.options)
-        case Listing():
-            return isinstance(data, list | tuple)
-        case Row():
-            return isinstance(data, list | tuple) and len(data) == len(shape.items)
-        case Mapped():
-            return isinstance(data, Mapping)
-        case Record():
-            return isinstance(data, Mapping) and _keys_fit(members(shape.type), data)
-        case Either():
-            return any(fits(option, data, lenience) for option in shape.options)
-    return True
-
-
-def expected(shape: Shape) -> str:
-    """What to give, in the words of a message."""
-    match shape:
-        case Plain():
-            return _NAMES[shape.type]
-        case Formatted():
-            return f"text in the format {shape.format}"
-        case Choice():
-            return " or ".join(said(value) for value, _ in shape.options)
-        case Listing():
-            return "a list"
-        case Row():
-            return f"a list of {len(shape.items)}"
-        case Mapped():
-            return "an object"
-        case Record():
-            return f"an object ({shape.type.__name__})"
-    return " or ".join(expected(option) for option in option_shapes(shape)) if isinstance(shape, Either) else "JSON"
-
-
-def _keys_fit(own: tuple[Member, ...], data: Mapping[Any, Any]) -> bool:
-    known = {member.name: member for member in own}
-    return (
-        all(key in known for key in data)
-        and all(member.name in data for member in own if member.required)
-        and all(fits(known[key].shape, part) for key, part in data.items() if isinstance(known[key].shape, Choice))
-    )
-
-
-def _nearest(shape: Either, data: Any) -> Shape | None:
-    """The dataclass that an object was most likely meant to be: what is wrong with it is told in its terms."""
-    records = [option for option in shape.options if isinstance(option, Record)]
-    if not isinstance(data, Mapping) or not records:
-        return None
-    return max(records, key=lambda record: sum(member.name in data for member in members(record.type)))
-
-
-def _is(cls: type, data: Any) -> bool:
-    return isinstance(data, cls) and (cls is not int or not isinstance(data, bool))
-
-
-def _same(value: Any, data: Any) -> bool:
-    return type(value) is type(data) and bool(value == data)

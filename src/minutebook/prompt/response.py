@@ -17,4 +17,4 @@ Answer with one JSON object that fits this JSON Schema, and nothing else:
 @lru_cache(maxsize=256)
 def response_format(output_type: type, number: int) -> str:
     """The section that ends a prompt whose answer is a dataclass."""
-    return _FORMAT.format(number=number, schema=json.dumps(json_schema(output_type), ensure_ascii=False, indent=2))
+    return _FORMAT.format(number=number, schema=json.dumps(json_schema(output_type), ensure_ascii=False))

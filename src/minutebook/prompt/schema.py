@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from minutebook.prompt.dump import dump
 from minutebook.prompt.errors import UnsupportedType
+from minutebook.prompt.hints import members
 from minutebook.prompt.limits import Kind, keywords
 from minutebook.prompt.shape import (
     Anything,
@@ -27,7 +28,6 @@ from minutebook.prompt.shape import (
     Row,
     Shape,
     kind_of,
-    members,
     option_shapes,
 )
 
@@ -158,6 +158,8 @@ def _labels(classes: Any) -> dict[type, str]:
 
 def _any_of(options: list[dict[str, Any]]) -> dict[str, Any]:
     flat = [part for option in options for part in (option["anyOf"] if set(option) == {"anyOf"} else [option])]
+    if len(flat) > 1 and all(set(option) == {"type"} and isinstance(option["type"], str) for option in flat):
+        return {"type": [option["type"] for option in flat]}  # the same in fewer tokens
     return flat[0] if len(flat) == 1 else {"anyOf": flat}
 
 

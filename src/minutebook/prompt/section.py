@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import is_dataclass
 from types import NoneType
-from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Generic, Self, TypeAlias, TypeVar
 
 from minutebook.errors import InvalidSetting
 from minutebook.prompt.context import RenderContext
@@ -18,7 +18,6 @@ from minutebook.prompt.typed import Typed
 from minutebook.prompt.visibility import SectionPath, SectionVisibility, dotted
 
 Params = TypeVar("Params")
-Self = TypeVar("Self", bound="Section[Any]")
 AnySection: TypeAlias = "Section[Any]"
 
 NO_CONTEXT: Final = RenderContext()
@@ -88,7 +87,7 @@ class Section(Typed, Generic[Params]):
         if self.visibility is SectionVisibility.SUMMARY and not has_outline:
             raise InvalidSetting(f"the summary of {where}", None, "a text, or show the section in full")
 
-    def clone(self: Self, **changes: Any) -> Self:
+    def clone(self, **changes: Any) -> Self:
         """A copy with some attributes changed."""
         changed = copy.copy(self)
         for name, value in changes.items():

@@ -2,10 +2,10 @@
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from types import NoneType
-from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from minutebook.errors import InvalidSetting
 from minutebook.prompt.context import ToolContext
@@ -17,16 +17,23 @@ from minutebook.prompt.typed import Typed
 
 Params = TypeVar("Params")
 Result = TypeVar("Result")
-AnyTool: TypeAlias = "Tool[Any, Any]"
-Handler: TypeAlias = Callable[..., "ToolResult[Result] | Awaitable[ToolResult[Result]]"]
-"""`(params, *, context: ToolContext) -> ToolResult`, or an async function of the same form."""
+Params_contra = TypeVar("Params_contra", contravariant=True)
+Result_co = TypeVar("Result_co", covariant=True)
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
+class Handler(Protocol[Params_contra, Result_co]):
+    """What a tool does when it is called; an async function of the same form will do too."""
+
+    def __call__(
+        self, params: Params_contra, /, *, context: ToolContext
+    ) -> ToolResult[Result_co] | Awaitable[ToolResult[Result_co]]: ...
+
+
 @dataclass(frozen=True)
-class NoParams:
-    """What a `Tool[None, …]` takes."""
+class NoParams:  # what a Tool[None, …] takes; a docstring would be told to the model
+    pass
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,7 @@ class Tool(Typed, Generic[Params, Result]):
 
     name: str
     description: str
-    handler: Handler[Result]
+    handler: Handler[Params, Result]
     examples: Sequence[ToolExample[Params, Result]] = ()
     accepts_overrides: bool = True
     """Whether `PromptTemplate.override` may change the description."""
@@ -101,7 +108,7 @@ class Tool(Typed, Generic[Params, Result]):
         Raises:
             ToolValidationError: they do not fit; its message can be the tool's result.
         """
-        params = parse_arguments(self.params_type, arguments, self.name, coerce=coerce)
+        params: Any = parse_arguments(self.params_type, arguments, self.name, coerce=coerce)
         return cast("Params", params if self.takes_params else None)
 
     def call(
@@ -122,3 +129,6 @@ class Tool(Typed, Generic[Params, Result]):
         """The tool as the chat-completions API wants it."""
         function = {"name": self.name, "description": self.full_description(), "parameters": self.schema(strict=strict)}
         return {"type": "function", "function": function | ({"strict": True} if strict else {})}
+
+
+AnyTool: TypeAlias = Tool[Any, Any]

@@ -5,9 +5,7 @@ placeholders or a tool's parameters. So `Tool[Params, Result]` is a subclass of 
 """
 
 from functools import lru_cache
-from typing import Any, ClassVar, TypeVar
-
-Class = TypeVar("Class", bound=type)
+from typing import Any, ClassVar
 
 
 class Typed:
@@ -18,12 +16,12 @@ class Typed:
     @classmethod
     def __class_getitem__(cls, item: Any) -> Any:
         alias = super().__class_getitem__(item)  # type: ignore[misc]  # Generic comes next, and checks their number
-        return alias if alias.__parameters__ else _with_arguments(cls, alias.__args__)
+        made: Any = cls
+        return alias if alias.__parameters__ else _with_arguments(made, alias.__args__)
 
 
 @lru_cache(maxsize=1024)
-def _with_arguments(cls: Class, arguments: tuple[Any, ...]) -> Class:
+def _with_arguments(cls: Any, arguments: tuple[Any, ...]) -> Any:
     names = ", ".join(getattr(argument, "__name__", str(argument)) for argument in arguments)
     space = {"type_arguments": arguments, "__module__": cls.__module__, "__doc__": cls.__doc__}
-    made: Class = type(cls)(f"{cls.__name__}[{names}]", (cls,), space)
-    return made
+    return type(cls)(f"{cls.__name__}[{names}]", (cls,), space)

@@ -3,14 +3,17 @@
 from typing import TYPE_CHECKING
 
 from minutebook.record.finding import FindingKind
-from minutebook.record.message import Message, call_ids
-from minutebook.record.repair import Repair, RepairAction, repair
+from minutebook.record.message import is_result
+from minutebook.record.repair import Repair, RepairAction, no_result, repair
 
 if TYPE_CHECKING:
     from minutebook.record.transcript import Transcript
 
 _LEFT_OUT = frozenset({FindingKind.ORPHAN_RESULT, FindingKind.DUPLICATE_RESULT, FindingKind.UNKNOWN_ROLE})
-"""Findings that are mended by leaving the message out, which changes nothing that came before it."""
+"""Findings that are mended by leaving the message out."""
+
+_AT_THE_END = _LEFT_OUT | {FindingKind.DANGLING_CALL}
+"""Findings that are mended without touching what came before."""
 
 
 class Mended:
@@ -38,19 +41,22 @@ class Mended:
         """Append what is new; False if the copy has to be made anew."""
         source = self._source
         news = source.findings[self._findings :]
-        if source.pins != self._pins or any(finding.kind not in _LEFT_OUT for finding in news):
+        if source.pins != self._pins or any(finding.kind not in _AT_THE_END for finding in news):
             return False
-        if self._asks_for_an_orphan(source.since(self._length)):
-            return False
-        left_out = {finding.index: finding for finding in news}
+        left_out = {finding.index: finding for finding in news if finding.kind in _LEFT_OUT}
         for index in range(self._length, len(source)):
+            if not is_result(source[index]):
+                self._answer(copy)
             if finding := left_out.get(index):
                 self.repairs += (Repair(finding.kind, RepairAction.DROPPED, index, finding.call_id),)
             else:
                 copy.append_from(index, source[index])
         return True
 
-    def _asks_for_an_orphan(self, messages: list[Message]) -> bool:
-        """Whether a call arrived whose result was here before it."""
-        orphans = {done.call_id for done in self.repairs if done.kind is FindingKind.ORPHAN_RESULT}
-        return bool(orphans) and any(not orphans.isdisjoint(call_ids(message)) for message in messages)
+    def _answer(self, copy: "Transcript") -> None:
+        """Something was said while calls still waited: nobody will answer them now."""
+        for call_id in copy.open_calls:
+            asking = copy.root_of(copy.exchange_starts[-1])
+            assert asking is not None
+            copy.append_from(None, no_result(call_id))
+            self.repairs += (Repair(FindingKind.DANGLING_CALL, RepairAction.ANSWERED, asking, call_id),)

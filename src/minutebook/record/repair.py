@@ -76,8 +76,9 @@ class Repaired:
 def repair(messages: Sequence[Message], *, provider: Provider = "openai", keep_open: bool = False) -> Repaired:
     """The conversation with orphan, dangling, duplicate and interleaved calls and results put right.
 
-    With `keep_open`, calls of the last exchange that still wait for their results are left waiting. Input that needs
-    no repair comes back as the same messages; repairing twice changes nothing more.
+    With `keep_open` the conversation is taken to be still going on: calls of the last exchange that wait for their
+    results are left waiting, and a result that came before its call is an orphan. Input that needs no repair comes back
+    as the same messages; repairing twice changes nothing more.
 
     Raises:
         InvalidMessage: something in the list does not have the shape of a message.
@@ -91,7 +92,7 @@ class _Mending:
     def __init__(self, messages: Sequence[Message], provider: Provider, keep_open: bool) -> None:
         self.messages = messages
         self.rejected = rejected_by(provider)
-        self.seen: Survey = survey(messages)
+        self.seen: Survey = survey(messages, so_far=keep_open)
         self.waiting = _last_exchange(messages) if keep_open else -1
         self.taken: set[str] = set()
         self.everyone = {call_id for message in messages for call_id in call_ids(message)}

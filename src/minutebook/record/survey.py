@@ -1,5 +1,6 @@
 """Every call of a whole conversation with the results that answer it, wherever those stand."""
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -19,8 +20,11 @@ class Survey:
     findings: list[Finding] = field(default_factory=list)
 
 
-def survey(messages: Sequence[Message]) -> Survey:
-    """Pair every call with its result; a late result, or one that came before its call, finds its way home."""
+def survey(messages: Sequence[Message], *, so_far: bool = False) -> Survey:
+    """Pair every call with its result; a late result, or one that came before its call, finds its way home.
+
+    With `so_far` the conversation is still going on and is read as it arrived: a result before its call is an orphan.
+    """
     pairing, seen = Pairing(), Survey()
     orphans: list[Finding] = []
     for index, message in enumerate(messages):
@@ -38,7 +42,10 @@ def survey(messages: Sequence[Message]) -> Survey:
             elif finding.kind is not FindingKind.DANGLING_CALL:
                 seen.findings.append(finding)
         pairing.take(index, message)
-    _bring_home(messages, orphans, seen)
+    if so_far:
+        seen.findings += orphans
+    else:
+        _bring_home(messages, orphans, seen)
     seen.findings += [
         Finding(FindingKind.DANGLING_CALL, index, call_id or None)
         for index, ids in seen.unanswered.items()
@@ -64,7 +71,7 @@ def _bring_home(messages: Sequence[Message], orphans: list[Finding], seen: Surve
         if homes:
             waiting[call_id].remove(homes[0])
             seen.unanswered[homes[0]].remove(call_id)
-            seen.results[homes[0]].append(orphan.index)
+            insort(seen.results[homes[0]], orphan.index)
             seen.findings.append(Finding(FindingKind.INTERLEAVED, orphan.index, call_id))
         else:
             seen.findings.append(orphan)

@@ -146,7 +146,9 @@ def items(kind: type[Any], each: Codec) -> Codec:
     def to_json(value: Any) -> list[Any]:
         if not isinstance(value, kind):
             refuse(value, f"a {kind.__name__}")
-        return [within(f"[{place}]", each.to_json, inner) for place, inner in enumerate(value)]
+        data = [within(f"[{place}]", each.to_json, inner) for place, inner in enumerate(value)]
+        # a set has another order in every process, and the same value must be the same bytes
+        return sorted(data, key=repr) if issubclass(kind, (set, frozenset)) else data
 
     def from_json(data: Any) -> Any:
         return kind(within(f"[{place}]", each.from_json, inner) for place, inner in enumerate(_list(data)))

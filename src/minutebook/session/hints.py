@@ -65,6 +65,8 @@ def codec_of(hint: Any, find: Find) -> Codec:
 
 def label(hint: Any) -> str:
     """What a hint is called in a union's data, and in errors. Never a module's name."""
+    if hint is Ellipsis:
+        return "..."
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in {Union, types.UnionType}:
         return " | ".join(map(label, arguments))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from threading import RLock
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self, TypeVar
 from uuid import UUID, uuid4
 
 from minutebook.errors import InvalidSetting
@@ -91,7 +91,7 @@ class Session:
     def kind(self, slice_type: type) -> SliceKind:
         return SliceKind.LOG if slice_type in self._table.logs else SliceKind.STATE
 
-    def register_reducer(self, event_type: type[E], reducer: Reducer[Any, E], *, slice_type: type) -> None:
+    def register_reducer(self, event_type: type[E], reducer: Reducer[T, E], *, slice_type: type[T]) -> None:
         """Let a reducer fold every event of exactly this type into a slice; a second time has no effect.
 
         The first one that is registered for `ConversationRecorded` into `ConversationEntry` takes the place of the

@@ -54,6 +54,9 @@ class Timing:
     """At how many calls of the conversation it was asked."""
     of: int
     seconds: list[float] = field(default_factory=list)
+    """Each call: taking on what is new, and the view."""
+    views: list[float] = field(default_factory=list)
+    """Of that, the view alone."""
     rounds: int = 0
     last_view: int = 0
     error: str = ""
@@ -61,6 +64,10 @@ class Timing:
     @property
     def mean(self) -> float:
         return fmean(self.seconds)
+
+    @property
+    def mean_view(self) -> float:
+        return fmean(self.views)
 
     @property
     def total(self) -> float:
@@ -110,18 +117,23 @@ def contest(
 def _round(timing: Timing, contestant: Contestant, calls: list[int]) -> None:
     asked = {calls[(2 * number + 1) * len(calls) // (2 * timing.calls)] for number in range(timing.calls)}
     seconds: list[float] = []
+    views: list[float] = []
     start = 0
     view: Sequence[Any] = ()
     for stop in calls:
         if stop in asked:
             began = perf_counter()
             contestant.feed(start, stop)
+            fed = perf_counter()
             view = contestant.view()
-            seconds.append(perf_counter() - began)
+            done = perf_counter()
+            seconds.append(done - began)
+            views.append(done - fed)
         else:
             contestant.feed(start, stop)
         start = stop
     timing.seconds = [min(pair) for pair in zip(timing.seconds or seconds, seconds, strict=True)]
+    timing.views = [min(pair) for pair in zip(timing.views or views, views, strict=True)]
     timing.rounds += 1
     timing.last_view = len(view)
 

@@ -99,6 +99,15 @@ def test_going_on_after_a_rollback_copies_once():
     assert early.query(Note).all() == tuple(Note("a", at) for at in range(10))
 
 
+def test_a_reducer_that_returns_its_slice_copies_nothing():
+    session = Session()
+    session.mutate(Note).register(Noted, lambda values, event, *, context: values).seed([Note("a")])
+    before = session.query(Note).slice()
+    session.dispatch(Noted("x"))
+
+    assert session.query(Note).slice() is before
+
+
 def test_the_tuple_is_made_once_per_change():
     session = Session()
     session.mutate(Note).append(Note("a"))

@@ -142,8 +142,9 @@ def test_a_reducer_that_refers_to_itself_can_be_registered():
 
 
 def test_the_built_in_reducers_append_replace_and_upsert():
-    def after(reducer, *events):
+    def after(reducer, *events, seeded=()):
         session = Session()
+        session.mutate(Note).seed(seeded)
         session.mutate(Note).register(Note, reducer)
         for event in events:
             session.dispatch(event)
@@ -152,6 +153,7 @@ def test_the_built_in_reducers_append_replace_and_upsert():
     a1, b1, a2 = Note("a", 1), Note("b", 1), Note("a", 2)
     assert after(append, a1, b1, a2) == (a1, b1, a2)
     assert after(replace_latest, a1, b1, a2) == (a2,)
+    assert after(replace_latest, a1, seeded=[b1, b1]) == (a1,)
     assert after(upsert_by(lambda one: one.text), a1, b1, a2) == (a2, b1)
 
 
@@ -193,6 +195,14 @@ def test_a_reducer_that_returns_no_slice_has_failed(result):
 
     with pytest.raises(ReducerFailed, match=r"give (the whole new slice as a sequence, or Append\(value\)|a Note)"):
         session.dispatch(Noted("x"))
+
+
+def test_a_text_is_no_slice_of_texts():
+    session = Session()
+    session.mutate(str).register(Noted, lambda values, event, *, context: event.text)
+
+    with pytest.raises(ReducerFailed, match="its result is 'abc'; give the whole new slice"):
+        session.dispatch(Noted("abc"))
 
 
 def test_only_values_of_its_type_go_into_a_slice():

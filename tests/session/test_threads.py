@@ -9,10 +9,11 @@ from itertools import groupby
 import pytest
 
 from minutebook import ConversationEntry
-from minutebook.session import InProcessEventBus, Session, append
+from minutebook.session import Append, InProcessEventBus, Session, append
+from minutebook.session.values import Values
 from tests.session.parts import Added, Note, Noted, Total, add, entry, recorded
 
-WRITERS, TIMES = 8, 150
+WRITERS, TIMES = 8, 60
 
 
 @pytest.fixture(autouse=True)
@@ -103,6 +104,36 @@ def test_sessions_that_took_over_one_snapshot_go_on_apart():
     for number, entries in enumerate(together(work)):
         assert entries == (entry(0), *(entry(number * TIMES + at) for at in range(TIMES)))
     assert first.query(ConversationEntry).all() == (entry(0),)
+
+
+def test_of_those_who_append_to_the_same_values_at_once_one_goes_on_in_place():
+    start = threading.Barrier(WRITERS)
+    bases = [Values([0]) for _ in range(300)]
+
+    def work(number):
+        longer = []
+        for base in bases:
+            start.wait()
+            longer.append(base.plus((number,)))
+        return longer
+
+    for number, longer in enumerate(together(work)):
+        assert all(values == (0, number) for values in longer)
+    assert all(base == (0,) for base in bases)
+
+
+def test_no_registration_is_lost():
+    session = Session()
+
+    def work(number):
+        for at in range(TIMES):
+            text = f"{number}/{at}"
+            session.mutate(Note).register(Noted, lambda values, event, *, context, text=text: Append(Note(text)))
+
+    together(work)
+    session.dispatch(Noted("x"))
+
+    assert {one.text for one in session.query(Note).all()} == {f"{a}/{b}" for a in range(WRITERS) for b in range(TIMES)}
 
 
 def test_registering_from_many_threads_registers_once():

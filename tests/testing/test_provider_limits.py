@@ -155,6 +155,15 @@ def test_anthropic_caches_up_to_the_last_mark():
     assert first.input_tokens == second.input_tokens > 0
 
 
+def test_what_stands_after_the_mark_is_not_kept():
+    marked = talk(3)
+    marked[0] = {"role": "user", "content": [{"type": "text", "text": talk(1)[0]["content"], "cache_control": MARK}]}
+    with clients() as (_, _chat, claude):
+        kept = messaged(claude, marked).cache_creation_input_tokens
+
+        assert messaged(claude, talk(3), cache_control=MARK).cache_read_input_tokens == kept > 0
+
+
 def test_anthropic_caches_nothing_that_is_not_marked():
     with clients() as (_, _chat, claude):
         usages = [messaged(claude, talk(3)) for _ in range(2)]

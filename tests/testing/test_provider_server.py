@@ -81,6 +81,14 @@ def test_a_query_does_not_change_the_address():
         assert sent(provider, "POST", "/v1/messages?beta=true", json.dumps(body), headers)[0] == 200
 
 
+@pytest.mark.parametrize("header", [{"X-Api-Key": "right"}, {"Authorization": "Bearer right"}])
+def test_a_key_may_come_in_either_header(header):
+    body = json.dumps({"model": "m", "messages": HELLO, "max_tokens": 9})
+    with LoopbackProvider(FINE, api_key="right") as provider:
+        assert sent(provider, "POST", "/v1/messages", body, {"anthropic-version": "x", **header})[0] == 200
+        assert sent(provider, "POST", "/v1/messages", body, {"anthropic-version": "x"})[0] == 401
+
+
 def test_anthropics_version_header_is_needed():
     with LoopbackProvider(FINE) as provider:
         _, body = sent(provider, "POST", "/v1/messages", json.dumps({"model": "m", "messages": HELLO}))

@@ -105,7 +105,8 @@ class BudgetDraft(Draft):
         )
         self._costs: list[int] = []
         self._size = 0
-        self._cleared: set[int] = set()
+        self._cleared = 0
+        """How many results of the source are old, and so cleared wherever that makes them smaller."""
 
     def advance(self) -> None:
         limit = self._limit
@@ -147,7 +148,7 @@ class BudgetDraft(Draft):
         """This draft cut at a place where the model is not normally asked; the cut is not kept."""
         copy = BudgetDraft(self.source, self.keep, self._manager)
         copy.messages, copy.places, copy._costs = self.messages.copy(), self.places.copy(), self._costs.copy()
-        copy._cleared, copy._size = self._cleared.copy(), self._size
+        copy._cleared, copy._size = self._cleared, self._size
         copy.seen, copy.trail = self.seen, self.trail
         copy._cut()
         copy._refuse_overflow()
@@ -175,10 +176,14 @@ class BudgetDraft(Draft):
         source, keep, end = self.source, self.keep, self.seen
         fixed = {place for place in keep.pinned(source) if place < end}
         fixed.update(range(min(keep.lead(source), end)))
-        if keep.last:
-            fixed.update(range(source.exchange_of(max(0, end - keep.last)).start, end))
+        fixed.update(self._last_messages())
         fixed.update(self._requests())
         return fixed
+
+    def _last_messages(self) -> range:
+        """The messages that stay because the caller wants the last ones."""
+        end, last = self.seen, self.keep.last
+        return range(self.source.exchange_of(max(0, end - last)).start if last else end, end)
 
     def _requests(self) -> list[int]:
         """The newest user message so far and, if it is to stay, the first."""
@@ -190,19 +195,22 @@ class BudgetDraft(Draft):
 
     def _clear_results(self, fixed: set[int], live: range) -> None:
         """Every old result at once: the cache is lost at the first one, so the others cost nothing more."""
-        results = [
-            position
-            for position, message in enumerate(self.messages)
-            if is_result(message) and self.places[position] not in self._cleared
-        ]
+        results = self.source.result_places
+        stop = max(self._cleared, bisect_left(results, self.seen) - self._manager.keep_results)
+        newest = min(live.start, self._last_messages().start)
         notes = {}
-        for position in results[: max(0, len(results) - self._manager.keep_results)]:
-            place = self.places[position]
-            verdict = None if place in fixed or place in live else cleared(self.source, place, marker=_MARKER)
+        for place in results[self._cleared : stop]:
+            if place >= newest:
+                stop = bisect_left(results, place)  # too new for now; the next cut looks at it again
+                break
+            position = self.position(place)
+            if place in fixed or position == len(self.places) or self.places[position] != place:
+                continue
+            verdict = cleared(self.source, place, marker=_MARKER)
             if verdict and (cost := self._counter.message(verdict[0])) < self._costs[position]:
                 self._replace(position, verdict[0], cost)
-                self._cleared.add(place)
                 notes[place] = self._why(Status.CLEARED, "an old tool result")
+        self._cleared = stop
         self.note(notes)
 
     def _drop_turns(self, staying: set[int], goal: int) -> None:

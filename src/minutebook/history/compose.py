@@ -91,12 +91,12 @@ class _Link:
             return _apart(manager, source, session, context)
         draft = manager.current_draft(source, session, context).shown()
         if self._made is None or self._draft is not draft or self._generation != draft.generation:
-            self._made = source.derive(draft.messages, draft.places)
+            self._made = source.derive(draft.messages, draft.places, in_order=True)
             self._draft, self._generation = draft, draft.generation
         else:
             for position in range(len(self._made), len(draft.messages)):
                 self._made.append_from(draft.places[position], draft.messages[position])
-        return self._made.coherent(), (draft.trail,)
+        return self._made, (draft.trail,)
 
 
 def _apart(

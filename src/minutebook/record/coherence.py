@@ -32,7 +32,7 @@ class Mended:
     def current(self) -> "Transcript":
         if self._copy is None or not self._extend(self._copy):
             mended = repair(self._source, keep_open=True)
-            self._copy = self._source.derive(mended.messages, mended.origins)
+            self._copy = self._source.derive(mended.messages, mended.origins, in_order=True)
             self.repairs = mended.repairs
         self._length, self._findings, self._pins = len(self._source), len(self._source.findings), self._source.pins
         return self._copy
@@ -40,6 +40,8 @@ class Mended:
     def _extend(self, copy: "Transcript") -> bool:
         """Append what is new; False if the copy has to be made anew."""
         source = self._source
+        if len(source) == self._length and source.pins == self._pins:
+            return True
         news = source.findings[self._findings :]
         if source.pins != self._pins or any(finding.kind not in _AT_THE_END for finding in news):
             return False

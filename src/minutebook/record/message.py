@@ -52,7 +52,7 @@ def require_message(message: Any, index: int | None = None) -> Message:
     Raises:
         InvalidMessage: it has not, and so nothing can be said about it.
     """
-    if not isinstance(message, Mapping):
+    if type(message) is not dict and not isinstance(message, Mapping):  # the first is quick, and nearly always enough
         raise InvalidMessage("it", f"is a {type(message).__name__}; a message is a mapping with a role", index)
     calls = message.get("tool_calls")
     if calls is not None and not (isinstance(calls, (list, tuple)) and all(isinstance(c, Mapping) for c in calls)):

@@ -60,6 +60,7 @@ class Transcript(Sequence[Message]):
         self._origins: list[int | None] | None = None
         self.roots: list[int | None] | None = None
         """Where each message stands in the record, for a transcript that was made from another."""
+        self._in_order = False
         self._mended = Mended(self)
         self._memory: dict[tuple[Hashable, ...], Any] = {}
         self._last_key: tuple[Hashable, ...] = ()
@@ -94,10 +95,13 @@ class Transcript(Sequence[Message]):
                 self._tokens.append(self.counter.message(message))
                 self._total += self._tokens[-1]
             self._findings += found
-            self._pairing.take(index, message)
-            self._index(index, role_of(message))
-            self._messages.append(message)
+            self._take(index, message)
             return index
+
+    def _take(self, index: int, message: Message) -> None:
+        self._pairing.take(index, message)
+        self._index(index, role_of(message))
+        self._messages.append(message)
 
     def extend(self, messages: Iterable[Message]) -> None:
         """Append each message in turn; the ones before a broken one stay."""
@@ -202,13 +206,17 @@ class Transcript(Sequence[Message]):
     def unpin(self, index: int) -> None:
         self._pins -= {range(len(self))[index]}
 
-    def derive(self, messages: Iterable[Message], origins: Iterable[int | None]) -> "Transcript":
+    def derive(
+        self, messages: Iterable[Message], origins: Iterable[int | None], *, in_order: bool = False
+    ) -> "Transcript":
         """A transcript of messages made from these ones; `origins` says where each stands in this one.
 
-        Messages that came unchanged are not counted again, and pins go with their messages.
+        Messages that came unchanged are not counted again, and pins go with their messages. `in_order` promises that
+        nothing is broken in them, now or later, so that nothing need be checked again.
         """
         made = Transcript(counter=self._counter, broken="mark")
         made._parent, made._origins, made.roots, made._eager = self, [], [], False
+        made._in_order = in_order
         for message, origin in zip(messages, origins, strict=True):
             made.append_from(origin, message)
         return made
@@ -220,9 +228,12 @@ class Transcript(Sequence[Message]):
         assert self.roots is not None
         self._origins.append(origin)
         self.roots.append(None if origin is None else self._parent.root_of(origin))
-        index = self.append(message)
-        if origin in self._parent.pins:
-            self._pins |= {index}
+        if self._in_order:
+            self._take(len(self._messages), message)
+        else:
+            self.append(message)
+        if self._parent.pins and origin in self._parent.pins:
+            self._pins |= {len(self._messages) - 1}
 
     def root_of(self, index: int) -> int | None:
         """Where a message stands in the record that this transcript was made from, or None if it was added."""

@@ -5,6 +5,7 @@ import inspect
 import re
 import sys
 from enum import Enum
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -75,7 +76,7 @@ def fields(value: object) -> str:
         return ""
     body = tree.body[0].body if tree.body and isinstance(tree.body[0], ast.ClassDef) else []
     rows = []
-    for node, after in zip(body, body[1:], strict=False):
+    for node, after in pairwise(body):
         said = (
             isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str)
         )

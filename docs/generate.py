@@ -18,6 +18,7 @@ TITLES = {
     "wire": ("The wire", "Provider messages to entries and back."),
     "tokens": ("Tokens", "Counting, exactly and otherwise."),
     "history": ("History", "Managers, views, the guard, explanations."),
+    "session": ("Sessions", "State as typed slices, folded from events; the record; snapshots."),
     "errors": ("Errors", "Everything raised on purpose."),
 }
 RAISES = re.compile(r"^    (\w+):", re.MULTILINE)

@@ -18,6 +18,16 @@ EXAMPLES = [
     (errors.UnknownVocabulary("x", ["a", "b"]), "no vocabulary 'x'; choose one of a, b"),
     (errors.MissingExtra("tiktoken", "tiktoken"), "tiktoken is not installed; pip install 'minutebook[tiktoken]'"),
     (errors.UnreadableInput("a.jsonl", "is not JSON", 4), "a.jsonl:4: is not JSON"),
+    (errors.EventFailed("Added", [ValueError("no")]), "1 of those that took Added failed: ValueError: no. The others"),
+    (
+        errors.ReducerFailed("add", "Total", 1, "ValueError: no"),
+        "add, which reduces int into Total, failed: ValueError: no. No slice was changed; mend the reducer",
+    ),
+    (errors.LogIsAppendOnly("Note", "clear"), "clear would change the log of Note, which only grows; append to it"),
+    (errors.NoReducer("Added", None, ()), "nothing reduces Added; register what should: session.mutate(…).register("),
+    (errors.NoReducer("Added", "Total", ("Noted",)), "nothing reduces Added into Total; register what should"),
+    (errors.UnknownType("Plan", ["Note"]), "no type 'Plan' in the registry, which knows Note; register it there first"),
+    (errors.NotStorable("Plan", "[0].at is 3, not a datetime"), "Plan: [0].at is 3, not a datetime"),
 ]
 
 

@@ -5,10 +5,16 @@ from minutebook.errors import (
     CannotFit as CannotFit,
 )
 from minutebook.errors import (
+    EventFailed as EventFailed,
+)
+from minutebook.errors import (
     InvalidMessage as InvalidMessage,
 )
 from minutebook.errors import (
     InvalidSetting as InvalidSetting,
+)
+from minutebook.errors import (
+    LogIsAppendOnly as LogIsAppendOnly,
 )
 from minutebook.errors import (
     MinutebookError as MinutebookError,
@@ -17,13 +23,25 @@ from minutebook.errors import (
     MissingExtra as MissingExtra,
 )
 from minutebook.errors import (
+    NoReducer as NoReducer,
+)
+from minutebook.errors import (
+    NotStorable as NotStorable,
+)
+from minutebook.errors import (
     PromiseBroken as PromiseBroken,
 )
 from minutebook.errors import (
     RecordIsReadOnly as RecordIsReadOnly,
 )
 from minutebook.errors import (
+    ReducerFailed as ReducerFailed,
+)
+from minutebook.errors import (
     UnknownRole as UnknownRole,
+)
+from minutebook.errors import (
+    UnknownType as UnknownType,
 )
 from minutebook.errors import (
     UnknownVocabulary as UnknownVocabulary,
@@ -187,6 +205,60 @@ from minutebook.record.repair import (
 from minutebook.record.transcript import (
     Transcript as Transcript,
 )
+from minutebook.session.bus import (
+    HandlerFailure as HandlerFailure,
+)
+from minutebook.session.bus import (
+    InProcessEventBus as InProcessEventBus,
+)
+from minutebook.session.bus import (
+    PublishResult as PublishResult,
+)
+from minutebook.session.fluent import (
+    Mutation as Mutation,
+)
+from minutebook.session.fluent import (
+    Query as Query,
+)
+from minutebook.session.reducer import (
+    Append as Append,
+)
+from minutebook.session.reducer import (
+    ReducerContext as ReducerContext,
+)
+from minutebook.session.reducer import (
+    append as append,
+)
+from minutebook.session.reducer import (
+    replace_latest as replace_latest,
+)
+from minutebook.session.reducer import (
+    upsert_by as upsert_by,
+)
+from minutebook.session.registry import (
+    TypeRegistry as TypeRegistry,
+)
+from minutebook.session.select import (
+    get_evaluation_history as get_evaluation_history,
+)
+from minutebook.session.select import (
+    select_all as select_all,
+)
+from minutebook.session.select import (
+    select_latest as select_latest,
+)
+from minutebook.session.select import (
+    select_where as select_where,
+)
+from minutebook.session.session import (
+    Session as Session,
+)
+from minutebook.session.snapshot import (
+    Snapshot as Snapshot,
+)
+from minutebook.session.staging import (
+    SliceKind as SliceKind,
+)
 from minutebook.tokens import (
     CalibratedCounter as CalibratedCounter,
 )
@@ -221,6 +293,7 @@ from minutebook.wire.stored import (
 __version__: str
 __all__ = [
     "ActiveToolsManager",
+    "Append",
     "Breach",
     "BrokenConversation",
     "CacheLedger",
@@ -235,21 +308,28 @@ __all__ = [
     "CurationContext",
     "EstimatedCounter",
     "EventBus",
+    "EventFailed",
     "ExactCounter",
     "Explanation",
     "Finding",
     "FindingKind",
     "Fold",
     "Guarded",
+    "HandlerFailure",
     "HistoryCurated",
     "HistoryManager",
+    "InProcessEventBus",
     "InvalidMessage",
     "InvalidSetting",
     "Line",
+    "LogIsAppendOnly",
     "Message",
     "MessageRole",
     "MinutebookError",
     "MissingExtra",
+    "Mutation",
+    "NoReducer",
+    "NotStorable",
     "Note",
     "ObservableManager",
     "ObservableSlidingWindowManager",
@@ -257,14 +337,21 @@ __all__ = [
     "Promise",
     "PromiseBroken",
     "Provider",
+    "PublishResult",
+    "Query",
     "RecordIsReadOnly",
+    "ReducerContext",
+    "ReducerFailed",
     "Repair",
     "RepairAction",
     "Repaired",
     "ScaledCounter",
+    "Session",
     "SessionProtocol",
     "Severity",
+    "SliceKind",
     "SlidingWindowManager",
+    "Snapshot",
     "Status",
     "TokenBudgetManager",
     "TokenCounter",
@@ -274,11 +361,14 @@ __all__ = [
     "ToolStripper",
     "Transcript",
     "TurnWindowManager",
+    "TypeRegistry",
     "UnknownRole",
+    "UnknownType",
     "UnknownVocabulary",
     "UnreadableInput",
     "View",
     "__version__",
+    "append",
     "check",
     "counter_for",
     "entry_from_json",
@@ -286,12 +376,18 @@ __all__ = [
     "entry_to_provider_message",
     "exchanges",
     "explain",
+    "get_evaluation_history",
     "guard",
     "is_valid",
     "provider_message_to_entry",
     "repair",
+    "replace_latest",
     "safe_boundaries",
+    "select_all",
+    "select_latest",
+    "select_where",
     "turn_count",
     "turns",
+    "upsert_by",
     "view_of",
 ]

@@ -10,14 +10,20 @@ MinutebookError
 ├── PromiseBroken                    a manager's view breaks what every view promises
 ├── UnknownVocabulary(LookupError)   no tokenizer of that name
 ├── MissingExtra(ImportError)        an optional dependency is not installed
-└── UnreadableInput(ValueError)      a file that holds no conversation
+├── UnreadableInput(ValueError)      a file that holds no conversation
+├── EventFailed(ExceptionGroup)      some of those that an event reached failed
+├── ReducerFailed                    a reducer raised; no slice was changed
+├── NoReducer(LookupError)           an event that nothing reduces
+├── LogIsAppendOnly(TypeError)       something would change a log
+├── UnknownType(LookupError)         a type that the registry has not
+└── NotStorable(TypeError)           a value that JSON would not give back the same
 
 A constructor takes facts and keeps them as attributes; the message is built from them, once, here.
 Facts are positional, so every error survives pickling.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
 
 
 class MinutebookError(Exception):
@@ -154,3 +160,93 @@ class UnreadableInput(MinutebookError, ValueError):
     def _message(self) -> str:
         where = self.source if self.line is None else f"{self.source}:{self.line}"
         return f"{where}: {self.problem}"
+
+
+class EventFailed(MinutebookError, ExceptionGroup[Exception]):
+    """Some of those that an event reached failed; `exceptions` are their errors."""
+
+    def __new__(cls, event_type: str, exceptions: Sequence[Exception]) -> Self:
+        said = "; ".join(f"{type(error).__name__}: {error}" for error in exceptions)
+        message = (
+            f"{len(exceptions)} of those that took {event_type} failed: {said}. "
+            "The others have taken it: mend these, and hand it to them alone"
+        )
+        return super().__new__(cls, message, exceptions)
+
+    def __init__(self, event_type: str, exceptions: Sequence[Exception]) -> None:
+        super().__init__(event_type, tuple(exceptions))
+        self.event_type = event_type
+
+    def derive(self, excs: Sequence[Exception], /) -> "EventFailed":  # type: ignore[override]
+        """A part of the group, as `except*` makes it."""
+        return EventFailed(self.event_type, excs)
+
+    def _message(self) -> str:
+        return self.message
+
+
+class LogIsAppendOnly(MinutebookError, TypeError):
+    """Something would have removed or changed what a LOG slice holds; nothing was changed."""
+
+    def __init__(self, slice_type: str, attempt: str) -> None:
+        super().__init__(slice_type, attempt)
+        self.slice_type, self.attempt = slice_type, attempt
+
+    def _message(self) -> str:
+        return f"{self.attempt} would change the log of {self.slice_type}, which only grows; append to it instead"
+
+
+class ReducerFailed(MinutebookError):
+    """A reducer raised, or returned what is no slice; every slice is as it was before the event.
+
+    The reducer's own error is the `__cause__`.
+    """
+
+    def __init__(self, reducer: str, slice_type: str, event: object, problem: str) -> None:
+        super().__init__(reducer, slice_type, event, problem)
+        self.reducer, self.slice_type, self.event, self.problem = reducer, slice_type, event, problem
+
+    def _message(self) -> str:
+        return (
+            f"{self.reducer}, which reduces {type(self.event).__name__} into {self.slice_type}, failed: {self.problem}. "
+            "No slice was changed; mend the reducer and dispatch the event again"
+        )
+
+
+class NoReducer(MinutebookError, LookupError):
+    """An event was dispatched that nothing reduces, so it would have changed nothing."""
+
+    def __init__(self, event_type: str, slice_type: str | None, known: tuple[str, ...]) -> None:
+        super().__init__(event_type, slice_type, tuple(known))
+        self.event_type, self.slice_type, self.known = event_type, slice_type, tuple(known)
+
+    def _message(self) -> str:
+        into = f" into {self.slice_type}" if self.slice_type else ""
+        target = self.slice_type or "…"
+        return (
+            f"nothing reduces {self.event_type}{into}; register what should: "
+            f"session.mutate({target}).register({self.event_type}, reducer). "
+            f"Reduced{into}: {', '.join(self.known) or 'nothing yet'}"
+        )
+
+
+class UnknownType(MinutebookError, LookupError):
+    """A snapshot holds, or its text names, a type that the registry has not."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(name, tuple(known))
+        self.name, self.known = name, tuple(known)
+
+    def _message(self) -> str:
+        return f"no type {self.name!r} in the registry, which knows {', '.join(self.known)}; register it there first"
+
+
+class NotStorable(MinutebookError, TypeError):
+    """A value cannot be written as JSON so that the same value is read back."""
+
+    def __init__(self, type_name: str, problem: str) -> None:
+        super().__init__(type_name, problem)
+        self.type_name, self.problem = type_name, problem
+
+    def _message(self) -> str:
+        return f"{self.type_name}: {self.problem}"

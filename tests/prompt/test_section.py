@@ -186,11 +186,11 @@ class CountSection(Section[None]):
     def __init__(self):
         super().__init__(title="Count", key="count", visibility=SectionVisibility.SUMMARY)
 
-    def body(self, params, depth, number, *, path, context):  # noqa: ARG002
+    def body(self, params, depth, number, *, path, context):
         opened = [at[-1] for at in context.visibility_overrides if at[:-1] == path]
         return f"{context.session.count} so far\n\n#{'#' * depth} {number}.1. open: {opened}"
 
-    def outline(self, params, *, path, context):  # noqa: ARG002
+    def outline(self, params, *, path, context):
         return f"about {round(context.session.count, -1)}"
 
 

@@ -27,7 +27,7 @@ class Sum:
     value: int
 
 
-def add(params: AddParams, *, context: ToolContext) -> ToolResult[Sum]:  # noqa: ARG001
+def add(params: AddParams, *, context: ToolContext) -> ToolResult[Sum]:
     if params.left < 0:
         raise ToolValidationError("left must not be negative.")
     return ToolResult.ok("Added.", Sum(params.left + params.right))

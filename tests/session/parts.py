@@ -1,4 +1,3 @@
-# ruff: noqa: ARG001 - a reducer has its shape, whatever it uses of it
 """A small domain to put into sessions: a counter, notes, a plan; and entries to record."""
 
 from collections.abc import Mapping, Sequence

@@ -6,7 +6,8 @@ from uuid import UUID
 import pytest
 
 from minutebook import MinutebookError
-from minutebook.session import EventFailed, InProcessEventBus
+from minutebook.errors import EventFailed
+from minutebook.session import InProcessEventBus
 from tests.session.parts import Added, Addressed, Noted
 
 ALICE, BOB = UUID(int=10), UUID(int=11)

@@ -1,4 +1,3 @@
-# ruff: noqa: ARG001 - a reducer has its shape, whatever it uses of it
 """What holds of every session, whatever happens to it and in whatever order."""
 
 from uuid import UUID
@@ -9,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
 from minutebook import ConversationEntry
-from minutebook.session import InProcessEventBus, ReducerFailed, Session, Snapshot, TypeRegistry, append
+from minutebook.errors import ReducerFailed
+from minutebook.session import InProcessEventBus, Session, Snapshot, TypeRegistry, append
 from tests.session.parts import Added, Note, Noted, Total, add, entry, note, recorded
 
 events = st.one_of(

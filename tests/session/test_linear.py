@@ -1,10 +1,10 @@
-# ruff: noqa: ARG005 - a reducer has its shape, whatever it uses of it
 """Appending costs the same however long the slice is: what is copied is counted, not timed."""
 
 from contextlib import suppress
 
 from minutebook import ConversationEntry, ConversationRecorded
-from minutebook.session import Append, ReducerFailed, Session, append
+from minutebook.errors import ReducerFailed
+from minutebook.session import Append, Session, append
 from minutebook.session.values import Values
 from tests.session.parts import Added, Note, Noted, fail, recorded
 

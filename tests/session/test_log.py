@@ -1,10 +1,10 @@
-# ruff: noqa: ARG005 - a reducer has its shape, whatever it uses of it
 """Logs only grow; snapshots, rollbacks and restoring respect that."""
 
 import pytest
 
 from minutebook import ConversationEntry, InvalidSetting
-from minutebook.session import LogIsAppendOnly, ReducerFailed, Session, SliceKind, append
+from minutebook.errors import LogIsAppendOnly, ReducerFailed
+from minutebook.session import Session, SliceKind, append
 from tests.session.parts import MONDAY, Added, Note, Noted, Total, add, entry, note, recorded
 
 

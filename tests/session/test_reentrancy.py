@@ -1,9 +1,9 @@
-# ruff: noqa: ARG001, ARG005 - a reducer has its shape, whatever it uses of it
 """What a reducer or handler sets off waits its turn."""
 
 import pytest
 
-from minutebook.session import EventFailed, LogIsAppendOnly, ReducerFailed, Session
+from minutebook.errors import EventFailed, LogIsAppendOnly, ReducerFailed
+from minutebook.session import Session
 from tests.session.parts import Added, Note, Noted, Total, add, fail, note
 
 

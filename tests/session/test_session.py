@@ -1,13 +1,11 @@
-# ruff: noqa: ARG001, ARG005 - a reducer has its shape, whatever it uses of it
 from uuid import UUID
 
 import pytest
 
 from minutebook import ConversationEntry, ConversationRecorded, InvalidSetting, MessageRole, SessionProtocol
+from minutebook.errors import NoReducer, ReducerFailed
 from minutebook.session import (
     InProcessEventBus,
-    NoReducer,
-    ReducerFailed,
     Session,
     append,
     get_evaluation_history,
@@ -188,7 +186,7 @@ def test_a_failing_reducer_raises_and_leaves_every_slice_as_it_was():
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-@pytest.mark.parametrize("result", [None, "text", 3, [Total(1)], iter(())], ids=repr)
+@pytest.mark.parametrize("result", [None, "text", 3, [Total(1)], iter(())], ids=lambda value: type(value).__name__)
 def test_a_reducer_that_returns_no_slice_has_failed(result):
     session = Session()
     session.mutate(Note).register(Noted, lambda values, event, *, context: result)

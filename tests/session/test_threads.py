@@ -1,4 +1,3 @@
-# ruff: noqa: ARG005 - a reducer has its shape, whatever it uses of it
 """Many threads, one session: nothing is lost, each thread's order is kept, every reading is whole."""
 
 import sys
@@ -106,20 +105,23 @@ def test_sessions_that_took_over_one_snapshot_go_on_apart():
     assert first.query(ConversationEntry).all() == (entry(0),)
 
 
-def test_of_those_who_append_to_the_same_values_at_once_one_goes_on_in_place():
-    start = threading.Barrier(WRITERS)
-    bases = [Values([0]) for _ in range(300)]
+def test_who_appends_looks_at_the_shared_list_only_while_nobody_else_can():
+    """Two sessions may go on from the same values; between looking and appending, no other may come in."""
+    values, alone = Values([0]), []
 
-    def work(number):
-        longer = []
-        for base in bases:
-            start.wait()
-            longer.append(base.plus((number,)))
-        return longer
+    class Watched(list):
+        def __len__(self):
+            alone.append(values._shared.lock.locked())
+            return super().__len__()
 
-    for number, longer in enumerate(together(work)):
-        assert all(values == (0, number) for values in longer)
-    assert all(base == (0,) for base in bases)
+        def extend(self, more):
+            alone.append(values._shared.lock.locked())
+            super().extend(more)
+
+    values._shared.items = Watched([0])
+
+    assert values.plus((1,)) == (0, 1)
+    assert alone == [True, True]
 
 
 def test_no_registration_is_lost():

@@ -4,41 +4,18 @@ An event that has a `session_id` is for that session; one that has no such field
 with its id, so an event costs as much as those who hear it, however many sessions share the bus.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import attrgetter
 from threading import RLock
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
-from minutebook.errors import MinutebookError
+from minutebook.errors import EventFailed
 
 E = TypeVar("E")
 Handler: TypeAlias = Callable[[E], object]
 Unsubscribe: TypeAlias = Callable[[], None]
-
-
-class EventFailed(MinutebookError, ExceptionGroup[Exception]):
-    """Some of those that an event reached failed; `exceptions` are their errors."""
-
-    def __new__(cls, event_type: str, exceptions: Sequence[Exception]) -> Self:
-        said = "; ".join(f"{type(error).__name__}: {error}" for error in exceptions)
-        message = (
-            f"{len(exceptions)} of those that took {event_type} failed: {said}. "
-            "The others have taken it: mend these, and hand it to them alone"
-        )
-        return super().__new__(cls, message, exceptions)
-
-    def __init__(self, event_type: str, exceptions: Sequence[Exception]) -> None:
-        super().__init__(event_type, tuple(exceptions))
-        self.event_type = event_type
-
-    def derive(self, excs: Sequence[Exception], /) -> "EventFailed":  # type: ignore[override]
-        """A part of the group, as `except*` makes it."""
-        return EventFailed(self.event_type, excs)
-
-    def _message(self) -> str:
-        return self.message
 
 
 @dataclass(slots=True, frozen=True)

@@ -4,35 +4,13 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from minutebook.errors import InvalidSetting, MinutebookError, UnreadableInput
+from minutebook.errors import InvalidSetting, NotStorable, UnknownType, UnreadableInput
 from minutebook.record.entry import ConversationEntry
 from minutebook.session.codec import Codec, Misfit, guarded, within
 from minutebook.session.hints import codec_of
 from minutebook.wire.stored import entry_from_json, entry_to_json
 
 T = TypeVar("T")
-
-
-class UnknownType(MinutebookError, LookupError):
-    """A snapshot holds, or its text names, a type that the registry has not."""
-
-    def __init__(self, name: str, known: Iterable[str]) -> None:
-        super().__init__(name, tuple(known))
-        self.name, self.known = name, tuple(known)
-
-    def _message(self) -> str:
-        return f"no type {self.name!r} in the registry, which knows {', '.join(self.known)}; register it there first"
-
-
-class NotStorable(MinutebookError, TypeError):
-    """A value cannot be written as JSON so that the same value is read back."""
-
-    def __init__(self, type_name: str, problem: str) -> None:
-        super().__init__(type_name, problem)
-        self.type_name, self.problem = type_name, problem
-
-    def _message(self) -> str:
-        return f"{self.type_name}: {self.problem}"
 
 
 class TypeRegistry:

@@ -9,32 +9,14 @@ from collections.abc import Callable, Mapping
 from threading import RLock
 from typing import Any, TypeAlias, TypeVar
 
-from minutebook.errors import MinutebookError
+from minutebook.errors import EventFailed, LogIsAppendOnly, MinutebookError, NoReducer
 from minutebook.record.frozen import FrozenDict
-from minutebook.session.bus import EventFailed
 from minutebook.session.reducer import Reducer, ReducerContext, is_same
-from minutebook.session.staging import LogIsAppendOnly, Registration, Slices, reduced
+from minutebook.session.staging import Registration, Slices, reduced
 from minutebook.session.values import Values
 
 T = TypeVar("T")
 Change: TypeAlias = Callable[[], Slices]
-
-
-class NoReducer(MinutebookError, LookupError):
-    """An event was dispatched that nothing reduces, so it would have changed nothing."""
-
-    def __init__(self, event_type: str, slice_type: str | None, known: tuple[str, ...]) -> None:
-        super().__init__(event_type, slice_type, tuple(known))
-        self.event_type, self.slice_type, self.known = event_type, slice_type, tuple(known)
-
-    def _message(self) -> str:
-        into = f" into {self.slice_type}" if self.slice_type else ""
-        target = self.slice_type or "…"
-        return (
-            f"nothing reduces {self.event_type}{into}; register what should: "
-            f"session.mutate({target}).register({self.event_type}, reducer). "
-            f"Reduced{into}: {', '.join(self.known) or 'nothing yet'}"
-        )
 
 
 class SliceTable:

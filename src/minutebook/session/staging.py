@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from minutebook.errors import InvalidSetting, MinutebookError
+from minutebook.errors import InvalidSetting, LogIsAppendOnly, ReducerFailed
 from minutebook.session.reducer import Append, Reducer, ReducerContext
 from minutebook.session.values import Values
 
@@ -19,34 +19,6 @@ class SliceKind(StrEnum):
     """It says how things are now: reducers replace it, a rollback takes it back."""
     LOG = "log"
     """It says what has happened: it only grows."""
-
-
-class LogIsAppendOnly(MinutebookError, TypeError):
-    """Something would have removed or changed what a LOG slice holds; nothing was changed."""
-
-    def __init__(self, slice_type: str, attempt: str) -> None:
-        super().__init__(slice_type, attempt)
-        self.slice_type, self.attempt = slice_type, attempt
-
-    def _message(self) -> str:
-        return f"{self.attempt} would change the log of {self.slice_type}, which only grows; append to it instead"
-
-
-class ReducerFailed(MinutebookError):
-    """A reducer raised, or returned what is no slice; every slice is as it was before the event.
-
-    The reducer's own error is the `__cause__`.
-    """
-
-    def __init__(self, reducer: str, slice_type: str, event: object, problem: str) -> None:
-        super().__init__(reducer, slice_type, event, problem)
-        self.reducer, self.slice_type, self.event, self.problem = reducer, slice_type, event, problem
-
-    def _message(self) -> str:
-        return (
-            f"{self.reducer}, which reduces {type(self.event).__name__} into {self.slice_type}, failed: {self.problem}. "
-            "No slice was changed; mend the reducer and dispatch the event again"
-        )
 
 
 @dataclass(slots=True, frozen=True)

@@ -317,6 +317,10 @@ def test_arguments_of_a_tool_are_refused_with_the_same_words():
         parse_arguments(Step, "[]", "add_step")
 
 
+def test_a_set_is_written_in_one_order_whatever_order_it_has():
+    assert dump({"pear", "apple", "fig", "lime", "kiwi"}) == ["apple", "fig", "kiwi", "lime", "pear"]
+
+
 def test_what_has_no_json_form_is_not_written():
     with pytest.raises(UnsupportedType, match="a object, which cannot be told"):
         dump([object()])

@@ -6,7 +6,9 @@ from typing import Annotated, Any, Generic, Literal, NewType, TypeVar
 
 import pytest
 
+from minutebook.prompt.dump import dump
 from minutebook.prompt.errors import UnsupportedType
+from minutebook.prompt.parse import parse
 from minutebook.prompt.schema import json_schema
 from tests.prompt.generated import Tree
 
@@ -199,3 +201,35 @@ def test_strict_mode_has_no_open_mappings():
 
     with pytest.raises(UnsupportedType, match=r"One\.it is open-ended, and the schema strict.* use strict=False"):
         json_schema(One, strict=True)
+
+
+def test_a_dataclass_defined_in_a_function_may_hold_itself():
+    @dataclass
+    class Node:
+        next: "Node | None" = None
+
+    assert json_schema(Node)["properties"]["next"] == {"anyOf": [{"$ref": "#"}, {"type": "null"}], "default": None}
+
+
+def test_strict_mode_wants_a_reference_alone():
+    @dataclass
+    class Pair:
+        left: Tree = field(metadata={"description": "The left one."})
+        right: Tree
+
+    assert json_schema(Pair)["properties"]["left"] == {"$ref": "#/$defs/Tree", "description": "The left one."}
+    assert json_schema(Pair, strict=True)["properties"]["left"] == {"$ref": "#/$defs/Tree"}
+
+
+def test_what_a_dataclass_works_out_by_itself_is_neither_asked_for_nor_written():
+    @dataclass
+    class Square:
+        side: int
+        area: int = field(init=False)
+
+        def __post_init__(self):
+            self.area = self.side**2
+
+    assert list(json_schema(Square)["properties"]) == ["side"]
+    assert dump(Square(3)) == {"side": 3}
+    assert parse(Square, {"side": 3}).area == 9

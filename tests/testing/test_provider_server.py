@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from minutebook.testing.provider import LoopbackProvider
-from minutebook.testing.script import ScriptedModel, call, say, slow
+from minutebook.testing.script import ScriptedModel, call, cut, say, slow
 
 HELLO = [{"role": "user", "content": "hello"}]
 FINE = ScriptedModel(otherwise="fine")
@@ -62,6 +62,18 @@ def test_odd_options_do_not_break_the_server():
         for path in ("/v1/chat/completions", "/v1/messages"):
             status, _ = sent(provider, "POST", path, json.dumps(body), {"anthropic-version": "2023-06-01"})
             assert status in {200, 400}
+
+
+def test_a_body_that_is_nested_too_deeply_is_refused():
+    deep = "[" * 700 + "]" * 700
+    body = f'{{"model": "m", "messages": [{{"role": "user", "content": "x", "extra": {deep}}}]}}'
+    with LoopbackProvider(FINE) as provider:
+        assert sent(provider, "POST", "/v1/chat/completions", body)[0] == 400
+
+
+def test_a_connection_that_is_cut_at_once_brings_not_even_a_status():
+    with LoopbackProvider(ScriptedModel(cut())) as provider, pytest.raises(http.client.RemoteDisconnected):
+        asked(provider)
 
 
 def test_an_unknown_address_is_not_found():

@@ -111,7 +111,10 @@ class Desk:
 
     def _answered(self, request: ReceivedRequest) -> Reply:
         place = json.dumps([request.provider, request.model, request.body.get("prompt_cache_key")])
-        measure = self._meter.measure(request.body, place=place, marks=request.provider == "anthropic")
+        try:
+            measure = self._meter.measure(request.body, place=place, marks=request.provider == "anthropic")
+        except RecursionError:
+            return self._refused(request, Failure(400, "the body of the request is nested too deeply"))
         if problem := self._prompt_problem(request, measure):
             return self._refused(request, problem)
         if request.path == COUNT:

@@ -19,6 +19,7 @@ TITLES = {
     "tokens": ("Tokens", "Counting, exactly and otherwise."),
     "history": ("History", "Managers, views, the guard, explanations."),
     "session": ("Sessions", "State as typed slices, folded from events; the record; snapshots."),
+    "prompt": ("Prompts", "Sections, templates, tools, and answers read into dataclasses."),
     "errors": ("Errors", "Everything raised on purpose."),
 }
 RAISES = re.compile(r"^    (\w+):", re.MULTILINE)

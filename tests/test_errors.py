@@ -3,7 +3,10 @@ import pickle
 import pytest
 
 from minutebook import errors
+from minutebook.prompt.problem import Problem
+from minutebook.prompt.visibility import SectionVisibility
 
+PROBLEMS = [Problem("a", "is missing")]
 EXAMPLES = [
     (errors.InvalidSetting("turns", -1, "0 or more"), "turns is -1; give 0 or more"),
     (errors.InvalidMessage("content", "is missing", 3), "message 3: content is missing"),
@@ -28,6 +31,27 @@ EXAMPLES = [
     (errors.NoReducer("Added", "Total", ("Noted",)), "nothing reduces Added into Total; register what should"),
     (errors.UnknownType("Plan", ["Note"]), "no type 'Plan' in the registry, which knows Note; register it there first"),
     (errors.NotStorable("Plan", "[0].at is 3, not a datetime"), "Plan: [0].at is 3, not a datetime"),
+    (
+        errors.UnsupportedType("One.it", "bytes", "use str"),
+        "One.it is bytes, which cannot be told to a model as JSON; use str",
+    ),
+    (
+        errors.UnknownPlaceholder("task", "x", "Task", ["a"]),
+        "the template of section 'task' has ${x}, which Task lacks",
+    ),
+    (errors.UnknownPlaceholder("task", "x", None, []), "the template of section 'task' has ${x} and no params"),
+    (errors.DuplicateName("tool", "add", ["a", "b"]), "the tool 'add' is there more than once (a, b)"),
+    (errors.MissingParams("task", "Task"), "section 'task' needs a Task; bind one"),
+    (errors.ToolValidationError("No task history to summarize."), "No task history to summarize."),
+    (errors.ToolValidationError("Mend:", PROBLEMS), "Mend:\n- a: is missing"),
+    (
+        errors.OutputParseError("Plan", "{}", PROBLEMS),
+        "The answer is not a valid Plan:\n- a: is missing\nIt was: {}\nAnswer again",
+    ),
+    (
+        errors.VisibilityExpansionRequired({("a", "b"): SectionVisibility.FULL}, "to see", ["a.b"]),
+        "the model asks to open a.b (to see); merge requested_overrides into visibility_overrides",
+    ),
 ]
 
 

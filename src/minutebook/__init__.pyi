@@ -5,6 +5,9 @@ from minutebook.errors import (
     CannotFit as CannotFit,
 )
 from minutebook.errors import (
+    DuplicateName as DuplicateName,
+)
+from minutebook.errors import (
     EventFailed as EventFailed,
 )
 from minutebook.errors import (
@@ -23,10 +26,16 @@ from minutebook.errors import (
     MissingExtra as MissingExtra,
 )
 from minutebook.errors import (
+    MissingParams as MissingParams,
+)
+from minutebook.errors import (
     NoReducer as NoReducer,
 )
 from minutebook.errors import (
     NotStorable as NotStorable,
+)
+from minutebook.errors import (
+    OutputParseError as OutputParseError,
 )
 from minutebook.errors import (
     PromiseBroken as PromiseBroken,
@@ -36,6 +45,12 @@ from minutebook.errors import (
 )
 from minutebook.errors import (
     ReducerFailed as ReducerFailed,
+)
+from minutebook.errors import (
+    ToolValidationError as ToolValidationError,
+)
+from minutebook.errors import (
+    UnknownPlaceholder as UnknownPlaceholder,
 )
 from minutebook.errors import (
     UnknownRole as UnknownRole,
@@ -48,6 +63,12 @@ from minutebook.errors import (
 )
 from minutebook.errors import (
     UnreadableInput as UnreadableInput,
+)
+from minutebook.errors import (
+    UnsupportedType as UnsupportedType,
+)
+from minutebook.errors import (
+    VisibilityExpansionRequired as VisibilityExpansionRequired,
 )
 from minutebook.history.budget import (
     TokenBudgetManager as TokenBudgetManager,
@@ -138,6 +159,51 @@ from minutebook.history.window import (
 )
 from minutebook.history.window import (
     TurnWindowManager as TurnWindowManager,
+)
+from minutebook.prompt.context import (
+    RenderContext as RenderContext,
+)
+from minutebook.prompt.context import (
+    ToolContext as ToolContext,
+)
+from minutebook.prompt.function import (
+    tool as tool,
+)
+from minutebook.prompt.function import (
+    tool_from as tool_from,
+)
+from minutebook.prompt.markdown import (
+    MarkdownSection as MarkdownSection,
+)
+from minutebook.prompt.prompt import (
+    Prompt as Prompt,
+)
+from minutebook.prompt.prompt import (
+    PromptTemplate as PromptTemplate,
+)
+from minutebook.prompt.rendered import (
+    RenderedPrompt as RenderedPrompt,
+)
+from minutebook.prompt.rendered import (
+    RenderedSection as RenderedSection,
+)
+from minutebook.prompt.result import (
+    ToolResult as ToolResult,
+)
+from minutebook.prompt.section import (
+    Section as Section,
+)
+from minutebook.prompt.tool import (
+    Tool as Tool,
+)
+from minutebook.prompt.tool import (
+    ToolExample as ToolExample,
+)
+from minutebook.prompt.visibility import (
+    SectionPath as SectionPath,
+)
+from minutebook.prompt.visibility import (
+    SectionVisibility as SectionVisibility,
 )
 from minutebook.record.check import (
     check as check,
@@ -306,6 +372,7 @@ __all__ = [
     "ConversationRecorded",
     "Curated",
     "CurationContext",
+    "DuplicateName",
     "EstimatedCounter",
     "EventBus",
     "EventFailed",
@@ -323,29 +390,40 @@ __all__ = [
     "InvalidSetting",
     "Line",
     "LogIsAppendOnly",
+    "MarkdownSection",
     "Message",
     "MessageRole",
     "MinutebookError",
     "MissingExtra",
+    "MissingParams",
     "Mutation",
     "NoReducer",
     "NotStorable",
     "Note",
     "ObservableManager",
     "ObservableSlidingWindowManager",
+    "OutputParseError",
     "PassthroughManager",
     "Promise",
     "PromiseBroken",
+    "Prompt",
+    "PromptTemplate",
     "Provider",
     "PublishResult",
     "Query",
     "RecordIsReadOnly",
     "ReducerContext",
     "ReducerFailed",
+    "RenderContext",
+    "RenderedPrompt",
+    "RenderedSection",
     "Repair",
     "RepairAction",
     "Repaired",
     "ScaledCounter",
+    "Section",
+    "SectionPath",
+    "SectionVisibility",
     "Session",
     "SessionProtocol",
     "Severity",
@@ -355,18 +433,26 @@ __all__ = [
     "Status",
     "TokenBudgetManager",
     "TokenCounter",
+    "Tool",
     "ToolCall",
+    "ToolContext",
+    "ToolExample",
+    "ToolResult",
     "ToolResultClearer",
     "ToolResultTruncator",
     "ToolStripper",
+    "ToolValidationError",
     "Transcript",
     "TurnWindowManager",
     "TypeRegistry",
+    "UnknownPlaceholder",
     "UnknownRole",
     "UnknownType",
     "UnknownVocabulary",
     "UnreadableInput",
+    "UnsupportedType",
     "View",
+    "VisibilityExpansionRequired",
     "__version__",
     "append",
     "check",
@@ -386,6 +472,8 @@ __all__ = [
     "select_all",
     "select_latest",
     "select_where",
+    "tool",
+    "tool_from",
     "turn_count",
     "turns",
     "upsert_by",

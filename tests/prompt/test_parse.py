@@ -1,3 +1,4 @@
+import json
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -5,8 +6,8 @@ from typing import Any, Literal
 
 import pytest
 
+from minutebook.errors import OutputParseError, ToolValidationError, UnsupportedType
 from minutebook.prompt.dump import dump, dump_text
-from minutebook.prompt.errors import OutputParseError, ToolValidationError, UnsupportedType
 from minutebook.prompt.parse import parse, parse_arguments
 from tests.prompt.generated import Colour, Tree
 from tests.prompt.test_schema import Plan, Status, Step
@@ -233,10 +234,13 @@ def test_coercing_takes_what_plainly_means_the_same(hint, data, value):
 
 
 @pytest.mark.parametrize(
-    ("hint", "data"), [(int, "3.5"), (int, "x"), (bool, "1"), (bool, "yes"), (str, True), (float, "nan"), (int, True)]
+    ("hint", "data"),
+    [(int, "true"), (int, "3.5"), (int, "x"), (bool, "1"), (bool, "yes"), (str, True), (float, "nan"), (int, True)],
 )
 def test_coercing_does_not_guess(hint, data):
-    assert len(problems(one(hint), {"it": data}, coerce=True)) == 1
+    (problem,) = problems(one(hint), {"it": data}, coerce=True)
+
+    assert problem.startswith(f"it: is {json.dumps(data)}; give")
 
 
 FENCE = "```"
@@ -258,6 +262,10 @@ FENCE = "```"
 )
 def test_finds_the_json_whatever_stands_around_it(answer):
     assert parse(Tree, answer) == Tree("a")
+
+
+def test_where_nothing_fits_the_first_object_is_what_is_wrong():
+    assert problems(Tree, 'Not {"name": 1} nor {"nam": "a"} nor {"name": oops}.') == ["name: is 1; give text"]
 
 
 def test_braces_and_quotes_in_strings_are_part_of_the_string():

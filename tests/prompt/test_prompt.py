@@ -3,10 +3,9 @@ from typing import Any
 
 import pytest
 
-from minutebook.errors import InvalidSetting
-from minutebook.prompt.context import ToolContext
-from minutebook.prompt.errors import (
+from minutebook.errors import (
     DuplicateName,
+    InvalidSetting,
     MissingParams,
     OutputParseError,
     ToolValidationError,
@@ -14,6 +13,7 @@ from minutebook.prompt.errors import (
     UnsupportedType,
     VisibilityExpansionRequired,
 )
+from minutebook.prompt.context import ToolContext
 from minutebook.prompt.function import tool_from
 from minutebook.prompt.markdown import MarkdownSection
 from minutebook.prompt.prompt import Prompt, PromptTemplate

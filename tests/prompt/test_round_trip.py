@@ -5,8 +5,8 @@ import json
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from minutebook.errors import OutputParseError, UnsupportedType
 from minutebook.prompt.dump import dump, dump_text
-from minutebook.prompt.errors import OutputParseError, UnsupportedType
 from minutebook.prompt.parse import parse
 from minutebook.prompt.schema import json_schema
 from tests.prompt.generated import values_of_classes

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Generic, Literal, NewType, TypeVar
 
 import pytest
 
+from minutebook.errors import UnsupportedType
 from minutebook.prompt.dump import dump
-from minutebook.prompt.errors import UnsupportedType
 from minutebook.prompt.parse import parse
 from minutebook.prompt.schema import json_schema
 from tests.prompt.generated import Tree

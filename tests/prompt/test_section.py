@@ -3,9 +3,8 @@ from typing import Any
 
 import pytest
 
-from minutebook.errors import InvalidSetting
+from minutebook.errors import InvalidSetting, UnknownPlaceholder
 from minutebook.prompt.context import RenderContext
-from minutebook.prompt.errors import UnknownPlaceholder
 from minutebook.prompt.markdown import MarkdownSection
 from minutebook.prompt.section import Section
 from minutebook.prompt.visibility import SectionVisibility

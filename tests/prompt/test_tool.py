@@ -5,9 +5,8 @@ from typing import Annotated, Any
 
 import pytest
 
-from minutebook.errors import InvalidSetting
+from minutebook.errors import InvalidSetting, ToolValidationError, UnsupportedType
 from minutebook.prompt.context import ToolContext
-from minutebook.prompt.errors import ToolValidationError, UnsupportedType
 from minutebook.prompt.function import tool, tool_from
 from minutebook.prompt.prompt import PromptTemplate
 from minutebook.prompt.result import ToolResult

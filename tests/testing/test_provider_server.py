@@ -128,12 +128,22 @@ def test_one_connection_serves_many_requests():
     assert len(ports) == 1
 
 
-def test_a_body_without_a_length_is_refused_because_its_end_is_unknown():
+def test_a_body_may_come_in_chunks():
+    body = json.dumps({"model": "m", "messages": HELLO}).encode()
     with LoopbackProvider(FINE) as provider:
-        connection = http.client.HTTPConnection("127.0.0.1", port_of(provider), timeout=10)
-        connection.request("POST", "/v1/chat/completions", iter([b"{}"]), encode_chunked=True)
-        assert connection.getresponse().status == 411
-        connection.close()
+        for _ in range(2):
+            assert sent(provider, "POST", "/v1/chat/completions", iter([body[:9], body[9:]]))[0] == 200
+
+        assert provider.requests[1].messages == HELLO
+
+
+@pytest.mark.parametrize("length", [b"many", b"-5"])
+def test_a_length_that_is_none_is_refused_and_the_connection_closed(length):
+    with LoopbackProvider(FINE) as provider, socket.create_connection(("127.0.0.1", port_of(provider))) as client:
+        client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: %b\r\n\r\n" % length)
+        answer = b"".join(iter(lambda: client.recv(4096), b""))
+
+    assert answer.startswith(b"HTTP/1.1 400")
 
 
 def test_a_client_that_leaves_in_the_middle_disturbs_nobody(capfd):

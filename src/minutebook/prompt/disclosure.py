@@ -7,8 +7,8 @@ the text and changes nothing, which leaves the prompt, and so the provider's cac
 from dataclasses import dataclass, field
 from typing import Final
 
+from minutebook.errors import ToolValidationError, VisibilityExpansionRequired
 from minutebook.prompt.context import ToolContext
-from minutebook.prompt.errors import ToolValidationError, VisibilityExpansionRequired
 from minutebook.prompt.result import ToolResult
 from minutebook.prompt.tool import AnyTool, Tool
 from minutebook.prompt.visibility import SectionPath, SectionVisibility, dotted, path_of

@@ -10,8 +10,7 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from minutebook.errors import InvalidSetting
-from minutebook.prompt.errors import UnsupportedType
+from minutebook.errors import InvalidSetting, UnsupportedType
 
 
 def dump(value: Any) -> Any:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NewType, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
-from minutebook.prompt.errors import UnsupportedType
+from minutebook.errors import UnsupportedType
 from minutebook.prompt.limits import KEYWORDS, Limits, limits_in
 from minutebook.prompt.shape import (
     Anything,

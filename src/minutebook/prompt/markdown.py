@@ -11,10 +11,9 @@ from enum import Enum
 from textwrap import dedent
 from typing import Any, Final, TypeVar
 
-from minutebook.errors import InvalidSetting
+from minutebook.errors import InvalidSetting, UnknownPlaceholder
 from minutebook.prompt.context import RenderContext
 from minutebook.prompt.dump import dump_text
-from minutebook.prompt.errors import UnknownPlaceholder
 from minutebook.prompt.section import AnySection, Section
 from minutebook.prompt.tool import AnyTool
 from minutebook.prompt.visibility import SectionPath, SectionVisibility

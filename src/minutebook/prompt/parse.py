@@ -9,8 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
+from minutebook.errors import OutputParseError, ToolValidationError
 from minutebook.prompt.answer import decoded, values
-from minutebook.prompt.errors import OutputParseError, ToolValidationError
 from minutebook.prompt.fit import Lenience
 from minutebook.prompt.hints import shape_of
 from minutebook.prompt.problem import Problem

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from minutebook.errors import InvalidSetting
+from minutebook.errors import InvalidSetting, UnsupportedType
 from minutebook.prompt.dump import dump_text
-from minutebook.prompt.errors import UnsupportedType
 
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)

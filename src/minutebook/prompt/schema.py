@@ -11,8 +11,8 @@ from dataclasses import MISSING
 from inspect import cleandoc
 from typing import Any, Final
 
+from minutebook.errors import UnsupportedType
 from minutebook.prompt.dump import dump
-from minutebook.prompt.errors import UnsupportedType
 from minutebook.prompt.hints import members
 from minutebook.prompt.limits import Kind, keywords
 from minutebook.prompt.shape import (

@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from minutebook.errors import InvalidSetting
+from minutebook.errors import DuplicateName, InvalidSetting, MissingParams
 from minutebook.prompt.context import RenderContext
 from minutebook.prompt.disclosure import DISCLOSURE_TOOLS
-from minutebook.prompt.errors import DuplicateName, MissingParams
 from minutebook.prompt.rendered import RenderedSection
 from minutebook.prompt.section import AnySection
 from minutebook.prompt.tool import AnyTool

@@ -1,5 +1,46 @@
 """Parts for tests and trials that are real: they ship, and behave as what they stand in for."""
 
+from minutebook.testing.provider import LoopbackProvider
+from minutebook.testing.provider_limit import RateLimit
+from minutebook.testing.provider_meter import ANTHROPIC_CACHE, OPENAI_CACHE, CacheRules
+from minutebook.testing.received import ReceivedRequest
+from minutebook.testing.script import (
+    Answer,
+    Failure,
+    ScriptedModel,
+    call,
+    cut,
+    ends,
+    fail,
+    overflow,
+    refuse,
+    say,
+    slow,
+    think,
+    uses,
+)
 from minutebook.testing.simulator import coding_session, coding_turns
 
-__all__ = ["coding_session", "coding_turns"]
+__all__ = [
+    "ANTHROPIC_CACHE",
+    "OPENAI_CACHE",
+    "Answer",
+    "CacheRules",
+    "Failure",
+    "LoopbackProvider",
+    "RateLimit",
+    "ReceivedRequest",
+    "ScriptedModel",
+    "call",
+    "coding_session",
+    "coding_turns",
+    "cut",
+    "ends",
+    "fail",
+    "overflow",
+    "refuse",
+    "say",
+    "slow",
+    "think",
+    "uses",
+]

@@ -67,22 +67,29 @@ class Desk:
         """The answer to one HTTP request."""
         path = target.partition("?")[0].rstrip("/")
         asks_anthropic = path.startswith(MESSAGES) or "anthropic-version" in {name.lower() for name in headers}
-        request = self._received_now("anthropic" if asks_anthropic else "openai", path, headers, raw, method)
+        body = _parsed(raw)
+        request = self._received_now("anthropic" if asks_anthropic else "openai", path, headers, body, method)
         problem = self._door_problem(method, path, headers)
         if problem is not None:
             return self._refused(request, problem)
         if method == "GET":
             page = model_page(path.removeprefix(MODELS), self._models, int(self._clock()), request.provider)
             return self._refused(request, page) if isinstance(page, Failure) else self._sent(request, 200, page)
-        problem = _body_problem(raw) or self._turnstile.refusal() or self._rule_problem(request)
+        unread = body if isinstance(body, Failure) else None
+        problem = unread or self._turnstile.refusal() or self._rule_problem(request)
         return self._refused(request, problem) if problem else self._answered(request)
 
     def _received_now(
-        self, provider: Provider, path: str, headers: Mapping[str, str], raw: bytes, method: str
+        self,
+        provider: Provider,
+        path: str,
+        headers: Mapping[str, str],
+        body: Mapping[str, Any] | Failure,
+        method: str,
     ) -> ReceivedRequest:
-        body = {} if _body_problem(raw) else json.loads(raw)
+        read = {} if isinstance(body, Failure) else body
         with self._lock:
-            request = ReceivedRequest(next(self._numbers), provider, path, public_headers(headers), body)
+            request = ReceivedRequest(next(self._numbers), provider, path, public_headers(headers), read)
             if method == "POST":
                 self._received.append(request)
         return request
@@ -169,9 +176,9 @@ def _is_readable(body: Mapping[str, Any]) -> bool:
     return readable and isinstance(body.get("model"), str)
 
 
-def _body_problem(raw: bytes) -> Failure | None:
+def _parsed(raw: bytes) -> Mapping[str, Any] | Failure:
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError):
         return Failure(400, "the body of the request is not valid JSON")
-    return None if isinstance(body, dict) else Failure(400, "the body of the request is not a JSON object")
+    return body if isinstance(body, dict) else Failure(400, "the body of the request is not a JSON object")

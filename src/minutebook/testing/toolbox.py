@@ -143,7 +143,7 @@ class Toolbox:
         failed = _test_name(*failing) if failing else None
         out = [_rule("test session starts"), "platform linux -- Python 3.11.9, pytest-8.3.3, pluggy-1.5.0"]
         out += [
-            f"rootdir: /work/{self.project.theme.package}",
+            f"rootdir: /src/{self.project.theme.package}",
             "configfile: pyproject.toml",
             f"collected {len(tests)} items",
             "",

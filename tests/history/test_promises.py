@@ -1,10 +1,11 @@
 """What DESIGN promises of every view, for every manager: promises 1 to 7."""
 
 import copy
+import os
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minutebook import (
@@ -27,7 +28,15 @@ from tests.strategies import broken, conversations, in_flight
 from tests.transcripts import NAMES, needs_corpus, real
 
 pytestmark = pytest.mark.fuzz
-every_manager = pytest.mark.parametrize("manager", MANAGERS.values(), ids=MANAGERS.keys())
+EACH = int(os.environ.get("MINUTEBOOK_EXAMPLES", "20"))
+"""Examples for each manager: a few hundred for each promise, over all of them."""
+
+
+def every_manager(test):
+    """Run a property over every manager we ship."""
+    return pytest.mark.parametrize("manager", MANAGERS.values(), ids=MANAGERS.keys())(settings(max_examples=EACH)(test))
+
+
 chats = st.one_of(conversations(), conversations(user_first=True), in_flight(), broken())
 contexts = st.one_of(
     st.just(CurationContext()),

@@ -45,11 +45,15 @@ cover: .venv/.dev
 # The same tests on every other supported Python that is installed here: fewer examples, no real transcripts.
 pythons:
 	@for v in 3.12 3.13; do \
-	  if "python$$v" -c '' 2>/dev/null; then \
+	  python=; \
+	  for found in "python$$v" "$$HOME"/.pyenv/versions/$$v.*/bin/python; do \
+	    [ -z "$$python" ] && "$$found" -c '' 2>/dev/null && python="$$found"; \
+	  done; \
+	  if [ -n "$$python" ]; then \
 	    echo "== Python $$v" && \
-	    { [ -e ".venv-$$v/.dev" ] || { "python$$v" -m venv ".venv-$$v" && \
+	    { [ -e ".venv-$$v/.dev" ] || { "$$python" -m venv ".venv-$$v" && \
 	      ".venv-$$v/bin/python" -m pip --disable-pip-version-check -qq install -e '.[dev]' && touch ".venv-$$v/.dev"; }; } && \
-	    MINUTEBOOK_EXAMPLES=10 MINUTEBOOK_CORPUS=none ".venv-$$v/bin/python" -m pytest -q -n 2 || exit 1; \
+	    MINUTEBOOK_EXAMPLES=5 MINUTEBOOK_CORPUS=none ".venv-$$v/bin/python" -m pytest -q -n 2 || exit 1; \
 	  else echo "== Python $$v is not installed here: skipped"; fi; \
 	done
 

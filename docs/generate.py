@@ -45,6 +45,8 @@ def section(name: str, value: object) -> str:
 
 
 def signature(value: object) -> str:
+    if isinstance(value, type) and issubclass(value, Enum):
+        return ""
     if isinstance(value, type) and issubclass(value, (BaseException, ModuleType)):
         return f"({', '.join(parameter for parameter in inspect.signature(value.__init__).parameters if parameter != 'self')})"
     try:
@@ -90,6 +92,8 @@ def fields(value: object) -> str:
 def methods(value: object) -> str:
     if not inspect.isclass(value) or issubclass(value, BaseException):
         return ""
+    if issubclass(value, Enum):
+        return "\n" + ", ".join(f"`{member.value}`" for member in value) + "\n"
     rows = []
     for name, member in sorted(vars(value).items()):
         target = member.fget if isinstance(member, property) else getattr(member, "__func__", member)

@@ -5,7 +5,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check -qq install
-PYTEST = $(BIN)/python -m pytest -n 2
+PYTEST = $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .PHONY: demo test check format lint imports types cover pythons bench docs fuzz clean
 
@@ -38,7 +38,7 @@ types: .venv/.dev
 # `make test` under coverage: the lamp, with a floor so that a dark room is noticed.
 cover: .venv/.dev
 	rm -f .coverage .coverage.*
-	$(MAKE) --no-print-directory test PYTEST="$(BIN)/coverage run -m pytest -n 2"
+	$(MAKE) --no-print-directory test PYTEST="$(BIN)/coverage run -m pytest -n 2 --dist worksteal"
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report --fail-under=90
 

@@ -96,6 +96,8 @@ class Transcript(Sequence[Message]):
                 self._total += self._tokens[-1]
             self._findings += found
             self._take(index, message)
+            if self._findings and self._eager:
+                self._mended.current()
             return index
 
     def _take(self, index: int, message: Message) -> None:

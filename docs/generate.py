@@ -20,6 +20,7 @@ TITLES = {
     "history": ("History", "Managers, views, the guard, explanations."),
     "session": ("Sessions", "State as typed slices, folded from events; the record; snapshots."),
     "prompt": ("Prompts", "Sections, templates, tools, and answers read into dataclasses."),
+    "agent": ("Agents", "Adapters, the loop that records everything, retries, deadlines, budgets, telemetry."),
     "errors": ("Errors", "Everything raised on purpose."),
 }
 RAISES = re.compile(r"^    (\w+):", re.MULTILINE)
@@ -109,7 +110,17 @@ def cli() -> str:
     return HEAD.replace("the docstrings", "the commands") + command_reference()
 
 
-PAGES = {HERE / "api.md": api, HERE / "cli.md": cli}
+def stub() -> str:
+    """What type checkers and editors read in place of the names that load on first use."""
+    lines = [
+        f"from minutebook.{home} import (\n    {name} as {name},\n)\n"
+        for home, name in sorted((home, name) for name, home in minutebook._HOME_OF.items())
+    ]
+    names = "".join(f'    "{name}",\n' for name in minutebook.__all__)
+    return f"{''.join(lines)}\n__version__: str\n__all__ = [\n{names}]\n"
+
+
+PAGES = {HERE / "api.md": api, HERE / "cli.md": cli, Path(minutebook.__file__).with_suffix(".pyi"): stub}
 
 if __name__ == "__main__":
     for page, make in PAGES.items():

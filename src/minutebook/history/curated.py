@@ -7,8 +7,10 @@ and keeps the reasons that its manager gave for what is not there, so that `expl
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import is_
 
 from minutebook.record.message import Message
+from minutebook.record.transcript import Transcript
 
 
 class Status(StrEnum):
@@ -70,3 +72,17 @@ class Curated(list[Message]):
                 step = step.before
             said.update(latest)
         return said
+
+
+def tokens_of_view(record: Transcript, view: Curated) -> int:
+    """The tokens of a view's messages; those that are the record's own are not counted again."""
+    if view.tokens is not None:
+        return view.tokens
+    if len(view) == len(record) and record.roots is None and all(map(is_, view, record)):
+        return record.tokens
+    return sum(
+        record.tokens_of(origin)
+        if origin is not None and record.roots is None and record[origin] is message
+        else record.counter.message(message)
+        for origin, message in zip(view.origins, view, strict=True)
+    )

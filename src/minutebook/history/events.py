@@ -15,3 +15,7 @@ class HistoryCurated:
     strategy: str
     session_id: UUID | None
     created_at: datetime
+    tokens_before: int | None = None
+    """The tokens of the whole conversation, where whoever tells it has counted."""
+    tokens_after: int | None = None
+    """The tokens of the view."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from minutebook.history.compose import PassthroughManager, curated_by
 from minutebook.history.context import NO_CONTEXT, CurationContext
-from minutebook.history.curated import Curated
+from minutebook.history.curated import Curated, tokens_of_view
 from minutebook.history.explain import Explanation, explain
 from minutebook.history.guard import Breach, guard
 from minutebook.history.protocol import HistoryManager, SessionProtocol
@@ -26,6 +26,11 @@ class View:
     """What the guard had to put right in the manager's view."""
     hidden: Mapping[int, Fold]
     """The messages of the record that folds stand for."""
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of its messages, by the record's counter."""
+        return tokens_of_view(self.record, self.messages)
 
     def explain(self, *, previous: "View | None" = None) -> Explanation:
         """What became of every message of the record, and why."""

@@ -5,7 +5,7 @@ earlier view, byte for byte. Folds are added at the end of their own list and ne
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from minutebook.errors import InvalidSetting
 from minutebook.record.message import Message
@@ -19,7 +19,7 @@ class Fold:
     id: str
     start: int
     stop: int
-    shown: tuple[Message, ...]
+    shown: tuple[Message, ...] = field(hash=False)
     reason: str
 
 
@@ -40,23 +40,44 @@ def folded(record: Transcript, folds: Sequence[Fold]) -> Folded:
     """
     if not folds:
         return Folded(record, {})
+    with record.lock:
+        return record.remember(("folded", record.pins, *folds), lambda: _Folding(record, folds)).current()
+
+
+class _Folding:
+    """A record under folds that stay, which grows as the record does: what came before is not folded again."""
+
+    def __init__(self, record: Transcript, folds: Sequence[Fold]) -> None:
+        standing = _standing(record, folds)
+        messages: list[Message] = []
+        origins: list[int | None] = []
+        place = 0
+        for fold in standing:
+            messages += [*record[place : fold.start], *fold.shown]
+            origins += [*range(place, fold.start), *([None] * len(fold.shown))]
+            place = fold.stop
+        self._record = record
+        self._seen = place
+        self._folded = Folded(
+            record.derive(messages, origins),
+            {index: fold for fold in standing for index in range(fold.start, fold.stop)},
+        )
+
+    def current(self) -> Folded:
+        for message in self._record.since(self._seen):
+            self._folded.transcript.append_from(self._seen, message)
+            self._seen += 1
+        return self._folded
+
+
+def _standing(record: Transcript, folds: Sequence[Fold]) -> list[Fold]:
+    """The folds that no later one has taken the place of, in the order of the record."""
     standing: list[Fold] = []
     for fold in folds:
         _check(record, fold, standing)
         standing = [other for other in standing if not (fold.start <= other.start and other.stop <= fold.stop)]
         standing.append(fold)
-    standing.sort(key=lambda fold: fold.start)
-    messages: list[Message] = []
-    origins: list[int | None] = []
-    place = 0
-    for fold in standing:
-        messages += [*record[place : fold.start], *fold.shown]
-        origins += [*range(place, fold.start), *([None] * len(fold.shown))]
-        place = fold.stop
-    messages += record[place:]
-    origins += range(place, len(record))
-    hidden = {index: fold for fold in standing for index in range(fold.start, fold.stop)}
-    return Folded(record.derive(messages, origins), hidden)
+    return sorted(standing, key=lambda fold: fold.start)
 
 
 def _check(record: Transcript, fold: Fold, standing: Sequence[Fold]) -> None:

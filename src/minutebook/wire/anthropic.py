@@ -3,18 +3,23 @@
 A reply may hold what only Anthropic can read: thinking that it signed, blocks of its own tools. Such a reply keeps its
 blocks beside the chat form, and goes back byte for byte as long as the message is still what it was. Changed by a manager
 (calls taken out, text cut), it goes back without them: a signature that no longer fits is refused, and thinking belongs
-to the calls it led to.
+to the calls it led to. Newer models also refuse thinking when anything that stood before it has changed since, as after a
+cut: a message that knows its prompt (`THOUGHT_AFTER`) then goes back without its thinking too.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Final
 
 from minutebook.record.message import Message, is_result, is_system, is_user, result_id, role_of, text_of
 
 BLOCKS: Final = "anthropic_blocks"
 """The key under which an assistant message keeps Anthropic's own blocks."""
+
+THOUGHT_AFTER: Final = "anthropic_prompt"
+"""The key under which such a message keeps the digest of the prompt that it answered."""
 
 _EMPTY: Final = "[empty]"
 """What stands for a text that is empty, which Anthropic refuses."""
@@ -26,25 +31,38 @@ class AnthropicMessages:
 
     system: list[dict[str, Any]]
     messages: list[dict[str, Any]]
+    prompt: str = ""
+    """The digest of it all, for the reply to remember."""
+    unthought: bool = False
+    """Whether the calls now being answered have lost their thinking: thinking must then be off for this request."""
 
 
-def to_anthropic(messages: Sequence[Message]) -> AnthropicMessages:
+def to_anthropic(messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] = ()) -> AnthropicMessages:
     """The conversation as system blocks and alternating messages.
 
     Leading system messages are the system prompt; later ones stand where they stood, as the user's. Results join one user
-    message, and messages of one side that follow each other become one.
+    message, and messages of one side that follow each other become one. `tools` belong to what thinking came after.
     """
     lead = next((at for at, message in enumerate(messages) if not is_system(message)), len(messages))
-    system = [block for message in messages[:lead] for block in _blocks(message)]
+    found = [block for message in messages[:lead] for block in _blocks(message)]
+    system = [block for block in found if block != _text(_EMPTY)]
     turns: list[dict[str, Any]] = []
+    digest = _Digest([list(tools), system], turns)
+    unthought = False
     for message in messages[lead:]:
         role = "assistant" if role_of(message) == "assistant" else "user"
-        blocks = _assistant(message) if role == "assistant" else _user(message)
+        if role == "assistant":
+            thought_after = message.get(THOUGHT_AFTER)
+            moved = thought_after is not None and thought_after != digest.now()
+            unthought = moved and bool(message.get("tool_calls"))
+            blocks = _assistant(without_blocks(message) if moved else message)
+        else:
+            blocks = _user(message)
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"] += blocks
         else:
             turns.append({"role": role, "content": blocks})
-    return AnthropicMessages([block for block in system if block != _text(_EMPTY)], turns)
+    return AnthropicMessages(system, turns, digest.now(), unthought)
 
 
 def from_anthropic(content: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -69,7 +87,34 @@ def from_anthropic(content: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def without_blocks(message: Message) -> Message:
     """The message as every other provider reads it."""
-    return {key: value for key, value in message.items() if key != BLOCKS} if BLOCKS in message else message
+    if BLOCKS not in message:
+        return message
+    return {key: value for key, value in message.items() if key not in {BLOCKS, THOUGHT_AFTER}}
+
+
+class _Digest:
+    """One number for all that stands before a place, whatever marks are on it; it grows with the turns."""
+
+    def __init__(self, preamble: Any, turns: list[dict[str, Any]]) -> None:
+        self._turns = turns
+        self._seen = 0
+        self._hash = sha256(_canonical(preamble))
+
+    def now(self) -> str:
+        for turn in self._turns[self._seen :]:
+            self._hash.update(_canonical(turn))
+        self._seen = len(self._turns)
+        return self._hash.hexdigest()
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(_unmarked(value), sort_keys=True, separators=(",", ":")).encode()
+
+
+def _unmarked(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _unmarked(inner) for key, inner in value.items() if key != "cache_control"}
+    return [_unmarked(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 def _assistant(message: Message) -> list[dict[str, Any]]:

@@ -1,0 +1,90 @@
+"""The prompt's own message: where it stands in a conversation, and what is shown there when it is rendered again."""
+
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+from minutebook.history.protocol import SessionProtocol
+from minutebook.prompt.prompt import Prompt
+from minutebook.prompt.rendered import RenderedPrompt
+from minutebook.prompt.visibility import SectionPath, SectionVisibility
+from minutebook.record.fold import Fold
+from minutebook.record.message import Message, is_system, text_of
+from minutebook.record.transcript import Transcript
+from minutebook.tokens import TokenCounter
+
+Out = TypeVar("Out")
+
+
+class Opening(Generic[Out]):
+    """A prompt in its conversation.
+
+    With a request it is the system message, without one it is what the user asks. The conversation only grows: when the
+    prompt says something else than it did (its sections show the session's state, or the model opened one), the old
+    message stays in the record, and a fold shows the new one in its place.
+    """
+
+    def __init__(
+        self,
+        prompt: Prompt[Out],
+        *,
+        session: SessionProtocol,
+        overrides: Mapping[SectionPath, SectionVisibility] | None,
+        native_output: bool,
+    ) -> None:
+        self._prompt = prompt
+        self._session = session
+        self._overrides = dict(overrides or {})
+        self._native_output = native_output
+        self._place = 0
+        self._role = "system"
+        self._shown = ""
+        self._folds: tuple[Fold, ...] = ()
+        self.rendered: RenderedPrompt[Out] = self._render()
+
+    @property
+    def folds(self) -> tuple[Fold, ...]:
+        """What shows the prompt as it is now, where the conversation holds another."""
+        return self._folds
+
+    def begin(
+        self, before: Transcript | None, request: str | Message | None, counter: TokenCounter
+    ) -> tuple[Transcript, list[Message]]:
+        """The conversation to go on with, and what is to be said first."""
+        self._shown = self.rendered.text
+        if request is None:
+            conversation = Transcript(counter=counter) if before is None else before
+            self._place, self._role = len(conversation), "user"
+            return conversation, [self._message()]
+        asked: Message = {"role": "user", "content": request} if isinstance(request, str) else request
+        if before is None:
+            return Transcript(counter=counter), [self._message(), asked]
+        if not before:
+            return before, [self._message(), asked]
+        if not is_system(before[0]):
+            return Transcript([self._message(), *before], counter=before.counter, broken=before.broken), [asked]
+        self._shown = text_of(before[0])
+        return before, [asked]
+
+    def open(self, overrides: Mapping[SectionPath, SectionVisibility]) -> None:
+        """Show sections in another way from now on."""
+        self._overrides.update(overrides)
+        self.rendered = self._render()
+
+    def changed(self) -> Message | None:
+        """The prompt's message, if it is not the one that was last shown."""
+        if self._prompt.template.dynamic:
+            self.rendered = self._render()
+        if self.rendered.text == self._shown:
+            return None
+        self._shown = self.rendered.text
+        message = self._message()
+        self._folds = (Fold("prompt", self._place, self._place + 1, (message,), "the prompt was rendered again"),)
+        return message
+
+    def _message(self) -> dict[str, Any]:
+        return {"role": self._role, "content": self.rendered.text}
+
+    def _render(self) -> RenderedPrompt[Out]:
+        return self._prompt.render(
+            session=self._session, visibility_overrides=self._overrides, native_output=self._native_output
+        )

@@ -1,0 +1,102 @@
+"""Says each message once to everybody who must hear of it: the conversation, and through the bus the session."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from minutebook.errors import PromptEvaluationError
+from minutebook.history.protocol import EventBus
+from minutebook.record.entry import ConversationEntry
+from minutebook.record.events import ConversationRecorded
+from minutebook.record.message import Message
+from minutebook.record.transcript import Transcript
+from minutebook.wire.chat import provider_message_to_entry
+
+INTERRUPTED: Final = '{"error":"interrupted","reason":"the run ended before this call was answered"}'
+"""The result of a call that nobody answered."""
+
+
+class Recorder:
+    """Numbers the messages of one evaluation without a gap, and leaves no call of it open.
+
+    Nothing here waits for anything, so no cancellation can come between a message and its place in the record.
+    """
+
+    def __init__(
+        self,
+        conversation: Transcript,
+        *,
+        bus: EventBus,
+        session_id: UUID | None,
+        prompt_name: str,
+        evaluation_id: UUID,
+        provider: str,
+        model: str,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self.conversation = conversation
+        self.evaluation_id = evaluation_id
+        self._bus = bus
+        self._session_id = session_id
+        self._prompt_name = prompt_name
+        self._provider, self._model = provider, model
+        self._clock = clock
+        self._sequence = 0
+
+    def say(self, message: Message) -> None:
+        """Put a message at the end of the conversation and of the record.
+
+        Raises:
+            InvalidMessage: it is none. Nothing was recorded.
+            BrokenConversation: it does not fit the ones before it. Nothing was recorded.
+            PromptEvaluationError: someone who listens to the record failed; the others have the message.
+        """
+        entry = self._entry(message)
+        self.conversation.append(message)
+        self._publish(entry)
+
+    def note(self, message: Message) -> None:
+        """Put a message in the record alone: the conversation shows it in a place of its own."""
+        self._publish(self._entry(message))
+
+    def settle(self, finished: Mapping[str, Message]) -> None:
+        """Give every open call its result: the one that is finished, or else that it was interrupted."""
+        failure: PromptEvaluationError | None = None
+        for call_id in self.conversation.open_calls:
+            try:
+                self.say(finished.get(call_id) or self._interrupted(call_id))
+            except PromptEvaluationError as error:  # the rest still needs its results
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def _interrupted(self, call_id: str) -> dict[str, Any]:
+        return {"role": "tool", "tool_call_id": call_id, "content": INTERRUPTED, "is_error": True}
+
+    def _entry(self, message: Message) -> ConversationEntry:
+        return provider_message_to_entry(
+            message,
+            evaluation_id=self.evaluation_id,
+            sequence=self._sequence,
+            created_at=self._clock(),
+            provider=self._provider,
+            model=self._model,
+        )
+
+    def _publish(self, entry: ConversationEntry) -> None:
+        self._sequence += 1
+        event = ConversationRecorded(entry, self._session_id, entry.created_at)
+        publish(self._bus, event, self._prompt_name, "record")
+
+
+def publish(bus: EventBus, event: object, prompt_name: str, phase: str) -> None:
+    """Hand an event to the bus.
+
+    Raises:
+        PromptEvaluationError: someone who listens failed; the others have the event.
+    """
+    failures = getattr(bus.publish(event), "errors", ())
+    if failures:
+        first = failures[0].error
+        raise PromptEvaluationError(prompt_name, phase, f"{type(first).__name__}: {first}") from first

@@ -1,0 +1,62 @@
+"""Many runs at once, over one manager, never hear each other."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from minutebook import (
+    ComposedManager,
+    ConversationEntry,
+    InProcessEventBus,
+    Session,
+    SlidingWindowManager,
+    ToolResultTruncator,
+)
+from minutebook.agent.request import ModelReply
+from tests.agent.parts import InProcess, prompt_of
+
+RUNS = 1_000
+
+
+def answers(name):
+    def calling(number):
+        made = {
+            "id": f"c{number}",
+            "type": "function",
+            "function": {"name": "fetch", "arguments": f'{{"path": "{name}/{number}"}}'},
+        }
+        return ModelReply({"role": "assistant", "content": f"{name} {number}", "tool_calls": [made]})
+
+    return [*(calling(number) for number in range(6)), ModelReply({"role": "assistant", "content": f"{name} is done"})]
+
+
+def test_a_thousand_runs_over_one_manager_and_one_bus_do_not_mix():
+    manager = ComposedManager((ToolResultTruncator(20), SlidingWindowManager(4)))
+    bus, prompt = InProcessEventBus(), prompt_of()
+    threads = set()
+
+    def one(number):
+        threads.add(threading.get_ident())
+        name = f"run {number}"
+        with Session(bus=bus) as session:
+            adapter = InProcess(*answers(name))
+            response = adapter.evaluate_sync(
+                prompt, session=session, request=f"You are {name}.", history_manager=manager
+            )
+            said = [entry.content for entry in session.query(ConversationEntry).all()]
+        return (
+            name,
+            response.text,
+            said,
+            [message["content"] for request in adapter.requests for message in request.messages],
+        )
+
+    with ThreadPoolExecutor(16) as pool:
+        results = list(pool.map(one, range(RUNS)))
+
+    assert len(threads) > 1
+    assert bus.subscriber_count() == 0
+    for name, text, said, sent in results:
+        assert text == f"{name} is done"
+        assert len(said) == 2 + 12 + 1
+        others = [line for line in [*said, *sent] if line and "run " in line and name not in line]
+        assert others == []

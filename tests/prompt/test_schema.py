@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, MutableSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -79,6 +79,15 @@ def test_describes_a_plan_as_a_person_would():
     }
 
 
+def test_a_schema_is_the_callers_to_change():
+    schema = json_schema(Plan)
+    schema["properties"]["steps"]["items"]["required"].append("notes")
+    del schema["type"]
+
+    assert json_schema(Plan)["properties"]["steps"]["items"]["required"] == ["title"]
+    assert json_schema(Plan)["type"] == "object"
+
+
 def test_strict_mode_requires_everything_and_says_null_for_the_default():
     step = json_schema(Step, strict=True)
 
@@ -145,6 +154,8 @@ def test_two_dataclasses_of_one_name_do_not_meet():
             {"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}], "minItems": 2, "maxItems": 2},
         ),
         (set[str], {"type": "array", "items": {"type": "string"}, "uniqueItems": True}),
+        (MutableSet[str], {"type": "array", "items": {"type": "string"}, "uniqueItems": True}),
+        (Iterable[str], {"type": "array", "items": {"type": "string"}}),
         (
             Mapping[Literal["a", "b"], float],
             {
@@ -176,11 +187,11 @@ def test_every_kind_of_type_has_its_schema(hint, schema):
         (list[complex], "One.it is complex"),
         (dict[int, str], "One.it is a mapping whose keys are not text"),
         (Literal[b"a"], "One.it is a choice with b'a'"),
-        (T, "One.it is ~T"),
-        (Box[int], "One.it is tests.prompt.test_schema.Box[int], a generic dataclass"),
+        (T, "One.it is T, which"),
+        (Box[int], "One.it is Box[int], a generic dataclass"),
         (Annotated[Tree, {"min_length": 1}], "One.it is limited by 'min_length'"),
         (Annotated[bool, {"ge": 1}], "One.it is limited by 'ge'"),
-        ("Nowhere", "One is a dataclass with an unknown name"),
+        ("Nowhere", "One is a dataclass with hints that cannot be resolved (name 'Nowhere' is not defined)"),
     ],
 )
 def test_a_type_without_a_json_form_is_named_with_its_field(hint, said):

@@ -4,26 +4,23 @@ Text that spells a number, `true` or `false` is taken as such, `3.0` as a whole 
 holds a JSON object or list as that object or list. Anything else stays as it is, and is refused as it is.
 """
 
-import types
 from typing import Any
 
 from minutebook.prompt.answer import decoded
-from minutebook.prompt.shape import Listing, Mapped, Plain, Record, Row, Shape
+from minutebook.prompt.shape import Shape
+from minutebook.record.form import is_a
 
 
 def coerced(shape: Shape, data: Any) -> Any:
     """The data as the shape wants it, where that can be meant."""
-    match shape:
-        case Plain() if shape.type is str and isinstance(data, int | float) and not isinstance(data, bool):
-            return str(data)
-        case Plain() if shape.type is int and isinstance(data, float):
-            return int(data) if data.is_integer() else data
-        case Plain() if shape.type is types.NoneType or shape.type is str or not isinstance(data, str):
-            return data
-        case Plain():
-            return _spelt(shape.type, data)
-        case Listing() | Row() | Mapped() | Record() if isinstance(data, str):
-            return _held(data)
+    if shape.type is str and is_a((int, float), data):
+        return str(data)
+    if shape.type is int and isinstance(data, float):
+        return int(data) if data.is_integer() else data
+    if shape.type in {int, float, bool} and isinstance(data, str):
+        return _spelt(shape.type, data)
+    if shape.kind in {"many", "row", "mapping", "dataclass"} and isinstance(data, str):
+        return _held(data)
     return data
 
 

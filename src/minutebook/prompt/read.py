@@ -5,24 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from minutebook.prompt.coerce import coerced
-from minutebook.prompt.fit import Lenience, expected, fits, is_a, nearest, same
+from minutebook.prompt.fit import Lenience, expected, fits, nearest
 from minutebook.prompt.hints import members
-from minutebook.prompt.limits import Kind, Limits, breaches
+from minutebook.prompt.limits import Kind, breaches
 from minutebook.prompt.problem import Problem, at_index, at_key, said
-from minutebook.prompt.shape import (
-    Anything,
-    Choice,
-    Either,
-    Formatted,
-    Listing,
-    Mapped,
-    Member,
-    Plain,
-    Record,
-    Row,
-    Shape,
-    kind_of,
-)
+from minutebook.prompt.shape import FORMATS, Member, Shape
+from minutebook.record.form import is_a, same
 
 BAD: Final = object()
 """What stands for a value that could not be read; the reason is among the problems."""
@@ -38,45 +26,45 @@ class Reader:
     problems: list[Problem]
 
     def read(self, shape: Shape, data: Any, path: str) -> Any:
-        if self.lenience is Lenience.COERCE and not isinstance(shape, Either):
+        if self.lenience is Lenience.COERCE and shape.kind != "union":
             data = coerced(shape, data)
-        match shape:
-            case Anything():
+        match shape.kind:
+            case "any":
                 return data
-            case Plain():
-                return self.plain(shape, data, path)
-            case Formatted():
+            case "scalar" if shape.type in FORMATS:
                 return self.formatted(shape, data, path)
-            case Choice():
-                for value, meant in shape.options:
+            case "scalar":
+                return self.plain(shape, data, path)
+            case "literal":
+                for value, meant in shape.choices:
                     if same(value, data):
                         return meant
-            case Listing() if isinstance(data, list | tuple):
-                return self.listing(shape, data, path)
-            case Row() if isinstance(data, list | tuple) and len(data) == len(shape.items):
+            case "many" if isinstance(data, list | tuple):
+                return self.many(shape, data, path)
+            case "row" if isinstance(data, list | tuple) and len(data) == len(shape.parts):
                 parts = [
-                    self.read(item, part, at_index(path, at))
-                    for at, (item, part) in enumerate(zip(shape.items, data, strict=True))
+                    self.read(part, inner, at_index(path, at))
+                    for at, (part, inner) in enumerate(zip(shape.parts, data, strict=True))
                 ]
                 return BAD if any(part is BAD for part in parts) else tuple(parts)
-            case Mapped() if isinstance(data, Mapping):
-                return self.mapped(shape, data, path)
-            case Record() if isinstance(data, Mapping):
+            case "mapping" if isinstance(data, Mapping):
+                return self.mapping(shape, data, path)
+            case "dataclass" if isinstance(data, Mapping):
                 return self.record(shape.type, data, path)
-            case Either():
-                return self.either(shape, data, path)
+            case "union":
+                return self.union(shape, data, path)
         return self.wrong(path, f"is {said(data)}; give {expected(shape)}")
 
     def wrong(self, path: str, problem: str) -> Any:
         self.problems.append(Problem(path, problem))
         return BAD
 
-    def within(self, value: Any, limits: Limits, kind: Kind | None, path: str) -> Any:
-        for breach in breaches(limits, kind or Kind.TEXT, value):
+    def within(self, shape: Shape, value: Any, path: str) -> Any:
+        for breach in breaches(shape.limits, shape.limited_as or Kind.TEXT, value):
             self.wrong(path, breach)
         return value
 
-    def plain(self, shape: Plain, data: Any, path: str) -> Any:
+    def plain(self, shape: Shape, data: Any, path: str) -> Any:
         if shape.type is float and type(data) is int and self.lenience >= Lenience.NUMBERS:
             try:
                 data = float(data)
@@ -84,38 +72,38 @@ class Reader:
                 return self.wrong(path, "is too large a number")
         if not is_a(shape.type, data):
             return self.wrong(path, f"is {said(data)}; give {expected(shape)}")
-        return self.within(data, shape.limits, kind_of(shape), path)
+        return self.within(shape, data, path)
 
-    def formatted(self, shape: Formatted, data: Any, path: str) -> Any:
+    def formatted(self, shape: Shape, data: Any, path: str) -> Any:
         if isinstance(data, shape.type):
             return data
         if isinstance(data, str):
             try:
-                return shape.read(data)
+                return FORMATS[shape.type][1](data)
             except ValueError:
                 pass
         return self.wrong(path, f"is {said(data)}; give {expected(shape)}")
 
-    def listing(self, shape: Listing, data: list[Any] | tuple[Any, ...], path: str) -> Any:
-        parts = [self.read(shape.item, part, at_index(path, at)) for at, part in enumerate(data)]
+    def many(self, shape: Shape, data: list[Any] | tuple[Any, ...], path: str) -> Any:
+        parts = [self.read(shape.parts[0], part, at_index(path, at)) for at, part in enumerate(data)]
         if any(part is BAD for part in parts):
             return BAD
         try:
-            made = shape.make(parts)
+            made = shape.type(parts)
         except TypeError:
             return self.wrong(path, "holds what cannot be in a set")
         if len(made) != len(parts):
             return self.wrong(path, "holds the same item twice; give each once")
-        return self.within(made, shape.limits, Kind.LIST, path)
+        return self.within(shape, made, path)
 
-    def mapped(self, shape: Mapped, data: Mapping[Any, Any], path: str) -> Any:
-        made = {}
+    def mapping(self, shape: Shape, data: Mapping[Any, Any], path: str) -> Any:
+        (keys, values), made = shape.parts, {}
         for key, part in data.items():
             place = at_key(path, str(key))
-            made[self.read(shape.key, key, place)] = self.read(shape.value, part, place)
+            made[self.read(keys, key, place)] = self.read(values, part, place)
         if BAD in made or any(part is BAD for part in made.values()):
             return BAD
-        return self.within(made, shape.limits, Kind.MAP, path)
+        return self.within(shape, made, path)
 
     def record(self, cls: type, data: Mapping[Any, Any], path: str) -> Any:
         own = members(cls)
@@ -141,14 +129,14 @@ class Reader:
             return _LEFT_OUT  # strict mode says null for "not given"
         return self.read(member.shape, value, path)
 
-    def either(self, shape: Either, data: Any, path: str) -> Any:
+    def union(self, shape: Shape, data: Any, path: str) -> Any:
         """The first option that fits exactly; else the first that fits with some lenience."""
         first: list[Problem] = []
         for lenience in Lenience:
             if lenience > self.lenience:
                 break
             first = []  # what is wrong by a stricter reading than ours is not wrong
-            for option in shape.options:
+            for option in shape.parts:
                 if not fits(option, data, lenience):
                     continue
                 trial = Reader(lenience, [])

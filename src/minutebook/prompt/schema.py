@@ -5,33 +5,21 @@ is used, which small models read better. `strict=True` gives what OpenAI's stric
 one with a default nullable instead (the reader takes null for the default), and no keyword that mode refuses.
 """
 
-import types
 from collections import Counter
+from collections.abc import Set as AbstractSet
 from dataclasses import MISSING
+from functools import lru_cache
 from inspect import cleandoc
+from types import NoneType
 from typing import Any, Final
 
 from minutebook.errors import UnsupportedType
 from minutebook.prompt.dump import dump
 from minutebook.prompt.hints import members
 from minutebook.prompt.limits import Kind, keywords
-from minutebook.prompt.shape import (
-    Anything,
-    Choice,
-    Either,
-    Formatted,
-    Listing,
-    Mapped,
-    Member,
-    Plain,
-    Record,
-    Row,
-    Shape,
-    kind_of,
-    option_shapes,
-)
+from minutebook.prompt.shape import FORMATS, Member, Shape
 
-_NAMES: Final = {str: "string", int: "integer", float: "number", bool: "boolean", types.NoneType: "null"}
+_NAMES: Final = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
 _NOT_STRICT: Final = frozenset({"minLength", "maxLength", "minProperties", "maxProperties"})
 
 
@@ -41,6 +29,13 @@ def json_schema(cls: type, *, strict: bool = False) -> dict[str, Any]:
     Raises:
         UnsupportedType: a field has a type that has no JSON form, or none that strict mode takes.
     """
+    copy: dict[str, Any] = _copied(_document(cls, strict))
+    return copy
+
+
+@lru_cache(maxsize=1024)
+def _document(cls: type, strict: bool) -> dict[str, Any]:
+    """The schema that callers get copies of: written once for a class, it is asked for on every render."""
     return _Writer(cls, strict=strict).document()
 
 
@@ -75,44 +70,44 @@ class _Writer:
         return schema
 
     def shape(self, shape: Shape, where: str) -> dict[str, Any]:
-        match shape:
-            case Plain():
+        match shape.kind:
+            case "scalar" if shape.type in FORMATS:
+                return {"type": "string", "format": FORMATS[shape.type][0]}
+            case "scalar":
                 return {"type": _NAMES[shape.type]} | self.limits(shape)
-            case Formatted():
-                return {"type": "string", "format": shape.format}
-            case Choice():
-                kinds = list(dict.fromkeys(_NAMES[type(value)] for value, _ in shape.options))
-                values = [value for value, _ in shape.options]
+            case "literal":
+                kinds = list(dict.fromkeys(_NAMES[type(value)] for value, _ in shape.choices))
+                values = [value for value, _ in shape.choices]
                 return {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": values}
-            case Listing():
-                unique = {"uniqueItems": True} if shape.unique and not self.strict else {}
-                return {"type": "array", "items": self.shape(shape.item, where)} | unique | self.limits(shape)
-            case Row():
+            case "many":
+                unique = {"uniqueItems": True} if issubclass(shape.type, AbstractSet) and not self.strict else {}
+                return {"type": "array", "items": self.shape(shape.parts[0], where)} | unique | self.limits(shape)
+            case "row":
                 return self.row(shape, where)
-            case Either():
-                return _any_of([self.shape(option, where) for option in shape.options])
-            case Record():
+            case "union":
+                return _any_of([self.shape(option, where) for option in shape.parts])
+            case "dataclass":
                 return self.reference(shape.type)
-            case Anything() | Mapped():
+            case "any" | "mapping":
                 return self.open(shape, where)
 
-    def row(self, shape: Row, where: str) -> dict[str, Any]:
-        items = [self.shape(item, where) for item in shape.items]
+    def row(self, shape: Shape, where: str) -> dict[str, Any]:
+        items = [self.shape(item, where) for item in shape.parts]
         size = {"minItems": len(items), "maxItems": len(items)}
         if not self.strict:
             return {"type": "array", "prefixItems": items} | size if items else {"type": "array"} | size
         distinct = [item for at, item in enumerate(items) if item not in items[:at]]
         return {"type": "array", "items": _any_of(distinct) if distinct else {"type": "null"}} | size
 
-    def open(self, shape: Anything | Mapped, where: str) -> dict[str, Any]:
+    def open(self, shape: Shape, where: str) -> dict[str, Any]:
         if self.strict:
             advice = "use strict=False, or a list of a dataclass with a key and a value"
             raise UnsupportedType(where, "open-ended, and the schema strict", advice)
-        if isinstance(shape, Anything):
+        if shape.kind == "any":
             return {}
-        names = {"propertyNames": self.shape(shape.key, where)} if isinstance(shape.key, Choice) else {}
-        value = self.shape(shape.value, where)
-        return {"type": "object", "additionalProperties": value} | names | self.limits(shape)
+        key, value = shape.parts
+        names = {"propertyNames": self.shape(key, where)} if key.kind == "literal" else {}
+        return {"type": "object", "additionalProperties": self.shape(value, where)} | names | self.limits(shape)
 
     def reference(self, cls: type) -> dict[str, Any]:
         if cls is self.root:
@@ -121,8 +116,8 @@ class _Writer:
             return {"$ref": f"#/$defs/{self.shared[cls]}"}
         return self.record(cls)
 
-    def limits(self, shape: Plain | Listing | Mapped) -> dict[str, Any]:
-        said = keywords(shape.limits, kind_of(shape) or Kind.TEXT)
+    def limits(self, shape: Shape) -> dict[str, Any]:
+        said = keywords(shape.limits, shape.limited_as or Kind.TEXT)
         return {name: bound for name, bound in said.items() if not (self.strict and name in _NOT_STRICT)}
 
 
@@ -136,16 +131,7 @@ def _count(cls: type, used: "Counter[type]") -> None:
 
 
 def _records(shape: Shape) -> list[type]:
-    match shape:
-        case Record():
-            return [shape.type]
-        case Listing():
-            return _records(shape.item)
-        case Mapped():
-            return _records(shape.value)
-        case Row(items=parts) | Either(options=parts):
-            return [record for part in parts for record in _records(part)]
-    return []
+    return [shape.type] if shape.kind == "dataclass" else [cls for part in shape.parts for cls in _records(part)]
 
 
 def _labels(classes: Any) -> dict[type, str]:
@@ -164,13 +150,16 @@ def _any_of(options: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _takes_null(shape: Shape) -> bool:
-    return any(
-        option == Plain(types.NoneType) or (isinstance(option, Choice) and any(v is None for v, _ in option.options))
-        for option in option_shapes(shape)
-    )
+    return any(option.type is NoneType or any(value is None for value, _ in option.choices) for option in shape.options)
 
 
 def _doc(cls: type) -> str:
     """The first paragraph of a dataclass's own docstring, not the signature that `dataclass` puts there."""
     doc = cleandoc(cls.__doc__ or "")
     return "" if doc.startswith(f"{cls.__name__}(") else " ".join(doc.partition("\n\n")[0].split())
+
+
+def _copied(schema: Any) -> Any:
+    if type(schema) is dict:
+        return {name: _copied(part) for name, part in schema.items()}
+    return [_copied(part) for part in schema] if type(schema) is list else schema

@@ -1,82 +1,53 @@
-"""What a value looks like as JSON: the few shapes that everything is made of."""
+"""What a value looks like as JSON: the form of its type, all the way down, and the limits it must keep."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass
-from typing import Any, TypeAlias
+from datetime import date, datetime
+from types import NoneType
+from typing import Any, Final, Literal
+from uuid import UUID
 
 from minutebook.prompt.limits import Kind, Limits
 
+PLAIN: Final = (str, int, float, bool, NoneType)
+"""The scalars that JSON has."""
+FORMATS: Final[Mapping[type, tuple[str, Callable[[str], Any]]]] = {
+    datetime: ("date-time", datetime.fromisoformat),
+    date: ("date", date.fromisoformat),
+    UUID: ("uuid", UUID),
+}
+"""Those that are text of a certain format, and how it is read."""
+_LIMITED: Final[Mapping[Any, Kind]] = {
+    str: Kind.TEXT,
+    int: Kind.NUMBER,
+    float: Kind.NUMBER,
+    "many": Kind.LIST,
+    "mapping": Kind.MAP,
+}
+
 
 @dataclass(frozen=True, slots=True)
-class Plain:
-    """Text, a number, a truth value or null."""
+class Shape:
+    """A form whose parts are shapes; an enum is a literal here, and an alias what it stands for."""
 
-    type: type
+    kind: Literal["any", "scalar", "literal", "dataclass", "union", "row", "many", "mapping"]
+    type: Any = None
+    """The scalar or the dataclass; what a list is made as."""
+    parts: tuple["Shape", ...] = ()
+    """What it may be or hold. A dataclass's fields are looked up when needed, because it may hold itself."""
+    choices: tuple[tuple[Any, Any], ...] = ()
+    """The scalars that a literal may be, each with what it stands for."""
     limits: Limits = ()
 
+    @property
+    def options(self) -> tuple["Shape", ...]:
+        """The shapes it may be: those of a union, or itself."""
+        return self.parts if self.kind == "union" else (self,)
 
-@dataclass(frozen=True, slots=True)
-class Formatted:
-    """Text of a certain format."""
-
-    type: type
-    format: str
-    read: Callable[[str], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Anything:
-    """Any JSON."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One of a few scalars; each is paired with what it stands for."""
-
-    options: tuple[tuple[Any, Any], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """Any number of one thing."""
-
-    item: "Shape"
-    make: Callable[[list[Any]], Any]
-    unique: bool = False
-    limits: Limits = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A tuple of fixed length."""
-
-    items: tuple["Shape", ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Mapped:
-    """An object with keys that are not known beforehand."""
-
-    key: "Shape"
-    value: "Shape"
-    limits: Limits = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Either:
-    """The first of these that fits."""
-
-    options: tuple["Shape", ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A dataclass. Its fields are looked up when needed, because it may hold itself."""
-
-    type: type
-
-
-Shape: TypeAlias = Plain | Formatted | Anything | Choice | Listing | Row | Mapped | Either | Record
+    @property
+    def limited_as(self) -> Kind | None:
+        """What limits can apply to it."""
+        return _LIMITED.get(self.kind) or _LIMITED.get(self.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +60,3 @@ class Member:
     default: Any = MISSING
     """What it is without being given; MISSING also where a factory makes it."""
     description: str | None = None
-
-
-def option_shapes(shape: Shape) -> tuple[Shape, ...]:
-    """The shapes it may be: those of a union, or itself."""
-    return shape.options if isinstance(shape, Either) else (shape,)
-
-
-def kind_of(shape: Shape) -> Kind | None:
-    """What limits can apply to it."""
-    match shape:
-        case Plain():
-            return {str: Kind.TEXT, int: Kind.NUMBER, float: Kind.NUMBER}.get(shape.type)
-        case Listing():
-            return Kind.LIST
-        case Mapped():
-            return Kind.MAP
-    return None

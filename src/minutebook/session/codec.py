@@ -10,6 +10,8 @@ from math import isfinite
 from typing import Any, Final, NoReturn, TypeAlias
 from uuid import UUID
 
+from minutebook.record.form import is_a
+
 Convert: TypeAlias = Callable[[Any], Any]
 
 
@@ -61,9 +63,7 @@ def only(kind: type, expected: str) -> Convert:
     """The value itself, if it is of a kind; a bool is no int."""
 
     def check(value: Any) -> Any:
-        if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
-            return value
-        refuse(value, expected)
+        return value if is_a(kind, value) else refuse(value, expected)
 
     return check
 
@@ -83,7 +83,7 @@ def text(kind: type, write: Callable[[Any], str], read: Callable[[str], Any]) ->
 
 
 def _float_to_json(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not is_a((int, float), value):
         refuse(value, "a float")
     return value if isfinite(value) else str(float(value))
 
@@ -91,19 +91,19 @@ def _float_to_json(value: Any) -> Any:
 def _float_from_json(data: Any) -> Any:
     if isinstance(data, str) and data in {"nan", "inf", "-inf"}:
         return float(data)
-    return data if isinstance(data, (int, float)) and not isinstance(data, bool) else refuse(data, "a float")
+    return data if is_a((int, float), data) else refuse(data, "a float")
 
 
 def _plain(value: Any) -> Any:
     """JSON data as it is. A tuple is none: it would come back as a list."""
+    is_scalar = value is None or (isinstance(value, (str, int, float)) and not isinstance(value, Enum))
+    if is_scalar and not (isinstance(value, float) and not isfinite(value)):
+        return value
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
         return {name: within(f".{name}", _plain, inner) for name, inner in value.items()}
     if isinstance(value, list):
         return [within(f"[{place}]", _plain, inner) for place, inner in enumerate(value)]
-    is_scalar = value is None or (isinstance(value, (str, int, float)) and not isinstance(value, Enum))
-    if not is_scalar or (isinstance(value, float) and not isfinite(value)):
-        refuse(value, "JSON data; declare the field's type")
-    return value
+    return refuse(value, "JSON data; declare the field's type")
 
 
 def _days(value: timedelta) -> list[int]:

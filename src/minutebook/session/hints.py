@@ -1,37 +1,17 @@
 """The codec for a type hint: dataclasses, enums, unions, containers and the scalars, in any nesting."""
 
-import types
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterable,
-    Mapping,
-    MutableMapping,
-    MutableSequence,
-    MutableSet,
-    Sequence,
-)
-from collections.abc import Set as AbstractSet
-from dataclasses import MISSING, Field, fields, is_dataclass
+from collections.abc import Callable
+from dataclasses import Field
 from enum import Enum, Flag
 from functools import cache
-from typing import Any, Final, Literal, NewType, TypeAlias, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Any, TypeAlias
 
-from minutebook.record.frozen import FrozenDict
+from minutebook.record.form import Unresolved, fields_of, form_of, is_required, label, same
 from minutebook.session.codec import ANY, SCALARS, Codec, Misfit, guarded, items, mapping, refuse, row, text, within
 
 Find: TypeAlias = Callable[[Any], Codec]
 """Gives the codec of a part: the registry, which remembers them and has the users' own."""
-
-_CONTAINERS: Final[Mapping[Any, tuple[type, ...]]] = {
-    **dict.fromkeys((list, MutableSequence), (list,)),
-    **dict.fromkeys((set, MutableSet), (set,)),
-    frozenset: (frozenset,),
-    # abstract: what it was made as, it comes back as
-    **dict.fromkeys((Sequence, Collection, Iterable), (tuple, list)),
-    AbstractSet: (frozenset, set),
-}
-_MAPPINGS: Final[Mapping[Any, Any]] = {dict: dict, MutableMapping: dict, Mapping: FrozenDict, FrozenDict: FrozenDict}
 
 
 def codec_of(hint: Any, find: Find) -> Codec:
@@ -40,56 +20,34 @@ def codec_of(hint: Any, find: Find) -> Codec:
     Raises:
         Misfit: there is none for it.
     """
-    if hint in SCALARS:
-        return SCALARS[hint]
-    origin, arguments = get_origin(hint) or hint, get_args(hint)
-    if isinstance(hint, NewType):
-        return find(hint.__supertype__)
-    if origin is Literal:
-        return _literal(arguments)
-    if origin in {Union, types.UnionType}:
-        return _union(arguments, find)
-    if origin is tuple:
-        return _tuple(arguments, find)
-    if origin in _CONTAINERS:
-        return _container(_CONTAINERS[origin], arguments, find)
-    if origin in _MAPPINGS:
-        key, value = arguments or (str, Any)
-        return mapping(_MAPPINGS[origin], find(key), find(value), text_keys=key is str)
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return _enum(hint)
-    if isinstance(hint, type) and is_dataclass(hint):
-        return _dataclass(hint, find)
+    kind, types, parts = form_of(hint)
+    match kind:
+        case "any":
+            return ANY
+        case "scalar":
+            return SCALARS[types[0]]
+        case "alias":
+            return find(parts[0])
+        case "literal":
+            return _literal(parts)
+        case "union":
+            return _union(parts, find)
+        case "row":
+            return row([find(part) for part in parts])
+        case "many":  # what it was made as, it comes back as
+            return _one_of({made.__name__: items(made, find(parts[0])) for made in types})
+        case "mapping":
+            return mapping(types[0], find(parts[0]), find(parts[1]), text_keys=parts[0] is str)
+        case "enum":
+            return _enum(types[0])
+        case "dataclass":
+            return _dataclass(types[0], find)
     raise Misfit(f"is declared as {label(hint)}; register it in the TypeRegistry with to_json and from_json")
 
 
-def label(hint: Any) -> str:
-    """What a hint is called in a union's data, and in errors. Never a module's name."""
-    if hint is Ellipsis:
-        return "..."
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in {Union, types.UnionType}:
-        return " | ".join(map(label, arguments))
-    name = getattr(origin or hint, "__name__", None) or repr(origin or hint).removeprefix("typing.")
-    parts = map(repr if origin is Literal else label, arguments)
-    return f"{name}[{', '.join(parts)}]" if arguments else name
-
-
-def _tuple(arguments: tuple[Any, ...], find: Find) -> Codec:
-    if not arguments or arguments[-1] is Ellipsis:
-        return items(tuple, find(arguments[0]) if arguments else ANY)
-    return row([find(argument) for argument in arguments])
-
-
-def _container(kinds: tuple[type, ...], arguments: tuple[Any, ...], find: Find) -> Codec:
-    each = find(arguments[0]) if arguments else ANY
-    return _one_of({kind.__name__: items(kind, each) for kind in kinds})
-
-
 def _union(members: tuple[Any, ...], find: Find) -> Codec:
-    others = {label(member): find(member) for member in members if member is not type(None)}
-    one = _one_of(others)
-    if len(others) == len(members):
+    one = _one_of({label(member): find(member) for member in members if member is not NoneType})
+    if NoneType not in members:
         return one
     return Codec(
         lambda value: None if value is None else one.to_json(value),
@@ -124,7 +82,7 @@ def _literal(choices: tuple[Any, ...]) -> Codec:
 
     def pick(value: Any, pairs: list[tuple[Any, Any]]) -> Any:
         for one, other in pairs:
-            if type(one) is type(value) and one == value:
+            if same(one, value):
                 return other
         return refuse(value, "one of " + ", ".join(map(repr, choices)))
 
@@ -144,12 +102,10 @@ def _dataclass(kind: type, find: Find) -> Codec:
     @cache
     def parts() -> list[tuple[Field[Any], Codec]]:
         try:
-            hints = get_type_hints(kind)
-        except (NameError, TypeError) as problem:
-            raise Misfit(
-                f"has hints that cannot be resolved: {problem}; register it with to_json and from_json"
-            ) from problem
-        return [(part, within(f".{part.name}", find, hints[part.name])) for part in fields(kind) if part.init]
+            return [(part, within(f".{part.name}", find, hint)) for part, hint in fields_of(kind)]
+        except Unresolved as problem:
+            advice = "register it with to_json and from_json"
+            raise Misfit(f"has hints that cannot be resolved: {problem}; {advice}") from problem
 
     def to_json(value: Any) -> dict[str, Any]:
         if type(value) is not kind:
@@ -160,17 +116,12 @@ def _dataclass(kind: type, find: Find) -> Codec:
         known = {part.name for part, _ in parts()}
         if not isinstance(data, dict) or not known.issuperset(data):
             refuse(data, f"an object with {', '.join(sorted(known))}")
-        given = {
-            part.name: within(f".{part.name}", codec.from_json, data[part.name])
-            for part, codec in parts()
-            if part.name in data or _is_required(part)
-        }
+        given = {}
+        for part, codec in parts():
+            if part.name in data:
+                given[part.name] = within(f".{part.name}", codec.from_json, data[part.name])
+            elif is_required(part):
+                raise Misfit("is missing", f".{part.name}")
         return kind(**given)
 
     return Codec(to_json, guarded(from_json))
-
-
-def _is_required(part: Field[Any]) -> bool:
-    if part.default is MISSING and part.default_factory is MISSING:
-        raise Misfit("is missing", f".{part.name}")
-    return False

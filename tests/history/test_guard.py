@@ -149,3 +149,13 @@ def test_any_subset_and_order_a_manager_returns_becomes_a_valid_view(chat, data)
     assert errors(check(view.messages)) == []
     newest = max(at for at, message in enumerate(chat) if message["role"] == "user")
     assert chat[newest] in view.messages
+
+
+def test_the_first_request_goes_when_nothing_else_may():
+    long = "word " * 300
+    chat = [{"role": "user", "content": f"first {long}"}, {"role": "assistant", "content": "yes"}]
+    chat += [{"role": "user", "content": f"newest {long}"}]
+
+    view = view_of(chat, max_tokens=400).messages
+
+    assert [message["content"][:6] for message in view] == ["newest"]

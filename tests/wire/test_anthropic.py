@@ -1,11 +1,13 @@
 import copy
 
+import pytest
 from hypothesis import given
 
 from minutebook import view_of
-from minutebook.wire.anthropic import BLOCKS, from_anthropic, to_anthropic, without_blocks
+from minutebook.wire.anthropic import BLOCKS, THOUGHT_AFTER, from_anthropic, to_anthropic, without_blocks
 from tests.strategies import conversations
 
+CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 USER = {"role": "user", "content": "hi"}
 THOUGHT = [
     {"type": "thinking", "thinking": "Two files.", "signature": "abc="},
@@ -86,3 +88,42 @@ def test_every_valid_view_becomes_alternating_messages_with_results_first(chat):
         assert all(block.get("text") != "" for block in message["content"])
         if "tool_result" in kinds:
             assert kinds[: kinds.count("tool_result")] == ["tool_result"] * kinds.count("tool_result")
+
+
+@pytest.mark.parametrize("content", ["", " ", "\n\t", [{"type": "text", "text": " "}]], ids=repr)
+def test_a_text_without_a_word_is_never_sent(content):
+    asking = {"role": "user", "content": content}
+    calling = {"role": "assistant", "content": content, "tool_calls": [CALL]}
+
+    made = to_anthropic([asking, calling])
+
+    assert made.messages[0]["content"] == [{"type": "text", "text": "[empty]"}]
+    assert [block["type"] for block in made.messages[1]["content"]] == ["tool_use"]
+
+
+def test_thinking_is_left_out_when_what_stood_before_it_has_changed():
+    asked = [{"role": "user", "content": "Look."}]
+    thought = {
+        **from_anthropic([
+            {"type": "thinking", "thinking": "Hm.", "signature": "s"},
+            {"type": "tool_use", "id": "c1", "name": "look", "input": {}},
+        ]),
+        THOUGHT_AFTER: to_anthropic(asked).prompt,
+    }  # fmt: skip
+    result = {"role": "tool", "tool_call_id": "c1", "content": "A cat."}
+
+    same = to_anthropic([*asked, thought, result])
+    other = to_anthropic([{"role": "user", "content": "Look again."}, thought, result])
+
+    assert [block["type"] for block in same.messages[1]["content"]] == ["thinking", "tool_use"]
+    assert not same.unthought
+    assert [block["type"] for block in other.messages[1]["content"]] == ["tool_use"]
+    assert other.unthought
+
+
+def test_a_mark_for_the_cache_does_not_change_what_thinking_came_after():
+    plain = [{"role": "user", "content": [{"type": "text", "text": "Look."}]}]
+    marked = [{"role": "user", "content": [{"type": "text", "text": "Look.", "cache_control": {"type": "ephemeral"}}]}]
+
+    assert to_anthropic(plain).prompt == to_anthropic(marked).prompt
+    assert to_anthropic(plain).prompt != to_anthropic(plain, tools=[{"name": "look"}]).prompt

@@ -5,10 +5,10 @@ the record fits. Where a view breaks that, the guard repairs it and says so, or,
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from minutebook.errors import PromiseBroken
+from minutebook.errors import CannotFit, PromiseBroken
 from minutebook.history.align import origins
 from minutebook.history.budget import TokenBudgetManager
 from minutebook.history.context import NO_CONTEXT, CurationContext
@@ -167,9 +167,17 @@ class _Work:
         if made.tokens <= max_tokens:
             return
         self._broke(Promise.FITS, f"{made.tokens:,} tokens, of {max_tokens:,}")
-        tighter = TokenBudgetManager(max_tokens, counter=self.record.counter).curate(made, context=self.context)
+        tighter = self._within(max_tokens, made)
         self.view = Curated(tighter, tighter.origins, (*self.view.trails, *tighter.trails))
         self.make_valid()
+
+    def _within(self, max_tokens: int, made: Transcript) -> Curated:
+        """The view cut down to size; the first request, which nothing promises, goes only where there is no other way."""
+        budget = TokenBudgetManager(max_tokens, counter=self.record.counter)
+        try:
+            return budget.curate(made, context=self.context)
+        except CannotFit:
+            return replace(budget, preserve_first_request=False).curate(made, context=self.context)
 
     def _required(self) -> dict[int, str]:
         """The places that must be in the view, each with what it is."""

@@ -1,5 +1,6 @@
 """Parts for tests and trials that are real: they ship, and behave as what they stand in for."""
 
+from minutebook.testing.local import LocalModel
 from minutebook.testing.provider import LoopbackProvider
 from minutebook.testing.provider_limit import RateLimit
 from minutebook.testing.provider_meter import ANTHROPIC_CACHE, OPENAI_CACHE, CacheRules
@@ -20,13 +21,16 @@ from minutebook.testing.script import (
     uses,
 )
 from minutebook.testing.simulator import coding_session, coding_turns
+from minutebook.testing.template import CALLING_TEMPLATE
 
 __all__ = [
     "ANTHROPIC_CACHE",
+    "CALLING_TEMPLATE",
     "OPENAI_CACHE",
     "Answer",
     "CacheRules",
     "Failure",
+    "LocalModel",
     "LoopbackProvider",
     "RateLimit",
     "ReceivedRequest",

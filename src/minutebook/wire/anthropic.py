@@ -22,7 +22,7 @@ THOUGHT_AFTER: Final = "anthropic_prompt"
 """The key under which such a message keeps the digest of the prompt that it answered."""
 
 _EMPTY: Final = "[empty]"
-"""What stands for a text that is empty, which Anthropic refuses."""
+"""What stands for a text that is empty or blank, which Anthropic refuses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +165,15 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
     content = message.get("content")
     if isinstance(content, (list, tuple)):
         blocks = [_part(part) for part in content if isinstance(part, Mapping)]
-        return [block for block in blocks if block.get("text") != ""] or [_text(_EMPTY)]
-    return [_text(text_of(message) or str(message.get("refusal") or "") or _EMPTY)]
+        return [block for block in blocks if not _is_blank(block)] or [_text(_EMPTY)]
+    said = text_of(message)
+    return [_text(said if said.strip() else str(message.get("refusal") or _EMPTY))]
+
+
+def _is_blank(block: Mapping[str, Any]) -> bool:
+    """Whether it is a text without a word in it, which Anthropic refuses."""
+    text = block.get("text")
+    return isinstance(text, str) and not text.strip()
 
 
 def _text(text: str) -> dict[str, Any]:

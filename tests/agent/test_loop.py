@@ -168,6 +168,19 @@ def test_a_conversation_without_a_system_message_is_given_one(session):
     assert len(before) == 2
 
 
+def test_a_conversation_that_broke_off_in_a_call_is_gone_on_with(session):
+    calling = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    before = Transcript(
+        [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None, "tool_calls": [calling]}]
+    )
+
+    response, requests = evaluate(ScriptedModel("Here."), session, request="Are you there?", conversation=before)
+
+    assert response.text == "Here."
+    assert [message["role"] for message in requests[0].messages] == ["system", "user", "assistant", "tool", "user"]
+    assert "interrupted" in requests[0].messages[3]["content"]
+
+
 def test_tools_run_at_the_same_time_and_are_recorded_in_the_order_of_their_calls(session):
     arrived, everybody = [], asyncio.Event()
 

@@ -1,5 +1,6 @@
 """Many runs at once, over one manager, never hear each other."""
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -39,9 +40,11 @@ def test_a_thousand_runs_over_one_manager_and_one_bus_do_not_mix():
         name = f"run {number}"
         with Session(bus=bus) as session:
             adapter = InProcess(*answers(name))
-            response = adapter.evaluate_sync(
-                prompt, session=session, request=f"You are {name}.", history_manager=manager
-            )
+            options = {"session": session, "request": f"You are {name}.", "history_manager": manager}
+            if number % 2:  # half of them in an event loop of their own, half in the one that all share
+                response = asyncio.run(adapter.evaluate(prompt, **options))
+            else:
+                response = adapter.evaluate_sync(prompt, **options)
             said = [entry.content for entry in session.query(ConversationEntry).all()]
         return (
             name,

@@ -91,6 +91,7 @@ class Run(Generic[Out]):
         deadline = self.runner.deadline
         try:
             async with asyncio.timeout(None if deadline is None else deadline.remaining_seconds()) as limit:
+                self.recorder.settle({})  # a conversation from elsewhere may end in calls that nobody will answer
                 for message in self.first:
                     self.recorder.say(message)
                 while True:

@@ -45,6 +45,7 @@ _HOMES = {
         "TokenCounter",
         "counter_for",
     ),
+    "tokens.models": ("ModelInfo", "Prices", "UnknownModel", "known_models", "model_info"),
     "record.check": ("check", "is_valid"),
     "record.entry": ("ConversationEntry", "ToolCall"),
     "record.events": ("ConversationRecorded",),

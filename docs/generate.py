@@ -18,6 +18,8 @@ TITLES = {
     "wire": ("The wire", "Provider messages to entries and back."),
     "tokens": ("Tokens", "Counting, exactly and otherwise."),
     "history": ("History", "Managers, views, the guard, explanations."),
+    "compaction": ("Compaction", "Strategies that fold old parts of a conversation, summaries, the ledger of facts."),
+    "store": ("Stores", "Conversations that survive."),
     "session": ("Sessions", "State as typed slices, folded from events; the record; snapshots."),
     "prompt": ("Prompts", "Sections, templates, tools, and answers read into dataclasses."),
     "agent": ("Agents", "Adapters, the loop that records everything, retries, deadlines, budgets, telemetry."),

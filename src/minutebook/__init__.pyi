@@ -70,6 +70,54 @@ from minutebook.agent.throttle import (
 from minutebook.agent.usage import (
     Usage as Usage,
 )
+from minutebook.compaction.events import (
+    HistoryCompacted as HistoryCompacted,
+)
+from minutebook.compaction.facts import (
+    Fact as Fact,
+)
+from minutebook.compaction.facts import (
+    facts as facts,
+)
+from minutebook.compaction.facts import (
+    ledger as ledger,
+)
+from minutebook.compaction.hybrid import (
+    HybridStrategy as HybridStrategy,
+)
+from minutebook.compaction.manager import (
+    Compaction as Compaction,
+)
+from minutebook.compaction.manager import (
+    CompactionManager as CompactionManager,
+)
+from minutebook.compaction.registry import (
+    register_strategy as register_strategy,
+)
+from minutebook.compaction.registry import (
+    strategy_named as strategy_named,
+)
+from minutebook.compaction.registry import (
+    strategy_names as strategy_names,
+)
+from minutebook.compaction.registry import (
+    unregister_strategy as unregister_strategy,
+)
+from minutebook.compaction.situation import (
+    Situation as Situation,
+)
+from minutebook.compaction.strategy import (
+    HistoryStrategy as HistoryStrategy,
+)
+from minutebook.compaction.summarize import (
+    SummarizeStrategy as SummarizeStrategy,
+)
+from minutebook.compaction.truncate import (
+    TruncateStrategy as TruncateStrategy,
+)
+from minutebook.compaction.turns import (
+    TurnStrategy as TurnStrategy,
+)
 from minutebook.errors import (
     BrokenConversation as BrokenConversation,
 )
@@ -83,6 +131,12 @@ from minutebook.errors import (
     ContextOverflow as ContextOverflow,
 )
 from minutebook.errors import (
+    ConversationErased as ConversationErased,
+)
+from minutebook.errors import (
+    ConversationNotFound as ConversationNotFound,
+)
+from minutebook.errors import (
     DeadlineExceeded as DeadlineExceeded,
 )
 from minutebook.errors import (
@@ -90,6 +144,15 @@ from minutebook.errors import (
 )
 from minutebook.errors import (
     EventFailed as EventFailed,
+)
+from minutebook.errors import (
+    FoldConflict as FoldConflict,
+)
+from minutebook.errors import (
+    FoldNotFound as FoldNotFound,
+)
+from minutebook.errors import (
+    IdempotencyConflict as IdempotencyConflict,
 )
 from minutebook.errors import (
     InvalidMessage as InvalidMessage,
@@ -110,6 +173,12 @@ from minutebook.errors import (
     MissingParams as MissingParams,
 )
 from minutebook.errors import (
+    MissingWeights as MissingWeights,
+)
+from minutebook.errors import (
+    ModelDidNotStart as ModelDidNotStart,
+)
+from minutebook.errors import (
     NoReducer as NoReducer,
 )
 from minutebook.errors import (
@@ -117,6 +186,9 @@ from minutebook.errors import (
 )
 from minutebook.errors import (
     OutputParseError as OutputParseError,
+)
+from minutebook.errors import (
+    ProgramInvalid as ProgramInvalid,
 )
 from minutebook.errors import (
     PromiseBroken as PromiseBroken,
@@ -137,6 +209,21 @@ from minutebook.errors import (
     RetriesExhausted as RetriesExhausted,
 )
 from minutebook.errors import (
+    StoreDamaged as StoreDamaged,
+)
+from minutebook.errors import (
+    StoreFull as StoreFull,
+)
+from minutebook.errors import (
+    StoreReadOnly as StoreReadOnly,
+)
+from minutebook.errors import (
+    StoreUnavailable as StoreUnavailable,
+)
+from minutebook.errors import (
+    SummaryRejected as SummaryRejected,
+)
+from minutebook.errors import (
     TooManyCalls as TooManyCalls,
 )
 from minutebook.errors import (
@@ -147,6 +234,9 @@ from minutebook.errors import (
 )
 from minutebook.errors import (
     UnknownRole as UnknownRole,
+)
+from minutebook.errors import (
+    UnknownStrategy as UnknownStrategy,
 )
 from minutebook.errors import (
     UnknownType as UnknownType,
@@ -161,7 +251,13 @@ from minutebook.errors import (
     UnsupportedType as UnsupportedType,
 )
 from minutebook.errors import (
+    VersionConflict as VersionConflict,
+)
+from minutebook.errors import (
     VisibilityExpansionRequired as VisibilityExpansionRequired,
+)
+from minutebook.errors import (
+    WrongWeights as WrongWeights,
 )
 from minutebook.history.budget import (
     TokenBudgetManager as TokenBudgetManager,
@@ -418,6 +514,45 @@ from minutebook.session.snapshot import (
 from minutebook.session.staging import (
     SliceKind as SliceKind,
 )
+from minutebook.store.contract import (
+    ConversationStore as ConversationStore,
+)
+from minutebook.store.memory import (
+    MemoryStore as MemoryStore,
+)
+from minutebook.store.open import (
+    open_store as open_store,
+)
+from minutebook.store.sqlite import (
+    SqliteStore as SqliteStore,
+)
+from minutebook.store.types import (
+    Conversation as Conversation,
+)
+from minutebook.store.types import (
+    ConversationStatus as ConversationStatus,
+)
+from minutebook.store.types import (
+    Hit as Hit,
+)
+from minutebook.store.types import (
+    Imported as Imported,
+)
+from minutebook.store.types import (
+    Loaded as Loaded,
+)
+from minutebook.store.types import (
+    Origin as Origin,
+)
+from minutebook.store.types import (
+    Page as Page,
+)
+from minutebook.store.types import (
+    Receipt as Receipt,
+)
+from minutebook.store.types import (
+    StoredFold as StoredFold,
+)
 from minutebook.tokens import (
     CalibratedCounter as CalibratedCounter,
 )
@@ -435,6 +570,21 @@ from minutebook.tokens import (
 )
 from minutebook.tokens import (
     counter_for as counter_for,
+)
+from minutebook.tokens.models import (
+    ModelInfo as ModelInfo,
+)
+from minutebook.tokens.models import (
+    Prices as Prices,
+)
+from minutebook.tokens.models import (
+    UnknownModel as UnknownModel,
+)
+from minutebook.tokens.models import (
+    known_models as known_models,
+)
+from minutebook.tokens.models import (
+    model_info as model_info,
 )
 from minutebook.wire.anthropic import (
     AnthropicMessages as AnthropicMessages,
@@ -476,12 +626,19 @@ __all__ = [
     "CalibratedCounter",
     "CannotFit",
     "ChatMessage",
+    "Compaction",
+    "CompactionManager",
     "Compactor",
     "ComposedManager",
     "ContextOverflow",
+    "Conversation",
     "ConversationEntry",
+    "ConversationErased",
+    "ConversationNotFound",
     "ConversationRecorded",
     "ConversationRunner",
+    "ConversationStatus",
+    "ConversationStore",
     "Curated",
     "CurationContext",
     "Deadline",
@@ -492,26 +649,40 @@ __all__ = [
     "EventFailed",
     "ExactCounter",
     "Explanation",
+    "Fact",
     "Finding",
     "FindingKind",
     "Finished",
     "Fold",
+    "FoldConflict",
+    "FoldNotFound",
     "Guarded",
     "HandlerFailure",
+    "HistoryCompacted",
     "HistoryCurated",
     "HistoryManager",
+    "HistoryStrategy",
+    "Hit",
+    "HybridStrategy",
+    "IdempotencyConflict",
+    "Imported",
     "InProcessEventBus",
     "InvalidMessage",
     "InvalidSetting",
     "Line",
+    "Loaded",
     "LogIsAppendOnly",
     "MarkdownSection",
+    "MemoryStore",
     "Message",
     "MessageRole",
     "MinutebookError",
     "MissingExtra",
     "MissingParams",
+    "MissingWeights",
     "ModelAnswered",
+    "ModelDidNotStart",
+    "ModelInfo",
     "ModelReply",
     "ModelRequest",
     "Mutation",
@@ -522,9 +693,13 @@ __all__ = [
     "ObservableSlidingWindowManager",
     "OpenAIAdapter",
     "OpenTelemetry",
+    "Origin",
     "OutputParseError",
     "OutputSchema",
+    "Page",
     "PassthroughManager",
+    "Prices",
+    "ProgramInvalid",
     "Promise",
     "PromiseBroken",
     "Prompt",
@@ -536,6 +711,7 @@ __all__ = [
     "ProviderFailed",
     "PublishResult",
     "Query",
+    "Receipt",
     "RecordIsReadOnly",
     "ReducerContext",
     "ReducerFailed",
@@ -554,10 +730,19 @@ __all__ = [
     "Session",
     "SessionProtocol",
     "Severity",
+    "Situation",
     "SliceKind",
     "SlidingWindowManager",
     "Snapshot",
+    "SqliteStore",
     "Status",
+    "StoreDamaged",
+    "StoreFull",
+    "StoreReadOnly",
+    "StoreUnavailable",
+    "StoredFold",
+    "SummarizeStrategy",
+    "SummaryRejected",
     "TextDelta",
     "ThinkingDelta",
     "Throttle",
@@ -576,18 +761,24 @@ __all__ = [
     "ToolStripper",
     "ToolValidationError",
     "Transcript",
+    "TruncateStrategy",
+    "TurnStrategy",
     "TurnWindowManager",
     "TypeRegistry",
+    "UnknownModel",
     "UnknownPlaceholder",
     "UnknownRole",
+    "UnknownStrategy",
     "UnknownType",
     "UnknownVocabulary",
     "UnreadableInput",
     "UnsupportedType",
     "Usage",
+    "VersionConflict",
     "View",
     "ViewMade",
     "VisibilityExpansionRequired",
+    "WrongWeights",
     "append",
     "check",
     "counter_for",
@@ -596,22 +787,31 @@ __all__ = [
     "entry_to_provider_message",
     "exchanges",
     "explain",
+    "facts",
     "from_anthropic",
     "get_evaluation_history",
     "guard",
     "is_valid",
+    "known_models",
+    "ledger",
+    "model_info",
+    "open_store",
     "provider_message_to_entry",
+    "register_strategy",
     "repair",
     "replace_latest",
     "safe_boundaries",
     "select_all",
     "select_latest",
     "select_where",
+    "strategy_named",
+    "strategy_names",
     "to_anthropic",
     "tool",
     "tool_from",
     "turn_count",
     "turns",
+    "unregister_strategy",
     "upsert_by",
     "view_of",
 ]

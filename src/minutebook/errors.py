@@ -14,6 +14,7 @@ MinutebookError
 ├── WrongWeights(ValueError)         the local model's weights are not the ones we know
 ├── ModelDidNotStart(RuntimeError)   the local model's server failed or was too slow
 ├── UnreadableInput(ValueError)      a file that holds no conversation
+├── ProgramInvalid(ValueError)       a program of the agent language that cannot be compiled
 ├── EventFailed(ExceptionGroup)      some of those that an event reached failed
 ├── ReducerFailed                    a reducer raised; no slice was changed
 ├── NoReducer(LookupError)           an event that nothing reduces
@@ -30,6 +31,7 @@ MinutebookError
 ├── ProviderFailed                   the provider answered with an error, or not at all
 │   ├── ContextOverflow              it finds the prompt longer than its window
 │   └── RetriesExhausted             it went on failing until we gave up
+├── UnknownStrategy(LookupError)     no compaction strategy of that name
 ├── DeadlineExceeded(TimeoutError)   an evaluation ran out of time
 ├── BudgetExceeded                   an evaluation may use no more tokens
 ├── TooManyCalls                     the model goes on calling tools and gives no answer
@@ -40,6 +42,7 @@ MinutebookError
 ├── IdempotencyConflict(ValueError)  one key for two different appends
 ├── FoldNotFound(LookupError)        no fold of that id
 ├── FoldConflict(ValueError)         a fold that cannot stand there, or cannot go
+├── SummaryRejected(ValueError)      a summary that may not stand for what was said
 └── StoreUnavailable(ConnectionError)  the store cannot be reached, or not now
     ├── StoreFull                    there is no room for more
     ├── StoreReadOnly                it can only be read
@@ -233,6 +236,17 @@ class UnreadableInput(MinutebookError, ValueError):
     def _message(self) -> str:
         where = self.source if self.line is None else f"{self.source}:{self.line}"
         return f"{where}: {self.problem}"
+
+
+class ProgramInvalid(MinutebookError, ValueError):
+    """A program of the agent language cannot be compiled; `diagnostics` say where and why."""
+
+    def __init__(self, source: str, diagnostics: Sequence[Any]) -> None:
+        super().__init__(source, tuple(diagnostics))
+        self.source, self.diagnostics = source, tuple(diagnostics)
+
+    def _message(self) -> str:
+        return "\n".join(map(str, self.diagnostics)) or f"{self.source} is not a program of the agent language"
 
 
 class EventFailed(MinutebookError, ExceptionGroup[Exception]):
@@ -483,6 +497,18 @@ class RetriesExhausted(ProviderFailed):
         )
 
 
+class UnknownStrategy(MinutebookError, LookupError):
+    """There is no compaction strategy of that name."""
+
+    def __init__(self, name: str, known: Sequence[str], similar: str | None = None) -> None:
+        super().__init__(name, tuple(known), similar)
+        self.name, self.known, self.similar = name, tuple(known), similar
+
+    def _message(self) -> str:
+        hint = f"did you mean {self.similar!r}? " if self.similar else ""
+        return f"no strategy {self.name!r}; {hint}Choose one of {', '.join(self.known)}, or register_strategy it"
+
+
 class DeadlineExceeded(MinutebookError, TimeoutError):
     """An evaluation ran out of time; what was said until then is in the record."""
 
@@ -588,6 +614,17 @@ class FoldConflict(MinutebookError, ValueError):
     def _message(self) -> str:
         what = f"fold {self.fold_id!r} of " if self.fold_id else ""
         return f"{what}conversation {self.conversation!r}: {self.problem}. Load it again and make the fold anew"
+
+
+class SummaryRejected(MinutebookError, ValueError):
+    """A summary is not fit to stand for what was said; nothing was changed."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+    def _message(self) -> str:
+        return f"the summary {self.problem}; nothing was changed, summarise again"
 
 
 class StoreUnavailable(MinutebookError, ConnectionError):

@@ -8,6 +8,7 @@ from minutebook import (
     Budget,
     BudgetExceeded,
     BudgetTracker,
+    Compaction,
     ConversationEntry,
     ConversationRecorded,
     ConversationRunner,
@@ -538,8 +539,8 @@ def test_a_compactor_is_asked_before_every_call_and_its_folds_are_applied(sessio
             self.asked += 1
             assert overhead_tokens > 0
             if len(record) < 4:
-                return ()
-            return (Fold("f1", 1, 3, ({"role": "system", "content": "[it read a.py]"},), "old"),)
+                return Compaction(())
+            return Compaction((Fold("f1", 1, 3, ({"role": "system", "content": "[it read a.py]"},), "old"),))
 
     compactor = Shortener()
     _, requests = evaluate(
@@ -548,6 +549,6 @@ def test_a_compactor_is_asked_before_every_call_and_its_folds_are_applied(sessio
         runner={"compactor": compactor},
     )
 
-    assert compactor.asked == 3
+    assert compactor.asked == 4  # before every call, and after the last
     assert [message["role"] for message in requests[2].messages] == ["user", "system", "assistant", "tool"]
     assert len(recorded(session)) == 6

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from minutebook.agent.request import TextDelta, ThinkingDelta
 from minutebook.agent.response import PromptResponse
 from minutebook.agent.usage import Usage
+from minutebook.compaction.events import HistoryCompacted
 from minutebook.history.view import View
 from minutebook.record.entry import ToolCall
 
@@ -57,7 +58,15 @@ class Finished:
 
 
 RunEvent: TypeAlias = (
-    ViewMade | TextDelta | ThinkingDelta | AnswerRestarted | ModelAnswered | ToolCalled | ToolAnswered | Finished
+    HistoryCompacted
+    | ViewMade
+    | TextDelta
+    | ThinkingDelta
+    | AnswerRestarted
+    | ModelAnswered
+    | ToolCalled
+    | ToolAnswered
+    | Finished
 )
 Emit: TypeAlias = Callable[[RunEvent], None]
 

@@ -6,6 +6,7 @@ call in it is left without a result, so the next run can go on from there.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -20,6 +21,7 @@ from minutebook.agent.response import PromptResponse
 from minutebook.agent.tools import Workbench, calls_of
 from minutebook.agent.usage import Usage
 from minutebook.errors import (
+    CannotFit,
     ContextOverflow,
     MinutebookError,
     OutputParseError,
@@ -100,6 +102,8 @@ class Run(Generic[Out]):
                     if calls := calls_of(reply.message):
                         await self._use(calls)
                     elif response := self._response(view, reply):
+                        with suppress(CannotFit):  # the next call's trouble, if there is one
+                            await self._folds()
                         return response
         except TimeoutError as error:
             if deadline is None or not limit.expired():
@@ -133,7 +137,7 @@ class Run(Generic[Out]):
             return self.opening.folds
         conversation = self.recorder.conversation
         try:
-            folds = await self.runner.compactor.check_and_apply(
+            compaction = await self.runner.compactor.check_and_apply(
                 conversation,
                 session=self.runner.session,
                 overhead_tokens=self.offer.tokens(conversation.counter),
@@ -143,7 +147,9 @@ class Run(Generic[Out]):
         except Exception as error:  # a compactor is anybody's code
             problem = f"{type(error).__name__}: {error}"
             raise PromptEvaluationError(self.runner.prompt.name, "request", problem) from error
-        return (*self.opening.folds, *folds)
+        if compaction.event is not None:
+            self.emit(compaction.event)
+        return (*self.opening.folds, *compaction.folds)
 
     def _view(self, folds: Sequence[Fold]) -> View:
         view = self.lens.view(self.recorder.conversation, folds)

@@ -1,7 +1,7 @@
 """One evaluation of a prompt: what it is told before it starts."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,11 +13,11 @@ from minutebook.agent.deadline import Deadline, now
 from minutebook.agent.events import Emit, Finished, RunEvent, unheard
 from minutebook.agent.loop import Run
 from minutebook.agent.response import PromptResponse
+from minutebook.compaction.manager import Compaction
 from minutebook.errors import InvalidSetting
 from minutebook.history.protocol import EventBus, HistoryManager, SessionProtocol
 from minutebook.prompt.prompt import Prompt
 from minutebook.prompt.visibility import SectionPath, SectionVisibility
-from minutebook.record.fold import Fold
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
 
@@ -32,8 +32,8 @@ class Compactor(Protocol):
 
     async def check_and_apply(
         self, record: Transcript, *, session: SessionProtocol, overhead_tokens: int
-    ) -> Sequence[Fold]:
-        """All folds that stand now. `overhead_tokens` is what a call sends besides messages: the tools."""
+    ) -> Compaction:
+        """What stands folded now. `overhead_tokens` is what a call sends besides messages: the tools."""
         ...
 
 

@@ -48,7 +48,7 @@ class _Folding:
     """A record under folds that stay, which grows as the record does: what came before is not folded again."""
 
     def __init__(self, record: Transcript, folds: Sequence[Fold]) -> None:
-        standing = _standing(record, folds)
+        standing = standing_folds(record, folds)
         messages: list[Message] = []
         origins: list[int | None] = []
         place = 0
@@ -70,7 +70,7 @@ class _Folding:
         return self._folded
 
 
-def _standing(record: Transcript, folds: Sequence[Fold]) -> list[Fold]:
+def standing_folds(record: Transcript, folds: Sequence[Fold]) -> list[Fold]:
     """The folds that no later one has taken the place of, in the order of the record."""
     standing: list[Fold] = []
     for fold in folds:

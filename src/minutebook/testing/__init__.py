@@ -1,5 +1,7 @@
 """Parts for tests and trials that are real: they ship, and behave as what they stand in for."""
 
+from typing import TYPE_CHECKING, Any
+
 from minutebook.testing.local import LocalModel
 from minutebook.testing.provider import LoopbackProvider
 from minutebook.testing.provider_limit import RateLimit
@@ -23,6 +25,9 @@ from minutebook.testing.script import (
 from minutebook.testing.simulator import coding_session, coding_turns
 from minutebook.testing.template import CALLING_TEMPLATE
 
+if TYPE_CHECKING:
+    from minutebook.testing.contract import StoreContract
+
 __all__ = [
     "ANTHROPIC_CACHE",
     "CALLING_TEMPLATE",
@@ -35,6 +40,7 @@ __all__ = [
     "RateLimit",
     "ReceivedRequest",
     "ScriptedModel",
+    "StoreContract",
     "call",
     "coding_session",
     "coding_turns",
@@ -48,3 +54,12 @@ __all__ = [
     "think",
     "uses",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the contract of stores on first use: whoever tests with a model needs no store."""
+    if name != "StoreContract":
+        raise AttributeError(f"module 'minutebook.testing' has no attribute {name!r}")
+    from minutebook.testing.contract import StoreContract
+
+    return StoreContract

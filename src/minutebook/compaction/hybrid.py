@@ -1,0 +1,67 @@
+"""First what costs nothing, then what costs a call, then what costs the text."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+from minutebook.compaction.situation import Situation, essentials, tail_start
+from minutebook.compaction.strategy import is_too_full
+from minutebook.compaction.summarize import SummarizeStrategy
+from minutebook.compaction.summarizer import Summarizer
+from minutebook.compaction.truncate import TARGET_RATIO, truncated
+from minutebook.history.results import cleared
+from minutebook.record.fold import Fold
+from minutebook.record.message import Message
+
+_ENOUGH: Final = 0.5
+"""Clearing is enough when it brings the window down to this; otherwise a summary is due soon anyway."""
+_RECENT: Final = 0.25
+_MARKER: Final = "[cleared: {characters} characters]"
+
+
+@dataclass(frozen=True, slots=True)
+class HybridStrategy:
+    """Above 80 % of the window: clear old tool results; if that is not enough sum up; if that is not, truncate."""
+
+    name: ClassVar[str] = "hybrid"
+    summarize: SummarizeStrategy = field(default_factory=SummarizeStrategy)
+
+    def should_trigger(self, situation: Situation) -> bool:
+        return is_too_full(situation)
+
+    async def apply(self, situation: Situation, summarizer: Summarizer) -> AsyncIterator[Fold]:
+        lighter = _cleared(situation)
+        if lighter and situation.with_folds(lighter).tokens <= int(situation.limit * _ENOUGH):
+            for fold in lighter:
+                yield fold
+            return
+        made = [fold async for fold in self.summarize.apply(situation, summarizer)]
+        for fold in made:
+            yield fold
+        after = situation.with_folds(made)
+        if is_too_full(after):
+            for fold in truncated(after, int(situation.limit * TARGET_RATIO)):
+                yield fold
+
+
+def _cleared(situation: Situation) -> list[Fold]:
+    """A fold for each old exchange whose results are worth clearing: it shows the calls, and that there were results."""
+    record = situation.record
+    floor = max((fold.stop for fold in situation.standing), default=record.lead)
+    stop = tail_start(record, int(situation.limit * _RECENT), no_earlier_than=floor)
+    pinned = {place for pin in record.pins for place in record.exchange_of(pin)} | essentials(record)
+    found: list[Fold] = []
+    place = floor
+    while place < stop:
+        exchange = record.exchange_of(place)
+        place = exchange.stop
+        if exchange.start in pinned:
+            continue
+        shown: list[Message] = []
+        for index in exchange:
+            done = cleared(record, index, marker=_MARKER)
+            shown.append(record[index] if done is None else done[0])
+        if any(one is not record[index] for one, index in zip(shown, exchange, strict=True)):
+            name = f"hybrid-clear-{exchange.start}-{exchange.stop}"
+            found.append(Fold(name, exchange.start, exchange.stop, tuple(shown), "old tool results cleared"))
+    return found

@@ -1,0 +1,93 @@
+"""What a strategy looks at before it decides: the record, what of it is folded already, and the model's window."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from minutebook.compaction.shown import is_summary
+from minutebook.history.keep import last_exchange
+from minutebook.record.fold import Fold, folded, standing_folds
+from minutebook.record.transcript import Transcript
+from minutebook.tokens.models import ModelInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A conversation before a call of a model."""
+
+    record: Transcript
+    folds: tuple[Fold, ...]
+    """All folds that were made, in their order."""
+    model: ModelInfo
+    overhead_tokens: int = 0
+    """What the call sends besides messages: tools, and a system prompt that is not in the record."""
+    reply_tokens: int | None = None
+    """What is kept free for the answer."""
+
+    @property
+    def shown(self) -> Transcript:
+        """The record as its folds show it."""
+        return folded(self.record, self.folds).transcript
+
+    @property
+    def tokens(self) -> int:
+        """What the next call would send, before any manager."""
+        return self.shown.tokens + self.overhead_tokens
+
+    @property
+    def limit(self) -> int:
+        """What it may send."""
+        return (
+            self.model.max_input_tokens
+            if self.reply_tokens is None
+            else self.model.room(reply_tokens=self.reply_tokens)
+        )
+
+    def with_folds(self, added: Iterable[Fold]) -> "Situation":
+        return Situation(self.record, (*self.folds, *added), self.model, self.overhead_tokens, self.reply_tokens)
+
+    @property
+    def standing(self) -> list[Fold]:
+        """The folds that no later one has taken the place of, in the order of the record."""
+        return standing_folds(self.record, self.folds)
+
+    @property
+    def summary(self) -> Fold | None:
+        """The standing fold that shows a summary."""
+        return next((fold for fold in self.standing if any(map(is_summary, fold.shown))), None)
+
+
+def essentials(record: Transcript) -> set[int]:
+    """Where the messages stand that no compaction takes: system, pins, the first and the newest request, what is open."""
+    kept = set(range(record.lead)) | set(last_exchange(record))
+    kept |= {place for pin in record.pins for place in record.exchange_of(pin)}
+    for request in (record.first_request, record.newest_request):
+        if request is not None:
+            kept |= set(record.exchange_of(request))
+    return kept
+
+
+def tail_start(record: Transcript, room: int, *, no_earlier_than: int = 0) -> int:
+    """Where the last whole exchanges begin that have so many tokens together; the last one is always among them."""
+    start = last_exchange(record).start
+    room -= sum(map(record.tokens_of, range(start, len(record))))
+    while start > no_earlier_than:
+        before = record.exchange_of(start - 1)
+        room -= sum(map(record.tokens_of, before))
+        if room < 0 or before.start < no_earlier_than:
+            break
+        start = before.start
+    return start
+
+
+def runs(situation: Situation, kept: set[int], stop: int) -> list[range]:
+    """The stretches up to `stop` that may be folded: all that is not kept, and all that is folded already."""
+    already = {place for fold in situation.standing for place in range(fold.start, fold.stop)}
+    found: list[range] = []
+    for place in range(situation.record.lead, stop):
+        if place not in already and place in kept:
+            continue
+        if found and found[-1].stop == place:
+            found[-1] = range(found[-1].start, place + 1)
+        else:
+            found.append(range(place, place + 1))
+    return found

@@ -1,0 +1,131 @@
+"""Summing up the middle: the goal, the newest exchanges and the files in hand stay; a summary stands for the rest."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from minutebook.compaction.facts import files_of, ledger, without_ledger
+from minutebook.compaction.shown import SummaryRole, is_summary, summary_message, summary_text
+from minutebook.compaction.situation import Situation, essentials, runs, tail_start
+from minutebook.compaction.strategy import is_too_full
+from minutebook.compaction.summarizer import Summarizer, SummaryRequest, accepted
+from minutebook.record.fold import Fold
+from minutebook.record.message import Message
+from minutebook.record.transcript import Transcript
+
+PRESERVE_RECENT_FILES: Final = 10
+_TAIL: Final = 0.25
+_FILES: Final = 0.15
+_SUMMARY: Final = 0.06
+_LEDGER: Final = 0.06
+"""Shares of the window: of the last exchanges, of the exchanges about files, of the summary, of its ledger. Together
+they leave half of the window free, so that the next summary is not due soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummarizeStrategy:
+    """Above 80 % of the window, sum up all but the first request, the last exchanges and those about the latest files.
+
+    The last turn stays whole where it is no larger than a quarter of the window; of a longer one, its request and the
+    last exchanges.
+    """
+
+    name: ClassVar[str] = "summarize"
+    max_summary_tokens: int = 2_000
+    max_ledger_tokens: int = 1_500
+    """0 for no ledger."""
+    recent_files: int = PRESERVE_RECENT_FILES
+    summary_role: SummaryRole = "system"
+
+    def should_trigger(self, situation: Situation) -> bool:
+        return is_too_full(situation)
+
+    async def apply(self, situation: Situation, summarizer: Summarizer) -> AsyncIterator[Fold]:
+        record = situation.record
+        floor = max((fold.stop for fold in situation.standing), default=record.lead)
+        stop = _turn_start(record, tail_start(record, int(situation.limit * _TAIL), no_earlier_than=floor), situation)
+        kept = essentials(record) | self._files(record, floor, stop, int(situation.limit * _FILES))
+        for fold in await summed_up(
+            situation,
+            runs(situation, kept, stop),
+            summarizer,
+            name=self.name,
+            max_summary_tokens=max(64, min(self.max_summary_tokens, int(situation.limit * _SUMMARY))),
+            max_ledger_tokens=min(self.max_ledger_tokens, int(situation.limit * _LEDGER)),
+            role=self.summary_role,
+        ):
+            yield fold
+
+    def _files(self, record: Transcript, start: int, stop: int, room: int) -> set[int]:
+        """The exchanges about the files that were named last, the newest of each, as many as there is room for."""
+        kept: set[int] = set()
+        seen: set[str] = set()
+        place = stop
+        while place > start and len(seen) < self.recent_files:
+            exchange = record.exchange_of(place - 1)
+            place = exchange.start
+            fresh = [path for path in files_of(record[exchange.start]) if path not in seen]
+            cost = sum(map(record.tokens_of, exchange))
+            if fresh and cost <= room:
+                seen.update(fresh)
+                kept |= set(exchange)
+                room -= cost
+        return kept
+
+
+async def summed_up(
+    situation: Situation,
+    stretches: list[range],
+    summarizer: Summarizer,
+    *,
+    name: str,
+    max_summary_tokens: int,
+    max_ledger_tokens: int,
+    role: SummaryRole,
+) -> list[Fold]:
+    """The folds that show a summary in the first of these stretches, and nothing in the others.
+
+    Raises:
+        SummaryRejected: the summary may not be used.
+    """
+    record, counter = situation.record, situation.record.counter
+    before = situation.summary
+    already = set() if before is None else set(range(before.start, before.stop))
+    fresh = [record[place] for run in stretches for place in run if place not in already]
+    if not fresh or not stretches:
+        return []
+    carried = next((message for message in before.shown if is_summary(message)), None) if before else None
+    request = SummaryRequest(
+        fresh,
+        previous=None if carried is None else without_ledger(summary_text(carried)),
+        max_tokens=max_summary_tokens,
+        counter=counter,
+    )
+    summary = accepted(await summarizer.summarize(request), request)
+    known: list[Message] = [carried] if carried is not None else []
+    noted = (
+        ledger([*known, *fresh], counter=counter, max_tokens=max_ledger_tokens, said=summary)
+        if max_ledger_tokens
+        else ""
+    )
+    shown = summary_message(f"{summary}\n\n{noted}" if noted else summary, role)
+    count = sum(map(len, stretches))
+    return [
+        Fold(
+            f"{name}-{run.start}-{run.stop}-{number}-{count}",
+            run.start,
+            run.stop,
+            () if number else (shown,),
+            f"{count} earlier messages summarized",
+        )
+        for number, run in enumerate(stretches)
+    ]
+
+
+def _turn_start(record: Transcript, start: int, situation: Situation) -> int:
+    """The start of the turn instead, where the whole turn is hardly larger than what was to be kept of it."""
+    if not record.turn_starts or start <= record.turn_starts[0]:
+        return start
+    turn = record.turn_starts[record.turn_of(start)]
+    extra = sum(map(record.tokens_of, range(turn, start)))
+    return turn if extra <= situation.limit * 0.05 else start

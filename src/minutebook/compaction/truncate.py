@@ -1,0 +1,72 @@
+"""Cutting the middle: the goal and the newest stay, and a marker says how much is not shown."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from minutebook.compaction.situation import Situation, essentials, runs, tail_start
+from minutebook.compaction.strategy import is_too_full
+from minutebook.compaction.summarizer import Summarizer
+from minutebook.history.keep import last_exchange
+from minutebook.record.fold import Fold
+from minutebook.record.message import Message
+
+TARGET_RATIO: Final = 0.7
+_MARKER: Final = 24
+"""Tokens of the marker, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateStrategy:
+    """Above 80 % of the window, keep the first request and as many of the last whole exchanges as 70 % has room for."""
+
+    name: ClassVar[str] = "truncate"
+    target: float = TARGET_RATIO
+
+    def should_trigger(self, situation: Situation) -> bool:
+        return is_too_full(situation)
+
+    async def apply(self, situation: Situation, summarizer: Summarizer) -> AsyncIterator[Fold]:  # noqa: ARG002 - it needs none
+        for fold in truncated(situation, int(situation.limit * self.target)):
+            yield fold
+
+
+def truncated(situation: Situation, target: int) -> list[Fold]:
+    """The folds that bring a conversation down to so many tokens, if any can."""
+    record = situation.record
+    kept = essentials(record)
+    first = record.first_request
+    if first is not None and first != record.newest_request and _fixed(situation, kept) > target // 2:
+        kept -= set(record.exchange_of(first))  # a goal so long leaves no room for the work on it
+    room = target - situation.overhead_tokens - _MARKER - _fixed(situation, kept)
+    floor = max((fold.stop for fold in situation.standing), default=record.lead)
+    stop = tail_start(record, room, no_earlier_than=floor)
+    stretches = runs(situation, kept, stop)
+    gone = sum(map(len, stretches))
+    known = {(fold.start, fold.stop) for fold in situation.standing}
+    if all((run.start, run.stop) in known for run in stretches):
+        return []
+    reason = f"{gone} earlier messages truncated to fit context window"
+    return [
+        Fold(
+            f"truncate-{run.start}-{run.stop}-{number}-{gone}",
+            run.start,
+            run.stop,
+            _marker(gone) if not number else (),
+            reason,
+        )
+        for number, run in enumerate(stretches)
+    ]
+
+
+def _fixed(situation: Situation, kept: set[int]) -> int:
+    """The tokens of what stays wherever the cut is, but for the last exchange, which the tail has."""
+    record = situation.record
+    last = set(last_exchange(record))
+    return sum(record.tokens_of(place) for place in kept - last)
+
+
+def _marker(gone: int) -> tuple[Message, ...]:
+    return (
+        {"role": "system", "content": f"[{gone} earlier messages truncated to fit context window]", "kind": "marker"},
+    )

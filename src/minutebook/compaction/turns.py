@@ -1,0 +1,55 @@
+"""Summing up old turns: by their number, whatever their size."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from minutebook.compaction.shown import SummaryRole
+from minutebook.compaction.situation import Situation, runs
+from minutebook.compaction.summarize import summed_up
+from minutebook.compaction.summarizer import Summarizer
+from minutebook.errors import InvalidSetting
+from minutebook.record.fold import Fold
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStrategy:
+    """When more than so many turns are shown whole, sum up all but the last few.
+
+    Raises:
+        InvalidSetting: it would keep more turns than there may be.
+    """
+
+    name: ClassVar[str] = "turns"
+    max_turns: int = 10
+    keep_turns: int = 3
+    max_summary_tokens: int = 1_000
+    max_ledger_tokens: int = 500
+    summary_role: SummaryRole = "system"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.keep_turns <= self.max_turns:
+            raise InvalidSetting("keep_turns", self.keep_turns, f"1 to max_turns, which is {self.max_turns}")
+
+    def should_trigger(self, situation: Situation) -> bool:
+        return len(_open_turns(situation)) > self.max_turns
+
+    async def apply(self, situation: Situation, summarizer: Summarizer) -> AsyncIterator[Fold]:
+        stop = _open_turns(situation)[-self.keep_turns :][0]
+        pinned = {place for pin in situation.record.pins for place in situation.record.exchange_of(pin)}
+        for fold in await summed_up(
+            situation,
+            runs(situation, pinned | set(range(situation.record.lead)), stop),
+            summarizer,
+            name=self.name,
+            max_summary_tokens=self.max_summary_tokens,
+            max_ledger_tokens=self.max_ledger_tokens,
+            role=self.summary_role,
+        ):
+            yield fold
+
+
+def _open_turns(situation: Situation) -> list[int]:
+    """Where the turns begin that no fold covers."""
+    floor = max((fold.stop for fold in situation.standing), default=0)
+    return [start for start in situation.record.turn_starts if start >= floor]

@@ -1,0 +1,243 @@
+"""What every store of conversations does: the seam that all of them share.
+
+`minutebook.testing.StoreContract` is this page in executable form. What it says holds for each store:
+
+- A handle sees one tenant. Another tenant's conversation is not found, whatever is asked about it.
+- Every call is one atomic step: it happens as a whole or, if it raises, not at all. What it returned is stored.
+- Bad input is refused before anything is written. Errors are those of `minutebook.errors`; a driver's never escape.
+- A position counts entries from 0, without gaps, for ever. The record only grows, but for `purge` and `erase`.
+- An exchange is never split. The calls of the very last exchange may wait for their results, which the next append
+  brings; until then nothing else is taken.
+- Text is kept as it is: NUL and lone surrogates survive. Two surrogates that make a pair are the character they spell.
+- Values are JSON: what JSON cannot say (bytes, NaN, keys that are not text) is refused.
+- A call that is cancelled may still be carried out; an `idempotency_key` makes it safe to repeat.
+"""
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from minutebook.record.entry import ConversationEntry
+from minutebook.record.fold import Fold
+from minutebook.record.transcript import Broken
+from minutebook.store.types import (
+    Conversation,
+    ConversationStatus,
+    Hit,
+    Imported,
+    Loaded,
+    Page,
+    Receipt,
+    StoredFold,
+)
+
+
+class ConversationStore(Protocol):
+    """Keeps conversations. A handle is bound to one tenant and may be used from any thread and event loop.
+
+    Every operation on a conversation raises `ConversationNotFound` if there is none of that id, and
+    `ConversationErased`, which is one, if there was. Any may raise `StoreUnavailable`.
+    """
+
+    @property
+    def tenant(self) -> str:
+        """Whose conversations this handle sees."""
+        ...
+
+    def for_tenant(self, tenant: str) -> Self:
+        """A handle for another tenant on the same store; closing one closes all."""
+        ...
+
+    async def append(
+        self,
+        conversation: str,
+        entries: Sequence[ConversationEntry],
+        *,
+        recipient: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+        fingerprint: bytes | None = None,
+        broken: Broken = "raise",
+    ) -> int:
+        """Add entries at the end, all or none; return the new version.
+
+        Makes the conversation if there is none, with this recipient and these labels; later appends may repeat the
+        recipient, and no other. `expected_version` is the version that the caller knows, 0 for "there is none yet".
+        With 0 the entries may be none: that makes an empty conversation.
+
+        The same key with the same messages gives the first answer again and adds nothing, whatever the version is by
+        now; the time, evaluation, provider and model of the entries do not count. A wrapper that changes the messages
+        on their way, so that they differ each time, gives the `fingerprint` of what they were.
+
+        `broken="mark"` takes messages that do not fit the ones before them, as a record found elsewhere may hold:
+        views mend them.
+
+        Raises:
+            VersionConflict: it is at another version.
+            IdempotencyConflict: the key came with other messages before.
+            BrokenConversation: a message does not fit the ones before it.
+            InvalidMessage: an entry is not JSON.
+        """
+        ...
+
+    async def header(self, conversation: str) -> Conversation:
+        """What is known of a conversation without reading an entry."""
+        ...
+
+    async def load(
+        self,
+        conversation: str,
+        *,
+        last_turns: int | None = None,
+        last_messages: int | None = None,
+        since: int | None = None,
+        limit: int | None = None,
+        folded: bool = False,
+    ) -> Loaded:
+        """A part of a conversation; it costs what it returns, however long the record is. At most one of:
+
+        - `last_turns`: that many user messages and what follows them; everything, if there are no more than that.
+        - `last_messages`: that many, and the few more that complete the exchange the first of them belongs to.
+        - `since`: exactly from that position on, `limit` entries at most: for whoever follows or pages through.
+
+        Folds come along where they touch that part. With `folded` it is the part as a view shows it: what a fold
+        covers is not read; every fold that stands comes along, and so do the leading system messages and the pinned
+        exchanges that no fold covers, wherever they are. `Loaded.transcript()` is then what `view_of` takes.
+        """
+        ...
+
+    async def folds(self, conversation: str) -> tuple[StoredFold, ...]:
+        """Every fold there ever was, undone ones too, in the order in which they were added."""
+        ...
+
+    async def add_fold(self, conversation: str, fold: Fold, *, replacing: Iterable[str] | None = None) -> StoredFold:
+        """Add a fold over whole, finished exchanges; it takes the place of the standing folds it covers.
+
+        `replacing` names the standing folds in its range that its maker saw. If others stand there by now, the fold
+        was made from something else and is refused. A fold that is there already is not added twice. The store does
+        not read what a fold shows: whoever folds a pinned message shows it there.
+
+        Raises:
+            FoldConflict: it splits an exchange, covers another fold in part, reaches beyond the record or into a call
+                that waits for its result, has another's id, or replaces other folds than `replacing` says.
+        """
+        ...
+
+    async def undo_fold(self, conversation: str, fold_id: str) -> StoredFold:
+        """Take a fold away; the ones it had covered stand again. Undoing twice is undoing once.
+
+        Raises:
+            FoldNotFound: there is none of that id.
+            FoldConflict: what it covers was purged.
+        """
+        ...
+
+    async def pin(self, conversation: str, position: int) -> None:
+        """Have every view hold this entry."""
+        ...
+
+    async def unpin(self, conversation: str, position: int) -> None:
+        """Let views drop this entry again."""
+        ...
+
+    async def purge(self, conversation: str, *, before: int) -> int:
+        """Delete the entries before a position, of which standing folds show all; return how many went.
+
+        The folds stay and can no longer be undone; positions stay as they were. The views stay the same. Forks keep
+        their own.
+
+        Raises:
+            FoldConflict: not all of them are covered by folds that end there.
+        """
+        ...
+
+    async def fork(self, conversation: str, new_id: str, *, at: int | None = None) -> Conversation:
+        """A new conversation that begins with the entries before `at` (all, if None), their folds and their pins.
+
+        It has the same recipient and labels, status idle and version 1. Erasing what it was made from erases it too.
+
+        Raises:
+            VersionConflict: `new_id` is taken.
+            InvalidSetting: `at` is within an exchange or not within the record.
+        """
+        ...
+
+    async def set_status(self, conversation: str, status: ConversationStatus) -> Conversation:
+        """Say what the conversation is doing."""
+        ...
+
+    async def set_labels(self, conversation: str, labels: Mapping[str, str | None]) -> Conversation:
+        """Set some of its labels; None removes one."""
+        ...
+
+    async def list(
+        self,
+        *,
+        recipient: str | None = None,
+        status: ConversationStatus | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page[Conversation]:
+        """The conversations, newest first by the time they were made.
+
+        Pages neither repeat nor skip one that was there from the first page on.
+        """
+        ...
+
+    async def search(
+        self,
+        query: str,
+        *,
+        conversation: str | None = None,
+        recipient: str | None = None,
+        cursor: str | None = None,
+        limit: int = 20,
+    ) -> Page[Hit]:
+        """The entries whose text has every word of the query, in any order; upper and lower case are one.
+
+        An entry that forks share is found once, where it was said; with `conversation` it is found there. Newest
+        conversations come first, and in each the newest entries.
+        """
+        ...
+
+    async def erase(self, *, conversation: str | None = None, recipient: str | None = None) -> Receipt:
+        """Remove a conversation, or all of a recipient's, and every fork made from them, with all that was derived.
+
+        What stays behind is a mark that holds no content and refuses whatever comes for these ids later. Erasing what
+        is not there gives a receipt that says so. `vacuum` makes what was removed unreadable in files, too.
+        """
+        ...
+
+    def export(self, conversation: str) -> AsyncIterator[str]:
+        """A conversation as lines of JSON, in ASCII: a header, then its entries, folds and pins."""
+        ...
+
+    async def import_(self, lines: AsyncIterable[str] | Iterable[str]) -> Imported:
+        """Add the conversations that `export` wrote, one after the other, in constant memory.
+
+        Not one step but many; the same import may be repeated, and goes on where an earlier try ended.
+
+        Raises:
+            UnreadableInput: a line is not what `export` writes.
+            VersionConflict: there is a conversation of that id that this import did not make.
+        """
+        ...
+
+    async def vacuum(self) -> None:
+        """Give back the space of what was removed and leave no trace of it in files. May take long; run it seldom."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was begun and let go of files and connections, for every tenant's handle."""
+        ...
+
+    async def __aenter__(self) -> Self:
+        """Open the store, so that what is wrong with it is known at once."""
+        ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        ...

@@ -1,0 +1,73 @@
+"""What callers ask for, checked before any store does anything."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from minutebook.errors import InvalidSetting
+from minutebook.record.entry import ConversationEntry
+from minutebook.record.message import Message
+from minutebook.store.codec import Packed, body_digest, pack
+from minutebook.store.rules import require_labels, require_name
+from minutebook.store.types import ConversationStatus
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRequest:
+    """Entries that may be appended, ready to be written."""
+
+    packed: tuple[Packed, ...]
+    messages: tuple[Message, ...]
+    digest: bytes
+    """What tells these messages from others, for the idempotency key."""
+
+
+def require_append(
+    conversation: str,
+    entries: Sequence[ConversationEntry],
+    recipient: str | None,
+    labels: Mapping[str, str] | None,
+    expected_version: int | None,
+    idempotency_key: str | None,
+    fingerprint: bytes | None,
+) -> AppendRequest:
+    """An append, if it can be one.
+
+    Raises:
+        InvalidSetting: a name cannot be one, or there is nothing to append.
+        InvalidMessage: an entry is not JSON.
+    """
+    require_name("conversation", conversation)
+    if recipient is not None:
+        require_name("recipient", recipient)
+    if idempotency_key is not None:
+        require_name("idempotency_key", idempotency_key)
+    if labels is not None:
+        require_labels(labels)
+    if expected_version is not None and expected_version < 0:
+        raise InvalidSetting("expected_version", expected_version, "0 or more")
+    if not entries and expected_version != 0:
+        raise InvalidSetting("entries", [], "at least one entry, or expected_version=0 for an empty conversation")
+    pairs = [pack(entry, index) for index, entry in enumerate(entries)]
+    packed = tuple(one for one, _ in pairs)
+    digest = b""
+    if idempotency_key is not None:
+        digest = body_digest(packed) if fingerprint is None else sha256(fingerprint).digest()[:16]
+    return AppendRequest(packed, tuple(message for _, message in pairs), digest)
+
+
+def require_status(status: ConversationStatus | str) -> ConversationStatus:
+    """A status, also by its name.
+
+    Raises:
+        InvalidSetting: there is none of that name.
+    """
+    try:
+        return ConversationStatus(status)
+    except ValueError:
+        raise InvalidSetting("status", status, f"one of {', '.join(ConversationStatus)}") from None
+
+
+def tombstone(tenant: str, conversation: str) -> bytes:
+    """What is left of an erased conversation's id: enough to know it again, not enough to read it."""
+    return sha256(f"{len(tenant)}:{tenant}{conversation}".encode()).digest()[:16]

@@ -1,0 +1,109 @@
+"""One file, one thread that writes to it, and a few that read beside it."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+import apsw
+
+from minutebook.errors import StoreUnavailable
+from minutebook.store.sqlite_errors import errors_of
+from minutebook.store.sqlite_open import identity, opened_to_read
+from minutebook.store.sqlite_words import catch_up, is_behind
+from minutebook.store.sqlite_writer import Unit, Writer
+
+T = TypeVar("T")
+READERS: Final = 4
+MOST_UNINDEXED: Final = 20_000
+
+
+class Engine:
+    """What all handles on one file share: the thread that writes and the few that read."""
+
+    def __init__(self, path: str) -> None:
+        self.url = f"sqlite:///{path}"
+        self._path = str(Path(path).absolute())
+        self._writer = Writer(self.url, self._path, idle=_index)
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix=f"reader of {path}")
+        self._mine = threading.local()
+        self._connections: list[apsw.Connection] = []
+        self._open = self._closed = False
+        self._unindexed = 0
+
+    async def start(self) -> None:
+        """Make the file, or bring it up to date, once."""
+        if not self._open:
+            await self._writer.write(lambda _unit: None, keeps=True)
+            self._open = True
+
+    async def write(self, work: Callable[[Unit], T], *, keeps: bool = False, alone: bool = False) -> T:
+        """Carry out a change, with the next commit; `alone` for what cannot be part of one."""
+        return await self._writer.write(work, keeps=keeps, alone=alone)
+
+    def appended(self, count: int) -> None:
+        """Note that there is more to index, when there is time for it; when it becomes much, have it done."""
+        self._writer.restless = True
+        self._unindexed += count
+        if self._unindexed >= MOST_UNINDEXED:
+            self._unindexed = 0
+            with suppress(StoreUnavailable):  # closed in the meantime; whoever searches next will find it to do
+                self._writer.chore(_index_all)
+
+    async def catch_up(self) -> None:
+        """Have everything indexed that was appended, by whichever process."""
+        behind = await self.read(is_behind)
+        while behind:
+            behind = await self.write(_index)
+
+    async def read(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Carry out a reading on a snapshot, in a thread of its own."""
+        await self.start()
+        if self._closed:
+            raise StoreUnavailable(self.url, "is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
+
+    def _read(self, work: Callable[[apsw.Connection], T]) -> T:
+        with errors_of(self.url):
+            db = self._connection()
+            db.execute("BEGIN")
+            try:
+                return work(db)
+            finally:
+                db.execute("ROLLBACK")
+
+    def _connection(self) -> apsw.Connection:
+        """This thread's connection, to the file that is there now."""
+        known: apsw.Connection | None = getattr(self._mine, "db", None)
+        file = identity(self._path)
+        if known is not None and file != self._mine.file:
+            self._connections.remove(known)
+            known.close()
+            known = None
+        if known is None:
+            known = opened_to_read(self._path)
+            self._mine.db, self._mine.file = known, file
+            self._connections.append(known)
+        return known
+
+    async def close(self) -> None:
+        self._closed = True
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._readers.shutdown()
+        while self._connections:
+            self._connections.pop().close()
+        self._writer.close()
+
+
+def _index(unit: Unit) -> bool:
+    return catch_up(unit.db)
+
+
+def _index_all(unit: Unit) -> None:
+    while catch_up(unit.db):
+        pass

@@ -1,0 +1,135 @@
+"""Opening a database file: its settings, and the steps that bring an older one up to date."""
+
+import random
+import time
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from minutebook.errors import StoreDamaged, StoreUnavailable
+
+APPLICATION: Final = 0x6D626B31
+"""What marks the file as ours, for `file` and for those who open the wrong one."""
+
+PATIENCE_SECONDS: Final = 30.0
+"""How long a write waits for another process to finish its own."""
+
+_SETTINGS: Final = (
+    "PRAGMA synchronous = FULL",  # an acknowledged append survives a power cut
+    "PRAGMA secure_delete = ON",  # what is deleted is overwritten with zeros
+    "PRAGMA trusted_schema = OFF",
+    "PRAGMA journal_size_limit = 67108864",
+)
+
+
+def opened(path: str, *, patience_seconds: float = PATIENCE_SECONDS) -> apsw.Connection:
+    """A connection with our settings, to a file that is ours and up to date."""
+    db = _connected(path, patience_seconds, make=True)
+    try:
+        _migrate(db, path)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def opened_to_read(path: str, *, patience_seconds: float = PATIENCE_SECONDS) -> apsw.Connection:
+    """A connection that only reads, to a file that `opened` has brought up to date."""
+    db = _connected(path, patience_seconds, make=False)
+    db.execute("PRAGMA query_only = ON")
+    return db
+
+
+def identity(path: str) -> tuple[int, int] | None:
+    """What tells a file from another that takes its place; None if there is none.
+
+    SQLite goes on writing to a file that was deleted or replaced, and everything it acknowledges is lost.
+    """
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _connected(path: str, patience_seconds: float, *, make: bool) -> apsw.Connection:
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX
+    db = apsw.Connection(path, flags=flags | apsw.SQLITE_OPEN_CREATE if make else flags)
+    db.set_busy_handler(_Patience(patience_seconds))
+    for setting in _SETTINGS:
+        db.execute(setting)
+    return db
+
+
+class _Patience:
+    """Waits for a lock that another process holds, in short steps of random length so that nobody starves."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until = 0.0
+
+    def __call__(self, tries: int) -> bool:
+        now = time.monotonic()
+        if tries == 0:
+            self._until = now + self._seconds
+        if now >= self._until:
+            return False
+        time.sleep(random.uniform(0.0002, 0.002))  # noqa: S311 - no secret depends on it
+        return True
+
+
+def _migrate(db: apsw.Connection, path: str) -> None:
+    """Run the numbered steps that this file has not seen, under the lock that keeps other processes out."""
+    if _is_current(db, path):
+        return
+    _use_log(db)
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        if not _is_current(db, path):
+            for number, script in _steps():
+                if number > _version(db):
+                    db.execute(script)
+                    db.execute(f"PRAGMA user_version = {number}")
+            db.execute(f"PRAGMA application_id = {APPLICATION}")
+        db.execute("COMMIT")
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+
+
+def _is_current(db: apsw.Connection, path: str) -> bool:
+    version, known = _version(db), _steps()[-1][0]
+    mark = db.execute("PRAGMA application_id").get
+    if mark != APPLICATION and (version or db.execute("SELECT count(*) FROM sqlite_schema").get):
+        raise StoreDamaged(f"sqlite:///{path}", "is a database of another program")
+    if version > known:
+        raise StoreUnavailable(f"sqlite:///{path}", f"was written by a newer minutebook (step {version}, not {known})")
+    return bool(version == known)
+
+
+def _use_log(db: apsw.Connection) -> None:
+    """Write-ahead logging, which the file remembers. While another process asks for the same it is busy at once."""
+    patience = _Patience(PATIENCE_SECONDS)
+    tries = 0
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+        except apsw.BusyError:
+            if not patience(tries):
+                raise
+            tries += 1
+        else:
+            return
+
+
+def _version(db: apsw.Connection) -> int:
+    version: int = db.execute("PRAGMA user_version").get
+    return version
+
+
+def _steps() -> list[tuple[int, str]]:
+    """The numbered scripts, in order."""
+    scripts = [one for one in files("minutebook.store").iterdir() if one.name.startswith("sqlite_0")]
+    return sorted((int(one.name.split("_")[1]), one.read_text(encoding="utf-8")) for one in scripts)

@@ -1,0 +1,100 @@
+"""Lists and searches, a page at a time."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import apsw
+
+from minutebook.store import sqlite_entries
+from minutebook.store.codec import microseconds
+from minutebook.store.cursor import cursor_of, place_of
+from minutebook.store.sqlite_rows import COLUMNS, SHIFT, Filed, filed, found, position_of
+from minutebook.store.types import Conversation, ConversationStatus, Hit, Page
+
+
+def listed(
+    db: apsw.Connection,
+    tenant: str,
+    recipient: str | None,
+    status: ConversationStatus | None,
+    cursor: str | None,
+    limit: int,
+) -> Page[Conversation]:
+    """The conversations after a cursor, newest first; there is an index for each way to ask."""
+    after = place_of(cursor, int, str)
+    where, values = ["tenant = ?"], [tenant]
+    for column, value in (("recipient", recipient), ("status", status)):
+        if value is not None:
+            where.append(f"{column} = ?")
+            values.append(str(value))
+    bindings: list[Any] = [*values]
+    if after is not None:
+        where.append("created_at <= ? AND (created_at < ? OR id > ?)")  # the first half is what an index can seek
+        bindings += [after[0], after[0], after[1]]
+    query = f"SELECT {COLUMNS} FROM conversation WHERE {' AND '.join(where)} ORDER BY created_at DESC, id LIMIT ?"  # noqa: S608 - made of constants
+    rows = db.execute(query, (*bindings, limit + 1)).fetchall()
+    items = tuple(filed(row).conversation for row in rows[:limit])
+    more = len(rows) > limit
+    return Page(items, cursor_of(microseconds(items[-1].created_at), items[-1].id) if more else None)
+
+
+def searched(
+    db: apsw.Connection,
+    tenant: str,
+    query: list[str],
+    conversation: str | None,
+    recipient: str | None,
+    cursor: str | None,
+    limit: int,
+) -> Page[Hit]:
+    """The entries that have every word, from the last place to the first."""
+    after = place_of(cursor, int)
+    ceiling = after[0] if after else 1 << 62
+    match = " AND ".join(f'"{word}"' for word in query)
+    if conversation is not None:
+        hits = _within(db, found(db, tenant, conversation), match, ceiling)
+    else:
+        hits = _anywhere(db, tenant, recipient, match, ceiling)
+    page = list(islice(hits, limit + 1))
+    items = tuple(
+        Hit(known.conversation.id, position_of(place), sqlite_entries.read(db, [(place, place + 1)])[1][0])
+        for place, known in page[:limit]
+    )
+    return Page(items, cursor_of(page[limit - 1][0]) if len(page) > limit else None)
+
+
+def _within(db: apsw.Connection, known: Filed, match: str, ceiling: int) -> Iterator[tuple[int, Filed]]:
+    """Places in one conversation; what it shares stands at lower places, since a fork is younger than its origin."""
+    header = known.conversation
+    for start, stop in reversed(known.spans(header.first, header.length)):
+        for place in _matches(db, match, start, min(stop, ceiling)):
+            yield place, known
+
+
+def _anywhere(
+    db: apsw.Connection, tenant: str, recipient: str | None, match: str, ceiling: int
+) -> Iterator[tuple[int, Filed]]:
+    owners: dict[int, Filed | None] = {}
+    for place in _matches(db, match, 0, ceiling):
+        number = place >> SHIFT
+        if number not in owners:
+            owners = {number: _owner(db, number, tenant, recipient)}  # places come in order: one is enough
+        owner = owners[number]
+        if owner is not None and position_of(place) >= owner.conversation.first:
+            yield place, owner
+
+
+def _matches(db: apsw.Connection, match: str, start: int, stop: int) -> Iterator[int]:
+    query = "SELECT rowid FROM word WHERE word MATCH ? AND rowid >= ? AND rowid < ? ORDER BY rowid DESC"
+    for (place,) in db.execute(query, (match, start, stop)):
+        yield place
+
+
+def _owner(db: apsw.Connection, number: int, tenant: str, recipient: str | None) -> Filed | None:
+    """The conversation of a number, if this search may see it."""
+    row = db.execute(f"SELECT {COLUMNS} FROM conversation WHERE number = ? AND tenant = ?", (number, tenant)).fetchone()  # noqa: S608 - a constant
+    if row is None:
+        return None
+    known = filed(row)
+    return known if recipient in {None, known.conversation.recipient} else None

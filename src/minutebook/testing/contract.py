@@ -1,0 +1,31 @@
+"""The contract of every conversation store, as tests that any backend can run.
+
+Give the class a `store` fixture that makes a new, empty store, and let pytest collect it:
+
+    class TestMyStore(StoreContract):
+        @pytest.fixture
+        def store(self, tmp_path):
+            return MyStore(tmp_path / "chat.db")
+
+The tests are plain functions; they need no plugin. Each enters the store, uses it, and closes it.
+"""
+
+from minutebook.testing.contract_append import AppendContract
+from minutebook.testing.contract_erase import EraseContract, TenantContract
+from minutebook.testing.contract_folds import FoldContract, ForkContract, PurgeContract
+from minutebook.testing.contract_load import LoadContract
+from minutebook.testing.contract_pages import ListContract, TransferContract
+
+
+class StoreContract(
+    AppendContract,
+    LoadContract,
+    FoldContract,
+    PurgeContract,
+    ForkContract,
+    EraseContract,
+    TenantContract,
+    ListContract,
+    TransferContract,
+):
+    """What `ConversationStore` promises, in executable form; subclass it and give it a `store` fixture."""

@@ -1,0 +1,32 @@
+import json
+
+from tests.cli.conftest import Run
+
+
+def test_a_model_by_its_name(run: Run) -> None:
+    result = run("models", "openai/gpt-5")
+
+    assert result.exit_code == 0
+    assert "272,000" in result.stdout
+    assert "400,000" in result.stdout
+
+
+def test_all_models_with_a_word_in_their_name(run: Run) -> None:
+    found = json.loads(run("models", "sonnet", "--json").stdout)
+
+    assert len(found) > 10
+    assert all("sonnet" in info["name"].lower() for info in found)
+
+
+def test_a_long_list_is_cut_and_says_so(run: Run) -> None:
+    result = run("models")
+
+    assert "30 of" in result.stderr
+    assert len(run("models", "--all").stdout.splitlines()) > 4_000
+
+
+def test_a_model_that_nobody_knows_is_a_finding(run: Run) -> None:
+    result = run("models", "no-such-thing")
+
+    assert result.exit_code == 6
+    assert "nobody knows 'no-such-thing'" in result.stderr

@@ -1,0 +1,392 @@
+"""What holds of every strategy, whatever the conversation and however small the window."""
+
+import asyncio
+import json
+from itertools import islice
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from minutebook import (
+    CannotFit,
+    CompactionManager,
+    Fold,
+    HistoryCompacted,
+    HistoryStrategy,
+    HybridStrategy,
+    InProcessEventBus,
+    InvalidSetting,
+    ModelInfo,
+    Session,
+    SummarizeStrategy,
+    Transcript,
+    TruncateStrategy,
+    TurnStrategy,
+    UnknownStrategy,
+    is_valid,
+    register_strategy,
+    strategy_named,
+    strategy_names,
+    unregister_strategy,
+    view_of,
+)
+from minutebook.compaction.extract import ExtractiveSummarizer
+from minutebook.compaction.shown import is_summary
+from minutebook.errors import DuplicateName
+from tests.strategies import conversations
+from tests.transcripts import NAMES, needs_corpus, real
+
+STRATEGIES = {
+    "summarize": SummarizeStrategy(),
+    "truncate": TruncateStrategy(),
+    "turns": TurnStrategy(max_turns=2, keep_turns=1),
+    "hybrid": HybridStrategy(),
+}
+EVERY = pytest.mark.parametrize("name", sorted(STRATEGIES))
+
+
+class Listening(ExtractiveSummarizer):
+    """Sums up, and remembers what it was given."""
+
+    def __init__(self):
+        super().__init__()
+        self.heard = []
+
+    async def summarize(self, request):
+        self.heard += request.messages
+        return await super().summarize(request)
+
+
+def manager(name, window, summarizer=None, **options):
+    return CompactionManager(STRATEGIES[name], ModelInfo("m", max_input_tokens=window), summarizer, **options)
+
+
+def told(name, chat, window, summarizer=None):
+    """Play a conversation call by call, checking before each; what the manager did each time, and the record."""
+    record, compactor = Transcript(broken="mark"), manager(name, window, summarizer)
+    done = []
+    for place, message in enumerate(chat):
+        record.append(message)
+        if record.open_calls or record.newest_request is None or message["role"] == "assistant":
+            continue
+        done.append((place, asyncio.run(compactor.check_and_apply(record))))
+    return record, compactor, done
+
+
+@EVERY
+@given(chat=conversations(user_first=True), window=st.sampled_from([300, 1_000, 4_000, 20_000]))
+def test_every_view_is_valid_keeps_what_matters_and_fits_or_says_so(name, chat, window):
+    record = Transcript(broken="mark")
+    compactor = manager(name, window)
+    for message in chat:
+        record.append(message)
+        if record.open_calls or record.newest_request is None:
+            continue
+        try:
+            done = asyncio.run(compactor.check_and_apply(record))
+        except CannotFit as error:
+            assert error.irreducible
+            return
+        view = view_of(record, folds=done.folds)
+        assert is_valid(view.messages)
+        assert record[record.newest_request] in view.messages
+        assert list(record[: record.lead]) == view.messages[: record.lead]
+        if name != "turns" or done:
+            assert compactor.situation(record).tokens <= window
+
+
+@EVERY
+@given(chat=conversations(user_first=True), window=st.sampled_from([400, 2_000]))
+def test_applying_twice_changes_nothing(name, chat, window):
+    record, compactor = Transcript(chat, broken="mark"), manager(name, window)
+    try:
+        asyncio.run(compactor.check_and_apply(record))
+        before = compactor.folds
+        again = asyncio.run(compactor.check_and_apply(record))
+    except CannotFit:
+        assume(False)
+
+    assert not again
+    assert compactor.folds == before
+
+
+@pytest.mark.parametrize("name", ["summarize", "turns", "hybrid"])
+@given(chat=conversations(user_first=True, max_steps=20), window=st.sampled_from([600, 2_000]))
+def test_nothing_is_evicted_unseen(name, chat, window):
+    summarizer = Listening()
+    try:
+        record, compactor, _ = told(name, chat, window, summarizer)
+    except CannotFit:
+        assume(False)
+    standing = compactor.situation(record).standing
+    summarized = [fold for fold in standing if fold.id.startswith(("summarize", "turns"))]
+
+    gone = [record[place] for fold in summarized for place in range(fold.start, fold.stop)]
+
+    assert all(any(message is heard for heard in summarizer.heard) for message in gone)
+
+
+@EVERY
+@given(chat=conversations(user_first=True), window=st.sampled_from([400, 2_000]))
+def test_undoing_a_fold_restores_the_exact_view(name, chat, window):
+    record, compactor = Transcript(chat, broken="mark"), manager(name, window)
+    whole = view_of(record).messages
+    try:
+        done = asyncio.run(compactor.check_and_apply(record))
+    except CannotFit:
+        assume(False)
+
+    kept = [fold for fold in done.folds if fold not in done.added]
+
+    assert json.dumps(view_of(record, folds=kept).messages) == json.dumps(whole)
+
+
+@EVERY
+def test_a_long_run_is_compacted_seldom(name):
+    record = Transcript([{"role": "user", "content": "Go through all files."}])
+    compactor = manager(name, 8_000)
+    compactions = 0
+    for number in range(600):
+        call = {
+            "id": f"c{number}",
+            "type": "function",
+            "function": {"name": "read", "arguments": f'{{"path": "src/f{number}.py"}}'},
+        }
+        record.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        record.append({"role": "tool", "tool_call_id": f"c{number}", "content": f"line {number} " * 40})
+        compactions += bool(asyncio.run(compactor.check_and_apply(record)))
+
+    if name == "turns":
+        assert compactions == 0  # it is one turn, however long
+    else:
+        assert 600 * 120 / 8_000 / 2 < compactions < 120
+        assert compactor.situation(record).tokens <= 8_000
+
+
+class Broken:
+    """A summarizer that cannot."""
+
+    def __init__(self, answer=None):
+        self.answer = answer
+        self.asked = 0
+
+    async def summarize(self, request):
+        self.asked += 1
+        if self.answer is None:
+            raise RuntimeError("no model today")
+        return self.answer
+
+
+LONG = [
+    {"role": "system", "content": "You read."},
+    *(
+        message
+        for number in range(40)
+        for message in (
+            {"role": "user", "content": f"Chapter {number}, please. " + "word " * 30},
+            {"role": "assistant", "content": f"Chapter {number} says: " + "deed " * 30},
+        )
+    ),
+    {"role": "user", "content": "And the end?"},
+]
+
+
+@pytest.mark.parametrize(
+    "answer", [None, "", '{"tool": 1}', "word " * 5_000], ids=["raises", "empty", "data", "too-long"]
+)
+def test_a_summary_that_fails_changes_nothing_and_says_so(answer):
+    record = Transcript(LONG)
+    compactor = manager("summarize", int(record.tokens * 1.1), Broken(answer))
+
+    done = asyncio.run(compactor.check_and_apply(record))
+
+    assert not done
+    assert done.folds == ()
+    assert done.failure is not None
+
+
+def test_where_the_call_would_not_fit_a_failed_summary_is_followed_by_truncation():
+    record = Transcript(LONG)
+    compactor = manager("summarize", int(record.tokens * 0.8), Broken())
+
+    done = asyncio.run(compactor.check_and_apply(record))
+
+    assert done
+    assert done.event.fallback == "RuntimeError: no model today"
+    assert "truncated to fit context window" in view_of(record, folds=done.folds).messages[2]["content"]
+
+
+def test_a_summarizer_that_goes_on_failing_is_not_asked_for_ever():
+    record, summarizer = Transcript(LONG), Broken()
+    compactor = manager("summarize", int(record.tokens * 1.2), summarizer)
+    for number in range(200):
+        record.append({"role": "assistant", "content": f"Number {number}: " + "more " * 40})
+        record.append({"role": "user", "content": "Go on."})
+        asyncio.run(compactor.check_and_apply(record))
+
+    assert summarizer.asked == 3
+
+
+def test_the_previous_summary_is_carried_on():
+    requests = []
+
+    class Recording(ExtractiveSummarizer):
+        async def summarize(self, request):
+            requests.append(request)
+            return f"Summary {len(requests)}."
+
+    record = Transcript(LONG)
+    compactor = manager("summarize", 2_000, Recording())
+    asyncio.run(compactor.check_and_apply(record))
+    for number in range(40):
+        record.append({"role": "assistant", "content": f"Number {number}: " + "more " * 40})
+        record.append({"role": "user", "content": f"Go on with {number}."})
+        asyncio.run(compactor.check_and_apply(record))
+
+    assert [request.previous for request in requests[:3]] == [None, "Summary 1.", "Summary 2."]
+    shown = [message for message in view_of(record, folds=compactor.folds).messages if is_summary(message)]
+    assert len(shown) == 1
+
+
+def test_the_marker_of_a_truncation_counts_all_that_is_gone():
+    record = Transcript(LONG)
+    compactor = manager("truncate", 2_000)
+    asyncio.run(compactor.check_and_apply(record))
+    for number in range(40):
+        record.append({"role": "assistant", "content": f"Number {number}: " + "more " * 40})
+        record.append({"role": "user", "content": f"Go on with {number}."})
+        asyncio.run(compactor.check_and_apply(record))
+    view = view_of(record, folds=compactor.folds).messages
+
+    markers = [message["content"] for message in view if "truncated" in str(message["content"])]
+
+    assert markers == [f"[{len(record) - len(view) + 1} earlier messages truncated to fit context window]"]
+
+
+def test_exactly_the_threshold_does_not_trigger():
+    record = Transcript(LONG)
+    tokens = record.tokens
+
+    assert not TruncateStrategy().should_trigger(manager("truncate", -(-tokens * 10 // 8)).situation(record))
+    assert TruncateStrategy().should_trigger(manager("truncate", int(tokens / 0.8) - 1).situation(record))
+
+
+def test_tools_and_the_reply_count_too():
+    record = Transcript(LONG)
+    window = int(record.tokens / 0.8) + 500
+    model = ModelInfo("m", max_input_tokens=window, max_output_tokens=1_000, context_tokens=window)
+
+    assert not asyncio.run(CompactionManager("truncate", model).check_and_apply(record))
+    assert asyncio.run(CompactionManager("truncate", model).check_and_apply(record, overhead_tokens=600))
+    assert asyncio.run(CompactionManager("truncate", model, reply_tokens=600).check_and_apply(record))
+
+
+def test_the_latest_files_stay_with_their_calls_and_results():
+    record = Transcript([{"role": "user", "content": "Mend it."}])
+    for number in range(40):
+        call = {
+            "id": f"c{number}",
+            "type": "function",
+            "function": {"name": "read", "arguments": f'{{"path": "src/f{number}.py"}}'},
+        }
+        record.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        record.append({"role": "tool", "tool_call_id": f"c{number}", "content": f"content {number} " + "word " * 60})
+        record.append({"role": "assistant", "content": "Thinking aloud. " * 20})
+    compactor = manager("summarize", 6_000)
+
+    done = asyncio.run(compactor.check_and_apply(record))
+    view = view_of(record, folds=done.folds)
+
+    read = [message["tool_calls"][0]["function"]["arguments"] for message in view.messages if message.get("tool_calls")]
+    assert len(read) >= 10
+    assert read[-1] == '{"path": "src/f39.py"}'
+    assert is_valid(view.messages)
+
+
+def test_a_compaction_is_an_event_for_people_and_never_for_the_model():
+    bus, events = InProcessEventBus(), []
+    bus.subscribe(HistoryCompacted, events.append)
+    record, session = Transcript(LONG), Session()
+    compactor = manager("truncate", 2_000, bus=bus)
+
+    done = asyncio.run(compactor.check_and_apply(record, session=session))
+
+    assert [event.notice for event in events] == ["[History compacted using truncate strategy]"]
+    assert events[0].tokens_after < events[0].tokens_before
+    assert events[0].session_id == session.session_id
+    assert "History compacted" not in str(view_of(record, folds=done.folds).messages)
+
+
+def test_folds_are_kept_before_they_count():
+    kept = []
+
+    async def refuse(fold):
+        kept.append(fold)
+        raise OSError("disk full")
+
+    compactor = manager("truncate", 2_000, keep=refuse)
+    with pytest.raises(OSError, match="disk full"):
+        asyncio.run(compactor.check_and_apply(Transcript(LONG)))
+
+    assert len(kept) == 1
+    assert compactor.folds == ()
+
+
+def test_without_a_strategy_nothing_is_done():
+    assert not asyncio.run(
+        CompactionManager(None, ModelInfo("m", max_input_tokens=10)).check_and_apply(Transcript(LONG))
+    )
+
+
+def test_strategies_go_by_their_names():
+    assert strategy_names() == ["hybrid", "summarize", "truncate", "turns"]
+    assert all(isinstance(strategy_named(name), HistoryStrategy) for name in strategy_names())
+    with pytest.raises(UnknownStrategy, match="did you mean 'summarize'"):
+        strategy_named("sumarize")
+
+
+def test_a_strategy_of_ones_own_goes_by_its_name():
+    class Never:
+        name = "never"
+
+        def should_trigger(self, situation):
+            return False
+
+        async def apply(self, situation, summarizer):
+            yield Fold("x", 0, 1, (), "")
+
+    register_strategy("never", Never)
+    try:
+        assert isinstance(strategy_named("never"), Never)
+        with pytest.raises(DuplicateName):
+            register_strategy("never", Never)
+    finally:
+        unregister_strategy("never")
+    with pytest.raises(DuplicateName):
+        register_strategy("summarize", Never)
+
+
+def test_turns_that_cannot_be_meant_are_refused():
+    with pytest.raises(InvalidSetting):
+        TurnStrategy(max_turns=2, keep_turns=3)
+
+
+@needs_corpus
+@EVERY
+@pytest.mark.parametrize("file", NAMES)
+def test_real_conversations_stay_within_their_window(name, file):
+    for window in (4_000, 32_000):
+        for conversation in islice(real(file), 2):
+            record, compactor = Transcript(broken="mark"), manager(name, window)
+            for message in conversation["messages"][:400]:
+                record.append(message)
+                if record.open_calls or record.newest_request is None or message["role"] == "assistant":
+                    continue
+                try:
+                    done = asyncio.run(compactor.check_and_apply(record))
+                except CannotFit:
+                    break
+                view = view_of(record, folds=done.folds)
+                assert is_valid(view.messages)
+                assert name == "turns" or compactor.situation(record).tokens <= window

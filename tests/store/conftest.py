@@ -1,0 +1,18 @@
+import os
+
+import pytest
+
+from tests.servers import shared
+
+pytest.register_assert_rewrite(
+    *(f"minutebook.testing.contract_{part}" for part in ("append", "erase", "folds", "load", "pages", "parts"))
+)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def servers(tmp_path_factory):
+    """What the processes of a test run know of the servers that they share; the last one stops them."""
+    mine = tmp_path_factory.getbasetemp()
+    shared.home = mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine
+    yield
+    shared.leave()

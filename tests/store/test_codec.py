@@ -1,0 +1,78 @@
+"""Entries as bytes: the same entry comes back, whatever it holds."""
+
+import json
+from datetime import UTC, timedelta, timezone
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minutebook import ConversationEntry, InvalidMessage
+from minutebook.store.codec import LARGE, body_digest, microseconds, moment, pack, squeezed, unpack, unsqueezed
+from minutebook.testing.contract_parts import SOME_TIME, entries_of
+from minutebook.wire.chat import entry_to_provider_message
+from minutebook.wire.stored import entry_from_json, entry_to_json
+from tests.strategies import any_text, conversations
+from tests.transcripts import NAMES, needs_corpus, real
+
+
+@given(conversations())
+def test_an_entry_comes_back_as_the_json_of_it_would(chat):
+    for entry in entries_of(chat):
+        packed, message = pack(entry)
+
+        assert unpack(packed) == entry_from_json(entry_to_json(entry))
+        assert message == entry_to_provider_message(unpack(packed))
+
+
+def test_an_id_is_read_as_it_will_be_stored():
+    call = {"id": "\ud83d\ude42", "type": "function", "function": {"name": "f", "arguments": ""}}
+    (entry,) = entries_of([{"role": "assistant", "content": None, "tool_calls": [call]}])
+
+    assert pack(entry)[1]["tool_calls"][0]["id"] == "🙂"
+
+
+@needs_corpus
+@pytest.mark.parametrize("name", NAMES)
+def test_real_messages_come_back_byte_for_byte(name):
+    for conversation in real(name):
+        for message in conversation["messages"]:
+            try:
+                (entry,) = entries_of([message])
+            except InvalidMessage:
+                continue
+            assert json.dumps(entry_to_provider_message(unpack(pack(entry)[0]))) == json.dumps(message)
+
+
+@given(st.binary(max_size=300), st.integers(1, 100))
+def test_a_piece_put_away_comes_back(piece, times):
+    assert unsqueezed(squeezed(piece * times)) == piece * times
+    assert len(squeezed(piece * times)) <= len(piece * times) + 1
+
+
+def test_what_repeats_takes_little_room():
+    assert len(squeezed(b"all work and no play " * 100)) < 100
+    assert len(squeezed(b"all work and no play " * LARGE)) < LARGE
+
+
+@given(st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=30))])))
+def test_a_moment_is_kept_to_the_microsecond(when):
+    assert moment(microseconds(when)) == when
+    assert moment(microseconds(when)).utcoffset() == timedelta(0)
+
+
+@given(st.lists(any_text, max_size=4), st.lists(any_text, max_size=4))
+def test_two_bodies_have_one_digest_only_if_they_say_the_same(one, other):
+    def digest(texts):
+        return body_digest(pack(entry)[0] for entry in entries_of([{"role": "user", "content": t} for t in texts]))
+
+    joined = [[json.loads(json.dumps(text)) for text in texts] for texts in (one, other)]
+    assert (digest(one) == digest(other)) == (joined[0] == joined[1])
+
+
+def test_fields_that_no_database_takes_are_refused():
+    for wrong in ({"provider": "a\0"}, {"model": "\ud800"}, {"sequence": 1 << 63}):
+        known = {"role": "user", "content": "x", "evaluation_id": UUID(int=1), "sequence": 0, "created_at": SOME_TIME}
+        with pytest.raises(InvalidMessage):
+            pack(ConversationEntry(**{**known, **wrong}))

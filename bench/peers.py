@@ -2,8 +2,10 @@
 
 python -m bench.peers ANSWER.json calls ROUNDS ALLOWANCE_SECONDS
 python -m bench.peers ANSWER.json replay BUDGET MOST LEAST FILE...
+python -m bench.peers ANSWER.json store quick|full
 """
 
+import asyncio
 import json
 import logging
 import sys
@@ -17,6 +19,7 @@ from typing import Any, TypeVar
 
 from splintr import Tokenizer
 
+from bench import keepers, store
 from bench.contest import BUDGET, FIRST, WINDOW, Entry, Fresh, contest, our_entries
 from bench.corpus import conversations
 from bench.replay import Policy, recordings, replay
@@ -333,11 +336,22 @@ def measure_replay(budget: int, most: int, least: int, files: list[str]) -> dict
     return answers
 
 
+def measure_store(*, quick: bool) -> list[dict[str, Any]]:
+    from bench.keepers_peers import their_contenders
+
+    contenders = [*keepers.our_contenders(), *their_contenders(server=False)]
+    said = store.said_in(long_conversation().messages)
+    effort = store.QUICK if quick else store.FULL
+    return [score.as_json() for score in asyncio.run(keepers.contest(contenders, said, effort, keepers.new_file))]
+
+
 def main(answer: str, part: str, *settings: str) -> None:
     warnings.filterwarnings("ignore")
     logging.disable(logging.CRITICAL)
     if part == "calls":
         made: Any = measure_calls(int(settings[0]), float(settings[1]))
+    elif part == "store":
+        made = measure_store(quick=settings[0] == "quick")
     else:
         made = measure_replay(int(settings[0]), int(settings[1]), int(settings[2]), list(settings[3:]))
     Path(answer).write_text(json.dumps(made), encoding="utf-8")

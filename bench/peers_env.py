@@ -23,8 +23,15 @@ PACKAGES = (
     "litellm==1.106.2",
     "llama-index-core==0.14.25",
     "strands-agents==1.62.0",
-    "openai-agents==0.20.0",
+    "openai-agents[sqlalchemy]==0.20.0",
     "autogen-core==0.7.5",
+    "google-adk==2.13.0",
+    "langgraph-checkpoint-sqlite==3.1.2",
+    "langgraph-checkpoint-postgres==3.1.1",
+    "aiosqlite==0.22.1",
+    # What our own code needs, to be measured in the same process as they are.
+    "apsw==3.54.1.0",
+    "psycopg[binary,pool]==3.3.4",
     "splintr-rs==0.22.0",
 )
 OFFLINE = {

@@ -3,6 +3,7 @@ import pickle
 import pytest
 
 from minutebook import errors
+from minutebook.dsl.diagnostic import Diagnostic
 from minutebook.prompt.problem import Problem
 from minutebook.prompt.visibility import SectionVisibility
 
@@ -30,6 +31,13 @@ EXAMPLES = [
     ),
     (errors.ModelDidNotStart("a", "no memory", "log"), "a did not start: no memory. All that it said is in"),
     (errors.UnreadableInput("a.jsonl", "is not JSON", 4), "a.jsonl:4: is not JSON"),
+    (
+        errors.ProgramInvalid(
+            "a.sr", [Diagnostic("unknown-strategy", "no strategy 'x'", 2, 13, 1, "a.sr", " history x")]
+        ),
+        "a.sr:2:13: error[unknown-strategy]: no strategy 'x'\n 2 |  history x\n",
+    ),
+    (errors.ProgramInvalid("a.sr", []), "a.sr is not a program of the agent language"),
     (errors.EventFailed("Added", [ValueError("no")]), "1 of those that took Added failed: ValueError: no. The others"),
     (
         errors.ReducerFailed("add", "Total", 1, "ValueError: no"),
@@ -64,7 +72,10 @@ EXAMPLES = [
     (errors.ProviderFailed("openai", 500, "oops"), "openai answered 500: oops"),
     (errors.ContextOverflow("openai", "too long", 9000, 8000), "openai answered 400: too long"),
     (errors.RetriesExhausted("openai", None, "cut", 3, 1.5), "openai did not answer: cut (3 attempts, 1.5 s waited"),
-    (errors.UnknownStrategy("sumarize", ["summarize"], "summarize"), "no strategy 'sumarize'; did you mean 'summarize'?"),
+    (
+        errors.UnknownStrategy("sumarize", ["summarize"], "summarize"),
+        "no strategy 'sumarize'; did you mean 'summarize'?",
+    ),
     (errors.DeadlineExceeded("prompt 'x'", "12:00"), "prompt 'x' was not done by its deadline, 12:00"),
     (errors.BudgetExceeded("input", 1200, 1000), "1,200 input tokens are more than the budget of 1,000"),
     (errors.TooManyCalls("review", 200), "prompt 'review' had no answer after 200 calls"),
@@ -83,6 +94,7 @@ EXAMPLES = [
         "fold 'f1' of conversation 'alice': splits an exchange.",
     ),
     (errors.SummaryRejected("is empty"), "the summary is empty; nothing was changed, summarise again"),
+    (errors.WrongKey("1f", "2e"), "what is stored was encrypted under master key 1f, and 2e was given; give that one"),
     (errors.StoreUnavailable("sqlite:///a.db", "is locked"), "sqlite:///a.db: is locked; try again"),
     (errors.StoreFull("sqlite:///a.db", "disk full"), "sqlite:///a.db: disk full; make room and try again"),
     (errors.StoreReadOnly("sqlite:///a.db", "read-only"), "sqlite:///a.db: read-only; make it writable and try again"),

@@ -61,6 +61,9 @@ from minutebook.agent.runner import (
 from minutebook.agent.runner import (
     ConversationRunner as ConversationRunner,
 )
+from minutebook.agent.summarizer import (
+    ModelSummarizer as ModelSummarizer,
+)
 from minutebook.agent.telemetry import (
     OpenTelemetry as OpenTelemetry,
 )
@@ -70,8 +73,14 @@ from minutebook.agent.throttle import (
 from minutebook.agent.usage import (
     Usage as Usage,
 )
+from minutebook.compaction.config import (
+    HistoryConfig as HistoryConfig,
+)
 from minutebook.compaction.events import (
     HistoryCompacted as HistoryCompacted,
+)
+from minutebook.compaction.extract import (
+    ExtractiveSummarizer as ExtractiveSummarizer,
 )
 from minutebook.compaction.facts import (
     Fact as Fact,
@@ -103,6 +112,30 @@ from minutebook.compaction.registry import (
 from minutebook.compaction.registry import (
     unregister_strategy as unregister_strategy,
 )
+from minutebook.compaction.result import (
+    CompactionFailed as CompactionFailed,
+)
+from minutebook.compaction.result import (
+    CompactionOutcome as CompactionOutcome,
+)
+from minutebook.compaction.result import (
+    CompactionResult as CompactionResult,
+)
+from minutebook.compaction.result import (
+    ConversationCompacted as ConversationCompacted,
+)
+from minutebook.compaction.shown import (
+    SummaryRole as SummaryRole,
+)
+from minutebook.compaction.shown import (
+    is_summary as is_summary,
+)
+from minutebook.compaction.shown import (
+    summary_message as summary_message,
+)
+from minutebook.compaction.shown import (
+    summary_text as summary_text,
+)
 from minutebook.compaction.situation import (
     Situation as Situation,
 )
@@ -111,6 +144,12 @@ from minutebook.compaction.strategy import (
 )
 from minutebook.compaction.summarize import (
     SummarizeStrategy as SummarizeStrategy,
+)
+from minutebook.compaction.summarizer import (
+    Summarizer as Summarizer,
+)
+from minutebook.compaction.summarizer import (
+    SummaryRequest as SummaryRequest,
 )
 from minutebook.compaction.truncate import (
     TruncateStrategy as TruncateStrategy,
@@ -514,8 +553,20 @@ from minutebook.session.snapshot import (
 from minutebook.session.staging import (
     SliceKind as SliceKind,
 )
+from minutebook.store.background import (
+    BackgroundCompaction as BackgroundCompaction,
+)
+from minutebook.store.compact import (
+    TurnCompactor as TurnCompactor,
+)
 from minutebook.store.contract import (
     ConversationStore as ConversationStore,
+)
+from minutebook.store.history import (
+    ConversationHistory as ConversationHistory,
+)
+from minutebook.store.history import (
+    HistoryStatus as HistoryStatus,
 )
 from minutebook.store.memory import (
     MemoryStore as MemoryStore,
@@ -616,6 +667,7 @@ __all__ = [
     "AnthropicAdapter",
     "AnthropicMessages",
     "Append",
+    "BackgroundCompaction",
     "Breach",
     "BrokenConversation",
     "Budget",
@@ -627,13 +679,18 @@ __all__ = [
     "CannotFit",
     "ChatMessage",
     "Compaction",
+    "CompactionFailed",
     "CompactionManager",
+    "CompactionOutcome",
+    "CompactionResult",
     "Compactor",
     "ComposedManager",
     "ContextOverflow",
     "Conversation",
+    "ConversationCompacted",
     "ConversationEntry",
     "ConversationErased",
+    "ConversationHistory",
     "ConversationNotFound",
     "ConversationRecorded",
     "ConversationRunner",
@@ -649,6 +706,7 @@ __all__ = [
     "EventFailed",
     "ExactCounter",
     "Explanation",
+    "ExtractiveSummarizer",
     "Fact",
     "Finding",
     "FindingKind",
@@ -659,8 +717,10 @@ __all__ = [
     "Guarded",
     "HandlerFailure",
     "HistoryCompacted",
+    "HistoryConfig",
     "HistoryCurated",
     "HistoryManager",
+    "HistoryStatus",
     "HistoryStrategy",
     "Hit",
     "HybridStrategy",
@@ -685,6 +745,7 @@ __all__ = [
     "ModelInfo",
     "ModelReply",
     "ModelRequest",
+    "ModelSummarizer",
     "Mutation",
     "NoReducer",
     "NotStorable",
@@ -742,7 +803,10 @@ __all__ = [
     "StoreUnavailable",
     "StoredFold",
     "SummarizeStrategy",
+    "Summarizer",
     "SummaryRejected",
+    "SummaryRequest",
+    "SummaryRole",
     "TextDelta",
     "ThinkingDelta",
     "Throttle",
@@ -762,6 +826,7 @@ __all__ = [
     "ToolValidationError",
     "Transcript",
     "TruncateStrategy",
+    "TurnCompactor",
     "TurnStrategy",
     "TurnWindowManager",
     "TypeRegistry",
@@ -791,6 +856,7 @@ __all__ = [
     "from_anthropic",
     "get_evaluation_history",
     "guard",
+    "is_summary",
     "is_valid",
     "known_models",
     "ledger",
@@ -806,6 +872,8 @@ __all__ = [
     "select_where",
     "strategy_named",
     "strategy_names",
+    "summary_message",
+    "summary_text",
     "to_anthropic",
     "tool",
     "tool_from",

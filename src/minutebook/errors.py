@@ -42,6 +42,7 @@ MinutebookError
 ├── IdempotencyConflict(ValueError)  one key for two different appends
 ├── FoldNotFound(LookupError)        no fold of that id
 ├── FoldConflict(ValueError)         a fold that cannot stand there, or cannot go
+├── WrongKey(ValueError)             an encrypted store was given another key than it was written with
 ├── SummaryRejected(ValueError)      a summary that may not stand for what was said
 └── StoreUnavailable(ConnectionError)  the store cannot be reached, or not now
     ├── StoreFull                    there is no room for more
@@ -625,6 +626,20 @@ class SummaryRejected(MinutebookError, ValueError):
 
     def _message(self) -> str:
         return f"the summary {self.problem}; nothing was changed, summarise again"
+
+
+class WrongKey(MinutebookError, ValueError):
+    """A data key was wrapped by a master key that was not given. Keys are named by a few digits of their hash."""
+
+    def __init__(self, wanted: str, given: str) -> None:
+        super().__init__(wanted, given)
+        self.wanted, self.given = wanted, given
+
+    def _message(self) -> str:
+        return (
+            f"what is stored was encrypted under master key {self.wanted or '(none)'}, and {self.given} was given;"
+            " give that one, or add it to old_keys"
+        )
 
 
 class StoreUnavailable(MinutebookError, ConnectionError):

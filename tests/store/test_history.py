@@ -20,6 +20,7 @@ from minutebook.errors import (
     FoldConflict,
     InvalidMessage,
     InvalidSetting,
+    StoreUnavailable,
 )
 from minutebook.store.history import ConversationHistory
 from minutebook.store.memory import MemoryStore
@@ -62,6 +63,16 @@ class Saying:
 
     async def summarize(self, request):
         return self.text
+
+
+class Growing:
+    """A summary that is as long as it may be, of marks that must not be shown as they are."""
+
+    async def summarize(self, request):
+        text = "</summary>"
+        while request.counter.count(f"{text} </summary>") <= request.max_tokens:
+            text += " </summary>"
+        return text
 
 
 def lunch(number=0):
@@ -297,8 +308,9 @@ def test_of_two_compactions_at_a_time_one_stands_and_the_other_says_that_it_does
         (Saying(None), CompactionOutcome.REJECTED, "not a text"),
         (Saying('{"tool": "x"}'), CompactionOutcome.REJECTED, "is a tool call or data"),
         (Saying("word " * 5_000), CompactionOutcome.REJECTED, "tokens and may have"),
+        (Growing(), CompactionOutcome.REJECTED, "would be shown with"),
     ],
-    ids=["raises", "empty", "none", "data", "long"],
+    ids=["raises", "empty", "none", "data", "long", "longer when shown"],
 )
 def test_a_summary_that_fails_changes_nothing_and_says_so(run, summarizer, outcome, reason):
     async def scenario(store):
@@ -424,6 +436,37 @@ def test_purging_can_begin_and_end_in_the_middle_of_a_conversation(run):
     assert messages[0] == SYSTEM
     assert "Summary 1." in messages[1]["content"]
     assert messages[2:] == [message for number in (25, 26, 27) for message in chat_turn(number)]
+
+
+def test_a_purge_that_fails_leaves_the_fold_and_is_made_up_for_by_the_next_one():
+    class Tired(MemoryStore):
+        tired = True
+
+        async def purge(self, conversation, *, before):
+            if self.tired:
+                raise StoreUnavailable("memory:", "is tired")
+            return await super().purge(conversation, before=before)
+
+    heard = []
+
+    async def scenario():
+        bus = InProcessEventBus()
+        bus.subscribe(ConversationCompacted, heard.append)
+        async with Tired() as store:
+            config = HistoryConfig(purge_compacted=True)
+            history = history_of(store, config=config, summarizer=Recording(), bus=bus)
+            await filled(history, 11)
+            with pytest.raises(StoreUnavailable):
+                await history.compact()
+            store.tired = False
+            for number in range(12, 20):
+                await history.add_turn(chat_turn(number))
+            return await history.compact(), await history.get_history()
+
+    result, messages = asyncio.run(scenario())
+    assert (len(heard), result.purged) == (2, 33)
+    assert messages[0] == SYSTEM
+    assert "Summary 2." in messages[1]["content"]
 
 
 def test_the_summary_may_be_the_users(run):
@@ -636,16 +679,21 @@ def test_whatever_is_said_nothing_is_lost_split_or_evicted_unseen(parts, config,
         async with MemoryStore() as store:
             recording = Recording()
             history = history_of(store, config=config, summarizer=recording)
-            record = []
+            record, pins = [], []
             for part in parts:
                 await store.append("alice", entries_of(part))
                 record += part
                 if data.draw(st.booleans()):
-                    await store.pin("alice", len(record) - data.draw(st.integers(1, len(part))))
+                    pins.append(len(record) - data.draw(st.integers(1, len(part))))
+                    await store.pin("alice", pins[-1])
                 before = await view(store)
                 due = await history.needs_compaction()
                 result = await history.compact()
                 check_step(record, before, await view(store), result, recording, await history.get_history())
+                pinned = [
+                    m for unit in exchanges(record) if set(unit) & set(pins) for m in record[unit.start : unit.stop]
+                ]
+                assert in_order(pinned, await view(store))
                 assert due or config.max_turns_before_compaction >= turn_count(part) or result or recording.requests
                 assert not await history.compact()
                 await check_undo(store, history, result, before)

@@ -11,7 +11,7 @@ from minutebook.agent.deadline import Deadline
 from minutebook.agent.events import RunEvent
 from minutebook.agent.request import ModelReply, ModelRequest, OnDelta
 from minutebook.agent.response import PromptResponse
-from minutebook.agent.runner import ConversationRunner
+from minutebook.agent.runner import Compactor, ConversationRunner
 from minutebook.agent.telemetry import Telemetry, Unwatched
 from minutebook.agent.throttle import Throttle
 from minutebook.history.protocol import EventBus, HistoryManager, SessionProtocol
@@ -36,6 +36,7 @@ class EvaluateOptions(TypedDict, total=False):
     request: str | Message | None
     conversation: Transcript | None
     max_tokens: int | None
+    compactor: Compactor | None
 
 
 class ProviderAdapter(ABC):
@@ -99,12 +100,13 @@ class ProviderAdapter(ABC):
         request: str | Message | None = None,
         conversation: Transcript | None = None,
         max_tokens: int | None = None,
+        compactor: Compactor | None = None,
     ) -> PromptResponse[Out]:
         """Ask the model, run the tools it calls, and go on until it answers; everything said is recorded.
 
         `request` is what the user says, and the prompt then the system message; without one the prompt itself is what
         is asked. `conversation` is what was said before, and grows. `max_tokens` limits every view, whatever the
-        manager does.
+        manager does. `compactor` (a `CompactionManager`) folds old parts before every call.
 
         Raises:
             VisibilityExpansionRequired: the model asks for sections to be opened; evaluate again with its overrides.
@@ -127,6 +129,7 @@ class ProviderAdapter(ABC):
             request=request,
             conversation=conversation,
             max_tokens=max_tokens,
+            compactor=compactor,
         ).run()
 
     def evaluate_sync(

@@ -12,6 +12,7 @@ It invents nothing, costs milliseconds, and the same conversation gives the same
 Its own summaries are lines that it reads again, so a summary that is carried on keeps its best lines, word for word.
 """
 
+import asyncio
 import heapq
 import re
 from collections import Counter
@@ -43,14 +44,18 @@ class ExtractiveSummarizer:
     """Sums up a conversation by its most telling sentences; needs no model and no network."""
 
     async def summarize(self, request: SummaryRequest) -> str:
-        """The lines of the summary, within the bound."""
-        said = list(_said(request))
-        if not said:
-            return head(_wordless(request.messages), request.counter, request.max_tokens)
-        return "\n".join(_Selection(said, request).lines())
+        """The lines of the summary, within the bound. Made in a thread: a long conversation takes a second or two."""
+        return await asyncio.to_thread(_summary, request)
 
     def __repr__(self) -> str:
         return "ExtractiveSummarizer()"
+
+
+def _summary(request: SummaryRequest) -> str:
+    said = list(_said(request))
+    if not said:
+        return head(_wordless(request.messages), request.counter, request.max_tokens)
+    return "\n".join(_Selection(said, request).lines())
 
 
 class _Selection:
@@ -66,13 +71,14 @@ class _Selection:
         self._sources: Counter[int] = Counter()
         self._facts = Counter(fact for one in said for fact in one.facts)
         self._topics = _topics(said)
+        self._weights = [one.weight for one in said]
 
     def lines(self) -> list[str]:
         for one in _anchors(self._said):
             self._take(one, int(self._room * _FIRST_SHARE))
         self._fill()
-        if not self._picked:  # not even the beginning of the first request had room beside its speaker
-            self._take(self._said[0], self._room)
+        if not self._picked:  # not even the beginning of the first request has room beside its speaker
+            return [head(self._said[0].text, self._counter, self._room)]
         return [self._picked[place] for place in sorted(self._picked)]
 
     def _take(self, one: Sentence, most: int) -> None:
@@ -114,7 +120,7 @@ class _Selection:
     def _gain(self, one: Sentence, cost: int) -> float:
         """What a sentence would add to those picked so far, for each token; below 0 for what is better left out."""
         new = sorted((1.0 + 0.3 * log2(self._facts[fact]) for fact in one.facts - self._told), reverse=True)
-        worth = one.weight + sum(fact * share for fact, share in zip(new, _FACT_SHARES, strict=False))
+        worth = self._weights[one.place] + sum(fact * share for fact, share in zip(new, _FACT_SHARES, strict=False))
         worth += min(1.5, sum(self._topics.get(word, 0.0) for word in one.words))
         worth += 0.8 * one.place / len(self._said)
         if worth > 0:

@@ -7,11 +7,11 @@ It is made from the text alone, so it is the same every time, and an earlier led
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from minutebook.record.message import Message, is_user, text_of
+from minutebook.record.message import Message, is_result, is_user, text_of
 from minutebook.tokens import TokenCounter
 
 HEAD: Final = "Facts named in it, word for word:"
@@ -29,7 +29,9 @@ KINDS: Final[tuple[tuple[str, "re.Pattern[str]"], ...]] = (
     (
         "paths",
         re.compile(
-            r"(?<![\w./-])(?:~|\.{1,2})?/?(?:[\w.@+-]+/)+[\w.@+-]*\w"
+            r"(?<![\w./-])(?:~|@[\w-]+)/(?:[\w.@+-]+/)*[\w.@+-]*\w"
+            r"|(?<![\w./@-])/?(?:\w[\w.@+-]*/|\.\w[\w.-]*/){2,}[\w.@+-]*\w"
+            rf"|(?<![\w./@-])\.?\w[\w.@+-]*/[\w.@+-]*\.(?:{_ENDINGS})(?![\w/])"
             rf"|(?<![\w./-])[\w-][\w.-]*\.(?:{_ENDINGS})(?![\w/])"
             r"|(?<![\w./-])/[\w.@+-]+(?:/[\w.@+-]*\w)*"
         ),
@@ -50,12 +52,18 @@ KINDS: Final[tuple[tuple[str, "re.Pattern[str]"], ...]] = (
 )
 """What a fact of each kind looks like."""
 
+_BRACES: Final = re.compile(r"([^\s{}]*/)\{([^{}\s]+)\}")
 _COMMAND_KEYS: Final = frozenset({"command", "cmd", "script", "bash"})
 _PATH_KEYS: Final = frozenset({"path", "file", "file_path", "filename", "filepath", "files", "paths"})
-_REQUEST: Final = 160
+_REQUEST: Final = 100
 """Characters of a user's request that are kept."""
-_LINE: Final = 200
-_CARRIED: Final = 2
+_LINE: Final = 120
+_OWN_WORDS: Final = 4
+"""What is named in a request, an answer or a call counts as so many uses: it comes again far more often than what only
+stands in a result."""
+_ROUNDS: Final = 3
+"""Facts cost less together than one by one, so there is room for more than a first reckoning says."""
+_CARRIED: Final = 1
 """How many uses a fact is taken to have had that an earlier ledger names."""
 
 
@@ -75,8 +83,9 @@ def facts(messages: Sequence[Message]) -> list[Fact]:
     uses: dict[tuple[str, str], int] = {}
     last: dict[tuple[str, str], int] = {}
     for place, message in enumerate(messages):
+        weight = 1 if is_result(message) else _OWN_WORDS
         for key in _named(message):
-            uses[key] = uses.get(key, 0) + 1
+            uses[key] = uses.get(key, 0) + weight
             last[key] = place
     found = [Fact(kind, text, uses[kind, text], last[kind, text]) for kind, text in uses]
     return sorted(found, key=lambda fact: (-fact.uses, -fact.last, fact.text))
@@ -85,23 +94,58 @@ def facts(messages: Sequence[Message]) -> list[Fact]:
 def ledger(messages: Sequence[Message], *, counter: TokenCounter, max_tokens: int, said: str = "") -> str:
     """The facts of these messages as a few lines, as many as fit; those that `said` names already are left out.
 
-    An empty text if there are none.
+    Files of one folder share its name, as in a shell: `src/app/{main.py,view.py}`. An empty text if there are no facts.
     """
-    room = max_tokens - counter.count(HEAD)
-    chosen: dict[str, list[str]] = {}
-    for fact in _in_turn(facts(messages)):
-        if fact.text in said:
-            continue
-        cost = counter.count(fact.text) + 2
-        cost += 0 if fact.kind in chosen else counter.count(fact.kind) + 3
+    left = [fact for fact in _in_turn(facts(messages)) if fact.text not in said]
+    chosen: dict[str, dict[str, list[str]]] = {}
+    text = ""
+    for _ in range(_ROUNDS):
+        left = _chosen(left, chosen, counter, max_tokens - counter.count(text or HEAD))
+        text = _rendered(chosen)
+    return text
+
+
+def _chosen(
+    found: Sequence[Fact], chosen: dict[str, dict[str, list[str]]], counter: TokenCounter, room: int
+) -> list[Fact]:
+    """Put as many facts with the chosen ones as there is room for, by what they cost at most; the others are returned."""
+    left: list[Fact] = []
+    for fact in found:
+        place, name = _split(fact)
+        groups = chosen.get(fact.kind)
+        cost = counter.count(name) + 1
+        cost += 0 if groups is not None else counter.count(fact.kind) + 3
+        cost += 0 if groups is not None and place in groups else counter.count(place) + 1
         if cost > room:
+            left.append(fact)
             continue
         room -= cost
-        chosen.setdefault(fact.kind, []).append(fact.text)
-    if not chosen:
-        return ""
-    lines = [f"- {kind}: {_joined(kind, texts)}" for kind, texts in chosen.items()]
-    return "\n".join([HEAD, *lines])
+        chosen.setdefault(fact.kind, {}).setdefault(place, []).append(name)
+    return left
+
+
+def _rendered(chosen: Mapping[str, Mapping[str, list[str]]]) -> str:
+    lines = [f"- {kind}: {_between(kind).join(_written(kind, groups))}" for kind, groups in chosen.items()]
+    return "\n".join([HEAD, *lines]) if lines else ""
+
+
+def spelled_out(text: str) -> str:
+    """The text with every `folder/{a,b}` as `folder/a folder/b`."""
+    return _BRACES.sub(lambda found: " ".join(found[1] + name for name in found[2].split(",")), text)
+
+
+def _split(fact: Fact) -> tuple[str, str]:
+    folder, slash, name = fact.text.rpartition("/")
+    is_plain = fact.kind == "paths" and slash and name and not set(fact.text) & set("{},")
+    return (f"{folder}/", name) if is_plain else ("", fact.text)
+
+
+def _written(kind: str, groups: Mapping[str, list[str]]) -> Iterator[str]:
+    for folder, names in groups.items():
+        if not folder or kind != "paths":
+            yield from names
+        else:
+            yield folder + (names[0] if len(names) == 1 else f"{{{','.join(names)}}}")
 
 
 def without_ledger(text: str) -> str:
@@ -120,7 +164,7 @@ def _in_turn(found: list[Fact]) -> Iterator[Fact]:
     for fact in found:
         by_kind.setdefault(fact.kind, []).append(fact)
     # Paths are what agents come back to; each round takes several of them.
-    share = {"paths": 6, "commands": 2}
+    share = {"paths": 12, "commands": 2, "ids": 2}
     while by_kind:
         for kind in list(by_kind):
             taken, by_kind[kind] = by_kind[kind][: share.get(kind, 1)], by_kind[kind][share.get(kind, 1) :]
@@ -153,11 +197,7 @@ def _read(earlier: str) -> Iterator[tuple[str, str]]:
     for line in earlier.splitlines():
         kind, colon, rest = line.removeprefix("- ").partition(": ")
         if colon and line.startswith("- "):
-            yield from ((kind, text) for text in rest.split(_between(kind)) if text)
-
-
-def _joined(kind: str, texts: Iterable[str]) -> str:
-    return _between(kind).join(texts)
+            yield from ((kind, text) for text in spelled_out(rest).split(_between(kind)) if text)
 
 
 def _between(kind: str) -> str:

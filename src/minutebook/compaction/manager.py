@@ -12,7 +12,7 @@ from minutebook.compaction.registry import strategy_named
 from minutebook.compaction.situation import Situation
 from minutebook.compaction.strategy import HistoryStrategy
 from minutebook.compaction.summarizer import Summarizer
-from minutebook.compaction.truncate import TARGET_RATIO, truncated
+from minutebook.compaction.truncate import TARGET_RATIO, clipped, truncated
 from minutebook.errors import CannotFit
 from minutebook.history.protocol import EventBus, SessionProtocol
 from minutebook.record.fold import Fold
@@ -109,6 +109,8 @@ class CompactionManager:
                 f"{strategy.name} did not make it fit" if failure is None else f"{type(failure).__name__}: {failure}"
             )
             added += more
+            if situation.with_folds(added).tokens > situation.limit:
+                added.append(clipped(situation.with_folds(added)))
             _require_fit(situation.with_folds(added))
         return await self._kept(situation, added, session, fallback, failure)
 

@@ -10,7 +10,6 @@ from minutebook.compaction.situation import Situation, essentials, runs, tail_st
 from minutebook.compaction.strategy import is_too_full
 from minutebook.compaction.summarizer import Summarizer, SummaryRequest, accepted
 from minutebook.record.fold import Fold
-from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
 
 PRESERVE_RECENT_FILES: Final = 10
@@ -102,12 +101,9 @@ async def summed_up(
         counter=counter,
     )
     summary = accepted(await summarizer.summarize(request), request)
-    known: list[Message] = [carried] if carried is not None else []
-    noted = (
-        ledger([*known, *fresh], counter=counter, max_tokens=max_ledger_tokens, said=summary)
-        if max_ledger_tokens
-        else ""
-    )
+    # The ledger is made from all that is hidden, not from the last ledger: how often a fact was named is not in that.
+    hidden = [*([carried] if carried is not None else []), *(record[place] for run in stretches for place in run)]
+    noted = ledger(hidden, counter=counter, max_tokens=max_ledger_tokens, said=summary) if max_ledger_tokens else ""
     shown = summary_message(f"{summary}\n\n{noted}" if noted else summary, role)
     count = sum(map(len, stretches))
     return [

@@ -66,11 +66,11 @@ def accepted(summary: object, request: SummaryRequest) -> str:
     text = summary.strip()
     if not text:
         raise SummaryRejected("is empty")
-    if _TOOL_SYNTAX.search(text) or _is_data(text):
-        raise SummaryRejected("is a tool call or data, not prose")
     tokens = request.counter.count(text)
     if tokens > request.max_tokens:
         raise SummaryRejected(f"has {tokens:,} tokens and may have {request.max_tokens:,}")
+    if _TOOL_SYNTAX.search(text) or _is_data(text):
+        raise SummaryRejected("is a tool call or data, not prose")
     return text
 
 

@@ -4,9 +4,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from minutebook.compaction.shown import is_summary
 from minutebook.compaction.situation import Situation, essentials, runs, tail_start
 from minutebook.compaction.strategy import is_too_full
 from minutebook.compaction.summarizer import Summarizer
+from minutebook.history.budget import TokenBudgetManager
 from minutebook.history.keep import last_exchange
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message
@@ -46,17 +48,33 @@ def truncated(situation: Situation, target: int) -> list[Fold]:
     known = {(fold.start, fold.stop) for fold in situation.standing}
     if all((run.start, run.stop) in known for run in stretches):
         return []
+    carried = tuple(message for fold in situation.standing for message in fold.shown if is_summary(message))
     reason = f"{gone} earlier messages truncated to fit context window"
     return [
         Fold(
             f"truncate-{run.start}-{run.stop}-{number}-{gone}",
             run.start,
             run.stop,
-            _marker(gone) if not number else (),
+            () if number else (*carried, _marker(gone)),
             reason,
         )
         for number, run in enumerate(stretches)
     ]
+
+
+def clipped(situation: Situation) -> Fold:
+    """The fold that shows the newest exchange with its results cut to what room there is.
+
+    Raises:
+        CannotFit: there is none.
+    """
+    record = situation.record
+    last = last_exchange(record)
+    budget = TokenBudgetManager(max(1, situation.limit - situation.overhead_tokens), counter=record.counter)
+    view = budget.curate(situation.shown)
+    shown = tuple(message for message, origin in zip(view, view.origins, strict=True) if origin in last)
+    name = f"clip-{last.start}-{last.stop}"
+    return Fold(name, last.start, last.stop, shown, "the newest results are larger than the room that is left")
 
 
 def _fixed(situation: Situation, kept: set[int]) -> int:
@@ -66,7 +84,9 @@ def _fixed(situation: Situation, kept: set[int]) -> int:
     return sum(record.tokens_of(place) for place in kept - last)
 
 
-def _marker(gone: int) -> tuple[Message, ...]:
-    return (
-        {"role": "system", "content": f"[{gone} earlier messages truncated to fit context window]", "kind": "marker"},
-    )
+def _marker(gone: int) -> Message:
+    return {
+        "role": "system",
+        "content": f"[{gone} earlier messages truncated to fit context window]",
+        "kind": "marker",
+    }

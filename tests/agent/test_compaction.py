@@ -1,0 +1,100 @@
+"""The failure that all this is about: a run whose history grows past the window in the middle of its work."""
+
+import pytest
+
+from minutebook import (
+    CompactionManager,
+    HistoryCompacted,
+    ModelInfo,
+    Session,
+    SummarizeStrategy,
+    Throttle,
+    Tool,
+    ToolResult,
+    counter_for,
+    is_valid,
+)
+from minutebook.testing import LoopbackProvider, ScriptedModel, call, say
+from tests.agent.parts import ADAPTERS, Path, adapter_for, assert_coherent, prompt_of, recorded
+
+WINDOW = 200_000
+TOTAL = 215_098
+CALLS = 24
+PAGE = "The quick brown fox jumps over the lazy dog, line after line after line. "
+
+
+def big_reads():
+    """Tools whose results come to more than the window together, in chapters that can be told apart."""
+    counter = counter_for("gpt-4o")
+    times = TOTAL // CALLS * 100 // counter.count(PAGE * 100)
+
+    def read(params, *, context):
+        return ToolResult.ok(f"Chapter {params.path} of log/{params.path}.txt\n" + PAGE * times)
+
+    return Tool[Path, None](name="read", description="Read a chapter.", handler=read)
+
+
+def script():
+    return ScriptedModel(*(call("read", path=str(number)) for number in range(CALLS)), say("I have read it all."))
+
+
+def run(kind, compactor, events):
+    session = Session()
+    with LoopbackProvider(script(), max_context_tokens=WINDOW) as provider:
+        with adapter_for(provider, kind, throttle=Throttle(attempts=1)) as adapter:
+            session.bus.subscribe(HistoryCompacted, events.append)
+            response = adapter.evaluate_sync(
+                prompt_of(tools=[big_reads()]),
+                session=session,
+                request="Read all chapters and tell me the end.",
+                compactor=compactor and compactor(session.bus),
+            )
+        return response, provider, session
+
+
+@pytest.mark.parametrize("strategy", ["summarize", "truncate", "hybrid"])
+@pytest.mark.parametrize("kind", sorted(ADAPTERS))
+def test_a_run_that_would_outgrow_its_window_finishes(kind, strategy):
+    events = []
+    model = ModelInfo("claude", max_input_tokens=WINDOW)
+
+    response, provider, session = run(kind, lambda bus: CompactionManager(strategy, model, bus=bus), events)
+
+    assert response.text == "I have read it all."
+    assert provider.problems == []
+    assert response.calls == CALLS + 1
+    assert {event.notice for event in events} == {f"[History compacted using {strategy} strategy]"}
+    assert len(events) <= 4
+    assert response.conversation.tokens > TOTAL
+    assert len(recorded(session)) == 2 + 2 * CALLS + 1
+    assert is_valid(response.view.messages, provider=adapter_for(provider, kind).provider)
+    assert "History compacted" not in str(provider.requests[-1].body)
+    assert_coherent(session)
+
+
+def test_without_a_strategy_the_provider_refuses_it_and_one_tighter_view_saves_the_run():
+    response, provider, _ = run("openai", None, [])
+
+    assert response.text == "I have read it all."
+    assert len(provider.problems) == 1
+    assert "200000" in provider.problems[0]
+
+
+def test_the_summary_of_a_model_is_made_within_the_run():
+    class Told:
+        async def summarize(self, request):
+            assert request.messages
+            return "Chapters were read; nothing but foxes and dogs."
+
+    events = []
+    strategy = SummarizeStrategy()
+    response, provider, _ = run(
+        "openai",
+        lambda bus: CompactionManager(strategy, ModelInfo("m", max_input_tokens=WINDOW), Told(), bus=bus),
+        events,
+    )
+
+    assert len(events) == 1
+    assert "nothing but foxes and dogs" in str(provider.requests[-1].body)
+    assert "log/3.txt" in str(provider.requests[-1].body)  # from the ledger: the summary does not name it
+    assert response.text == "I have read it all."

@@ -22,6 +22,7 @@ TITLES = {
     "store": ("Stores", "Conversations that survive."),
     "session": ("Sessions", "State as typed slices, folded from events; the record; snapshots."),
     "prompt": ("Prompts", "Sections, templates, tools, and answers read into dataclasses."),
+    "dsl": ("The agent language", "Reading, checking, printing and compiling programs."),
     "agent": ("Agents", "Adapters, the loop that records everything, retries, deadlines, budgets, telemetry."),
     "errors": ("Errors", "Everything raised on purpose."),
 }

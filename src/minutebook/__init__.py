@@ -51,6 +51,7 @@ _HOMES = {
         "UnsupportedType",
         "VersionConflict",
         "VisibilityExpansionRequired",
+        "WrongKey",
         "WrongWeights",
     ),
     "tokens": (
@@ -159,6 +160,14 @@ _HOMES = {
     "agent.telemetry": ("OpenTelemetry",),
     "agent.throttle": ("Throttle",),
     "agent.usage": ("Usage",),
+    "dsl.builtin": ("builtin_tools",),
+    "dsl.check": ("check_agents",),
+    "dsl.compile": ("compile_agents",),
+    "dsl.diagnostic": ("Diagnostic",),
+    "dsl.parse": ("parse_agents",),
+    "dsl.printer": ("format_agents",),
+    "dsl.spec": ("AgentSpec", "FlowSpec", "ModelSpec", "PromptSpec", "SchemaSpec", "ToolSpec", "WorkflowSpec"),
+    "dsl.tree": ("Program",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -157,6 +157,48 @@ from minutebook.compaction.truncate import (
 from minutebook.compaction.turns import (
     TurnStrategy as TurnStrategy,
 )
+from minutebook.dsl.builtin import (
+    builtin_tools as builtin_tools,
+)
+from minutebook.dsl.check import (
+    check_agents as check_agents,
+)
+from minutebook.dsl.compile import (
+    compile_agents as compile_agents,
+)
+from minutebook.dsl.diagnostic import (
+    Diagnostic as Diagnostic,
+)
+from minutebook.dsl.parse import (
+    parse_agents as parse_agents,
+)
+from minutebook.dsl.printer import (
+    format_agents as format_agents,
+)
+from minutebook.dsl.spec import (
+    AgentSpec as AgentSpec,
+)
+from minutebook.dsl.spec import (
+    FlowSpec as FlowSpec,
+)
+from minutebook.dsl.spec import (
+    ModelSpec as ModelSpec,
+)
+from minutebook.dsl.spec import (
+    PromptSpec as PromptSpec,
+)
+from minutebook.dsl.spec import (
+    SchemaSpec as SchemaSpec,
+)
+from minutebook.dsl.spec import (
+    ToolSpec as ToolSpec,
+)
+from minutebook.dsl.spec import (
+    WorkflowSpec as WorkflowSpec,
+)
+from minutebook.dsl.tree import (
+    Program as Program,
+)
 from minutebook.errors import (
     BrokenConversation as BrokenConversation,
 )
@@ -294,6 +336,9 @@ from minutebook.errors import (
 )
 from minutebook.errors import (
     VisibilityExpansionRequired as VisibilityExpansionRequired,
+)
+from minutebook.errors import (
+    WrongKey as WrongKey,
 )
 from minutebook.errors import (
     WrongWeights as WrongWeights,
@@ -663,6 +708,7 @@ __version__: str
 __all__ = [
     "__version__",
     "ActiveToolsManager",
+    "AgentSpec",
     "AnswerRestarted",
     "AnthropicAdapter",
     "AnthropicMessages",
@@ -700,6 +746,7 @@ __all__ = [
     "CurationContext",
     "Deadline",
     "DeadlineExceeded",
+    "Diagnostic",
     "DuplicateName",
     "EstimatedCounter",
     "EventBus",
@@ -711,6 +758,7 @@ __all__ = [
     "Finding",
     "FindingKind",
     "Finished",
+    "FlowSpec",
     "Fold",
     "FoldConflict",
     "FoldNotFound",
@@ -745,6 +793,7 @@ __all__ = [
     "ModelInfo",
     "ModelReply",
     "ModelRequest",
+    "ModelSpec",
     "ModelSummarizer",
     "Mutation",
     "NoReducer",
@@ -760,12 +809,14 @@ __all__ = [
     "Page",
     "PassthroughManager",
     "Prices",
+    "Program",
     "ProgramInvalid",
     "Promise",
     "PromiseBroken",
     "Prompt",
     "PromptEvaluationError",
     "PromptResponse",
+    "PromptSpec",
     "PromptTemplate",
     "Provider",
     "ProviderAdapter",
@@ -785,6 +836,7 @@ __all__ = [
     "RetriesExhausted",
     "RunEvent",
     "ScaledCounter",
+    "SchemaSpec",
     "Section",
     "SectionPath",
     "SectionVisibility",
@@ -822,6 +874,7 @@ __all__ = [
     "ToolResult",
     "ToolResultClearer",
     "ToolResultTruncator",
+    "ToolSpec",
     "ToolStripper",
     "ToolValidationError",
     "Transcript",
@@ -843,9 +896,14 @@ __all__ = [
     "View",
     "ViewMade",
     "VisibilityExpansionRequired",
+    "WorkflowSpec",
+    "WrongKey",
     "WrongWeights",
     "append",
+    "builtin_tools",
     "check",
+    "check_agents",
+    "compile_agents",
     "counter_for",
     "entry_from_json",
     "entry_to_json",
@@ -853,6 +911,7 @@ __all__ = [
     "exchanges",
     "explain",
     "facts",
+    "format_agents",
     "from_anthropic",
     "get_evaluation_history",
     "guard",
@@ -862,6 +921,7 @@ __all__ = [
     "ledger",
     "model_info",
     "open_store",
+    "parse_agents",
     "provider_message_to_entry",
     "register_strategy",
     "repair",

@@ -55,6 +55,16 @@ def call(call_id: str, name: str = "search", arguments: str = "{}") -> dict[str,
 
 
 @pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of its own for chats, and nobody's keys."""
+    for name in ("API_KEY", "AUTH_TOKEN", "BASE_URL"):
+        for provider in ("OPENAI", "ANTHROPIC"):
+            monkeypatch.delenv(f"{provider}_{name}", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path / "minutebook" / "chats"
+
+
+@pytest.fixture
 def whole() -> Chat:
     return [
         {"role": "system", "content": "Be brief."},

@@ -10,6 +10,7 @@
 | 6 | done, and there are findings |
 | 130 | interrupted |
 | 141 | whoever read the output stopped reading |
+| 143 | told to stop, by `kill` or the end of the terminal |
 
 Errors go to stderr as `error: …`; with `--json` as `{"error": {"type": …, "message": …}}`. Stdout carries data only.
 """
@@ -27,16 +28,18 @@ from minutebook.errors import (
     InvalidMessage,
     InvalidSetting,
     MinutebookError,
+    ProgramInvalid,
     UnknownVocabulary,
     UnreadableInput,
 )
 
-FAILED, USAGE, NOT_FOUND, INVALID, FINDINGS, INTERRUPTED, UNREAD = 1, 2, 3, 5, 6, 130, 141
+FAILED, USAGE, NOT_FOUND, INVALID, FINDINGS, INTERRUPTED, UNREAD, STOPPED = 1, 2, 3, 5, 6, 130, 141, 143
 
 EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (UnreadableInput, INVALID),
     (InvalidMessage, INVALID),
     (BrokenConversation, INVALID),
+    (ProgramInvalid, INVALID),
     (InvalidSetting, USAGE),
     (UnknownVocabulary, USAGE),
     (FileNotFoundError, NOT_FOUND),
@@ -73,9 +76,9 @@ def exit_code(error: Exception) -> int:
     return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), FAILED)
 
 
-def complain(error: Exception, *, as_json: bool) -> None:
-    """Say on stderr what went wrong."""
-    message = _message(error)
+def complain(error: Exception, *, as_json: bool, advice: str = "") -> None:
+    """Say on stderr what went wrong, and what to do about it where the error itself does not know."""
+    message = "; ".join(filter(None, [_message(error), advice]))
     if as_json:
         click.echo(json.dumps({"error": {"type": type(error).__name__, "message": message}}), err=True)
     else:

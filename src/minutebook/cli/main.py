@@ -11,9 +11,12 @@ import click
 from minutebook import __version__
 
 COMMANDS: Final = {
+    "agent": "minutebook.cli.agent",
+    "chat": "minutebook.cli.chat",
     "check": "minutebook.cli.check",
     "completion": "minutebook.cli.completion",
     "demo": "minutebook.cli.demo",
+    "models": "minutebook.cli.models",
     "repair": "minutebook.cli.repair",
     "tokens": "minutebook.cli.tokens",
     "view": "minutebook.cli.view",

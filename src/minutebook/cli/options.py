@@ -37,3 +37,22 @@ def model_option(function: F) -> F:
         help="Count tokens as this model does; by default the model that the file names, else o200k_base. "
         "Example: --model gpt-4o",
     )(function)
+
+
+def manager_options(function: F) -> F:
+    """How what is sent is chosen: `--manager` and `--max-tokens`, for `manager_from`."""
+    limit = click.option(
+        "--max-tokens",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="The most tokens to send; alone it means the budget manager. Example: --max-tokens 32000",
+    )
+    managers = click.option(
+        "--manager",
+        "managers",
+        multiple=True,
+        metavar="NAME[:K=V,…]",
+        help="passthrough, window, turns, truncate, clear, strip, active-tools or budget; several apply in their order. "
+        "Example: --manager clear --manager window:window_size=20,slack=10",
+    )
+    return managers(limit(function))

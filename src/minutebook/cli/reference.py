@@ -12,13 +12,22 @@ def command_reference() -> str:
     """All commands with their arguments and options, as Markdown; the same code gives the same text."""
     context = click.Context(cli, info_name="minutebook", **cli.context_settings)
     parts = ["# The command line", _help(cli), _options(cli, context), _exit_codes()]
-    for name in cli.list_commands(context):
-        command = cli.get_command(context, name)
+    parts += _commands(cli, context, "minutebook")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _commands(group: click.Group, context: click.Context, path: str) -> list[str]:
+    """The commands of a group, and those of the groups in it."""
+    parts = []
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
         assert command is not None
         inner = click.Context(command, info_name=name, parent=context)
-        usage = " ".join(["minutebook", name, *command.collect_usage_pieces(inner)])
-        parts += [f"## minutebook {name}", f"```\n{usage}\n```", _help(command), _options(command, inner)]
-    return "\n\n".join(part for part in parts if part) + "\n"
+        usage = " ".join([path, name, *command.collect_usage_pieces(inner)])
+        parts += [f"## {path} {name}", f"```\n{usage}\n```", _help(command), _options(command, inner)]
+        if isinstance(command, click.Group):
+            parts += _commands(command, inner, f"{path} {name}")
+    return parts
 
 
 def _help(command: click.Command) -> str:

@@ -1,11 +1,11 @@
 """A session as an agent would have lived it: a view before every model call, and what became of each."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from minutebook import CacheLedger, CannotFit, Curated, Explanation, Message, Status, Transcript, explain, is_valid
+from minutebook import CacheLedger, CannotFit, Curated, Explanation, Message, Transcript, explain, is_valid
+from minutebook.cli.cuts import Cut, cuts_of
 from minutebook.history.draft import ContextualManager
 
 DOLLARS_PER_MILLION: Final = 3.0
@@ -35,15 +35,9 @@ class Replayed:
     def dollars(self) -> float:
         return self.ledger.cost * DOLLARS_PER_MILLION / 1_000_000
 
-    def cuts(self) -> list[tuple[Status, str, int, int]]:
-        """What is not sent as it is, and why: fate, reason, messages, tokens saved; the most saved first."""
-        messages: Counter[tuple[Status, str]] = Counter()
-        saved: Counter[tuple[Status, str]] = Counter()
-        for line in self.explanation.lines:
-            if line.status is not Status.SENT:
-                messages[line.status, line.reason] += 1
-                saved[line.status, line.reason] += line.tokens - line.sent_tokens
-        return [(*key, messages[key], tokens) for key, tokens in saved.most_common()]
+    def cuts(self) -> list[Cut]:
+        """What is not sent as it is, and why; the most saved first."""
+        return cuts_of(self.explanation.lines)
 
     def to_json(self) -> dict[str, Any]:
         return {

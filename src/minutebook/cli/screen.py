@@ -102,7 +102,7 @@ def role_bars(bars: Mapping[str, Mapping[str, int]], width: int) -> RenderableTy
     most = max((sum(tokens.values()) for tokens in bars.values()), default=0) or 1
     table = Table.grid(padding=(0, 1))
     for name, tokens in bars.items():
-        table.add_row(name, _bar(tokens, room, most), f"{sum(tokens.values()):,}")
+        table.add_row(name, bar(tokens, room, most), f"{sum(tokens.values()):,}")
     seen = [role for role in ROLE_LOOK if any(role in tokens for tokens in bars.values())]
     name, last = list(bars.items())[-1]
     legend = Text(f"{name}:" if len(bars) > 1 else "", end="\n")
@@ -112,15 +112,16 @@ def role_bars(bars: Mapping[str, Mapping[str, int]], width: int) -> RenderableTy
     return Group(table, legend)
 
 
-def _bar(tokens: Mapping[str, int], room: int, most: int) -> Text:
-    bar, done, drawn = Text(), 0, 0
-    for role, count in tokens.items():
+def bar(tokens: Mapping[str, int], room: int, most: int, look: Mapping[str, tuple[str, str]] = ROLE_LOOK) -> Text:
+    """Parts beside each other, each as long as its share of `most` tokens is of the room."""
+    drawing, done, drawn = Text(), 0, 0
+    for part, count in tokens.items():
         done += count
         end = max(drawn + 1, round(room * done / most))
-        colour, mark = ROLE_LOOK[role]
-        bar.append(mark * (end - drawn), colour)
+        colour, mark = look[part]
+        drawing.append(mark * (end - drawn), colour)
         drawn = end
-    return bar
+    return drawing
 
 
 def percent(part: float, whole: float) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from minutebook.cli.exits import Command
-from minutebook.cli.options import file_argument, json_option, model_option, provider_option
+from minutebook.cli.options import file_argument, json_option, manager_options, model_option, provider_option
 from minutebook.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -16,15 +16,7 @@ if TYPE_CHECKING:
 
 @click.command("view", cls=Command, short_help="What a model would be sent, beside the record.")
 @file_argument
-@click.option(
-    "--manager", "managers", multiple=True, metavar="NAME[:K=V,…]",
-    help="passthrough, window, turns, truncate, clear, strip, active-tools or budget; several apply in their order. "
-    "Example: --manager clear --manager window:window_size=20,slack=10",
-)  # fmt: skip
-@click.option(
-    "--max-tokens", type=click.IntRange(min=1), metavar="N",
-    help="The most tokens to send; alone it means the budget manager. Example: --max-tokens 32000",
-)  # fmt: skip
+@manager_options
 @model_option
 @provider_option(everyone=False, help_text="Who would be asked: the view is one that this provider accepts.")
 @click.option(

@@ -34,6 +34,7 @@ def summary_message(text: str, role: SummaryRole = "system") -> dict[str, Any]:
 
 
 def is_summary(message: Message) -> bool:
+    """Whether a message shows a summary."""
     return message.get(KIND) == SUMMARY
 
 

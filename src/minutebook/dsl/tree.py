@@ -1,0 +1,402 @@
+"""The syntax tree: what a program says, line by line, and where.
+
+Every line of code is a node with its comments, so that a program can be printed again without losing any. Positions
+are not compared: two trees are equal when they print the same.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where something stands: line and column count from 1, in characters."""
+
+    line: int
+    column: int
+    width: int = 1
+
+
+NOWHERE = Position(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Trivia:
+    """The comments of one line of code."""
+
+    above: tuple[str, ...] = ()
+    """The lines before it, each from its `#` on; an empty text is an empty line between or after them."""
+    beside: str = ""
+    blank: bool = field(default=False, compare=False)
+    """Whether an empty line stands before all of this."""
+
+
+NO_TRIVIA = Trivia()
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name, where it is defined or where it is used."""
+
+    text: str
+    at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text in quotes, or the text of a prompt."""
+
+    value: str
+    at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    value: int | float
+    at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    value: bool
+    at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+
+
+Unit: TypeAlias = Literal["seconds", "minutes", "hours"]
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    amount: Number
+    unit: Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    items: tuple[Name, ...]
+
+
+Value: TypeAlias = Name | Text | Number | Flag | Duration | Names
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What every node has that is a line of its own."""
+
+    trivia: Trivia = field(default=NO_TRIVIA, kw_only=True)
+    at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Block(Line):
+    """A line with an indented block under it."""
+
+    below: tuple[str, ...] = field(default=(), kw_only=True)
+    """The comments after the last line of the block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version(Line):
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Property(Line):
+    """`key: value` of a model or a policy, `key value` of an agent."""
+
+    key: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShort(Line):
+    """`model main = anthropic/claude-sonnet`."""
+
+    name: Name
+    target: Text
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLong(Block):
+    name: Name
+    properties: tuple[Property, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedType:
+    """`string`, `int`, `float`, `bool`, or a schema."""
+
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class ListType:
+    item: "TypeExpression"
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalType:
+    item: "TypeExpression"
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceType:
+    """One of several texts."""
+
+    options: tuple[Text, ...]
+
+
+TypeExpression: TypeAlias = NamedType | ListType | OptionalType | ChoiceType
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaField(Line):
+    name: Name
+    type: TypeExpression
+    description: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaDef(Block):
+    name: Name
+    fields: tuple[SchemaField, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class McpUrl:
+    url: Text
+
+
+@dataclass(frozen=True, slots=True)
+class McpCommand:
+    command: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Builtin:
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Python:
+    target: Name
+    """`module:function`."""
+
+
+Origin: TypeAlias = McpUrl | McpCommand | Builtin | Python
+
+
+@dataclass(frozen=True, slots=True)
+class SecretText:
+    """A value written out, or the name of the environment variable that has it."""
+
+    value: str
+    from_environment: bool
+    at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+
+    def __repr__(self) -> str:
+        return f"SecretText(${{env:{self.value}}})" if self.from_environment else "SecretText(…)"
+
+
+@dataclass(frozen=True, slots=True)
+class With:
+    """`with auth bearer …`, `with header "name" …`, `with env "NAME" …`."""
+
+    kind: Literal["bearer", "basic", "header", "env"]
+    key: Text | None
+    secret: SecretText
+    at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDef(Line):
+    name: Name
+    origin: Origin
+    clauses: tuple[With, ...] = ()
+
+
+Backoff: TypeAlias = Literal["exponential", "linear", "fixed"]
+
+
+@dataclass(frozen=True, slots=True)
+class RetryDef(Line):
+    name: Name
+    times: Number
+    backoff: Backoff | None = None
+    first: Duration | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeoutDef(Line):
+    name: Name
+    duration: Duration
+
+
+@dataclass(frozen=True, slots=True)
+class Modifier:
+    kind: Literal["model", "expecting"]
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class PromptDef(Line):
+    name: Name
+    text: Text
+    modifiers: tuple[Modifier, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDef(Block):
+    name: Name | None
+    properties: tuple[Property, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDef(Block):
+    name: Name
+    properties: tuple[Property, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Literally:
+    """A text, a number, true, false or null, as it stands."""
+
+    value: str | int | float | bool | None
+    at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+
+    def __eq__(self, other: object) -> bool:
+        # True is not 1 here, though Python thinks so.
+        if not isinstance(other, Literally):
+            return NotImplemented
+        return type(self.value) is type(other.value) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash((type(self.value), self.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    name: str
+    at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """`$review.score`."""
+
+    of: "Expression"
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """`$files[0]`."""
+
+    of: "Expression"
+    index: "Expression"
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    items: tuple["Expression", ...]
+
+
+UnaryOperator: TypeAlias = Literal["not", "-"]
+BinaryOperator: TypeAlias = Literal["or", "and", "==", "!=", "<", ">", "<=", ">=", "contains", "+", "-", "*", "/"]
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    operator: UnaryOperator
+    operand: "Expression"
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    operator: BinaryOperator
+    left: "Expression"
+    right: "Expression"
+
+
+Expression: TypeAlias = Literally | Variable | Member | Index | ListOf | Unary | Binary
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """`run agent …`, `run flow …`, `call llm …`."""
+
+    kind: Literal["agent", "flow", "llm"]
+    name: Name
+    arguments: tuple[Expression, ...] = ()
+    at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Assign(Line):
+    target: Name
+    """Without the `$`."""
+    value: Expression | Action
+
+
+@dataclass(frozen=True, slots=True)
+class Perform(Line):
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class Branch(Block):
+    """`if …:`, `elif …:` or, without a condition, `else:`."""
+
+    condition: Expression | None
+    body: tuple["Statement", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    branches: tuple[Branch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class For(Block):
+    variable: Name
+    items: Expression
+    body: tuple["Statement", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel(Block):
+    body: tuple["Statement", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Return(Line):
+    value: Expression | Action | None = None
+
+
+Statement: TypeAlias = Assign | Perform | If | For | Parallel | Return
+
+
+@dataclass(frozen=True, slots=True)
+class FlowDef(Block):
+    name: Name
+    parameters: tuple[Name, ...]
+    body: tuple[Statement, ...]
+
+
+Definition: TypeAlias = (
+    ModelShort | ModelLong | SchemaDef | ToolDef | RetryDef | TimeoutDef | PromptDef | AgentDef | PolicyDef | FlowDef
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A whole file: definitions in the order in which they stand."""
+
+    version: Version | None = None
+    definitions: tuple[Definition, ...] = ()
+    below: tuple[str, ...] = ()
+    """The comments at the end."""
+    source: str = field(default="<text>", compare=False, kw_only=True)
+    """What messages call the file."""
+    text: str = field(default="", compare=False, repr=False, kw_only=True)
+    """What it was parsed from, for the lines that messages show."""

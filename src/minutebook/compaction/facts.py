@@ -201,7 +201,7 @@ def _read(earlier: str) -> Iterator[tuple[str, str]]:
 
 
 def _between(kind: str) -> str:
-    return " | " if kind in {"requests", "commands", "errors"} else " "
+    return " " if kind in {"paths", "ids", "URLs"} else " | "  # the others have spaces in them
 
 
 def _arguments(message: Message) -> Iterator[tuple[str, Mapping[str, Any]]]:

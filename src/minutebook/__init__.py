@@ -115,9 +115,12 @@ _HOMES = {
     "store.background": ("BackgroundCompaction",),
     "store.compact": ("TurnCompactor",),
     "store.contract": ("ConversationStore",),
+    "store.encrypted": ("encrypted",),
+    "store.encrypted_store": ("EncryptedStore",),
     "store.history": ("ConversationHistory", "HistoryStatus"),
     "store.memory": ("MemoryStore",),
     "store.open": ("open_store",),
+    "store.redis": ("RedisStore",),
     "store.sqlite": ("SqliteStore",),
     "store.types": (
         "Conversation",

@@ -607,6 +607,12 @@ from minutebook.store.compact import (
 from minutebook.store.contract import (
     ConversationStore as ConversationStore,
 )
+from minutebook.store.encrypted import (
+    encrypted as encrypted,
+)
+from minutebook.store.encrypted_store import (
+    EncryptedStore as EncryptedStore,
+)
 from minutebook.store.history import (
     ConversationHistory as ConversationHistory,
 )
@@ -618,6 +624,9 @@ from minutebook.store.memory import (
 )
 from minutebook.store.open import (
     open_store as open_store,
+)
+from minutebook.store.redis import (
+    RedisStore as RedisStore,
 )
 from minutebook.store.sqlite import (
     SqliteStore as SqliteStore,
@@ -748,6 +757,7 @@ __all__ = [
     "DeadlineExceeded",
     "Diagnostic",
     "DuplicateName",
+    "EncryptedStore",
     "EstimatedCounter",
     "EventBus",
     "EventFailed",
@@ -825,6 +835,7 @@ __all__ = [
     "Query",
     "Receipt",
     "RecordIsReadOnly",
+    "RedisStore",
     "ReducerContext",
     "ReducerFailed",
     "RenderContext",
@@ -905,6 +916,7 @@ __all__ = [
     "check_agents",
     "compile_agents",
     "counter_for",
+    "encrypted",
     "entry_from_json",
     "entry_to_json",
     "entry_to_provider_message",

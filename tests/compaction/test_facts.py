@@ -79,7 +79,9 @@ def test_what_the_summary_says_already_is_left_out():
 
 
 def test_an_earlier_ledger_is_carried_on():
-    first = ledger([{"role": "assistant", "content": "src/a.py src/b.py #W2378156, 22 miles"}], counter=COUNTER, max_tokens=200)
+    first = ledger(
+        [{"role": "assistant", "content": "src/a.py src/b.py #W2378156, 22 miles"}], counter=COUNTER, max_tokens=200
+    )
     summary = {"role": "system", "content": f"It went well.\n\n{first}"}
 
     again = ledger([summary, {"role": "assistant", "content": "src/c.py"}], counter=COUNTER, max_tokens=200)

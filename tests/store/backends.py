@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+from minutebook.store.encrypted import encrypted
 from minutebook.store.memory import MemoryStore
 from minutebook.store.open import open_store
 from tests.servers import require_postgres, shared
+from tests.store import servers_redis
+
+KEY = bytes(range(32))
 
 
 def memory(_folder: Path, **settings):
@@ -24,5 +28,28 @@ def postgres(folder: Path, **settings):
     return open_store(known.read_text(), **settings)
 
 
-BACKENDS = {"memory": memory, "postgres": postgres, "sqlite": sqlite}
+def redis(folder: Path, **settings):
+    """Keys begin with a word of their own for each new folder."""
+    known = folder / "redis.url"
+    if not known.exists():
+        known.write_text(servers_redis.new_url())
+    return open_store(known.read_text(), **settings)
+
+
+def encrypted_memory(_folder: Path, **settings):
+    return encrypted(MemoryStore(**settings), KEY)
+
+
+def encrypted_sqlite(folder: Path, **settings):
+    return encrypted(sqlite(folder, **settings), KEY)
+
+
+BACKENDS = {
+    "encrypted-memory": encrypted_memory,
+    "encrypted-sqlite": encrypted_sqlite,
+    "memory": memory,
+    "postgres": postgres,
+    "redis": redis,
+    "sqlite": sqlite,
+}
 """Name → a function that makes a new, empty store in a folder of its own."""

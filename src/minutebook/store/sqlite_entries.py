@@ -17,6 +17,7 @@ _NUMBER_OF: Final = {role: number for number, role in enumerate(ROLES)}
 _TOOL: Final = _NUMBER_OF[MessageRole.TOOL]
 
 _COLUMNS: Final = "place, role, turn, evaluation, sequence, created_at, source, text, rest"
+_WRITE: Final = f"INSERT INTO entry ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - a constant
 _READ: Final = f"SELECT {_COLUMNS} FROM entry WHERE place >= ? AND place < ? ORDER BY place"  # noqa: S608 - a constant
 _EXCHANGE: Final = "SELECT max(place) FROM (SELECT place FROM entry WHERE place >= ? AND place <= ? AND role <> 3 ORDER BY place DESC LIMIT 1)"
 
@@ -38,7 +39,7 @@ def write(db: apsw.Connection, filed: Filed, packed: Sequence[Packed], sources: 
         known = (one.evaluation_id, one.sequence, one.created_at, sources[names])
         turn += one.role is MessageRole.USER
         made.append((number, _NUMBER_OF[one.role], turn, *known, *kept))
-    db.executemany(f"INSERT INTO entry ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", made)  # noqa: S608 - a constant
+    db.executemany(_WRITE, made)
 
 
 def read(db: apsw.Connection, spans: Iterable[tuple[int, int]]) -> tuple[list[int], list[ConversationEntry]]:

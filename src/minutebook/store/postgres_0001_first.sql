@@ -1,0 +1,233 @@
+-- Conversations, their entries, and what was decided about them. Every row says whose it is, and nobody sees another's.
+
+CREATE SCHEMA minutebook;
+
+CREATE TABLE minutebook.conversation (
+    number bigint GENERATED ALWAYS AS IDENTITY,     -- never used twice, so that no late row can join another conversation
+    tenant text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    recipient text COLLATE "C" NOT NULL,
+    status text COLLATE "C" NOT NULL,
+    version bigint NOT NULL,
+    length integer NOT NULL,
+    turns integer NOT NULL,
+    lead integer NOT NULL,
+    first integer NOT NULL,
+    indexed integer NOT NULL,                       -- the words of the entries before this position can be searched
+    behind boolean NOT NULL,                        -- whether there are entries after it
+    open_at integer,
+    open_calls text,                                -- JSON, in ASCII
+    labels text,                                    -- JSON, in ASCII
+    created_at bigint NOT NULL,                     -- this and every other time: microseconds since 1970, UTC
+    updated_at bigint NOT NULL,
+    status_updated_at bigint NOT NULL,
+    origin bigint,                                  -- the number of the conversation that this one was forked from
+    origin_id text COLLATE "C",
+    origin_position integer,
+    lineage text,                                   -- JSON: [number, stop] for each stretch that is read from another
+    PRIMARY KEY (tenant, id)
+) WITH (fillfactor = 70);                           -- the one row that every append changes: room to do so in its page
+CREATE UNIQUE INDEX conversation_by_number ON minutebook.conversation (tenant, number);
+CREATE INDEX conversation_by_time ON minutebook.conversation (tenant, created_at DESC, number DESC);
+CREATE INDEX conversation_by_recipient ON minutebook.conversation (tenant, recipient, created_at DESC, number DESC);
+CREATE INDEX conversation_by_status ON minutebook.conversation (tenant, status, created_at DESC, number DESC);
+CREATE INDEX conversation_by_origin ON minutebook.conversation (tenant, origin) WHERE origin IS NOT NULL;
+CREATE INDEX conversation_behind ON minutebook.conversation (tenant, number) WHERE behind;
+
+CREATE TABLE minutebook.entry (
+    conversation bigint NOT NULL,
+    sequence bigint NOT NULL,
+    created_at bigint NOT NULL,
+    position integer NOT NULL,
+    turn integer NOT NULL,                          -- how many user messages there are up to here
+    role smallint NOT NULL,
+    tenant text COLLATE "C" NOT NULL,
+    evaluation bytea NOT NULL,
+    provider text COLLATE "C",
+    model text COLLATE "C",
+    text bytea,                                     -- a piece: its first byte says whether it is plain, deflated,
+    rest bytea,                                     -- or only the hash of a payload that holds it
+    PRIMARY KEY (tenant, conversation, position)
+) PARTITION BY HASH (conversation);
+
+CREATE TABLE minutebook.payload (
+    tenant text COLLATE "C" NOT NULL,
+    hash bytea NOT NULL,
+    uses bigint NOT NULL,
+    body bytea NOT NULL,
+    PRIMARY KEY (tenant, hash)
+);
+
+CREATE TABLE minutebook.fold (
+    tenant text COLLATE "C" NOT NULL,
+    conversation bigint NOT NULL,
+    number integer NOT NULL,                        -- in the order in which they were added
+    id text COLLATE "C" NOT NULL,
+    start integer NOT NULL,
+    stop integer NOT NULL,
+    body bytea NOT NULL,                            -- JSON: its reason and what it shows
+    created_at bigint NOT NULL,
+    undone_at bigint,
+    sealed boolean NOT NULL,
+    covered_by integer,                             -- the number of the fold that took its place
+    PRIMARY KEY (tenant, conversation, number)
+);
+CREATE UNIQUE INDEX fold_by_id ON minutebook.fold (tenant, conversation, id);
+CREATE INDEX fold_standing ON minutebook.fold (tenant, conversation, start)
+    WHERE undone_at IS NULL AND covered_by IS NULL;
+
+CREATE TABLE minutebook.pin (
+    tenant text COLLATE "C" NOT NULL,
+    conversation bigint NOT NULL,
+    position integer NOT NULL,
+    PRIMARY KEY (tenant, conversation, position)
+);
+
+CREATE TABLE minutebook.answer (
+    tenant text COLLATE "C" NOT NULL,
+    conversation bigint NOT NULL,
+    key bytea NOT NULL,
+    digest bytea NOT NULL,
+    version bigint NOT NULL,
+    PRIMARY KEY (tenant, conversation, key)
+);
+
+CREATE TABLE minutebook.tombstone (
+    tenant text COLLATE "C" NOT NULL,
+    id bytea NOT NULL,
+    erased_at bigint NOT NULL,
+    PRIMARY KEY (tenant, id)
+);
+
+-- Which stretches of a conversation have which words. A stretch is looked through once it is found, so a word is noted
+-- once for many entries, and the index stays small beside the text.
+CREATE TABLE minutebook.word (
+    tenant text COLLATE "C" NOT NULL,
+    conversation bigint NOT NULL,
+    start integer NOT NULL,
+    stop integer NOT NULL,
+    words tsvector,                                 -- NULL: there are more than an index takes; look for yourself
+    PRIMARY KEY (tenant, conversation, start)
+);
+CREATE INDEX word_words ON minutebook.word USING gin (words);
+CREATE INDEX word_unknown ON minutebook.word (tenant, conversation, start) WHERE words IS NULL;
+
+-- What holds deleted rows until the next vacuum. No tenant's: it names tables and nothing else.
+CREATE TABLE minutebook.removed (
+    relation oid PRIMARY KEY,
+    times bigint NOT NULL
+);
+
+DO $$
+DECLARE
+    part integer;
+BEGIN
+    FOR part IN 0..31 LOOP
+        EXECUTE format(
+            'CREATE TABLE minutebook.entry_%s PARTITION OF minutebook.entry FOR VALUES WITH (MODULUS 32, REMAINDER %s)',
+            part, part
+        );
+    END LOOP;
+END
+$$;
+
+-- Content is compressed already, and must not be sampled for statistics, which outlive an erasure.
+DO $$
+DECLARE
+    one record;
+BEGIN
+    FOR one IN
+        SELECT attrelid::regclass AS relation, attname AS name, atttypid = 'bytea'::regtype AS raw
+        FROM pg_catalog.pg_attribute JOIN pg_catalog.pg_class ON pg_class.oid = attrelid
+        WHERE relnamespace = 'minutebook'::regnamespace AND relkind IN ('r', 'p') AND attnum > 0
+            AND atttypid IN ('bytea'::regtype, 'text'::regtype, 'tsvector'::regtype)
+            AND attname NOT IN ('tenant', 'status')
+    LOOP
+        EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET STATISTICS 0', one.relation, one.name);
+        IF one.raw THEN
+            EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET STORAGE EXTERNAL', one.relation, one.name);
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- The role that the store works as. It owns nothing, so that no policy is waived for it.
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'minutebook_app') THEN
+        CREATE ROLE minutebook_app NOLOGIN;
+    END IF;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN
+    NULL;                                           -- another database of this server was being made at the same time
+END
+$$;
+DO $$
+BEGIN
+    IF NOT pg_catalog.pg_has_role(current_user, 'minutebook_app', 'MEMBER') THEN
+        EXECUTE format('GRANT minutebook_app TO %I', current_user);
+    END IF;
+END
+$$;
+
+DO $$
+DECLARE
+    relation regclass;
+BEGIN
+    FOR relation IN
+        SELECT attrelid FROM pg_catalog.pg_attribute JOIN pg_catalog.pg_class ON pg_class.oid = attrelid
+        WHERE relnamespace = 'minutebook'::regnamespace AND relkind IN ('r', 'p') AND attname = 'tenant'
+    LOOP
+        EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', relation);
+        EXECUTE format('ALTER TABLE %s FORCE ROW LEVEL SECURITY', relation);
+        EXECUTE format(
+            'CREATE POLICY tenant ON %s USING (tenant = current_setting(''minutebook.tenant'', true))', relation
+        );
+    END LOOP;
+END
+$$;
+
+GRANT USAGE ON SCHEMA minutebook TO minutebook_app;
+GRANT SELECT, INSERT, UPDATE, DELETE ON minutebook.conversation, minutebook.payload, minutebook.fold, minutebook.word
+    TO minutebook_app;
+GRANT SELECT, INSERT, DELETE ON minutebook.entry, minutebook.pin, minutebook.answer TO minutebook_app;
+GRANT SELECT, INSERT ON minutebook.tombstone TO minutebook_app;
+
+-- An index of words cannot be used below a policy: looking something up in it might tell what is in other tenants'
+-- rows. So the looking up is done by the owner, who may see all words, and only the tenant's places come back.
+CREATE POLICY finder ON minutebook.word FOR SELECT TO CURRENT_USER USING (true);
+
+CREATE FUNCTION minutebook.found(wanted tsquery, whose text, high bigint, high_start integer, most integer)
+RETURNS TABLE (conversation bigint, start integer, stop integer)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog SET enable_seqscan = on
+AS $$
+    SELECT word.conversation, word.start, word.stop FROM minutebook.word
+    WHERE tenant = current_setting('minutebook.tenant', true)
+        AND (words @@ wanted OR words IS NULL)
+        AND (word.conversation, word.start) < (high, high_start)
+        AND (whose IS NULL OR EXISTS (
+            SELECT FROM minutebook.conversation AS header
+            WHERE header.tenant = word.tenant AND header.number = word.conversation AND header.recipient = whose
+        ))
+    ORDER BY word.conversation DESC, word.start DESC LIMIT most
+$$;
+
+CREATE FUNCTION minutebook.found_in(wanted tsquery, number bigint, low integer, high integer, most integer)
+RETURNS TABLE (conversation bigint, start integer, stop integer)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog SET enable_seqscan = on
+AS $$
+    SELECT word.conversation, word.start, word.stop FROM minutebook.word
+    WHERE tenant = current_setting('minutebook.tenant', true)
+        AND (words @@ wanted OR words IS NULL)
+        AND word.conversation = number AND word.stop > low AND word.start < high
+    ORDER BY word.start DESC LIMIT most
+$$;
+
+CREATE FUNCTION minutebook.mark_removed(relations oid[]) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog
+AS $$
+    INSERT INTO minutebook.removed SELECT relation, 1 FROM unnest(relations) AS relation ORDER BY relation
+    ON CONFLICT (relation) DO UPDATE SET times = removed.times + 1
+$$;
+
+REVOKE ALL ON FUNCTION minutebook.found, minutebook.found_in, minutebook.mark_removed FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION minutebook.found, minutebook.found_in, minutebook.mark_removed TO minutebook_app;

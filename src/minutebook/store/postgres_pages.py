@@ -1,0 +1,118 @@
+"""Lists and searches, a page at a time."""
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from minutebook.store import postgres_entries
+from minutebook.store.codec import microseconds
+from minutebook.store.cursor import cursor_of, place_of
+from minutebook.store.postgres_rows import COLUMNS, Filed, filed, found
+from minutebook.store.postgres_work import Work
+from minutebook.store.types import Conversation, ConversationStatus, Hit, Page
+from minutebook.store.words import words
+
+STRETCHES: Final = 16
+"""How many stretches that may hold what is searched for are asked for at a time."""
+_IN_ORDER: Final = "SELECT set_config('enable_sort', 'off', true)"
+"""A server that has not looked at its tables yet thinks that sorting a tenant's conversations is quick."""
+_END: Final = 1 << 62
+_FOUND: Final = "SELECT conversation, start, stop FROM minutebook.found(%s::tsquery, %s, %s, %s, %s)"
+_FOUND_IN: Final = "SELECT conversation, start, stop FROM minutebook.found_in(%s::tsquery, %s, %s, %s, %s)"
+
+
+async def listed(
+    work: Work, recipient: str | None, status: ConversationStatus | None, cursor: str | None, limit: int
+) -> Page[Conversation]:
+    """The conversations after a cursor, newest first; there is an index for each way to ask."""
+    after = place_of(cursor, int, int)
+    where, values = ["tenant = %s"], [work.tenant]
+    for column, value in (("recipient", recipient), ("status", status)):
+        if value is not None:
+            where.append(f"{column} = %s")
+            values.append(str(value))
+    bindings: list[Any] = [*values]
+    if after is not None:
+        where.append("(created_at, number) < (%s, %s)")
+        bindings += after
+    query = f"SELECT {COLUMNS} FROM minutebook.conversation WHERE {' AND '.join(where)} ORDER BY created_at DESC, number DESC LIMIT %s"  # noqa: S608 - made of constants
+    _, rows = await work.ask((_IN_ORDER, ()), (query, (*bindings, limit + 1)))
+    items = [filed(row) for row in rows[:limit]]
+    last = (microseconds(items[-1].conversation.created_at), items[-1].number) if len(rows) > limit else None
+    return Page(tuple(one.conversation for one in items), cursor_of(*last) if last else None)
+
+
+async def searched(
+    work: Work, query: list[str], conversation: str | None, recipient: str | None, cursor: str | None, limit: int
+) -> Page[Hit]:
+    """The entries that have every word, from the last place to the first."""
+    number, position = place_of(cursor, int, int) or (_END, 0)
+    wanted = set(query)
+    if conversation is not None:
+        places = _within(work, await found(work, conversation), wanted, (number, position))
+    else:
+        places = _anywhere(work, recipient, wanted, (number, position))
+    page: list[tuple[int, int, Filed]] = []
+    async for place in places:
+        page.append(place)
+        if len(page) > limit:
+            break
+    items = [
+        Hit(known.conversation.id, at, (await postgres_entries.read(work, [(holder, at, at + 1)]))[1][0])
+        for holder, at, known in page[:limit]
+    ]
+    return Page(tuple(items), cursor_of(*page[limit - 1][:2]) if len(page) > limit else None)
+
+
+async def _within(
+    work: Work, known: Filed, wanted: set[str], before: tuple[int, int]
+) -> AsyncIterator[tuple[int, int, Filed]]:
+    """Places in one conversation; what it shares has a lower number, since a fork is younger than its origin."""
+    header = known.conversation
+    for number, start, stop in reversed(known.spans(header.first, header.length)):
+        high = stop if number < before[0] else min(stop, before[1]) if number == before[0] else start
+        while high > start:
+            values = (_query(wanted), number, start, high, STRETCHES)
+            stretches = await work.rows(_FOUND_IN, *values)
+            for _, low, end in stretches:
+                async for at in _matches(work, number, max(low, start), min(end, high), wanted):
+                    yield number, at, known
+            high = stretches[-1][1] if len(stretches) == STRETCHES else start
+
+
+async def _anywhere(
+    work: Work, recipient: str | None, wanted: set[str], before: tuple[int, int]
+) -> AsyncIterator[tuple[int, int, Filed]]:
+    owner: Filed | None = None
+    high = before
+    while True:
+        stretches = await work.rows(_FOUND, _query(wanted), recipient, *high, STRETCHES)
+        for number, low, end in stretches:
+            if owner is None or owner.number != number:
+                owner = await _owner(work, number)
+            start, stop = max(low, owner.conversation.first), min(end, before[1]) if number == before[0] else end
+            async for at in _matches(work, number, start, stop, wanted):
+                yield number, at, owner
+        if len(stretches) < STRETCHES:
+            return
+        high = (stretches[-1][0], stretches[-1][1])
+
+
+async def _matches(work: Work, number: int, start: int, stop: int, wanted: set[str]) -> AsyncIterator[int]:
+    """The positions in a stretch whose text has every word, from the last to the first."""
+    texts = [pair async for pair in postgres_entries.texts(work, (number, start, stop))] if start < stop else []
+    for position, text in reversed(texts):
+        if wanted <= words(text):
+            yield position
+
+
+async def _owner(work: Work, number: int) -> Filed:
+    row = await work.row(
+        f"SELECT {COLUMNS} FROM minutebook.conversation WHERE tenant = %s AND number = %s",  # noqa: S608 - a constant
+        *(work.tenant, number),
+    )
+    return filed(row)
+
+
+def _query(wanted: set[str]) -> str:
+    """Letters and digits, so there is nothing in them to escape."""
+    return " & ".join(f"'{word}'" for word in sorted(wanted))

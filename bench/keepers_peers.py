@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from bench.keepers import BATCH, Contender, Said, sqlite_durability
+from bench.keepers import server_durability, sqlite_durability
+from bench.keeping import BATCH, Contender, Said
 
 _PRAGMAS = ("journal_mode", "synchronous")
 
@@ -29,6 +30,8 @@ class AgentsSQLite:
     async def last(self, conversation: str, count: int) -> int:
         return len(await self._session(conversation).get_items(limit=count))
 
+    async def settle(self) -> None: ...
+
     async def close(self) -> None:
         for session in self._sessions.values():
             session.close()
@@ -50,7 +53,7 @@ class AgentsSQLAlchemy(AgentsSQLite):
         self._sessions = {}
         self._engine = create_async_engine(_engine_url(place))
         await self._session("first").get_items()
-        return await _durability(self._engine)
+        return await _durability(self._engine, place)
 
     async def close(self) -> None:
         await self._engine.dispose()
@@ -72,7 +75,7 @@ class Adk:
         self._service = DatabaseSessionService(db_url=_engine_url(place))
         self._sessions: dict[str, Any] = {}
         await self._session("first")
-        return await _durability(self._service.db_engine)
+        return await _durability(self._service.db_engine, place)
 
     async def append(self, conversation: str, said: Said) -> None:
         from google.adk.events import Event
@@ -108,6 +111,8 @@ class Adk:
         )
         return len(found.events) if found else 0
 
+    async def settle(self) -> None: ...
+
     async def close(self) -> None:
         await self._service.close()
 
@@ -128,7 +133,7 @@ class LangGraph:
         self._saver = self._saver_of(place)
         self._saver.setup()
         if "://" in place:
-            return "server"
+            return await server_durability(place)
         return sqlite_durability(*(self._saver.conn.execute(f"PRAGMA {one}").fetchone()[0] for one in _PRAGMAS))
 
     def _saver_of(self, place: str) -> Any:
@@ -161,6 +166,8 @@ class LangGraph:
         found = await asyncio.to_thread(self._saver.get_tuple, thread)
         return len(found.checkpoint["channel_values"]["messages"][-count:])
 
+    async def settle(self) -> None: ...
+
     async def close(self) -> None:
         if hasattr(self, "_pool"):
             self._pool.close()
@@ -184,9 +191,9 @@ def _engine_url(place: str) -> str:
     return place.replace("postgresql://", "postgresql+asyncpg://") if "://" in place else f"sqlite+aiosqlite:///{place}"
 
 
-async def _durability(engine: Any) -> str:
+async def _durability(engine: Any, place: str) -> str:
     if engine.dialect.name != "sqlite":
-        return "server"
+        return await server_durability(place)
     async with engine.connect() as db:
         values = [(await db.exec_driver_sql(f"PRAGMA {one}")).scalar() for one in _PRAGMAS]
     return sqlite_durability(*values)

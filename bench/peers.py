@@ -2,10 +2,9 @@
 
 python -m bench.peers ANSWER.json calls ROUNDS ALLOWANCE_SECONDS
 python -m bench.peers ANSWER.json replay BUDGET MOST LEAST FILE...
-python -m bench.peers ANSWER.json store quick|full
+python -m bench.peers ANSWER.json store quick|full [POSTGRESQL-URL]
 """
 
-import asyncio
 import json
 import logging
 import sys
@@ -336,13 +335,11 @@ def measure_replay(budget: int, most: int, least: int, files: list[str]) -> dict
     return answers
 
 
-def measure_store(*, quick: bool) -> list[dict[str, Any]]:
+def measure_store(effort: str, server: str | None = None) -> list[dict[str, Any]]:
     from bench.keepers_peers import their_contenders
 
-    contenders = [*keepers.our_contenders(), *their_contenders(server=False)]
-    said = store.said_in(long_conversation().messages)
-    effort = store.QUICK if quick else store.FULL
-    return [score.as_json() for score in asyncio.run(keepers.contest(contenders, said, effort, keepers.new_file))]
+    contenders = [*keepers.our_contenders(server=bool(server)), *their_contenders(server=bool(server))]
+    return [score.as_json() for score in store.measured(contenders, effort, server)]
 
 
 def main(answer: str, part: str, *settings: str) -> None:
@@ -351,7 +348,7 @@ def main(answer: str, part: str, *settings: str) -> None:
     if part == "calls":
         made: Any = measure_calls(int(settings[0]), float(settings[1]))
     elif part == "store":
-        made = measure_store(quick=settings[0] == "quick")
+        made = measure_store(*settings)
     else:
         made = measure_replay(int(settings[0]), int(settings[1]), int(settings[2]), list(settings[3:]))
     Path(answer).write_text(json.dumps(made), encoding="utf-8")

@@ -38,6 +38,11 @@ EXAMPLES = [
         "a.sr:2:13: error[unknown-strategy]: no strategy 'x'\n 2 |  history x\n",
     ),
     (errors.ProgramInvalid("a.sr", []), "a.sr is not a program of the agent language"),
+    (errors.FlowFailed("a.sr", "main", 4, "$x has no value"), "a.sr:4: flow 'main': $x has no value"),
+    (
+        errors.ToolServerFailed("notes", "notes-server", "it ended"),
+        "tool 'notes': notes-server does not answer as an MCP server: it ended",
+    ),
     (errors.EventFailed("Added", [ValueError("no")]), "1 of those that took Added failed: ValueError: no. The others"),
     (
         errors.ReducerFailed("add", "Total", 1, "ValueError: no"),

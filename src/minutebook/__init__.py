@@ -120,6 +120,8 @@ _HOMES = {
     "store.history": ("ConversationHistory", "HistoryStatus"),
     "store.memory": ("MemoryStore",),
     "store.open": ("open_store",),
+    "store.postgres": ("PostgresStore",),
+    "store.postgres_jobs": ("run_worker",),
     "store.redis": ("RedisStore",),
     "store.sqlite": ("SqliteStore",),
     "store.types": (

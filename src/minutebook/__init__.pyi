@@ -625,6 +625,12 @@ from minutebook.store.memory import (
 from minutebook.store.open import (
     open_store as open_store,
 )
+from minutebook.store.postgres import (
+    PostgresStore as PostgresStore,
+)
+from minutebook.store.postgres_jobs import (
+    run_worker as run_worker,
+)
 from minutebook.store.redis import (
     RedisStore as RedisStore,
 )
@@ -818,6 +824,7 @@ __all__ = [
     "OutputSchema",
     "Page",
     "PassthroughManager",
+    "PostgresStore",
     "Prices",
     "Program",
     "ProgramInvalid",
@@ -938,6 +945,7 @@ __all__ = [
     "register_strategy",
     "repair",
     "replace_latest",
+    "run_worker",
     "safe_boundaries",
     "select_all",
     "select_latest",

@@ -15,6 +15,8 @@ MinutebookError
 ├── ModelDidNotStart(RuntimeError)   the local model's server failed or was too slow
 ├── UnreadableInput(ValueError)      a file that holds no conversation
 ├── ProgramInvalid(ValueError)       a program of the agent language that cannot be compiled
+├── FlowFailed(ValueError)           a flow came upon a value that a statement of it cannot use
+├── ToolServerFailed(ConnectionError)  a server of tools does not start, or does not answer
 ├── EventFailed(ExceptionGroup)      some of those that an event reached failed
 ├── ReducerFailed                    a reducer raised; no slice was changed
 ├── NoReducer(LookupError)           an event that nothing reduces
@@ -248,6 +250,28 @@ class ProgramInvalid(MinutebookError, ValueError):
 
     def _message(self) -> str:
         return "\n".join(map(str, self.diagnostics)) or f"{self.source} is not a program of the agent language"
+
+
+class FlowFailed(MinutebookError, ValueError):
+    """A flow came upon a value that a statement of it cannot use."""
+
+    def __init__(self, source: str, flow: str, line: int, problem: str) -> None:
+        super().__init__(source, flow, line, problem)
+        self.source, self.flow, self.line, self.problem = source, flow, line, problem
+
+    def _message(self) -> str:
+        return f"{self.source}:{self.line}: flow {self.flow!r}: {self.problem}"
+
+
+class ToolServerFailed(MinutebookError, ConnectionError):
+    """A server of tools does not start, or does not answer."""
+
+    def __init__(self, tool: str, where: str, problem: str) -> None:
+        super().__init__(tool, where, problem)
+        self.tool, self.where, self.problem = tool, where, problem
+
+    def _message(self) -> str:
+        return f"tool {self.tool!r}: {self.where} does not answer as an MCP server: {self.problem}"
 
 
 class EventFailed(MinutebookError, ExceptionGroup[Exception]):

@@ -1,5 +1,6 @@
 """The command in this process and in one of its own, and conversations that are whole or broken."""
 
+import json
 import os
 import subprocess
 import sys
@@ -14,9 +15,13 @@ from minutebook.cli.main import cli
 
 Chat: TypeAlias = list[dict[str, Any]]
 Run: TypeAlias = Callable[..., Result]
+OnDatabase: TypeAlias = Callable[..., Result]
 Launch: TypeAlias = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
-PRIVATE = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "MINUTEBOOK_DEBUG", "PYTHONUNBUFFERED")
+PRIVATE = (
+    *("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONUNBUFFERED"),
+    *("MINUTEBOOK_DB", "MINUTEBOOK_DEBUG", "MINUTEBOOK_TENANT"),
+)
 """What the environment of whoever runs the tests must not decide."""
 
 PROGRAM = (sys.executable, "-c", "from minutebook.cli.main import main; main()")
@@ -86,3 +91,46 @@ def broken(whole: Chat) -> Chat:
 def odd(whole: Chat) -> Chat:
     """What OpenAI accepts and Anthropic does not: the assistant speaks first."""
     return [{"role": "assistant", "content": "Hello!"}, *whole[1:]]
+
+
+def talk(turns: int, *, words: int = 30) -> Chat:
+    """A conversation of so many turns, each with a call and its result."""
+    messages: Chat = [{"role": "system", "content": "You help customers of a tea shop."}]
+    for turn in range(turns):
+        messages += [
+            {"role": "user", "content": f"Where is order {1000 + turn}? " + "It is late. " * words},
+            {"role": "assistant", "content": None, "tool_calls": [call(f"call_{turn}", "find_order")]},
+            {"role": "tool", "tool_call_id": f"call_{turn}", "content": f"order {1000 + turn} is packed"},
+            {"role": "assistant", "content": f"Order {1000 + turn} leaves today."},
+        ]
+    return messages
+
+
+@pytest.fixture
+def on(run: Run, tmp_path: Path) -> OnDatabase:
+    """Call a command on a database of this test."""
+
+    def call_on(*arguments: str | Path, stdin: str | bytes | None = None) -> Result:
+        return run(*arguments, "--db", f"sqlite:///{tmp_path / 'chat.db'}", stdin=stdin)
+
+    return call_on
+
+
+@pytest.fixture
+def kept(on: OnDatabase, tmp_path: Path) -> OnDatabase:
+    """The same, with three conversations kept: order-17 of 12 turns, order-18 of 2, and hello of 1."""
+    path = tmp_path / "three.jsonl"
+    conversations: list[dict[str, Any]] = [
+        {"id": "order-17", "messages": talk(12)},
+        {"id": "order-18", "messages": talk(2)},
+        {"id": "hello", "messages": [{"role": "user", "content": "Hello! Ich möchte Tee."}]},
+    ]
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in conversations))
+    assert on("import", path, "--recipient", "alice").exit_code == 0
+    return on
+
+
+def rows(result: Result) -> list[dict[str, Any]]:
+    """The objects that a command printed one a line."""
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]

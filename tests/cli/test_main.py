@@ -94,7 +94,7 @@ def test_a_folder_is_an_error_and_no_traceback(run: Run, tmp_path: Path) -> None
 
 
 def test_every_error_has_an_exit_code() -> None:
-    assert {exit_code(error) for error, _ in EXAMPLES} == {1, 2, 5}
+    assert {exit_code(error) for error, _ in EXAMPLES} == {1, 2, 3, 5}
 
 
 @pytest.mark.parametrize("name", ["check", "repair"])

@@ -16,7 +16,7 @@ def start(url, conversation, writers, count, name):
 def acknowledged(process, most):
     """The keys of the turns that a process had acknowledged; it is killed after so many."""
     keys = []
-    for key in process.keys():
+    for key in process.acknowledged():
         keys.append(key)
         if len(keys) == most:
             process.kill()

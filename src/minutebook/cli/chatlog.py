@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 from uuid import uuid4
 
+from minutebook.cli.state import state_folder
 from minutebook.errors import InvalidMessage, InvalidSetting, UnreadableInput
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message, is_system
@@ -150,9 +151,7 @@ class ChatLog:
 
 def chats_folder() -> Path:
     """Where chats are kept unless they are given a place: in the folder for state of the XDG rules."""
-    told = os.environ.get("XDG_STATE_HOME", "")
-    state = Path(told) if Path(told).is_absolute() else Path.home() / ".local" / "state"
-    return state / "minutebook" / "chats"
+    return state_folder() / "chats"
 
 
 def new_chat() -> Path:

@@ -5,7 +5,7 @@
 | 0 | done |
 | 1 | it could not be done |
 | 2 | the command was not called as it should be |
-| 3 | a file was not found |
+| 3 | a file, a database, a conversation or a fold was not found |
 | 5 | the input is not what it should be |
 | 6 | done, and there are findings |
 | 130 | interrupted |
@@ -25,10 +25,13 @@ import click
 
 from minutebook.errors import (
     BrokenConversation,
+    ConversationNotFound,
+    FoldNotFound,
     InvalidMessage,
     InvalidSetting,
     MinutebookError,
     ProgramInvalid,
+    UnknownStrategy,
     UnknownVocabulary,
     UnreadableInput,
 )
@@ -42,6 +45,9 @@ EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (ProgramInvalid, INVALID),
     (InvalidSetting, USAGE),
     (UnknownVocabulary, USAGE),
+    (UnknownStrategy, USAGE),
+    (ConversationNotFound, NOT_FOUND),
+    (FoldNotFound, NOT_FOUND),
     (FileNotFoundError, NOT_FOUND),
     (MinutebookError, FAILED),
     (OSError, FAILED),
@@ -77,8 +83,11 @@ def exit_code(error: Exception) -> int:
 
 
 def complain(error: Exception, *, as_json: bool, advice: str = "") -> None:
-    """Say on stderr what went wrong, and what to do about it where the error itself does not know."""
-    message = "; ".join(filter(None, [_message(error), advice]))
+    """Say on stderr what went wrong, and what to do about it where the error itself does not know.
+
+    A command that knows more than the error does may also have given it notes.
+    """
+    message = "; ".join(filter(None, [_message(error), *getattr(error, "__notes__", ()), advice]))
     if as_json:
         click.echo(json.dumps({"error": {"type": type(error).__name__, "message": message}}), err=True)
     else:

@@ -14,11 +14,21 @@ COMMANDS: Final = {
     "agent": "minutebook.cli.agent",
     "chat": "minutebook.cli.chat",
     "check": "minutebook.cli.check",
+    "compact": "minutebook.cli.compact",
     "completion": "minutebook.cli.completion",
+    "db": "minutebook.cli.db",
     "demo": "minutebook.cli.demo",
+    "erase": "minutebook.cli.erase",
+    "export": "minutebook.cli.export",
+    "fork": "minutebook.cli.fork",
+    "import": "minutebook.cli.import_",
+    "ls": "minutebook.cli.ls",
     "models": "minutebook.cli.models",
     "repair": "minutebook.cli.repair",
+    "search": "minutebook.cli.search",
+    "show": "minutebook.cli.show",
     "tokens": "minutebook.cli.tokens",
+    "undo": "minutebook.cli.undo",
     "view": "minutebook.cli.view",
 }
 """Command → the module whose `command` it is."""
@@ -54,12 +64,14 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, "-V", "--version", message="minutebook %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Conversation history for LLM agents: check it, repair it, and see what a model would be sent.
+    """Conversation history for LLM agents: check it, repair it, keep it, and see what a model would be sent.
 
     FILE is OpenAI chat JSON or JSONL, plain or gzipped, with one conversation or many; - is stdin. Data goes to stdout,
     everything else to stderr.
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 file not found, 5 invalid input, 6 done with findings,
+    ID is a conversation that is kept in the database that --db or MINUTEBOOK_DB names.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 is not there, 5 invalid input, 6 done with findings,
     130 interrupted.
 
     Example: minutebook demo

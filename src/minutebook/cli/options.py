@@ -39,6 +39,26 @@ def model_option(function: F) -> F:
     )(function)
 
 
+def store_options(function: F) -> F:
+    """Where conversations are kept: `--db` and `--tenant`, for `opened_database`."""
+    place = click.option(
+        "--db",
+        "url",
+        metavar="URL",
+        envvar="MINUTEBOOK_DB",
+        help="The database, else MINUTEBOOK_DB, else a file in $XDG_STATE_HOME/minutebook. Example: --db sqlite:///chat.db",
+    )
+    tenant = click.option(
+        "--tenant",
+        metavar="NAME",
+        envvar="MINUTEBOOK_TENANT",
+        default="default",
+        show_default=True,
+        help="Whose conversations, else MINUTEBOOK_TENANT. Example: --tenant acme",
+    )
+    return place(tenant(function))
+
+
 def manager_options(function: F) -> F:
     """How what is sent is chosen: `--manager` and `--max-tokens`, for `manager_from`."""
     limit = click.option(

@@ -89,21 +89,30 @@ class Reading:
         self._advance = advance
 
     def __iter__(self) -> Iterator[Conversation]:
-        found = 0
-        with _opened(self.source) as stream:
+        return self.conversations(self.lines())
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """The lines of the input, unpacked, each with its number; for those who must look before they choose how to read."""
+        with _opened(self.source) as opened:
+            stream = io.BufferedReader(_Counted(opened, self._advance))
+            self.gzipped = stream.peek(2)[:2] == b"\x1f\x8b"
             try:
-                for conversation in self._conversations(self._lines(stream)):
-                    found += 1
-                    yield conversation
+                yield from enumerate(gzip.GzipFile(fileobj=stream) if self.gzipped else stream, 1)
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise UnreadableInput(self.name, f"the gzip data is damaged: {error}") from None
+
+    def conversations(self, lines: Iterator[tuple[int, bytes]]) -> Iterator[Conversation]:
+        """The conversations on these lines, which are all that the input has."""
+        found = 0
+        for conversation in self._conversations(lines):
+            found += 1
+            yield conversation
         if not found:
             raise UnreadableInput(self.name, f"holds no conversation; {EXPECTED}")
 
-    def _lines(self, opened: io.BufferedIOBase) -> Iterator[tuple[int, bytes]]:
-        stream = io.BufferedReader(_Counted(opened, self._advance))
-        self.gzipped = stream.peek(2)[:2] == b"\x1f\x8b"
-        yield from enumerate(gzip.GzipFile(fileobj=stream) if self.gzipped else stream, 1)
+    def message(self, line: bytes, index: int, number: int) -> Message:
+        """The message on one line, where every line is one."""
+        return self._message(self._parsed(line, number), index, number)
 
     def _conversations(self, lines: Iterator[tuple[int, bytes]]) -> Iterator[Conversation]:
         number, first = self._next_line(lines)
@@ -145,7 +154,7 @@ class Reading:
         messages, raws = [self._message(first, 0, number)], [raw]
         at, line = second
         while at is not None:
-            messages.append(self._message(self._parsed(line, at), len(messages), at))
+            messages.append(self.message(line, len(messages), at))
             raws.append(b"".join(self.tail))
             self.tail = []
             at, line = self._next_line(lines)

@@ -53,9 +53,14 @@ def console(*, stderr: bool = False) -> Console:
 
 def one_line(text: str, length: int = 200) -> str:
     """Text that is safe to show on one line: no line breaks, no control characters, no lone surrogates."""
-    words = " ".join(text[: length * 4].split())
-    shown = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in words)
-    return shown[:length]
+    return printable(" ".join(text[: length * 4].split()))[:length]
+
+
+def printable(text: str, *, besides: str = "") -> str:
+    """Text that does nothing to a terminal but fill it: a mark for every other character that is not among `besides`."""
+    return "".join(
+        letter if letter.isprintable() or letter in besides else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )
 
 
 def preview(message: Message) -> str:

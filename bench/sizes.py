@@ -1,0 +1,103 @@
+"""What a conversation takes on disk, for every kind of transcript that we have."""
+
+import asyncio
+import tempfile
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from bench.corpus import conversations, folder
+from bench.keepers import Files
+from bench.replay import plain
+from bench.report import Part, Table, Target, progress
+from bench.session import coding_session
+from minutebook import InvalidMessage, Message, open_store
+from minutebook.record.message import text_of
+from minutebook.wire.chat import provider_message_to_entry
+
+FILES = ("coding_agents", "customer_service", "long_chat", "multilingual", "terminal")
+MOST = 2_000_000
+"""How much text of a file is read."""
+
+
+def measure(part: Part) -> None:
+    made = {
+        "made up: an agent session of 2,000 messages": [coding_session(2_000)],
+        "made up: a chat of 1,000 messages of 400 characters": [_chat(1_000, 400)],
+        "made up: a chat of 10,000 messages of 85 characters": [_chat(10_000, 85)],
+        "made up: a chat of 1,000 messages of 85 characters": [_chat(1_000, 85)],
+    }
+    found = {f"recorded: {name}": _recorded(name) for name in FILES} if folder() is not None else {}
+    table = Table(
+        "Store: bytes on disk over bytes of text, search index and all, each exchange appended by itself",
+        ["SQLite, minutebook", "messages", "characters each", "bytes / text"],
+    )
+    ratios: dict[str, float] = {}
+    for what, chats in {**found, **made}.items():
+        progress(f"store: bytes of {what}")
+        texts = [text_of(message) for chat in chats for message in chat]
+        ratios[what] = asyncio.run(_bytes(chats)) / sum(len(text.encode()) for text in texts)
+        mean = sum(map(len, texts)) / len(texts)
+        table.rows.append([what, f"{len(texts):,}", f"{mean:,.0f}", f"{ratios[what]:.2f}"])
+    table.notes.append(
+        "Text is what was said; the names, ids and arguments of calls are stored too, and not counted as text."
+    )
+    part.tables.append(table)
+    part.figures["bytes_over_text"] = ratios
+    for kind in ("recorded", "made up"):
+        mine = {what: ratio for what, ratio in ratios.items() if what.startswith(kind)}
+        if mine:
+            worst = max(mine, key=lambda what: mine[what])
+            said = f"{mine[worst]:.2f} ({worst.partition(': ')[2]})"
+            what = f"SQLite, every {kind} transcript: bytes on disk at most 1.5 times the text"
+            part.targets.append(Target(what, said, mine[worst] <= 1.5))
+
+
+def _recorded(name: str) -> list[list[Message]]:
+    """Conversations of a file, as far as they are made of messages that a store takes."""
+    chats: list[list[Message]] = []
+    left = MOST
+    for recorded in conversations(name):
+        chat = [plain(message) for message in recorded["messages"]]
+        try:
+            for message in chat:
+                provider_message_to_entry(message, evaluation_id=uuid4(), sequence=0, created_at=datetime.now(UTC))
+        except InvalidMessage:
+            continue
+        chats.append(chat)
+        left -= sum(len(text_of(message)) for message in chat)
+        if left <= 0:
+            break
+    return chats
+
+
+async def _bytes(chats: Iterable[Sequence[Message]]) -> int:
+    with tempfile.TemporaryDirectory() as place:
+        async with open_store(f"sqlite:///{place}/chat.db") as store:
+            for number, chat in enumerate(chats):
+                for turn in _turns(chat):
+                    evaluation, when = uuid4(), datetime.now(UTC)
+                    entries = [
+                        provider_message_to_entry(message, evaluation_id=evaluation, sequence=at, created_at=when)
+                        for at, message in enumerate(turn)
+                    ]
+                    await store.append(f"chat {number}", entries, broken="mark")
+            await store.search("anything")  # so that everything is indexed
+        return await Files().size(f"{place}/chat.db")
+
+
+def _turns(chat: Sequence[Message]) -> list[list[Message]]:
+    """What an evaluation adds: a user message and what follows it."""
+    turns: list[list[Message]] = [[]]
+    for message in chat:
+        if message["role"] == "user":
+            turns.append([])
+        turns[-1].append(message)
+    return [turn for turn in turns if turn]
+
+
+def _chat(count: int, characters: int) -> list[Message]:
+    """Questions and answers of one length, in the words of our made-up sessions."""
+    source = " ".join(text_of(message) for message in coding_session(8 * count) if message["role"] != "tool")
+    texts = (source[at * characters % (len(source) - characters) :][:characters] for at in range(count))
+    return [{"role": ("user", "assistant")[number % 2], "content": text} for number, text in enumerate(texts)]

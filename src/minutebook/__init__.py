@@ -14,6 +14,7 @@ _HOMES = {
         "DeadlineExceeded",
         "DuplicateName",
         "EventFailed",
+        "FlowFailed",
         "FoldConflict",
         "FoldNotFound",
         "IdempotencyConflict",
@@ -41,6 +42,7 @@ _HOMES = {
         "StoreUnavailable",
         "SummaryRejected",
         "TooManyCalls",
+        "ToolServerFailed",
         "ToolValidationError",
         "UnknownPlaceholder",
         "UnknownRole",
@@ -165,14 +167,17 @@ _HOMES = {
     "agent.telemetry": ("OpenTelemetry",),
     "agent.throttle": ("Throttle",),
     "agent.usage": ("Usage",),
+    "dsl.adapters": ("provider_adapters",),
     "dsl.builtin": ("builtin_tools",),
     "dsl.check": ("check_agents",),
     "dsl.compile": ("compile_agents",),
     "dsl.diagnostic": ("Diagnostic",),
+    "dsl.happening": ("AgentEvent", "WorkflowFinished"),
     "dsl.parse": ("parse_agents",),
     "dsl.printer": ("format_agents",),
     "dsl.spec": ("AgentSpec", "FlowSpec", "ModelSpec", "PromptSpec", "SchemaSpec", "ToolSpec", "WorkflowSpec"),
     "dsl.tree": ("Program",),
+    "dsl.workflow": ("DslWorkflow",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -157,6 +157,9 @@ from minutebook.compaction.truncate import (
 from minutebook.compaction.turns import (
     TurnStrategy as TurnStrategy,
 )
+from minutebook.dsl.adapters import (
+    provider_adapters as provider_adapters,
+)
 from minutebook.dsl.builtin import (
     builtin_tools as builtin_tools,
 )
@@ -168,6 +171,12 @@ from minutebook.dsl.compile import (
 )
 from minutebook.dsl.diagnostic import (
     Diagnostic as Diagnostic,
+)
+from minutebook.dsl.happening import (
+    AgentEvent as AgentEvent,
+)
+from minutebook.dsl.happening import (
+    WorkflowFinished as WorkflowFinished,
 )
 from minutebook.dsl.parse import (
     parse_agents as parse_agents,
@@ -199,6 +208,9 @@ from minutebook.dsl.spec import (
 from minutebook.dsl.tree import (
     Program as Program,
 )
+from minutebook.dsl.workflow import (
+    DslWorkflow as DslWorkflow,
+)
 from minutebook.errors import (
     BrokenConversation as BrokenConversation,
 )
@@ -225,6 +237,9 @@ from minutebook.errors import (
 )
 from minutebook.errors import (
     EventFailed as EventFailed,
+)
+from minutebook.errors import (
+    FlowFailed as FlowFailed,
 )
 from minutebook.errors import (
     FoldConflict as FoldConflict,
@@ -306,6 +321,9 @@ from minutebook.errors import (
 )
 from minutebook.errors import (
     TooManyCalls as TooManyCalls,
+)
+from minutebook.errors import (
+    ToolServerFailed as ToolServerFailed,
 )
 from minutebook.errors import (
     ToolValidationError as ToolValidationError,
@@ -723,6 +741,7 @@ __version__: str
 __all__ = [
     "__version__",
     "ActiveToolsManager",
+    "AgentEvent",
     "AgentSpec",
     "AnswerRestarted",
     "AnthropicAdapter",
@@ -762,6 +781,7 @@ __all__ = [
     "Deadline",
     "DeadlineExceeded",
     "Diagnostic",
+    "DslWorkflow",
     "DuplicateName",
     "EncryptedStore",
     "EstimatedCounter",
@@ -774,6 +794,7 @@ __all__ = [
     "Finding",
     "FindingKind",
     "Finished",
+    "FlowFailed",
     "FlowSpec",
     "Fold",
     "FoldConflict",
@@ -892,6 +913,7 @@ __all__ = [
     "ToolResult",
     "ToolResultClearer",
     "ToolResultTruncator",
+    "ToolServerFailed",
     "ToolSpec",
     "ToolStripper",
     "ToolValidationError",
@@ -914,6 +936,7 @@ __all__ = [
     "View",
     "ViewMade",
     "VisibilityExpansionRequired",
+    "WorkflowFinished",
     "WorkflowSpec",
     "WrongKey",
     "WrongWeights",
@@ -941,6 +964,7 @@ __all__ = [
     "model_info",
     "open_store",
     "parse_agents",
+    "provider_adapters",
     "provider_message_to_entry",
     "register_strategy",
     "repair",

@@ -156,6 +156,19 @@ BAD: dict[str, tuple[str, str]] = {
     "a misspelt strategy": ("unknown-strategy", agent("history: «sumarize")),
     "off": ("unknown-strategy", agent("history «off")),
     "an unknown strategy in the policy": ("unknown-strategy", agent(more="policy compaction:\n    strategy: «fast\n")),
+    "a policy that nobody follows": ("no-effect", agent(more="policy compaction:\n    «trigger: 0.9\n")),
+    "files to keep by one who cuts": (
+        "no-effect",
+        agent("history truncate", more="policy compaction:\n    trigger: 0.9\n    «keep_files: 2\n"),
+    ),
+    "a target for turns": (
+        "no-effect",
+        agent(more="policy compaction:\n    strategy: turns\n    «target: 0.2\n"),
+    ),
+    "a summary that nobody is there to share": (
+        "no-effect",
+        agent(more="policy compaction:\n    strategy: summarize\n    «share: true\n"),
+    ),
     "an unknown policy": ("unknown-policy", agent(more="policy «compactoin:\n    share: true\n")),
     "an unknown variable": ("unknown-variable", flow("return «$c")),
     "a variable set later": ("unknown-variable", flow("run agent a «$c", "$c = 1", "return $c")),

@@ -144,7 +144,9 @@ GOOD: dict[str, str] = {
     "history by a flow": agent("history shorten", more="flow shorten $old:\n    return call llm p $old\n"),
     "policy": agent(more="policy compaction:\n    strategy: summarize\n"),
     "policy, all properties": agent(
-        more="policy compaction:\n    strategy: hybrid\n    trigger: 0.9\n    target: 0.5\n    keep_turns: 3\n"
+        "use b",
+        more='agent b:\n    instruction p\n    description "b"\n'
+        "policy compaction:\n    strategy: hybrid\n    trigger: 0.9\n    target: 0.5\n    keep_turns: 3\n"
         "    keep_files: 5\n    model: main\n    share: true\n"
     ),
     "policy, not shared": agent(more="policy compaction:\n    share: false\n"),

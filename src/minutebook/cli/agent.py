@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from minutebook.dsl.tree import Program
 
 
-@click.group("agent", short_help="Check and format agent programs.")
+@click.group("agent", short_help="Check, format and run agent programs.")
 def command() -> None:
-    """Check and format programs of the agent language.
+    """Check, format and run programs of the agent language.
 
     Example: minutebook agent check reviewer.sr
     """
@@ -108,6 +108,64 @@ def fmt(ctx: click.Context, files: Sequence[str], only_check: bool) -> None:
         ctx.exit(INVALID)
     if changed and only_check:
         ctx.exit(FINDINGS)
+
+
+@command.command("run", cls=Command, short_help="Run a program.")
+@click.argument("file", metavar="FILE.sr|-")
+@click.argument("prompt", metavar="[PROMPT|-]", required=False)
+@click.option(
+    "--base-url", metavar="URL",
+    help="A server that speaks as the providers do, for all models of the program; without a key in the environment it "
+    "is sent the key 'none'. Example: --base-url http://127.0.0.1:8080/v1",
+)  # fmt: skip
+@click.option("--agent", metavar="NAME", help="Begin with this agent. Example: --agent code_reviewer")
+@click.option("--flow", metavar="NAME", help="Begin with this flow. Example: --flow nightly")
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE",
+    help="A value for a parameter of the flow; JSON, or else text. Example: --set files='[\"a.py\"]'",
+)  # fmt: skip
+@click.option(
+    "--external", "externals", multiple=True, metavar="NAME=URL|COMMAND",
+    help="The MCP server for tools that the program names and does not define. "
+    "Example: --external mcp='notes-server --root .'",
+)  # fmt: skip
+@json_option("Print one JSON document: the answer, and the notices on the way to it. Example: --json")
+def run(
+    file: str,
+    prompt: str | None,
+    base_url: str | None,
+    agent: str | None,
+    flow: str | None,
+    settings: Sequence[str],
+    externals: Sequence[str],
+    as_json: bool,
+) -> None:
+    """Run the program in FILE, and print its answer to PROMPT.
+
+    The answer goes to stdout as it comes. What agents do on the way, and where a history was shortened, goes to stderr.
+    - reads PROMPT from stdin. Agents see the files of the working folder, and Python tools are imported from there.
+
+    Keys are read from the environment: OPENAI_API_KEY, ANTHROPIC_API_KEY. Another provider speaks as OpenAI does, at the
+    address in PROVIDER_BASE_URL, with the key in PROVIDER_API_KEY.
+
+    Example: minutebook agent run agents/reviewer.sr "Review src/app.py."
+    """
+    from minutebook.cli.agentrun import run_program
+
+    if file == "-" and prompt == "-":
+        raise click.UsageError("FILE and PROMPT cannot both be read from stdin.")
+    given = sys.stdin.buffer.read().decode("utf-8", "replace").rstrip("\n") if prompt == "-" else prompt or ""
+    run_program(
+        _read(file),
+        "stdin" if file == "-" else file,
+        given,
+        base_url=base_url,
+        agent=agent,
+        flow=flow,
+        settings=settings,
+        externals=externals,
+        as_json=as_json,
+    )
 
 
 def _read(file: str) -> str:

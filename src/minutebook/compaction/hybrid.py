@@ -5,33 +5,42 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from minutebook.compaction.situation import Situation, essentials, tail_start
-from minutebook.compaction.strategy import is_too_full
-from minutebook.compaction.summarize import SummarizeStrategy
+from minutebook.compaction.strategy import THRESHOLD, is_too_full, require_shares
+from minutebook.compaction.summarize import HALF, SummarizeStrategy
 from minutebook.compaction.summarizer import Summarizer
 from minutebook.compaction.truncate import TARGET_RATIO, truncated
 from minutebook.history.results import cleared
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message
 
-_ENOUGH: Final = 0.5
-"""Clearing is enough when it brings the window down to this; otherwise a summary is due soon anyway."""
 _RECENT: Final = 0.25
 _MARKER: Final = "[cleared: {characters} characters]"
 
 
 @dataclass(frozen=True, slots=True)
 class HybridStrategy:
-    """Above 80 % of the window: clear old tool results; if that is not enough sum up; if that is not, truncate."""
+    """Above 80 % of the window: clear old tool results; if that is not enough sum up; if that is not, truncate.
+
+    Raises:
+        InvalidSetting: the shares cannot be meant.
+    """
 
     name: ClassVar[str] = "hybrid"
+    threshold: float = THRESHOLD
+    """The share of the window at which to begin."""
+    target: float = HALF
+    """Clearing is enough when it brings the window down to this; otherwise a summary is due soon anyway."""
     summarize: SummarizeStrategy = field(default_factory=SummarizeStrategy)
 
+    def __post_init__(self) -> None:
+        require_shares(self.threshold, self.target)
+
     def should_trigger(self, situation: Situation) -> bool:
-        return is_too_full(situation)
+        return is_too_full(situation, self.threshold)
 
     async def apply(self, situation: Situation, summarizer: Summarizer) -> AsyncIterator[Fold]:
         lighter = _cleared(situation)
-        if lighter and situation.with_folds(lighter).tokens <= int(situation.limit * _ENOUGH):
+        if lighter and situation.with_folds(lighter).tokens <= int(situation.limit * self.target):
             for fold in lighter:
                 yield fold
             return
@@ -39,8 +48,9 @@ class HybridStrategy:
         for fold in made:
             yield fold
         after = situation.with_folds(made)
-        if is_too_full(after):
-            for fold in truncated(after, int(situation.limit * TARGET_RATIO)):
+        if is_too_full(after, self.threshold):
+            share = max(self.target, self.threshold * TARGET_RATIO / THRESHOLD)
+            for fold in truncated(after, int(situation.limit * share), keep_turns=self.summarize.keep_turns):
                 yield fold
 
 

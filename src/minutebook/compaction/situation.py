@@ -79,6 +79,14 @@ def tail_start(record: Transcript, room: int, *, no_earlier_than: int = 0) -> in
     return start
 
 
+def turns_start(record: Transcript, keep_turns: int, room: int, *, no_earlier_than: int = 0) -> int | None:
+    """Where the last so many turns begin, if they have no more than so many tokens together."""
+    starts = [start for start in record.turn_starts if start >= no_earlier_than][-keep_turns:]
+    if not starts or sum(map(record.tokens_of, range(starts[0], len(record)))) > room:
+        return None
+    return starts[0]
+
+
 def runs(situation: Situation, kept: set[int], stop: int) -> list[range]:
     """The stretches up to `stop` that may be folded: all that is not kept, and all that is folded already."""
     already = {place for fold in situation.standing for place in range(fold.start, fold.stop)}

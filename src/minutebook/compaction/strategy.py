@@ -5,6 +5,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from minutebook.compaction.situation import Situation
 from minutebook.compaction.summarizer import Summarizer
+from minutebook.errors import InvalidSetting
 from minutebook.record.fold import Fold
 
 THRESHOLD: Final = 0.8
@@ -29,6 +30,14 @@ class HistoryStrategy(Protocol):
         ...
 
 
-def is_too_full(situation: Situation) -> bool:
-    """Whether the next call would send more than the threshold; exactly as much is not too much."""
-    return situation.tokens > int(situation.limit * THRESHOLD)
+def is_too_full(situation: Situation, threshold: float = THRESHOLD) -> bool:
+    """Whether the next call would send more than this share of the window; exactly as much is not too much."""
+    return situation.tokens > int(situation.limit * threshold)
+
+
+def require_shares(threshold: float, target: float) -> None:
+    """Raise InvalidSetting unless both are shares of the window, and compacting leads to below where it is due."""
+    if not 0 < threshold <= 1:
+        raise InvalidSetting("threshold", threshold, "a share of the window above 0 and up to 1, such as 0.8")
+    if not 0 < target < threshold:
+        raise InvalidSetting("target", target, f"a share of the window above 0 and below the threshold, {threshold}")

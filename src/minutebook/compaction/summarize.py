@@ -6,9 +6,10 @@ from typing import ClassVar, Final
 
 from minutebook.compaction.facts import files_of, ledger, without_ledger
 from minutebook.compaction.shown import SummaryRole, is_summary, summary_message, summary_text
-from minutebook.compaction.situation import Situation, essentials, runs, tail_start
-from minutebook.compaction.strategy import is_too_full
+from minutebook.compaction.situation import Situation, essentials, runs, tail_start, turns_start
+from minutebook.compaction.strategy import THRESHOLD, is_too_full, require_shares
 from minutebook.compaction.summarizer import Summarizer, SummaryRequest, accepted
+from minutebook.errors import InvalidSetting
 from minutebook.record.fold import Fold
 from minutebook.record.transcript import Transcript
 
@@ -18,7 +19,8 @@ _FILES: Final = 0.15
 _SUMMARY: Final = 0.06
 _LEDGER: Final = 0.06
 """Shares of the window: of the last exchanges, of the exchanges about files, of the summary, of its ledger. Together
-they leave half of the window free, so that the next summary is not due soon."""
+they leave half of the window free, so that the next summary is not due soon; another target scales them all."""
+HALF: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,34 +28,59 @@ class SummarizeStrategy:
     """Above 80 % of the window, sum up all but the first request, the last exchanges and those about the latest files.
 
     The last turn stays whole where it is no larger than a quarter of the window; of a longer one, its request and the
-    last exchanges.
+    last exchanges. With `keep_turns` it is so many turns that stay whole, where they are no larger than the target.
+
+    Raises:
+        InvalidSetting: the shares or `keep_turns` cannot be meant.
     """
 
     name: ClassVar[str] = "summarize"
+    threshold: float = THRESHOLD
+    """The share of the window at which to sum up."""
+    target: float = HALF
+    """The share of the window that is left, about."""
+    keep_turns: int | None = None
     max_summary_tokens: int = 2_000
     max_ledger_tokens: int = 1_500
     """0 for no ledger."""
     recent_files: int = PRESERVE_RECENT_FILES
     summary_role: SummaryRole = "system"
 
+    def __post_init__(self) -> None:
+        require_shares(self.threshold, self.target)
+        if self.keep_turns is not None and self.keep_turns < 1:
+            raise InvalidSetting("keep_turns", self.keep_turns, "1 or more, or None for as much as there is room for")
+
     def should_trigger(self, situation: Situation) -> bool:
-        return is_too_full(situation)
+        return is_too_full(situation, self.threshold)
 
     async def apply(self, situation: Situation, summarizer: Summarizer) -> AsyncIterator[Fold]:
         record = situation.record
         floor = max((fold.stop for fold in situation.standing), default=record.lead)
-        stop = _turn_start(record, tail_start(record, int(situation.limit * _TAIL), no_earlier_than=floor), situation)
-        kept = essentials(record) | self._files(record, floor, stop, int(situation.limit * _FILES))
+        limit = int(situation.limit * self.target / HALF)  # a window of which half is the target
+        stop = self._tail(situation, limit, floor)
+        kept = essentials(record) | self._files(record, floor, stop, int(limit * _FILES))
         for fold in await summed_up(
             situation,
             runs(situation, kept, stop),
             summarizer,
             name=self.name,
-            max_summary_tokens=max(64, min(self.max_summary_tokens, int(situation.limit * _SUMMARY))),
-            max_ledger_tokens=min(self.max_ledger_tokens, int(situation.limit * _LEDGER)),
+            max_summary_tokens=max(64, min(self.max_summary_tokens, int(limit * _SUMMARY))),
+            max_ledger_tokens=min(self.max_ledger_tokens, int(limit * _LEDGER)),
             role=self.summary_role,
         ):
             yield fold
+
+    def _tail(self, situation: Situation, limit: int, floor: int) -> int:
+        """Where what stays whole begins."""
+        record = situation.record
+        if self.keep_turns is not None:
+            room = int(situation.limit * self.target)
+            turns = turns_start(record, self.keep_turns, room, no_earlier_than=floor)
+            if turns is not None:
+                return turns
+        start = tail_start(record, int(limit * _TAIL), no_earlier_than=floor)
+        return _turn_start(record, start, situation)
 
     def _files(self, record: Transcript, start: int, stop: int, room: int) -> set[int]:
         """The exchanges about the files that were named last, the newest of each, as many as there is room for."""

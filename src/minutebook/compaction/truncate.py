@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from minutebook.compaction.shown import is_summary
-from minutebook.compaction.situation import Situation, essentials, runs, tail_start
-from minutebook.compaction.strategy import is_too_full
+from minutebook.compaction.situation import Situation, essentials, runs, tail_start, turns_start
+from minutebook.compaction.strategy import THRESHOLD, is_too_full, require_shares
 from minutebook.compaction.summarizer import Summarizer
+from minutebook.errors import InvalidSetting
 from minutebook.history.budget import TokenBudgetManager
 from minutebook.history.keep import last_exchange
 from minutebook.record.fold import Fold
@@ -20,20 +21,34 @@ _MARKER: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class TruncateStrategy:
-    """Above 80 % of the window, keep the first request and as many of the last whole exchanges as 70 % has room for."""
+    """Above 80 % of the window, keep the first request and as many of the last whole exchanges as 70 % has room for.
+
+    With `keep_turns` no more than so many turns stay, and those whole where there is room for them.
+
+    Raises:
+        InvalidSetting: the shares or `keep_turns` cannot be meant.
+    """
 
     name: ClassVar[str] = "truncate"
     target: float = TARGET_RATIO
+    threshold: float = THRESHOLD
+    """The share of the window at which to cut."""
+    keep_turns: int | None = None
+
+    def __post_init__(self) -> None:
+        require_shares(self.threshold, self.target)
+        if self.keep_turns is not None and self.keep_turns < 1:
+            raise InvalidSetting("keep_turns", self.keep_turns, "1 or more, or None for as much as there is room for")
 
     def should_trigger(self, situation: Situation) -> bool:
-        return is_too_full(situation)
+        return is_too_full(situation, self.threshold)
 
     async def apply(self, situation: Situation, summarizer: Summarizer) -> AsyncIterator[Fold]:  # noqa: ARG002 - it needs none
-        for fold in truncated(situation, int(situation.limit * self.target)):
+        for fold in truncated(situation, int(situation.limit * self.target), keep_turns=self.keep_turns):
             yield fold
 
 
-def truncated(situation: Situation, target: int) -> list[Fold]:
+def truncated(situation: Situation, target: int, *, keep_turns: int | None = None) -> list[Fold]:
     """The folds that bring a conversation down to so many tokens, if any can."""
     record = situation.record
     kept = essentials(record)
@@ -42,7 +57,8 @@ def truncated(situation: Situation, target: int) -> list[Fold]:
         kept -= set(record.exchange_of(first))  # a goal so long leaves no room for the work on it
     room = target - situation.overhead_tokens - _MARKER - _fixed(situation, kept)
     floor = max((fold.stop for fold in situation.standing), default=record.lead)
-    stop = tail_start(record, room, no_earlier_than=floor)
+    turns = None if keep_turns is None else turns_start(record, keep_turns, room, no_earlier_than=floor)
+    stop = tail_start(record, room, no_earlier_than=floor) if turns is None else turns
     stretches = runs(situation, kept, stop)
     gone = sum(map(len, stretches))
     known = {(fold.start, fold.stop) for fold in situation.standing}

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from minutebook.compaction.shown import SummaryRole
 from minutebook.compaction.situation import Situation, runs
+from minutebook.compaction.strategy import is_too_full
 from minutebook.compaction.summarize import summed_up
 from minutebook.compaction.summarizer import Summarizer
 from minutebook.errors import InvalidSetting
@@ -16,8 +17,10 @@ from minutebook.record.fold import Fold
 class TurnStrategy:
     """When more than so many turns are shown whole, sum up all but the last few.
 
+    With a `threshold` also when the window is fuller than that share of it, however few the turns are.
+
     Raises:
-        InvalidSetting: it would keep more turns than there may be.
+        InvalidSetting: it would keep more turns than there may be, or the threshold is no share.
     """
 
     name: ClassVar[str] = "turns"
@@ -26,16 +29,23 @@ class TurnStrategy:
     max_summary_tokens: int = 1_000
     max_ledger_tokens: int = 500
     summary_role: SummaryRole = "system"
+    threshold: float | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.keep_turns <= self.max_turns:
             raise InvalidSetting("keep_turns", self.keep_turns, f"1 to max_turns, which is {self.max_turns}")
+        if self.threshold is not None and not 0 < self.threshold <= 1:
+            raise InvalidSetting("threshold", self.threshold, "a share of the window above 0 and up to 1, or None")
 
     def should_trigger(self, situation: Situation) -> bool:
-        return len(_open_turns(situation)) > self.max_turns
+        many = len(_open_turns(situation)) > self.max_turns
+        return many or (self.threshold is not None and is_too_full(situation, self.threshold))
 
     async def apply(self, situation: Situation, summarizer: Summarizer) -> AsyncIterator[Fold]:
-        stop = _open_turns(situation)[-self.keep_turns :][0]
+        turns = _open_turns(situation)[-self.keep_turns :]
+        if not turns:
+            return
+        stop = turns[0]
         pinned = {place for pin in situation.record.pins for place in situation.record.exchange_of(pin)}
         for fold in await summed_up(
             situation,

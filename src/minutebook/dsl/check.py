@@ -7,6 +7,7 @@ from minutebook.dsl.agents import check_agent
 from minutebook.dsl.circles import check_circles
 from minutebook.dsl.definitions import check_definition
 from minutebook.dsl.diagnostic import Diagnostic, Findings
+from minutebook.dsl.effect import check_effect
 from minutebook.dsl.flows import check_flow
 from minutebook.dsl.scope import DEFAULT, NO_STRATEGY, STRATEGIES, Known, Scope
 
@@ -42,6 +43,7 @@ def scope_of(program: t.Program, known: Known) -> Scope:
             case _:
                 check_definition(node, scope)
     check_circles(program, scope)
+    check_effect(program, scope)
     _check_unused(program, scope)
     return scope
 

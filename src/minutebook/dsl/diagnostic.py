@@ -47,6 +47,7 @@ CODES: Final = {
     "bad-command": "a command that is empty or has a quote too few",
     "bad-clause": "a `with` clause that the tool cannot use",
     "name-clash": "two tools of one agent go by one name",
+    "no-effect": "a setting that nothing in the program follows",
     "secret-in-file": "a secret is written out",
     "external-tool": "a tool that the program does not define, and whoever runs it must bring",
     "no-description": "an agent that others call does not say what it is for",

@@ -380,7 +380,7 @@ def test_real_conversations_stay_within_their_window(name, file):
     for window in (4_000, 32_000):
         for conversation in islice(real(file), 2):
             record, compactor = Transcript(broken="mark"), manager(name, window)
-            for message in conversation["messages"][:400]:
+            for message in conversation["messages"][:120]:
                 record.append(message)
                 if record.open_calls or record.newest_request is None or message["role"] == "assistant":
                     continue

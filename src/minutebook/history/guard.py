@@ -73,6 +73,7 @@ def guard(
     transcript = Transcript.of(record)
     with transcript.lock:
         work = _Work(transcript, view, context or NO_CONTEXT, provider)
+        work.keeps_first = bool(getattr(manager, "preserve_first_request", False))
         work.restore_whole(manager)
         work.restore_kept()
         work.make_valid()
@@ -93,6 +94,8 @@ class _Work:
         self.context = context
         self.provider = provider
         self.breaches: list[Breach] = []
+        self.keeps_first = False
+        """Whether the manager promises the first request, as we do not."""
         self._faults: set[tuple[FindingKind, int | None, str | None]] | None = None
         trails = view.trails if isinstance(view, Curated) else ()
         self.view = view if isinstance(view, Curated) else Curated(view, origins(record, view), trails)
@@ -177,6 +180,8 @@ class _Work:
         try:
             return budget.curate(made, context=self.context)
         except CannotFit:
+            if self.keeps_first:
+                raise
             return replace(budget, preserve_first_request=False).curate(made, context=self.context)
 
     def _required(self) -> dict[int, str]:

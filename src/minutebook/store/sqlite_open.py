@@ -3,6 +3,7 @@
 import os
 import random
 import time
+from functools import lru_cache
 from importlib.resources import files
 from typing import Final
 
@@ -129,6 +130,7 @@ def _version(db: apsw.Connection) -> int:
     return version
 
 
+@lru_cache(maxsize=1)
 def _steps() -> list[tuple[int, str]]:
     """The numbered scripts, in order."""
     scripts = [one for one in files("minutebook.store").iterdir() if one.name.startswith("sqlite_0")]

@@ -19,6 +19,7 @@ from minutebook import (
     InProcessEventBus,
     InvalidSetting,
     MarkdownSection,
+    ModelReply,
     ObservableManager,
     OutputParseError,
     PromptEvaluationError,
@@ -36,6 +37,7 @@ from minutebook import (
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, refuse, say, uses
 from tests.agent.parts import (
     READ,
+    InProcess,
     Path,
     Verdict,
     adapter_for,
@@ -552,3 +554,22 @@ def test_a_compactor_is_asked_before_every_call_and_its_folds_are_applied(sessio
     assert compactor.asked == 4  # before every call, and after the last
     assert [message["role"] for message in requests[2].messages] == ["user", "system", "assistant", "tool"]
     assert len(recorded(session)) == 6
+
+
+def test_a_result_is_never_taken_for_that_of_a_later_call_of_the_same_id(session):
+    def reply(content):
+        calls = [{"id": "c1", "type": "function", "function": {"name": "read", "arguments": '{"path": "a"}'}}]
+        return ModelReply({"role": "assistant", "content": content, "tool_calls": calls})
+
+    def full(event):
+        if event.entry.content == "again":
+            raise OSError("disk full")
+
+    session.bus.subscribe(ConversationRecorded, full)
+
+    with pytest.raises(PromptEvaluationError):
+        asyncio.run(InProcess(reply("once"), reply("again")).evaluate(prompt_of(), session=session))
+
+    results = [text for role, text in spoken(session) if role == "tool"]
+    assert results[0] == "The content of a."
+    assert "interrupted" in results[1]

@@ -103,7 +103,7 @@ class Run(Generic[Out]):
                         await self._use(calls)
                     elif response := self._response(view, reply):
                         with suppress(CannotFit):  # the next call's trouble, if there is one
-                            await self._folds()
+                            await self._compacted()
                         return response
         except TimeoutError as error:
             if deadline is None or not limit.expired():
@@ -133,8 +133,12 @@ class Run(Generic[Out]):
         if message := self.opening.changed():
             self.recorder.note(message)
             self.offer = Offer(self.opening.rendered, strict_tools=self.adapter.strict_tools)
+        return (*self.opening.folds, *await self._compacted())
+
+    async def _compacted(self) -> Sequence[Fold]:
+        """What the compactor has folded by now."""
         if self.runner.compactor is None:
-            return self.opening.folds
+            return ()
         conversation = self.recorder.conversation
         try:
             compaction = await self.runner.compactor.check_and_apply(
@@ -149,7 +153,7 @@ class Run(Generic[Out]):
             raise PromptEvaluationError(self.runner.prompt.name, "request", problem) from error
         if compaction.event is not None:
             self.emit(compaction.event)
-        return (*self.opening.folds, *compaction.folds)
+        return compaction.folds
 
     def _view(self, folds: Sequence[Fold]) -> View:
         view = self.lens.view(self.recorder.conversation, folds)
@@ -216,6 +220,7 @@ class Run(Generic[Out]):
         outcomes = [self.workbench.outcomes[call.id] for call in calls]
         for outcome in outcomes:
             self.recorder.say(outcome.message)
+        self.workbench.outcomes.clear()  # servers that count their calls anew use an id twice
         for error in [outcome.raised for outcome in outcomes if outcome.raised is not None]:
             if not isinstance(error, VisibilityExpansionRequired) or self.expansions >= runner.max_expansions:
                 raise error

@@ -1,6 +1,7 @@
 """Our store and bare databases, as keepers, and the places where databases are made."""
 
 import asyncio
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -143,6 +144,84 @@ class RawPostgres:
     _INSERT = "INSERT INTO message (conversation, role, text) VALUES (%s, %s, %s)"
 
 
+class BareLog:
+    """What hardly anybody can be quicker than who keeps the loop going: a file, and one sync for all who wait. No database."""
+
+    async def open(self, place: str) -> str:
+        self._file = os.open(place, os.O_RDWR | os.O_CREAT, 0o600)
+        os.write(self._file, bytes(_LOG))
+        os.fsync(self._file)
+        self._at = 0
+        self._waiting: list[tuple[bytes, asyncio.Future[None]]] = []
+        self._writer: asyncio.Task[None] | None = None
+        return "fdatasync"
+
+    async def append(self, conversation: str, said: Said) -> None:
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        self._waiting.append((f"{conversation}\0{said[0]}\0{said[1]}\n".encode(), done))
+        if self._writer is None:
+            self._writer = loop.create_task(self._write())
+        await done
+
+    async def _write(self) -> None:
+        while self._waiting:
+            group, self._waiting = self._waiting, []
+            await asyncio.to_thread(self._sync, b"".join(line for line, _ in group))
+            for _, done in group:
+                done.set_result(None)
+        self._writer = None
+
+    def _sync(self, lines: bytes) -> None:
+        if self._at + len(lines) > _LOG:
+            self._at = 0
+        os.pwrite(self._file, lines, self._at)
+        os.fdatasync(self._file)
+        self._at += len(lines)
+
+    async def fill(self, conversation: str, many: Sequence[Said]) -> None: ...
+
+    async def last(self, conversation: str, count: int) -> int:
+        raise NotImplementedError("it cannot be read")
+
+    async def settle(self) -> None: ...
+
+    async def close(self) -> None:
+        os.close(self._file)
+
+
+class BareGroup(RawPostgres):
+    """The same on a server: one table, and one insert with one commit for all who wait, of what nothing is known."""
+
+    async def open(self, place: str) -> str:
+        self._waiting: list[tuple[tuple[str, str, str], asyncio.Future[None]]] = []
+        self._writer: asyncio.Task[None] | None = None
+        return await super().open(place)
+
+    async def append(self, conversation: str, said: Said) -> None:
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        self._waiting.append(((conversation, *said), done))
+        if self._writer is None:
+            self._writer = loop.create_task(self._write())
+        await done
+
+    async def _write(self) -> None:
+        insert = (
+            "INSERT INTO message (conversation, role, text) SELECT * FROM unnest(%s::text[], %s::text[], %s::text[])"
+        )
+        while self._waiting:
+            group, self._waiting = self._waiting, []
+            async with self._pool.connection() as db:
+                await db.execute(insert, list(map(list, zip(*(row for row, _ in group), strict=True))))
+            for _, done in group:
+                done.set_result(None)
+        self._writer = None
+
+
+_LOG = 4 << 20
+
+
 class Files:
     """Databases in folders of their own, on the disk that temporary files are on."""
 
@@ -205,9 +284,16 @@ OURS = "minutebook"
 RAW = "raw sqlite3, the loop waits"
 RAW_IN_THREAD = "raw sqlite3, in a thread"
 RAW_POSTGRES = "raw psycopg, async"
+BARE_LOG = "no database: a file, one sync for all who wait"
+BARE_GROUP = "no store: one insert for all who wait"
 
 
 def our_contenders(*, server: bool) -> list[Contender]:
     if server:
-        return [Contender(OURS, Ours), Contender(RAW_POSTGRES, RawPostgres)]
-    return [Contender(OURS, Ours), Contender(RAW, Raw), Contender(RAW_IN_THREAD, RawInThread)]
+        return [Contender(OURS, Ours), Contender(RAW_POSTGRES, RawPostgres), Contender(BARE_GROUP, BareGroup)]
+    return [
+        Contender(OURS, Ours),
+        Contender(RAW, Raw),
+        Contender(RAW_IN_THREAD, RawInThread),
+        Contender(BARE_LOG, BareLog, only_appends=True),
+    ]

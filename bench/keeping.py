@@ -49,6 +49,8 @@ class Keeper(Protocol):
 class Contender:
     name: str
     make: Callable[[], Keeper]
+    only_appends: bool = False
+    """Whether nothing can be loaded from it, and its size says nothing."""
 
 
 @dataclass
@@ -67,6 +69,8 @@ class Score:
     """How long the last messages take, by the length of the conversation."""
     size: float = 0.0
     """Bytes on disk over bytes of text."""
+    empty: float = 0.0
+    """What is there before the first message, over bytes of the same text."""
     settling: float = 0.0
     """Seconds for each append that were put off, and are not part of its time."""
     error: str = ""
@@ -115,9 +119,11 @@ async def contest(contenders: Sequence[Contender], said: Sequence[Said], effort:
         for run in random.sample(runs, len(runs)):  # nobody always comes after the same one
             await run.do(run.turn)
     for run in runs:
-        await run.do(run.load, "loads")
+        if not run.one.only_appends:
+            await run.do(run.load, "loads")
         await run.end()
-        await run.do(run.weigh, "bytes")
+        if not run.one.only_appends:
+            await run.do(run.weigh, "bytes")
     return [run.score for run in runs]
 
 
@@ -193,18 +199,20 @@ class _Run:
 
     async def weigh(self) -> None:
         self.score.size = await _size(self.one, self.said, self.places)
+        self.score.empty = await _size(self.one, self.said, self.places, empty=True)
 
     def _message(self, number: int) -> Said:
         return self.said[number % len(self.said)]
 
 
-async def _size(one: Contender, said: Sequence[Said], places: Places) -> float:
+async def _size(one: Contender, said: Sequence[Said], places: Places, *, empty: bool = False) -> float:
     """Bytes on disk over bytes of text, each message appended by itself; the database is closed before it is looked at."""
     keeper, place = one.make(), await places.new()
     await keeper.open(place)
     try:
-        for message in said:
+        for message in () if empty else said:
             await keeper.append("size", message)
+        await keeper.settle()  # a search index that follows later is on the disk, too
     finally:
         await keeper.close()
     size = await places.size(place)

@@ -1,4 +1,5 @@
 import pickle
+from datetime import UTC, datetime
 
 import pytest
 
@@ -31,6 +32,10 @@ EXAMPLES = [
     ),
     (errors.ModelDidNotStart("a", "no memory", "log"), "a did not start: no memory. All that it said is in"),
     (errors.UnreadableInput("a.jsonl", "is not JSON", 4), "a.jsonl:4: is not JSON"),
+    (
+        errors.InvalidConfig("a.yaml", 3, 5, "server.prot", "is not known", "did you mean 'port'?"),
+        "a.yaml:3:5: server.prot is not known; did you mean 'port'?",
+    ),
     (
         errors.ProgramInvalid(
             "a.sr", [Diagnostic("unknown-strategy", "no strategy 'x'", 2, 13, 1, "a.sr", " history x")]
@@ -93,6 +98,19 @@ EXAMPLES = [
     (errors.VersionConflict("alice", 7, 5), "conversation 'alice' is at version 7, not 5; load it again and retry"),
     (errors.VersionConflict("alice", 7, 0), "conversation 'alice' is there already, at version 7; choose another id"),
     (errors.IdempotencyConflict("alice", "k1"), "the key 'k1' came with other messages to conversation 'alice' before"),
+    (
+        errors.DocumentNotFound("reply", "r1"),
+        "no document 'r1' of kind 'reply'; it was never put there, was deleted or",
+    ),
+    (
+        errors.DocumentExists("reply", "r1", "alice"),
+        "conversation 'alice' has another document 'r1' of kind 'reply'; choose another id, or replace it there",
+    ),
+    (
+        errors.ConversationBusy("alice", datetime(2026, 1, 2, tzinfo=UTC)),
+        "somebody else is at work on conversation 'alice', until 2026-01-02T00:00:00+00:00 at most; try again later",
+    ),
+    (errors.LeaseLost("alice", "w1", 3), "the lease 3 of 'w1' on conversation 'alice' stands no longer; stop, and"),
     (errors.FoldNotFound("alice", "f1"), "conversation 'alice' has no fold 'f1'"),
     (
         errors.FoldConflict("alice", "f1", "splits an exchange"),
@@ -100,6 +118,7 @@ EXAMPLES = [
     ),
     (errors.SummaryRejected("is empty"), "the summary is empty; nothing was changed, summarise again"),
     (errors.WrongKey("1f", "2e"), "what is stored was encrypted under master key 1f, and 2e was given; give that one"),
+    (errors.RequestRefused(400, "The body is not JSON.", "invalid_json"), "The body is not JSON."),
     (errors.StoreUnavailable("sqlite:///a.db", "is locked"), "sqlite:///a.db: is locked; try again"),
     (errors.StoreFull("sqlite:///a.db", "disk full"), "sqlite:///a.db: disk full; make room and try again"),
     (errors.StoreReadOnly("sqlite:///a.db", "read-only"), "sqlite:///a.db: read-only; make it writable and try again"),

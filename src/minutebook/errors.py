@@ -14,6 +14,7 @@ MinutebookError
 ├── WrongWeights(ValueError)         the local model's weights are not the ones we know
 ├── ModelDidNotStart(RuntimeError)   the local model's server failed or was too slow
 ├── UnreadableInput(ValueError)      a file that holds no conversation
+├── InvalidConfig(ValueError)        a configuration that cannot be meant
 ├── ProgramInvalid(ValueError)       a program of the agent language that cannot be compiled
 ├── FlowFailed(ValueError)           a flow came upon a value that a statement of it cannot use
 ├── ToolServerFailed(ConnectionError)  a server of tools does not start, or does not answer
@@ -42,10 +43,15 @@ MinutebookError
 │   └── ConversationErased           there was one, and nothing may come back to it
 ├── VersionConflict                  somebody else appended in the meantime
 ├── IdempotencyConflict(ValueError)  one key for two different appends
+├── DocumentNotFound(LookupError)    no document of that kind and id
+├── DocumentExists(ValueError)       there is another document of that kind and id
+├── ConversationBusy                 somebody else has the lease on a conversation
+├── LeaseLost                        a lease that stands no longer
 ├── FoldNotFound(LookupError)        no fold of that id
 ├── FoldConflict(ValueError)         a fold that cannot stand there, or cannot go
 ├── WrongKey(ValueError)             an encrypted store was given another key than it was written with
 ├── SummaryRejected(ValueError)      a summary that may not stand for what was said
+├── RequestRefused(ValueError)       an HTTP request that the service does not carry out
 └── StoreUnavailable(ConnectionError)  the store cannot be reached, or not now
     ├── StoreFull                    there is no room for more
     ├── StoreReadOnly                it can only be read
@@ -56,6 +62,7 @@ Facts are positional, so every error survives pickling.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Self
 
 
@@ -239,6 +246,32 @@ class UnreadableInput(MinutebookError, ValueError):
     def _message(self) -> str:
         where = self.source if self.line is None else f"{self.source}:{self.line}"
         return f"{where}: {self.problem}"
+
+
+class InvalidConfig(MinutebookError, ValueError):
+    """A configuration has a key that is not known, or a value that cannot be meant; `others` are its other problems.
+
+    `file` is the environment variable or the flag where it was said there; line and column count from 1.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        line: int | None,
+        column: int | None,
+        key: str,
+        problem: str,
+        hint: str = "",
+        others: Sequence["InvalidConfig"] = (),
+    ) -> None:
+        super().__init__(file, line, column, key, problem, hint, tuple(others))
+        self.file, self.line, self.column, self.key = file, line, column, key
+        self.problem, self.hint, self.others = problem, hint, tuple(others)
+
+    def _message(self) -> str:
+        where = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+        said = f"{where}: {f'{self.key} ' if self.key else ''}{self.problem}{f'; {self.hint}' if self.hint else ''}"
+        return "\n".join([said, *map(str, self.others)])
 
 
 class ProgramInvalid(MinutebookError, ValueError):
@@ -618,6 +651,59 @@ class IdempotencyConflict(MinutebookError, ValueError):
         )
 
 
+class DocumentNotFound(MinutebookError, LookupError):
+    """There is no document of that kind and id, or it has expired, or it is another tenant's."""
+
+    def __init__(self, kind: str, document_id: str) -> None:
+        super().__init__(kind, document_id)
+        self.kind, self.document_id = kind, document_id
+
+    def _message(self) -> str:
+        return f"no document {self.document_id!r} of kind {self.kind!r}; it was never put there, was deleted or expired"
+
+
+class DocumentExists(MinutebookError, ValueError):
+    """There is another document of that kind and id; nothing was written."""
+
+    def __init__(self, kind: str, document_id: str, conversation: str) -> None:
+        super().__init__(kind, document_id, conversation)
+        self.kind, self.document_id, self.conversation = kind, document_id, conversation
+
+    def _message(self) -> str:
+        return (
+            f"conversation {self.conversation!r} has another document {self.document_id!r} of kind {self.kind!r}; "
+            "choose another id, or replace it there"
+        )
+
+
+class ConversationBusy(MinutebookError):
+    """Somebody else has the lease on a conversation, `until` then or until they release it."""
+
+    def __init__(self, conversation: str, until: datetime) -> None:
+        super().__init__(conversation, until)
+        self.conversation, self.until = conversation, until
+
+    def _message(self) -> str:
+        return (
+            f"somebody else is at work on conversation {self.conversation!r}, until {self.until.isoformat()} at most; "
+            "try again later"
+        )
+
+
+class LeaseLost(MinutebookError):
+    """A lease ran out, was released or is another's by now; nothing was written."""
+
+    def __init__(self, conversation: str, holder: str, fence: int) -> None:
+        super().__init__(conversation, holder, fence)
+        self.conversation, self.holder, self.fence = conversation, holder, fence
+
+    def _message(self) -> str:
+        return (
+            f"the lease {self.fence} of {self.holder!r} on conversation {self.conversation!r} stands no longer; "
+            "stop, and acquire it anew before going on"
+        )
+
+
 class FoldNotFound(MinutebookError, LookupError):
     """The conversation has no fold of that id."""
 
@@ -664,6 +750,27 @@ class WrongKey(MinutebookError, ValueError):
             f"what is stored was encrypted under master key {self.wanted or '(none)'}, and {self.given} was given;"
             " give that one, or add it to old_keys"
         )
+
+
+class RequestRefused(MinutebookError, ValueError):
+    """The service does not carry out an HTTP request; `status`, `code` and `param` are what its answer says.
+
+    `problem` goes to the client and into logs: it quotes nothing that came in.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        problem: str,
+        code: str,
+        param: str | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        super().__init__(status, problem, code, param, headers)
+        self.status, self.problem, self.code, self.param, self.headers = status, problem, code, param, headers
+
+    def _message(self) -> str:
+        return self.problem
 
 
 class StoreUnavailable(MinutebookError, ConnectionError):

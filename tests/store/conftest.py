@@ -6,7 +6,10 @@ from tests.servers import shared
 from tests.store import servers_redis
 
 pytest.register_assert_rewrite(
-    *(f"minutebook.testing.contract_{part}" for part in ("append", "erase", "folds", "load", "pages", "parts"))
+    *(
+        f"minutebook.testing.contract_{part}"
+        for part in ("append", "documents", "erase", "folds", "leases", "load", "pages", "parts", "trim")
+    )
 )
 
 

@@ -4,6 +4,17 @@ from dataclasses import dataclass, field
 
 from minutebook import Fold, Transcript, exchanges, turns
 from minutebook.record.fold import folded
+from minutebook.record.message import text_of
+from minutebook.store.words import words
+
+
+@dataclass
+class Paper:
+    """One document of the model."""
+
+    conversation: str
+    body: dict
+    number: int
 
 
 @dataclass
@@ -66,6 +77,23 @@ class Talk:
         at = max(0, len(self.messages) - count)
         units = exchanges(self.messages)
         return max(self.first, next((unit.start for unit in units if at in unit), at))
+
+    def trimmed(self, position):
+        """The message at a position with as little left of its tool payloads as may be, or of its text."""
+        message = self.messages[position]
+        if message.get("tool_calls"):
+            calls = [{**call, "function": {**call["function"], "arguments": ""}} for call in message["tool_calls"]]
+            return {**message, "tool_calls": calls}
+        return {**message, "content": ""}
+
+    def may_trim(self, position):
+        message = self.messages[position]
+        return bool(message["role"] == "tool" or message.get("tool_calls"))
+
+    def found(self, word):
+        """The positions whose text has a word, from the last to the first."""
+        places = reversed(range(self.first, len(self.messages)))
+        return [place for place in places if word in words(text_of(self.messages[place]))]
 
     def fork(self, name, at):
         return Talk(

@@ -16,6 +16,8 @@ from minutebook.errors import (
     WrongKey,
 )
 from minutebook.record.fold import Fold
+from minutebook.store import codec
+from minutebook.store.documents import NewDocument
 from minutebook.store.encrypted import encrypted
 from minutebook.store.encrypted_append import KEY_LABEL
 from minutebook.store.memory import MemoryStore
@@ -56,16 +58,18 @@ def called(call_id, name, arguments, result):
 async def plant(store):
     """Put every word somewhere, in what was said, in folds and in what entries know besides."""
     *said_words, shown, reason, provider, model = PLANTED
+    documents = [NewDocument("reply", "r", {PLANTED[0]: [PLANTED[1], {PLANTED[2]: PLANTED[3]}]})]
     entries = entries_of([{"role": "user", "content": "hello"}, *chat_with(said_words)])
     entries[0] = replace(entries[0], provider=provider, model=model)
-    await store.append("a", entries, recipient="alice", idempotency_key="k")
+    await store.append("a", entries, recipient="alice", idempotency_key="k", documents=documents)
     await store.add_fold("a", Fold("f", 0, 1, ({"role": "system", "content": shown},), reason))
     return entries
 
 
 async def shown_by(store):
     """All that a store shows of a conversation, without regard to how its file is written."""
-    return "\n".join([line async for line in store.export("a")]) + repr(await store.load("a"))
+    shown = "\n".join([line async for line in store.export("a")]) + repr(await store.load("a"))
+    return shown + repr(await store.document("reply", "r"))
 
 
 def found_in(folder):
@@ -88,8 +92,9 @@ def test_no_planted_word_is_in_any_byte_of_the_files(tmp_path):
     run(work())
 
 
-def test_without_encryption_planted_words_are_there(tmp_path):
+def test_without_encryption_planted_words_are_there(tmp_path, monkeypatch):
     """So the test above can fail."""
+    monkeypatch.setattr(codec, "SHORT", 1 << 40)  # nothing is deflated, so that everything could be found
 
     async def work():
         async with open_store(f"sqlite:///{tmp_path}/chat.db") as store:
@@ -217,6 +222,40 @@ def test_what_a_fork_shares_is_read_where_it_was_said_and_cannot_be_swapped_for_
         books["default", "b"].entries[10] = books["default", "a"].entries[10]
         with pytest.raises(StoreDamaged):
             await store.load("b")
+
+    run(work())
+
+
+def test_a_document_moved_to_another_conversation_or_name_is_damaged():
+    async def work():
+        inner = MemoryStore()
+        async with encrypted(inner, KEY) as store:
+            await store.append("a", said("x"), documents=[NewDocument("reply", "r", {"mine": 1})])
+            await store.append("b", said("x"), recipient="a")
+            sealed = (await inner.document("reply", "r")).body
+            await inner.put_document("a", NewDocument("reply", "other", sealed))
+            await inner.delete_document("reply", "r")
+            await inner.put_document("b", NewDocument("reply", "r", sealed))
+            for name in ("other", "r"):
+                with pytest.raises(StoreDamaged):
+                    await store.document("reply", name)
+
+    run(work())
+
+
+def test_what_is_trimmed_is_checked_in_the_clear_and_sealed_again():
+    async def work():
+        inner = MemoryStore()
+        async with encrypted(inner, KEY) as store:
+            chat = called("c", "look", "aaaa" * 1_000, "b" * 1_000)
+            await store.append("a", entries_of(chat))
+            less = {**chat[1], "content": PLANTED[0]}  # smaller, and yet larger once both are deflated
+            with pytest.raises(InvalidSetting):
+                await store.trim("a", {1: {**chat[1], "content": "b" * 1_001}})
+            assert await store.trim("a", {1: less}) == 1
+            assert await store.trim("a", {1: less}) == 0
+            assert (await store.load("a")).messages == [chat[0], less]
+            assert PLANTED[0] not in repr(await inner.load("a"))
 
     run(work())
 

@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,17 +13,26 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from minutebook import BrokenConversation, Fold, exchanges
 from minutebook.errors import (
+    ConversationBusy,
     ConversationErased,
+    ConversationNotFound,
+    DocumentExists,
+    DocumentNotFound,
     FoldConflict,
     IdempotencyConflict,
     InvalidSetting,
+    LeaseLost,
     VersionConflict,
 )
+from minutebook.record.message import text_of
+from minutebook.store.documents import NewDocument
 from minutebook.store.types import ConversationStatus
+from minutebook.store.words import words
 from minutebook.testing.contract_parts import entries_of
 from minutebook.wire.chat import entry_to_provider_message
 from tests.store.backends import BACKENDS
-from tests.store.model import Talk
+from tests.store.leaving import LONG_AGO
+from tests.store.model import Paper, Talk
 from tests.strategies import conversations
 from tests.strategies import exchanges as exchange_of
 
@@ -31,6 +41,8 @@ MEMORY = Path("/dev/shm")
 NAMES = ("a", "b", "c", "d")
 names = st.sampled_from(NAMES)
 places = st.integers(0, 40)
+papers = st.tuples(st.sampled_from(["k", "l"]), st.sampled_from(["1", "2", "3"]), st.integers(0, 2))
+holders = st.sampled_from(["w1", "w2"])
 chats = conversations(max_steps=3)
 
 
@@ -41,6 +53,11 @@ def in_flight(draw):
     if draw(st.sampled_from([True, False, False])):
         chat += draw(exchange_of(draw(st.integers(900, 999))))[:1]
     return chat
+
+
+def new_paper(paper, again=False, until=None):
+    kind, number, value = paper
+    return NewDocument(kind, number, {"value": value}, until, again)
 
 
 def normal(chat):
@@ -74,6 +91,9 @@ class StoreMachine(RuleBasedStateMachine):
         self.erased = set()
         self.keys = {}
         self.fold_number = 0
+        self.papers = {}
+        self.leases = {}
+        self.fences = {}
 
     def teardown(self):
         self.runner.run(self.store.close())
@@ -93,19 +113,28 @@ class StoreMachine(RuleBasedStateMachine):
         recipient=st.sampled_from(["x", "y"]),
         stale=st.sampled_from([None, None, 0, -1]),
         key=st.sampled_from([None, "k1", "k2"]),
+        paper=st.none() | papers,
+        leased=st.sampled_from([None, None, "held", "lost"]),
     )
-    def append(self, name, chat, recipient, stale, key):
+    def append(self, name, chat, recipient, stale, key, paper, leased):
         talk = self.talks.get(name)
         expected = None if stale is None else (talk.version if talk else 0) + stale
-        if not chat or (expected is not None and expected < 0):
+        if not chat or (expected is not None and expected < 0) or (leased and name not in self.fences):
             return
+        lease = self.fences.get(name) if leased else None
+        stands = name in self.leases and leased == "held"
+        if lease and not stands:
+            lease = replace(lease, fence=lease.fence - (name in self.leases))
         attempt = self.store.append(
             name,
             entries_of(chat),
             recipient=talk.recipient if talk else recipient,
             expected_version=expected,
             idempotency_key=key,
+            documents=[new_paper(paper)] if paper else [],
+            lease=lease,
         )
+        taken = self.taken(name, paper) if paper else False
         known = self.keys.get((name, key)) if key and talk else None
         if name in self.erased:
             self.refused(ConversationErased, attempt)
@@ -113,12 +142,20 @@ class StoreMachine(RuleBasedStateMachine):
             assert self.do(attempt) == known[1]
         elif known:
             self.refused(IdempotencyConflict, attempt)
+        elif leased and not stands:
+            self.refused(LeaseLost, attempt)
         elif stale == -1:
             self.refused(VersionConflict, attempt)
-        elif talk and talk.open_calls:
-            self.refused(BrokenConversation, attempt)
+        elif taken or (talk and talk.open_calls):
+            both = taken and talk and talk.open_calls
+            self.refused(
+                (DocumentExists, BrokenConversation) if both else DocumentExists if taken else BrokenConversation,
+                attempt,
+            )
         else:
             self.appended(name, chat, recipient, self.do(attempt))
+            if paper:
+                self.read_paper(name, paper)
             if key:
                 self.keys[name, key] = (normal(chat), self.talks[name].version)
 
@@ -255,6 +292,8 @@ class StoreMachine(RuleBasedStateMachine):
         for one in reached:
             del self.talks[one]
             self.erased.add(one)
+            self.leases.pop(one, None)
+        self.papers = {place: paper for place, paper in self.papers.items() if paper.conversation not in reached}
 
     @precondition(lambda self: self.talks)
     @rule(name=names, status=st.sampled_from(ConversationStatus))
@@ -262,6 +301,116 @@ class StoreMachine(RuleBasedStateMachine):
         if name in self.talks:
             self.do(self.store.set_status(name, status))
             self.talks[name].status = status
+
+    def taken(self, name, paper):
+        """Whether a document may not be put there."""
+        kind, number, value = paper
+        known = self.papers.get((kind, number))
+        return known is not None and (known.conversation != name or known.body != {"value": value})
+
+    def read_paper(self, name, paper):
+        kind, number, value = paper
+        found = self.do(self.store.document(kind, number))
+        known = self.papers.get((kind, number))
+        assert (found.conversation, found.body) == (name, {"value": value})
+        others = [one.number for (its, _), one in self.papers.items() if (its, one.conversation) == (kind, name)]
+        assert found.number == known.number if known else all(found.number > other for other in others)
+        self.papers[kind, number] = Paper(name, {"value": value}, found.number)
+
+    @rule(name=names, paper=papers, again=st.booleans(), late=st.sampled_from([False, False, True]))
+    def put_document(self, name, paper, again, late):
+        known = self.papers.get(paper[:2])
+        attempt = self.store.put_document(name, new_paper(paper, again, LONG_AGO if late else None))
+        if name not in self.talks:
+            self.refused(ConversationErased if name in self.erased else ConversationNotFound, attempt)
+        elif known and known.conversation == name and again:
+            assert self.do(attempt).number == known.number
+        elif self.taken(name, paper):
+            self.refused(DocumentExists, attempt)
+            return
+        elif known:
+            assert self.do(attempt).number == known.number
+            return
+        else:
+            self.do(attempt)
+        if name in self.talks and late:
+            self.papers.pop(paper[:2], None)
+            self.refused(DocumentNotFound, self.store.document(*paper[:2]))
+        elif name in self.talks:
+            self.read_paper(name, paper)
+
+    @rule(paper=papers)
+    def delete_document(self, paper):
+        assert self.do(self.store.delete_document(*paper[:2])) == (self.papers.pop(paper[:2], None) is not None)
+        self.refused(DocumentNotFound, self.store.document(*paper[:2]))
+
+    @precondition(lambda self: self.talks)
+    @rule(name=names, kind=st.sampled_from(["k", "l"]), newest_first=st.booleans())
+    def list_documents(self, name, kind, newest_first):
+        if name not in self.talks:
+            return
+        mine = [
+            (one.number, place[1]) for place, one in self.papers.items() if (one.conversation, place[0]) == (name, kind)
+        ]
+        found, cursor = [], None
+        for _ in range(3):
+            page = self.do(self.store.documents(name, kind, cursor=cursor, limit=1, newest_first=newest_first))
+            found, cursor = [*found, *((one.number, one.id) for one in page.items)], page.cursor
+            if cursor is None:
+                break
+        assert found == sorted(mine, reverse=newest_first)
+
+    @rule(name=names, holder=holders)
+    def acquire_lease(self, name, holder):
+        known, attempt = self.leases.get(name), self.store.acquire_lease(name, holder, seconds=3600)
+        if name in self.erased:
+            self.refused(ConversationErased, attempt)
+        elif known and known.holder != holder:
+            self.refused(ConversationBusy, attempt)
+        else:
+            made = self.do(attempt)
+            assert made.fence == known.fence if known else made.fence > getattr(self.fences.get(name), "fence", 0)
+            self.leases[name] = self.fences[name] = made
+
+    @precondition(lambda self: self.fences)
+    @rule(name=names, renew=st.booleans())
+    def end_lease(self, name, renew):
+        lease = self.fences.get(name)
+        if lease and renew and name in self.leases:
+            assert self.do(self.store.renew_lease(lease, seconds=3600)).fence == lease.fence
+        elif lease and renew:
+            self.refused(
+                ConversationErased if name in self.erased else LeaseLost, self.store.renew_lease(lease, seconds=9)
+            )
+        elif lease:
+            self.do(self.store.release_lease(lease))
+            self.leases.pop(name, None)
+
+    @precondition(lambda self: self.talks)
+    @rule(name=names, spots=st.lists(places, min_size=1, max_size=3, unique=True))
+    def trim(self, name, spots):
+        talk = self.talks.get(name)
+        if not talk:
+            return
+        inside = [spot for spot in spots if talk.first <= spot < len(talk.messages)]
+        changes = {spot: talk.trimmed(spot) if spot in inside else {"role": "user", "content": ""} for spot in spots}
+        changed = [spot for spot in inside if changes[spot] != talk.messages[spot]]
+        attempt = self.store.trim(name, changes)
+        if inside != spots or not all(map(talk.may_trim, changed)):
+            self.refused(InvalidSetting, attempt)
+        else:
+            assert self.do(attempt) == len(changed)
+            talk.messages = [changes.get(place, message) for place, message in enumerate(talk.messages)]
+
+    @precondition(lambda self: self.talks)
+    @rule(name=names, place=places)
+    def search(self, name, place):
+        talk = self.talks.get(name)
+        if not talk or not talk.messages:
+            return
+        for word in sorted(words(text_of(talk.messages[place % len(talk.messages)])))[:1]:
+            hits = self.do(self.store.search(word, conversation=name, limit=1000)).items
+            assert [hit.position for hit in hits] == talk.found(word)
 
     @rule()
     def vacuum(self):

@@ -18,12 +18,15 @@ from minutebook.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from minutebook.store import codec
+from minutebook.store.documents import NewDocument
 from minutebook.store.open import open_store
 from minutebook.store.redis_append import Append
 from minutebook.store.redis_rows import first_fields
 from minutebook.store.request import require_append
 from minutebook.testing.contract import StoreContract
 from minutebook.testing.contract_parts import note, said, texts, turn, turns
+from tests.store.leaving import GONE, STAYS, gone_in, plant, remove
 from tests.store.servers_redis import Server, free_port, new_url, prefix_of
 from tests.store.writing import acknowledged, start, whole_turns
 
@@ -93,6 +96,11 @@ async def everything(store, name):
     yield await store.purge(name, before=5)
     yield await store.undo_fold(name, (await store.add_fold(name, note("g", 5, 10))).fold.id)
     yield await store.append(name, turn(9), idempotency_key="l")
+    ends = datetime(2100, 1, 1, tzinfo=UTC)
+    yield await store.put_document(name, NewDocument("reply", f"r {name}", {"x": 1}, ends))
+    yield await store.append(name, turn(10), documents=[NewDocument("reply", f"s {name}", {"x": 1})])
+    yield await store.append(name, turn(11), lease=await store.acquire_lease(name, "w", seconds=60))
+    yield await store.trim(name, {7: {"role": "tool", "tool_call_id": "call_1_0", "content": ""}})
 
 
 def test_all_keys_of_a_conversation_go_at_the_same_moment():
@@ -101,7 +109,7 @@ def test_all_keys_of_a_conversation_go_at_the_same_moment():
     async def write(store):
         async for _ in everything(store, "a"):
             assert len(times_to_go(url, "a")) == 1
-        assert len(of_conversation(url, "a")) == 11
+        assert len(of_conversation(url, "a")) == 15
         await store.fork("a", "b", at=10)
         assert len(times_to_go(url, "a") | times_to_go(url, "b")) == 1
 
@@ -325,7 +333,8 @@ def test_what_the_server_dropped_is_found_to_be_damaged():
 
 def test_vacuum_leaves_nothing_erased_in_the_servers_files(server):
     async def work(store):
-        await store.append("a", said("planted-in-the-record"), recipient="alice")
+        document = NewDocument("planted-kind", "planted-id", {"planted": "planted-body"})
+        await store.append("a", said("planted-in-the-record"), recipient="alice", documents=[document])
         await store.append("b", said("stays"))
         await store.erase(recipient="alice")
         await store.vacuum()
@@ -336,6 +345,41 @@ def test_vacuum_leaves_nothing_erased_in_the_servers_files(server):
     assert b"planted" not in kept
     assert b"alice" not in kept.replace(b"{default/alice}", b"")
     assert b"stays" in kept
+
+
+def test_nothing_trimmed_and_no_document_that_is_gone_is_left_in_the_servers_files(server, monkeypatch):
+    monkeypatch.setattr(codec, "SHORT", 1 << 40)
+
+    def left():
+        kept = [path for path in sorted(server.folder.rglob("*")) if path.is_file() and path.name != "log"]
+        return b"".join(path.read_bytes() for path in kept)
+
+    async def work(store):
+        await plant(store)
+        assert gone_in(left()) == GONE
+        await remove(store)
+        assert (await store.document("reply", "r")).body == {"text": STAYS}
+
+    using(server.url, work)
+
+    assert gone_in(left()) == []
+
+
+def test_what_expired_with_its_conversation_leaves_the_list_of_documents():
+    url = new_url(ttl=3600)
+
+    async def work(store):
+        await store.append("a", said("x"), documents=[NewDocument("reply", "r", {})])
+        expire(url, "a")
+        assert await store.append("b", said("x")) == 1
+        with redis.Redis.from_url(url.partition("?")[0]) as client:
+            (listed,) = [key for key in keys(url) if key.endswith("}:documents")]
+            assert client.hlen(listed) == 1
+            await store.vacuum()
+            assert client.hlen(listed) == 0
+        assert (await store.put_document("b", NewDocument("reply", "r", {}))).conversation == "b"
+
+    using(url, work)
 
 
 def test_a_day_after_nothing_names_who_was_erased_and_late_writes_are_still_refused():
@@ -391,7 +435,7 @@ def test_an_id_that_was_taken_by_somebody_who_died_can_be_taken_again():
 
         late = Append("a", require_append("a", said("late"), "alice", None, None, None, None), "alice", {}, None, None, "raise", at)  # fmt: skip
         fields = first_fields(late.made("default", lost))
-        facts = [shelf.mark("a"), lost.nonce, "", b"", b"", "", lost.rank + "a"]
+        facts = [shelf.mark("a"), lost.nonce, "", b"", b"", "", lost.rank + "a", "", 0, 0]
         args = [*facts, len(fields), *fields, *late.written(0)]
         reply = await store._engine.run(lambda: store._engine.script("append", shelf.keys_to_make("a", lost), args))
 

@@ -26,7 +26,9 @@ import click
 from minutebook.errors import (
     BrokenConversation,
     ConversationNotFound,
+    DocumentNotFound,
     FoldNotFound,
+    InvalidConfig,
     InvalidMessage,
     InvalidSetting,
     MinutebookError,
@@ -40,6 +42,7 @@ FAILED, USAGE, NOT_FOUND, INVALID, FINDINGS, INTERRUPTED, UNREAD, STOPPED = 1, 2
 
 EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (UnreadableInput, INVALID),
+    (InvalidConfig, INVALID),
     (InvalidMessage, INVALID),
     (BrokenConversation, INVALID),
     (ProgramInvalid, INVALID),
@@ -48,6 +51,7 @@ EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (UnknownStrategy, USAGE),
     (ConversationNotFound, NOT_FOUND),
     (FoldNotFound, NOT_FOUND),
+    (DocumentNotFound, NOT_FOUND),
     (FileNotFoundError, NOT_FOUND),
     (MinutebookError, FAILED),
     (OSError, FAILED),

@@ -11,6 +11,7 @@ from minutebook.record.fold import Fold
 from minutebook.record.message import MessageRole
 from minutebook.record.transcript import Broken
 from minutebook.store.codec import fold_from_bytes, fold_to_bytes, unpack
+from minutebook.store.documents import Document
 from minutebook.store.request import AppendRequest
 from minutebook.store.rules import (
     gaps,
@@ -38,6 +39,9 @@ class Book:
     pins: set[int] = field(default_factory=set)
     answers: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     """Idempotency key → what the append said, and the version it gave."""
+    documents: dict[tuple[str, str], Document] = field(default_factory=dict)
+    documents_made: int = 0
+    """How many there ever were: the number of the last."""
 
     def answer(self, key: str | None, digest: bytes) -> int | None:
         """What was answered to this key before.

@@ -13,13 +13,14 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final
 from uuid import UUID
-from zlib import DEFLATED, compressobj, decompress
+from zlib import DEFLATED, compressobj, decompress, decompressobj
 
 from minutebook.errors import InvalidMessage, InvalidSetting
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
 from minutebook.record.frozen import frozen, thawed
 from minutebook.record.message import Message, MessageRole
+from minutebook.store.phrases import PHRASES
 from minutebook.wire.chat import entry_to_provider_message, provider_message_to_entry
 
 LARGE: Final = 8 * 1024
@@ -27,8 +28,12 @@ LARGE: Final = 8 * 1024
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-SHORT: Final = 64
+SHORT: Final = 12
 """Pieces up to this size gain nothing from being deflated."""
+_PLAINLY, _DEFLATED, _AFTER_PHRASES = b"\0", b"\1", b"\3"
+"""The first byte of a piece says how it was put away. 2 is PostgreSQL's, for what is kept elsewhere."""
+_READY: Final = compressobj(4, DEFLATED, -13, 5, zdict=PHRASES)
+"""A copy of this is made in less time than a new one, and has read the phrases already."""
 _TEXT_APART: Final = 0
 """What stands for the content in the rest of a message whose text is a piece of its own; no content is a number."""
 
@@ -57,6 +62,9 @@ def pack(entry: ConversationEntry, index: int | None = None) -> tuple[Packed, Me
         InvalidMessage: it holds what JSON cannot say.
     """
     _require_fields(entry, index)
+    is_plain_one = not entry.extras and entry.role in _PLAIN and entry.tool_calls is None and entry.tool_name is None
+    if is_plain_one and isinstance(entry.content, str):
+        return _pack_plain(entry, entry.content)
     for extras in (entry.extras, *(call.extras for call in entry.tool_calls or ())):
         _require_text_keys(extras, index)
     message = entry_to_provider_message(entry)
@@ -76,6 +84,18 @@ def pack(entry: ConversationEntry, index: int | None = None) -> tuple[Packed, Me
         rest=rest,
     )
     return packed, message
+
+
+def _pack_plain(entry: ConversationEntry, content: str) -> tuple[Packed, Message]:
+    """What nearly every entry is: a role and a text, in a fraction of the time that the others take."""
+    try:
+        text = content.encode()
+    except UnicodeEncodeError:
+        content = json.loads(json.dumps(content))  # surrogates that make a pair become the character they spell
+        text = content.encode("utf-8", "surrogatepass")
+    when, names = microseconds(entry.created_at), (entry.provider, entry.model)
+    packed = Packed(entry.role, entry.evaluation_id.bytes, entry.sequence, when, *names, text, None)
+    return packed, {"role": entry.role.value, "content": content}
 
 
 def unpack(packed: Packed) -> ConversationEntry:
@@ -113,34 +133,49 @@ def fold_to_bytes(fold: Fold) -> bytes:
         InvalidSetting: it holds what JSON cannot say.
     """
     try:
-        for message in fold.shown:
-            _require_text_keys(message, None)
-        said = json.loads(_dumped([fold.reason, *fold.shown], None, ensure_ascii=True))
-        return _dumped(said, None, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        return json_to_bytes([fold.reason, *fold.shown])
     except InvalidMessage as problem:
         raise InvalidSetting(f"what fold {fold.id!r} shows", fold.shown, f"JSON: it {problem.problem}") from problem
 
 
+def json_to_bytes(value: Any) -> bytes:
+    """A value as JSON in UTF-8; surrogates that make a pair are the character they spell.
+
+    Raises:
+        InvalidMessage: it holds what JSON cannot say.
+    """
+    _require_text_keys(value, None)
+    said = json.loads(_dumped(value, None, ensure_ascii=True))
+    return _dumped(said, None, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def json_from_bytes(data: bytes) -> Any:
+    """What `json_to_bytes` wrote, in plain dicts and lists."""
+    return json.loads(data.decode("utf-8", "surrogatepass"))
+
+
 def fold_from_bytes(name: str, start: int, stop: int, data: bytes) -> Fold:
     """The fold of which `fold_to_bytes` kept this; what it shows cannot be changed in place."""
-    reason, *shown = json.loads(data.decode("utf-8", "surrogatepass"))
+    reason, *shown = json_from_bytes(data)
     return Fold(name, start, stop, tuple(frozen(shown)), reason)
 
 
 def squeezed(piece: bytes) -> bytes:
     """A piece as it is put away: deflated, where that makes it smaller. The first byte says which."""
     if len(piece) > SHORT:
-        window, memory = (-12, 4) if len(piece) <= LARGE else (-15, 8)  # small tables are quick to set up
-        deflate = compressobj(6, DEFLATED, window, memory)
+        is_large = len(piece) > LARGE
+        deflate = compressobj(6, DEFLATED, -15, 8) if is_large else _READY.copy()
         small = deflate.compress(piece) + deflate.flush()
         if len(small) < len(piece):
-            return b"\1" + small
-    return b"\0" + piece
+            return (_DEFLATED if is_large else _AFTER_PHRASES) + small
+    return _PLAINLY + piece
 
 
 def unsqueezed(kept: bytes) -> bytes:
     """The piece that `squeezed` put away."""
-    return decompress(kept[1:], -15) if kept[0] else kept[1:]
+    if kept[:1] == _AFTER_PHRASES:
+        return decompressobj(-15, zdict=PHRASES).decompress(kept[1:])
+    return decompress(kept[1:], -15) if kept[:1] == _DEFLATED else kept[1:]
 
 
 def microseconds(when: datetime) -> int:
@@ -187,6 +222,8 @@ def _require_fields(entry: ConversationEntry, index: int | None) -> None:
 
 def is_plain(text: str) -> bool:
     """Whether every database takes this text as it is."""
+    if text.isascii():
+        return "\0" not in text
     return "\0" not in text and not any("\ud800" <= char <= "\udfff" for char in text)
 
 

@@ -34,7 +34,11 @@ _WINDOW = 32
 
 
 class TurnCompactor:
-    """Compacts conversations of one store. It holds nothing of them and may be shared."""
+    """Compacts conversations of one store. It holds nothing of them and may be shared.
+
+    `TurnStrategy` is the same idea for a record that is at hand whole. This one never reads the whole: what was summed
+    up before is not loaded again, and may be purged.
+    """
 
     def __init__(
         self,

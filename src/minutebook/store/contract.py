@@ -5,7 +5,7 @@
 - A handle sees one tenant. Another tenant's conversation is not found, whatever is asked about it.
 - Every call is one atomic step: it happens as a whole or, if it raises, not at all. What it returned is stored.
 - Bad input is refused before anything is written. Errors are those of `minutebook.errors`; a driver's never escape.
-- A position counts entries from 0, without gaps, for ever. The record only grows, but for `purge` and `erase`.
+- A position counts entries from 0, without gaps, for ever. The record only grows, but for `purge`, `trim` and `erase`.
 - An exchange is never split. The calls of the very last exchange may wait for their results, which the next append
   brings; until then nothing else is taken.
 - Text is kept as it is: NUL and lone surrogates survive. Two surrogates that make a pair are the character they spell.
@@ -19,7 +19,10 @@ from typing import Protocol, Self
 
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
+from minutebook.record.message import Message
 from minutebook.record.transcript import Broken
+from minutebook.store.documents import Document, NewDocument
+from minutebook.store.leases import Lease
 from minutebook.store.types import (
     Conversation,
     ConversationStatus,
@@ -59,6 +62,8 @@ class ConversationStore(Protocol):
         idempotency_key: str | None = None,
         fingerprint: bytes | None = None,
         broken: Broken = "raise",
+        documents: Sequence[NewDocument] = (),
+        lease: Lease | None = None,
     ) -> int:
         """Add entries at the end, all or none; return the new version.
 
@@ -73,11 +78,16 @@ class ConversationStore(Protocol):
         `broken="mark"` takes messages that do not fit the ones before them, as a record found elsewhere may hold:
         views mend them.
 
+        `documents` are put into the conversation in the same step; when a key is repeated they are not put again. With
+        a `lease`, nothing is written unless that one stands.
+
         Raises:
+            LeaseLost: it does not.
             VersionConflict: it is at another version.
+            DocumentExists: there is another document of that kind and id.
             IdempotencyConflict: the key came with other messages before.
             BrokenConversation: a message does not fit the ones before it.
-            InvalidMessage: an entry is not JSON.
+            InvalidMessage: an entry or a document is not JSON.
         """
         ...
 
@@ -152,10 +162,25 @@ class ConversationStore(Protocol):
         """
         ...
 
+    async def trim(self, conversation: str, changes: Mapping[int, Message]) -> int:
+        """Replace messages by smaller ones: what tools were asked and what they answered; return how many changed.
+
+        `changes` says which message is to stand at which position. Only the content of results and the arguments of
+        calls may differ from what is there; what is the same already is not counted. All of them are replaced, or
+        none. The version, the folds and the pins stay; what was there before is gone, from the search too. Forks keep
+        their own, as with `purge`: one that shared the entries has copies of them from then on, of the whole stretch.
+
+        Raises:
+            InvalidSetting: there is no entry at a position, something else would change, or a message is larger.
+            InvalidMessage: one of them is no message.
+        """
+        ...
+
     async def fork(self, conversation: str, new_id: str, *, at: int | None = None) -> Conversation:
         """A new conversation that begins with the entries before `at` (all, if None), their folds and their pins.
 
         It has the same recipient and labels, status idle and version 1. Erasing what it was made from erases it too.
+        Documents and leases are left behind.
 
         Raises:
             VersionConflict: `new_id` is taken.
@@ -210,7 +235,7 @@ class ConversationStore(Protocol):
         ...
 
     def export(self, conversation: str) -> AsyncIterator[str]:
-        """A conversation as lines of JSON, in ASCII: a header, then its entries, folds and pins."""
+        """A conversation as lines of JSON, in ASCII: a header, then its entries, folds and pins; no documents."""
         ...
 
     async def import_(self, lines: AsyncIterable[str] | Iterable[str]) -> Imported:
@@ -222,6 +247,78 @@ class ConversationStore(Protocol):
             UnreadableInput: a line is not what `export` writes.
             VersionConflict: there is a conversation of that id that this import did not make.
         """
+        ...
+
+    async def put_document(self, conversation: str, document: NewDocument) -> Document:
+        """Put a document into a conversation that is there; return it as it is kept.
+
+        If there is one of that kind and id with an equal body, in this conversation, that one is returned as it is.
+        With `replace` its body and the time it expires are set anew. What has expired counts as not there.
+
+        Documents are found by their kind and id, are not searched, and are erased with their conversation; `fork`,
+        `export` and `import_` leave them behind. Kinds and ids may be read by whoever can read the store.
+
+        Raises:
+            DocumentExists: there is another, here or in another conversation.
+            InvalidMessage: the body is not a JSON object.
+        """
+        ...
+
+    async def document(self, kind: str, document_id: str) -> Document:
+        """The document of that kind and id, in whichever of the tenant's conversations it is.
+
+        What has expired is not found, and is removed by the next write of that kind to its conversation, or by
+        `vacuum` through a handle of its tenant.
+
+        Raises:
+            DocumentNotFound: there is none.
+        """
+        ...
+
+    async def documents(
+        self,
+        conversation: str,
+        kind: str,
+        *,
+        cursor: str | None = None,
+        limit: int = 20,
+        newest_first: bool = False,
+    ) -> Page[Document]:
+        """The documents of a kind in a conversation, by their number.
+
+        Pages neither repeat nor skip one that was there from the first page on.
+        """
+        ...
+
+    async def delete_document(self, kind: str, document_id: str) -> bool:
+        """Remove a document; return whether there was one."""
+        ...
+
+    async def acquire_lease(self, conversation: str, holder: str, *, seconds: float) -> Lease:
+        """Have a conversation to oneself for a time. It need not be there yet.
+
+        Who has the lease already has it for longer, with the same fence; who is new has a higher one than anybody
+        before. Only those are kept out who acquire, too: an append is refused if it shows a lease that does not
+        stand, and not because somebody else has one. The time is the server's where there is one. On SQLite a power
+        cut, which ends every holder too, may take the lease with it.
+
+        Raises:
+            ConversationBusy: somebody else has it, and it has not run out.
+            ConversationErased: the conversation was erased.
+        """
+        ...
+
+    async def renew_lease(self, lease: Lease, *, seconds: float) -> Lease:
+        """Have a lease for so long from now on.
+
+        Raises:
+            LeaseLost: it has run out, was released, or is another's.
+            ConversationErased: the conversation was erased.
+        """
+        ...
+
+    async def release_lease(self, lease: Lease) -> None:
+        """Give a lease back, so that the next need not wait; nothing, if it does not stand."""
         ...
 
     async def vacuum(self) -> None:

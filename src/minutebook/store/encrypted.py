@@ -1,12 +1,13 @@
 """Any store, with what was said encrypted: `encrypted(store, key)`.
 
-Texts, tool calls and their ids, what folds show and why, times, models and all else that an entry holds are encrypted by
+Texts, tool calls and their ids, what folds show and why, the bodies of documents, times, models and all else that an entry holds are encrypted by
 AES-256-GCM with a data key of the recipient's, for the one place where they stand: moved elsewhere, they cannot be read.
 The master key wraps the data keys and nothing else, so it can be changed without touching what was written.
 
 Visible stays what the store works with: the ids of tenants, recipients, conversations and folds, labels, statuses, the times
 of headers, the role of each entry and about how long it is, which calls belong to which results, what folds cover, and
-pins. Fold ids and labels are the owner's own words: put nothing into them that must stay secret.
+pins; kinds and ids of documents, when they expire and about how long they are; who holds a lease. Fold ids, labels, kinds
+and ids are the owner's own words: put nothing into them that must stay secret.
 
 Erasing a recipient destroys the data key. With `keys`, another store, data keys are kept apart from what they open; only then
 is a backup of the first store unreadable once the recipient is erased. Erasing a single conversation leaves the key.

@@ -21,7 +21,7 @@ from minutebook.store.contract import ConversationStore
 from minutebook.store.keyring import Keyring
 from minutebook.store.request import AppendRequest
 from minutebook.store.rules import require_version
-from minutebook.store.seal import sealed_entry
+from minutebook.store.seal import sealed_document, sealed_entry
 from minutebook.store.types import Conversation
 
 NAME: Final = "encrypted store"
@@ -47,6 +47,11 @@ class Append:
             sealed_entry(cipher, packed, message, tenant, self.conversation, at)
             for at, (packed, message) in enumerate(pairs, position)
         ]
+
+    def without(self, kind: str, document_id: str) -> "Append":
+        """The same, but for a document that is there already."""
+        others = tuple(one for one in self.request.documents if (one.kind, one.id) != (kind, document_id))
+        return replace(self, request=replace(self.request, documents=others))
 
     def fingerprint(self, cipher: Cipher) -> bytes | None:
         return None if self.idempotency_key is None else cipher.fingerprint(self.request.digest)
@@ -75,6 +80,8 @@ async def appended(store: ConversationStore, ring: Keyring, wanted: Append) -> i
             idempotency_key=wanted.idempotency_key,
             fingerprint=wanted.fingerprint(cipher),
             broken=wanted.broken,
+            documents=[sealed_document(cipher, one, store.tenant, name) for one in wanted.request.documents],
+            lease=wanted.request.lease,
         )
     except VersionConflict as problem:
         if expected is None or (header is None and wanted.idempotency_key is not None):

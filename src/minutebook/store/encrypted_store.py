@@ -1,23 +1,21 @@
 """A store that hands another one what nobody can read there."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import ParamSpec, Self, TypeVar
-from weakref import WeakValueDictionary
-from zlib import error
+from typing import Self
 
-from minutebook.errors import ConversationNotFound, StoreDamaged
+from minutebook.errors import ConversationNotFound, DocumentExists
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
 from minutebook.record.transcript import Broken
-from minutebook.store.base import Handle
-from minutebook.store.cipher import Cipher, Masters
-from minutebook.store.contract import ConversationStore
-from minutebook.store.encrypted_append import KEY_LABEL, NAME, Append, appended, cipher_of, require_free_labels
-from minutebook.store.keyring import Keyring
-from minutebook.store.lineage import Line, Lineage
+from minutebook.store.cipher import Cipher
+from minutebook.store.documents import NewDocument, PackedDocument
+from minutebook.store.encrypted_append import KEY_LABEL, Append, appended, cipher_of, require_free_labels
+from minutebook.store.encrypted_desk import EncryptedDesk
+from minutebook.store.leases import Lease
+from minutebook.store.lineage import Line
 from minutebook.store.request import require_append
 from minutebook.store.rules import require_limit, require_target
 from minutebook.store.scan import scanned
@@ -25,21 +23,9 @@ from minutebook.store.seal import opened_entry, opened_fold, sealed_fold
 from minutebook.store.types import Conversation, ConversationStatus, Hit, Loaded, Page, Receipt, StoredFold
 from minutebook.store.words import query_words
 
-P = ParamSpec("P")
-T = TypeVar("T")
 
-
-class EncryptedStore(Handle):
+class EncryptedStore(EncryptedDesk):
     """Hands another store what nobody can read there."""
-
-    def __init__(self, store: ConversationStore, keys: ConversationStore, masters: Masters) -> None:
-        super().__init__(tenant=store.tenant)
-        self._store = store
-        self._keys = keys
-        self._masters = masters
-        self._ring = Keyring(keys, store.tenant, masters)
-        self._lineage = Lineage(store)
-        self._locks: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
 
     def for_tenant(self, tenant: str) -> Self:
         """A handle for another tenant, whose data keys are others."""
@@ -64,16 +50,26 @@ class EncryptedStore(Handle):
         idempotency_key: str | None = None,
         fingerprint: bytes | None = None,
         broken: Broken = "raise",
+        documents: Sequence[NewDocument] = (),
+        lease: Lease | None = None,
     ) -> int:
         """Add entries at the end, all or none; return the new version."""
         request = require_append(
-            conversation, entries, recipient, labels, expected_version, idempotency_key, fingerprint
+            *(conversation, entries, recipient, labels, expected_version, idempotency_key, fingerprint),
+            *(documents, lease),
         )
         require_free_labels(labels or {})
         wanted = Append(conversation, request, recipient, dict(labels or {}), expected_version, idempotency_key, broken)
         async with self._lock(conversation):
             while True:
-                answer = await appended(self._store, self._ring, wanted)
+                try:
+                    answer = await appended(self._store, self._ring, wanted)
+                except DocumentExists as problem:  # the same, sealed twice, looks different to the store
+                    known = next(one for one in wanted.request.documents if _is(one, problem))
+                    if await self._same(conversation, known) is None:
+                        raise
+                    wanted = wanted.without(known.kind, known.id)
+                    continue
                 if answer is not None:
                     return answer
 
@@ -248,14 +244,6 @@ class EncryptedStore(Handle):
     def _opened_fold(self, header: Conversation, cipher: Cipher, fold: Fold, line: Line) -> Fold:
         return self._opened(header, f"fold {fold.id!r}", opened_fold, cipher, fold, self.tenant, line.root)
 
-    def _opened(self, header: Conversation, what: str, opened: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
-        """What something opens to.
 
-        Raises:
-            StoreDamaged: it was changed, or moved here from another place.
-        """
-        try:
-            return opened(*args, **more)
-        except (ValueError, KeyError, TypeError, IndexError, error) as problem:
-            damage = f"{what} of conversation {header.id!r} was changed, or moved here from another place"
-            raise StoreDamaged(NAME, damage) from problem
+def _is(document: PackedDocument, problem: DocumentExists) -> bool:
+    return (document.kind, document.id) == (problem.kind, problem.document_id)

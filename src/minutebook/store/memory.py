@@ -1,26 +1,24 @@
 """Conversations in memory: every promise of a store but the one to survive the process."""
 
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Self
 from uuid import uuid4
 
-from minutebook.errors import ConversationErased, ConversationNotFound, StoreUnavailable, VersionConflict
+from minutebook.errors import VersionConflict
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
 from minutebook.record.transcript import Broken
-from minutebook.store.base import Handle
 from minutebook.store.book import Book
 from minutebook.store.codec import microseconds
 from minutebook.store.cursor import cursor_of, place_of
-from minutebook.store.request import require_append, require_status, tombstone
+from minutebook.store.documents import NewDocument
+from minutebook.store.leases import Lease
+from minutebook.store.memory_desk import MemoryDesk
+from minutebook.store.request import require_append, require_status
 from minutebook.store.rules import (
     created,
     labelled,
-    now,
     require_labels,
     require_limit,
     require_name,
@@ -41,24 +39,8 @@ from minutebook.store.types import (
 from minutebook.store.words import query_words, words
 
 
-@dataclass(slots=True)
-class _Shelf:
-    """What all handles on one memory store share."""
-
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    books: dict[tuple[str, str], Book] = field(default_factory=dict)
-    tombstones: set[bytes] = field(default_factory=set)
-    closed: bool = False
-
-
-class MemoryStore(Handle):
+class MemoryStore(MemoryDesk):
     """Keeps conversations as long as it lives. For tests, trials, and services that need no more."""
-
-    def __init__(
-        self, *, tenant: str = "default", clock: Callable[[], datetime] = now, _shelf: _Shelf | None = None
-    ) -> None:
-        super().__init__(tenant=tenant, clock=clock)
-        self._shelf = _shelf or _Shelf()
 
     def for_tenant(self, tenant: str) -> Self:
         """A handle for another tenant on the same store."""
@@ -75,10 +57,13 @@ class MemoryStore(Handle):
         idempotency_key: str | None = None,
         fingerprint: bytes | None = None,
         broken: Broken = "raise",
+        documents: Sequence[NewDocument] = (),
+        lease: Lease | None = None,
     ) -> int:
         """Add entries at the end, all or none; return the new version."""
         request = require_append(
-            conversation, entries, recipient, labels, expected_version, idempotency_key, fingerprint
+            *(conversation, entries, recipient, labels, expected_version, idempotency_key, fingerprint),
+            *(documents, lease),
         )
         with self._open():
             at = self._now()
@@ -86,14 +71,19 @@ class MemoryStore(Handle):
             known = book.answer(idempotency_key, request.digest) if book else None
             if known is not None:
                 return known
+            if lease is not None:
+                self._require_lease(lease, at)
             require_version(book.header if book else None, conversation, expected_version)
             if book is None:
                 book = Book(created(self.tenant, conversation, recipient, labels or {}, at))
             require_recipient(book.header, recipient)
+            verdicts = [self._verdict(conversation, one, at) for one in request.documents]
             book.append(request, broken=broken, at=at)
             if idempotency_key is not None:
                 book.answers[idempotency_key] = (request.digest, book.header.version)
             self._shelf.books[self.tenant, conversation] = book
+            for one, verdict in zip(request.documents, verdicts, strict=True):
+                self._put(book, one, verdict, at)
             return book.header.version
 
     async def header(self, conversation: str) -> Conversation:
@@ -230,7 +220,8 @@ class MemoryStore(Handle):
         require_target(conversation, recipient)
         with self._open():
             books = [self._shelf.books.pop((self.tenant, name)) for name in self._reached(conversation, recipient)]
-            self._shelf.tombstones.update(tombstone(self.tenant, book.header.id) for book in books)
+            for book in books:
+                self._erased(book)
         return Receipt(
             str(uuid4()),
             self._now(),
@@ -241,38 +232,20 @@ class MemoryStore(Handle):
         )
 
     async def vacuum(self) -> None:
-        """Nothing to do: what was removed is gone."""
+        """Forget the documents that have expired: what was removed is gone anyway."""
         with self._open():
-            pass
+            self._sweep()
 
     async def close(self) -> None:
         """Forget everything."""
         with self._shelf.lock:
             self._shelf.closed = True
             self._shelf.books.clear()
+            self._shelf.documents.clear()
 
     async def __aenter__(self) -> Self:
         with self._open():
             return self
-
-    @contextmanager
-    def _open(self) -> Iterator[None]:
-        with self._shelf.lock:
-            if self._shelf.closed:
-                raise StoreUnavailable("memory:", "is closed")
-            yield
-
-    def _find(self, conversation: str) -> Book | None:
-        require_name("conversation", conversation)
-        if tombstone(self.tenant, conversation) in self._shelf.tombstones:
-            raise ConversationErased(conversation)
-        return self._shelf.books.get((self.tenant, conversation))
-
-    def _book(self, conversation: str) -> Book:
-        book = self._find(conversation)
-        if book is None:
-            raise ConversationNotFound(conversation)
-        return book
 
     def _newest_first(self) -> Sequence[Conversation]:
         mine = (book.header for (tenant, _), book in self._shelf.books.items() if tenant == self.tenant)

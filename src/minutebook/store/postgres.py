@@ -5,10 +5,10 @@ that owns nothing and says whose rows it may see, so the database itself keeps t
 state, so a pgbouncer in transaction mode may stand in between.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 from psycopg import AsyncConnection
 
@@ -17,9 +17,11 @@ from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
 from minutebook.record.transcript import Broken
 from minutebook.store import postgres_change, postgres_folds, postgres_rows
-from minutebook.store.base import Handle
 from minutebook.store.codec import microseconds
+from minutebook.store.documents import NewDocument
+from minutebook.store.leases import Lease
 from minutebook.store.postgres_append import Ask, Due
+from minutebook.store.postgres_desk import PostgresDesk
 from minutebook.store.postgres_engine import Engine
 from minutebook.store.postgres_entries import Kept
 from minutebook.store.postgres_load import load
@@ -48,17 +50,16 @@ from minutebook.store.types import (
 )
 from minutebook.store.words import query_words
 
-T = TypeVar("T")
 _PIN: Final = "INSERT INTO minutebook.pin VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
 _UNPIN: Final = "DELETE FROM minutebook.pin WHERE tenant = %s AND conversation = %s AND position = %s"
 _HERE: Final = "WHERE tenant = %s AND number = %s"
 
 
-class PostgresStore(Handle):
+class PostgresStore(PostgresDesk):
     """Keeps conversations in a PostgreSQL database.
 
-    `connections` is how many it opens at most; `patience_seconds` how long it waits for a connection, for a lock, or
-    for a database that is away. `due` says which conversations an append queues a background job for: see
+    `connections` is how many it opens at most, besides one for each event loop that appends; `patience_seconds` how long
+    it waits for a connection, for a lock, or for a database that is away. `due` says which conversations an append queues a background job for: see
     `minutebook.store.postgres_jobs`.
     """
 
@@ -73,13 +74,13 @@ class PostgresStore(Handle):
         due: Due | None = None,
         _engine: Engine | None = None,
     ) -> None:
-        super().__init__(tenant=tenant, clock=clock)
         if connections < 1:
             raise InvalidSetting("connections", connections, "1 or more")
         if patience_seconds <= 0:
             raise InvalidSetting("patience_seconds", patience_seconds, "more than 0")
+        engine = _engine or Engine(url, connections, patience_seconds, due)
+        super().__init__(engine, tenant=tenant, clock=clock)
         self.url = url
-        self._engine = _engine or Engine(url, connections, patience_seconds, due)
 
     def for_tenant(self, tenant: str) -> Self:
         """A handle for another tenant on the same database."""
@@ -96,10 +97,13 @@ class PostgresStore(Handle):
         idempotency_key: str | None = None,
         fingerprint: bytes | None = None,
         broken: Broken = "raise",
+        documents: Sequence[NewDocument] = (),
+        lease: Lease | None = None,
     ) -> int:
         """Add entries at the end, all or none; return the new version once the database has committed them."""
         request = require_append(
-            conversation, entries, recipient, labels, expected_version, idempotency_key, fingerprint
+            *(conversation, entries, recipient, labels, expected_version, idempotency_key, fingerprint),
+            *(documents, lease),
         )
         ask = Ask(
             conversation,
@@ -264,6 +268,7 @@ class PostgresStore(Handle):
         Raises:
             StoreUnavailable: this user is not the owner of the tables.
         """
+        await self._write(self._sweep)
 
         async def work(db: AsyncConnection) -> None:
             await vacuum(db, self._engine.store)
@@ -281,21 +286,6 @@ class PostgresStore(Handle):
     async def __aenter__(self) -> Self:
         await self._engine.start()
         return self
-
-    async def _read(self, work: Callable[[Work], Awaitable[T]]) -> T:
-        return await self._engine.read(self.tenant, work)
-
-    async def _write(self, work: Callable[[Work], Awaitable[T]]) -> T:
-        return await self._engine.write(self.tenant, work)
-
-    async def _found(self, unit: Work, conversation: str) -> postgres_rows.Filed:
-        require_name("conversation", conversation)
-        return await postgres_rows.found(unit, conversation)
-
-    async def _held(self, unit: Work, conversation: str) -> postgres_rows.Filed:
-        """The conversation, which nobody else changes before the transaction ends."""
-        require_name("conversation", conversation)
-        return await postgres_rows.found(unit, conversation, lock=True)
 
     async def _set_pin(self, conversation: str, position: int, statement: str) -> None:
         async def work(unit: Work) -> None:

@@ -109,7 +109,7 @@ CREATE TABLE minutebook.word (
     words tsvector,                                 -- NULL: there are more than an index takes; look for yourself
     PRIMARY KEY (tenant, conversation, start)
 );
-CREATE INDEX word_words ON minutebook.word USING gin (words);
+CREATE INDEX word_words ON minutebook.word USING gin (words) WITH (fastupdate = off);  -- it is not in a hurry, and smaller
 CREATE INDEX word_unknown ON minutebook.word (tenant, conversation, start) WHERE words IS NULL;
 
 -- What holds deleted rows until the next vacuum. No tenant's: it names tables and nothing else.
@@ -122,9 +122,9 @@ DO $$
 DECLARE
     part integer;
 BEGIN
-    FOR part IN 0..31 LOOP
+    FOR part IN 0..7 LOOP
         EXECUTE format(
-            'CREATE TABLE minutebook.entry_%s PARTITION OF minutebook.entry FOR VALUES WITH (MODULUS 32, REMAINDER %s)',
+            'CREATE TABLE minutebook.entry_%s PARTITION OF minutebook.entry FOR VALUES WITH (MODULUS 8, REMAINDER %s)',
             part, part
         );
     END LOOP;
@@ -227,6 +227,52 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog
 AS $$
     INSERT INTO minutebook.removed SELECT relation, 1 FROM unnest(relations) AS relation ORDER BY relation
     ON CONFLICT (relation) DO UPDATE SET times = removed.times + 1
+$$;
+
+-- Appends to conversations that the client knows: all of it, or, if one of them has changed, nothing. It works as the role
+-- that owns nothing, like every other transaction of the store.
+CREATE FUNCTION minutebook.append(
+    whose text, patience text,
+    numbers bigint[], seen bigint[], versions bigint[], lengths integer[], turns integer[], leads integer[],
+    opened_at integer[], opened_calls text[], times bigint[],
+    entry_numbers bigint[], positions integer[], roles smallint[], entry_turns integer[], evaluations bytea[],
+    sequences bigint[], entry_times bigint[], providers text[], models text[], texts bytea[], rests bytea[],
+    hashes bytea[], uses bigint[], bodies bytea[],
+    answer_numbers bigint[], keys bytea[], digests bytea[], answer_versions bigint[]
+) RETURNS void LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+DECLARE
+    answered integer;
+BEGIN
+    PERFORM set_config('role', 'minutebook_app', true), set_config('minutebook.tenant', whose, true),
+        set_config('lock_timeout', patience, true), set_config('enable_seqscan', 'off', true);
+    FOR at IN 1 .. cardinality(numbers) LOOP
+        UPDATE minutebook.conversation SET version = versions[at], length = lengths[at], turns = append.turns[at],
+            lead = leads[at], open_at = opened_at[at], open_calls = opened_calls[at], updated_at = times[at], behind = true
+        WHERE tenant = whose AND number = numbers[at] AND version = seen[at];
+        IF NOT FOUND THEN
+            RAISE serialization_failure USING MESSAGE = 'somebody else has changed the conversation';
+        END IF;
+    END LOOP;
+    IF cardinality(hashes) > 0 THEN
+        INSERT INTO minutebook.payload (tenant, hash, uses, body)
+        SELECT whose, new.hash, new.uses, new.body FROM unnest(hashes, append.uses, bodies) AS new (hash, uses, body)
+        ORDER BY new.hash ON CONFLICT (tenant, hash) DO UPDATE SET uses = payload.uses + excluded.uses;
+    END IF;
+    INSERT INTO minutebook.entry (tenant, conversation, position, role, turn, evaluation, sequence, created_at, provider,
+        model, text, rest)
+    SELECT whose, * FROM unnest(entry_numbers, positions, roles, entry_turns, evaluations, sequences, entry_times,
+        providers, models, texts, rests);
+    IF cardinality(keys) > 0 THEN
+        INSERT INTO minutebook.answer (tenant, conversation, key, digest, version)
+        SELECT whose, * FROM unnest(answer_numbers, keys, digests, answer_versions) ON CONFLICT DO NOTHING;
+        GET DIAGNOSTICS answered = ROW_COUNT;
+        IF answered < cardinality(keys) THEN
+            RAISE serialization_failure USING MESSAGE = 'one of these was appended already';
+        END IF;
+    END IF;
+END
 $$;
 
 REVOKE ALL ON FUNCTION minutebook.found, minutebook.found_in, minutebook.mark_removed FROM PUBLIC;

@@ -6,7 +6,7 @@ what the ones before it left, and what is wrong with one is its own answer.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
@@ -17,6 +17,7 @@ from minutebook.errors import ConversationErased, IdempotencyConflict, Minuteboo
 from minutebook.record.transcript import Broken
 from minutebook.store import postgres_rows
 from minutebook.store.codec import Packed
+from minutebook.store.postgres_beside import Beside
 from minutebook.store.postgres_entries import Kept, Rows
 from minutebook.store.postgres_rows import Filed
 from minutebook.store.postgres_work import Query, Work
@@ -72,17 +73,28 @@ class _Talk:
     new_keys: list[bytes] = field(default_factory=list)
 
 
-async def append_all(work: Work, asks: Sequence[Ask], due: Due | None) -> list[int | Exception]:
-    """Carry out a group of appends and commit it; the answer to each, or what was wrong with it."""
+async def append_all(
+    work: Work, asks: Sequence[Ask], due: Due | None, known: MutableMapping[tuple[str, str], tuple[int, Conversation]]
+) -> list[int | Exception]:
+    """Carry out a group of appends and commit it; the answer to each, or what was wrong with it.
+
+    How the conversations are then is noted in `known`, by tenant and id.
+    """
     talks = await _talks(work, asks)
     erased = await postgres_rows.buried(work, [name for name, talk in talks.items() if talk.filed is None])
+    beside = await Beside.of(work, [ask.request for ask in asks])
     outcomes: list[int | Exception] = []
     for ask in asks:
         try:
-            outcomes.append(_decide(work.tenant, talks[ask.conversation], ask, erased))
+            outcomes.append(_decide(work.tenant, talks[ask.conversation], ask, erased, beside))
         except MinutebookError as refusal:
             outcomes.append(refusal)
-    await _write(work, [talk for talk in talks.values() if talk.parts], due)
+    numbers = await _write(work, [talk for talk in talks.values() if talk.parts], due, beside)
+    known.update(
+        ((work.tenant, name), (numbers[name], talk.header))
+        for name, talk in talks.items()
+        if name in numbers and talk.header is not None
+    )
     return outcomes
 
 
@@ -100,7 +112,7 @@ async def _talks(work: Work, asks: Sequence[Ask]) -> dict[str, _Talk]:
     return talks
 
 
-def _decide(tenant: str, talk: _Talk, ask: Ask, erased: set[str]) -> int:
+def _decide(tenant: str, talk: _Talk, ask: Ask, erased: set[str], beside: Beside) -> int:
     """The answer to one append; what it adds is noted with its conversation.
 
     Raises:
@@ -113,10 +125,13 @@ def _decide(tenant: str, talk: _Talk, ask: Ask, erased: set[str]) -> int:
         raise IdempotencyConflict(ask.conversation, ask.idempotency_key or "")
     if answered is not None:
         return answered[1]
+    beside.require_lease(ask.request.lease)
     require_version(talk.header, ask.conversation, ask.expected_version)
     before = talk.header or created(tenant, ask.conversation, ask.recipient, ask.labels, ask.at)
     require_recipient(before, ask.recipient)
+    documents = beside.decide(ask.conversation, ask.request.documents, ask.at)
     after = grown(before, ask.request.messages, broken=ask.broken, at=ask.at)
+    beside.take(documents)
     talk.parts.append((before.length, before.turns, ask.request.packed, ask.kept))
     talk.header = after
     if ask.idempotency_key is not None:
@@ -125,8 +140,10 @@ def _decide(tenant: str, talk: _Talk, ask: Ask, erased: set[str]) -> int:
     return after.version
 
 
-async def _write(work: Work, talks: Sequence[_Talk], due: Due | None) -> None:
+async def _write(work: Work, talks: Sequence[_Talk], due: Due | None, beside: Beside) -> dict[str, int]:
+    """Write and commit; return the numbers of the conversations."""
     entries = Rows()
+    numbers: dict[str, int] = {}
     grew: dict[int, Conversation] = {}
     answers: list[tuple[Any, ...]] = []
     for talk in talks:
@@ -137,11 +154,14 @@ async def _write(work: Work, talks: Sequence[_Talk], due: Due | None) -> None:
         else:
             number = talk.filed.number
             grew[number] = header
+        numbers[header.id] = number
         for part in talk.parts:
             entries.add(number, *part)
         answers += [(number, key, *talk.answers[key]) for key in talk.new_keys]
     await entries.write(work)
+    await beside.write(work, numbers)
     await work.commit(*_last(work.tenant, grew, answers, [one for talk in talks if (one := talk.header)], due))
+    return numbers
 
 
 def _last(

@@ -6,7 +6,14 @@ from typing import Any, Final
 from uuid import uuid4
 
 from minutebook.errors import VersionConflict
-from minutebook.store import postgres_entries, postgres_folds, postgres_rows, postgres_words
+from minutebook.store import (
+    postgres_entries,
+    postgres_folds,
+    postgres_leases,
+    postgres_rows,
+    postgres_trim,
+    postgres_words,
+)
 from minutebook.store.codec import microseconds
 from minutebook.store.postgres_rows import COLUMNS, Filed, filed
 from minutebook.store.postgres_work import Work
@@ -27,11 +34,8 @@ async def purge(work: Work, one: Filed, before: int) -> int:
     gone = max(0, before - header.first)
     if not gone:
         return 0
-    shared = await work.row(
-        "SELECT coalesce(max(origin_position), 0) FROM minutebook.conversation WHERE tenant = %s AND origin = %s",
-        *(work.tenant, one.number),
-    )
-    start = max(one.own, shared[0])
+    shared = [stop for _, stop in await postgres_trim.readers(work, one)]
+    start = max(one.own, *shared, 0)
     if start < before:
         await postgres_entries.delete(work, [one.number], start, before)
         await postgres_words.forget(work, one, start, before)
@@ -86,8 +90,10 @@ async def erase(work: Work, conversation: str | None, recipient: str | None, at:
         await work.put(_MARK, work.tenant, microseconds(at), marks)
         counts["folds"] = await _delete(work, "fold", "conversation", numbers)
         counts["pins"] = await _delete(work, "pin", "conversation", numbers)
-        for table, column in (("answer", "conversation"), ("word", "conversation"), ("conversation", "number")):
-            await _delete(work, table, column, numbers)
+        for table in ("answer", "word", "document"):
+            await _delete(work, table, "conversation", numbers)
+        await work.ask(postgres_leases.forget(work.tenant, [one.conversation.id for one in reached]))
+        await _delete(work, "conversation", "number", numbers)
         await work.put("SELECT minutebook.mark_removed(ARRAY['minutebook.conversation'::regclass::oid])")
         if (await work.row("SELECT to_regprocedure('minutebook_jobs.forget(text[])') IS NOT NULL"))[0]:
             await work.put("SELECT minutebook_jobs.forget(%s::text[])", [one.conversation.id for one in reached])

@@ -9,9 +9,10 @@ from typing import Final, TypeVar
 from psycopg import AsyncConnection
 
 from minutebook.errors import MinutebookError
+from minutebook.store.loop import Loop
 from minutebook.store.postgres_append import Ask, Due
 from minutebook.store.postgres_group import Groups
-from minutebook.store.postgres_loop import Loop
+from minutebook.store.postgres_lane import Lane
 from minutebook.store.postgres_pool import Connections
 from minutebook.store.postgres_words import SMALL_STEP, catch_up, is_behind
 from minutebook.store.postgres_work import READING, WRITING, Work
@@ -29,6 +30,9 @@ class Engine:
         self.store = self._connections.store
         self._groups = Groups(self._connections, due)
         self._loop = Loop(self.store)
+        self._lanes: dict[asyncio.AbstractEventLoop, Lane] = {}
+        self._is_quick = due is None
+        """Whether appends may be tried the quick way, which knows nothing of jobs."""
         self._unindexed: set[str] = set()
         self._indexer: asyncio.Task[None] | None = None
 
@@ -46,6 +50,13 @@ class Engine:
 
     async def append(self, tenant: str, ask: Ask) -> int:
         """Append with the next group of this tenant's appends."""
+        if self._is_quick and not self._loop.is_closed:
+            lane = self._lane()
+            version = await lane.append(tenant, ask) if lane.takes(tenant, ask) else None
+            if version is not None:
+                if tenant not in self._unindexed:
+                    self._loop.soon(self._note, tenant)
+                return version
         return await self._loop.call(self._append(tenant, ask))
 
     async def catch_up(self, tenant: str) -> None:
@@ -62,17 +73,41 @@ class Engine:
 
     async def close(self) -> None:
         """Finish what was begun and let go of the connections and the thread."""
+        self._is_quick = False
+        while self._lanes:
+            loop, lane = self._lanes.popitem()
+            if loop is asyncio.get_running_loop():
+                await lane.finish()
+            elif loop.is_running():
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(lane.finish(), loop))
+            else:
+                lane.abandon()
         await self._loop.close(self._close())
 
     async def _start(self) -> None:
         await self._connections.start()
 
+    def _lane(self) -> Lane:
+        loop = asyncio.get_running_loop()
+        lane = self._lanes.get(loop)
+        if lane is None:
+            for old in [one for one in self._lanes if one.is_closed()]:
+                self._lanes.pop(old).abandon()
+            connections = self._connections
+            lane = Lane(connections.url, self.store, connections.patience_seconds, self._groups.known)
+            self._lanes[loop] = lane
+        return lane
+
     async def _append(self, tenant: str, ask: Ask) -> int:
         version = await self._groups.append(tenant, ask)
+        self._note(tenant)
+        return version
+
+    def _note(self, tenant: str) -> None:
+        """Note that there is something to index, when there is time for it."""
         self._unindexed.add(tenant)
         if self._indexer is None or self._indexer.done():
             self._indexer = asyncio.get_running_loop().create_task(self._index_when_idle())
-        return version
 
     async def _catch_up(self, tenant: str) -> None:
         behind = await self._connections.carry_out(tenant, READING, is_behind)
@@ -86,7 +121,7 @@ class Engine:
             tenants, self._unindexed = self._unindexed, set()
             for tenant in tenants:
                 behind = True
-                while behind and self._groups.is_idle:
+                while behind and self._is_idle:
                     begun = time.monotonic()
                     try:
                         behind = await self._connections.carry_out(tenant, WRITING, _a_little)
@@ -95,6 +130,10 @@ class Engine:
                     await asyncio.sleep(time.monotonic() - begun)  # half of the time is for others, who may be reading
                 else:
                     self._unindexed.update({tenant} if behind else ())
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._groups.is_idle and all(lane.is_idle for lane in list(self._lanes.values()))
 
     async def _close(self) -> None:
         await self._groups.finish()
@@ -106,4 +145,4 @@ class Engine:
 
 
 async def _a_little(work: Work) -> bool:
-    return await catch_up(work, SMALL_STEP)
+    return await catch_up(work, SMALL_STEP, whole=True)

@@ -52,8 +52,9 @@ class Rows:
     """Entries on their way into the database, and the payloads that hold their large pieces."""
 
     def __init__(self) -> None:
-        self._columns: tuple[list[Any], ...] = tuple([] for _ in range(11))
-        self._payloads: dict[bytes, tuple[int, bytes]] = {}
+        self.columns: tuple[list[Any], ...] = tuple([] for _ in range(11))
+        self.payloads: dict[bytes, tuple[int, bytes]] = {}
+        """Hash → how often it is used, and what it stands for."""
 
     def add(self, number: int, position: int, turn: int, packed: Sequence[Packed], kept: Sequence["Kept"]) -> None:
         """Entries that follow each other from a position on; `turn` is how many user messages stand before them."""
@@ -61,18 +62,18 @@ class Rows:
             turn += one.role is MessageRole.USER
             known = (one.evaluation_id, one.sequence, one.created_at, one.provider, one.model)
             row = (number, position, _NUMBER_OF[one.role], turn, *known, pieces.text, pieces.rest)
-            for column, value in zip(self._columns, row, strict=True):
+            for column, value in zip(self.columns, row, strict=True):
                 column.append(value)
             for digest, body in pieces.payloads:
-                self._payloads[digest] = (self._payloads.get(digest, (0, b""))[0] + 1, body)
+                self.payloads[digest] = (self.payloads.get(digest, (0, b""))[0] + 1, body)
             position += 1
 
     async def write(self, work: Work) -> None:
-        if self._payloads:
-            uses, bodies = zip(*self._payloads.values(), strict=True)
-            await work.put(_KEEP, work.tenant, list(self._payloads), list(uses), list(bodies))
-        if self._columns[0]:
-            await work.put(_WRITE, work.tenant, *self._columns)
+        if self.payloads:
+            uses, bodies = zip(*self.payloads.values(), strict=True)
+            await work.put(_KEEP, work.tenant, list(self.payloads), list(uses), list(bodies))
+        if self.columns[0]:
+            await work.put(_WRITE, work.tenant, *self.columns)
 
 
 class Kept:

@@ -9,8 +9,10 @@ import psycopg
 from minutebook.store.postgres_append import Ask, Due, append_all
 from minutebook.store.postgres_pool import Connections
 from minutebook.store.postgres_work import WRITING
+from minutebook.store.types import Conversation
 
 LARGEST_GROUP: Final = 500
+MOST_KNOWN: Final = 4096
 IMPATIENT_SECONDS: Final = 1.0
 """How long others wait for a group that waits for a conversation, before they go on without it."""
 
@@ -21,6 +23,8 @@ class Groups:
     def __init__(self, connections: Connections, due: Due | None) -> None:
         self._connections = connections
         self._due = due
+        self.known: dict[tuple[str, str], tuple[int, Conversation]] = {}
+        """Tenant and id → the number and the header of conversations, as we left them; others may have gone on."""
         self._waiting: dict[str, list[Ask]] = {}
         self._busy: dict[tuple[str, str], asyncio.Task[None]] = {}
         """Tenant and conversation → the group that is writing it; what is for it waits until that is done."""
@@ -88,11 +92,13 @@ class Groups:
         for ask in group:
             parts.setdefault(ask.conversation, []).append(ask)
         outcomes: Sequence[int | Exception]
+        if len(self.known) > MOST_KNOWN:
+            self.known.clear()
         try:
             outcomes = await self._connections.carry_out(
                 tenant,
                 WRITING,
-                lambda work: append_all(work, group, self._due),
+                lambda work: append_all(work, group, self._due, self.known),
                 IMPATIENT_SECONDS if len(parts) > 1 else None,
             )
         except Exception as error:  # noqa: BLE001 - the edge of the task: every error belongs to whoever asked

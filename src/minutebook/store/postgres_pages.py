@@ -89,7 +89,10 @@ async def _anywhere(
         for number, low, end in stretches:
             if owner is None or owner.number != number:
                 owner = await _owner(work, number)
-            start, stop = max(low, owner.conversation.first), min(end, before[1]) if number == before[0] else end
+            # A fork's copies are not found here: they were said elsewhere.
+            said_here = owner.conversation.origin.position if owner.conversation.origin else 0
+            start = max(low, owner.conversation.first, said_here)
+            stop = min(end, before[1]) if number == before[0] else end
             async for at in _matches(work, number, start, stop, wanted):
                 yield number, at, owner
         if len(stretches) < STRETCHES:

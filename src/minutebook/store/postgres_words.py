@@ -24,9 +24,14 @@ LARGE: Final = 64 * 1024
 LARGEST: Final = 512 * 1024
 """More words than this PostgreSQL does not take; such a stretch is found by every search and looked through."""
 
+MOST_BEGUN: Final = 100
+"""How many conversations may have a last stretch that waits to become whole, when nobody searches."""
+
 _BEHIND: Final = (
-    f"SELECT {COLUMNS} FROM minutebook.conversation WHERE tenant = %s AND behind ORDER BY number LIMIT %s FOR UPDATE"  # noqa: S608 - a constant
+    f"SELECT {COLUMNS} FROM minutebook.conversation WHERE tenant = %s AND behind AND length - indexed >= %s"  # noqa: S608 - a constant
+    " ORDER BY number LIMIT %s FOR UPDATE"
 )
+_MORE: Final = "SELECT 1 FROM minutebook.conversation WHERE tenant = %s AND behind AND length - indexed >= %s LIMIT %s"
 _LAST: Final = (
     "SELECT start, stop, tsvector_to_array(words) FROM minutebook.word WHERE tenant = %s AND conversation = %s"
     " AND start < %s ORDER BY start DESC LIMIT 1"
@@ -45,17 +50,23 @@ async def is_behind(work: Work) -> bool:
     )
 
 
-async def catch_up(work: Work, step: int = STEP) -> bool:
-    """Index a number of entries; return whether there are more."""
+async def catch_up(work: Work, step: int = STEP, *, whole: bool = False) -> bool:
+    """Index a number of entries; return whether there are more. With `whole`, only what fills its stretch.
+
+    A stretch that is indexed before it is whole is indexed again with all of its words, and again.
+    """
+    least = 0
+    if whole and len(await work.rows(_MORE, work.tenant, 0, MOST_BEGUN + 1)) <= MOST_BEGUN:
+        least = STRETCH
     left = step
-    for row in await work.rows(_BEHIND, work.tenant, STRETCH):
+    for row in await work.rows(_BEHIND, work.tenant, least, STRETCH):
         one = filed(row)
         stop = min(one.conversation.length, one.indexed + left)
         await _index(work, one, one.indexed, stop)
         left -= stop - one.indexed
         if left <= 0:
             break
-    return await is_behind(work)
+    return bool(await work.row(_MORE, work.tenant, least, 1))
 
 
 async def forget(work: Work, one: Filed, start: int, stop: int) -> None:
@@ -69,6 +80,22 @@ async def forget(work: Work, one: Filed, start: int, stop: int) -> None:
         for part in (range(low, min(start, high)), range(max(stop, low), high)):
             if part:
                 await _write(work, one, part.start, part.stop, [])
+
+
+async def renew(work: Work, one: Filed, position: int) -> None:
+    """Index anew the stretch of an entry that was changed, if there is one yet."""
+    rows = await work.rows(
+        "DELETE FROM minutebook.word WHERE tenant = %s AND conversation = %s AND start <= %s AND stop > %s"
+        " RETURNING start, stop",
+        *(work.tenant, one.number, position, position),
+    )
+    for low, high in rows:
+        await _write(work, one, low, high, [])
+
+
+async def index(work: Work, one: Filed, start: int, stop: int) -> None:
+    """Index a range of a conversation's own entries, none of which is indexed."""
+    await _write(work, one, start, stop, [])
 
 
 async def _index(work: Work, one: Filed, start: int, stop: int) -> None:

@@ -9,6 +9,10 @@ the server does nothing else meanwhile. There is no index of words: a search rea
 some thousand entries for a page. `list` with a status reads the headers of the others, too. What is stored once by its
 hash is so within one conversation, since each may expire by itself.
 
+A new document takes its name in a list of the tenant's before it is written, and a lease is the tenant's, too, for there
+may be no conversation yet: both cost an append a round trip or two. Leases run by the server's clock, and a fence is shown
+to the conversation before its lease is given. A server that forgets what it took may give a fence twice.
+
 How safe it is depends on the server. With `appendonly yes` and `appendfsync always` what was acknowledged is on its disk.
 With `everysec`, the usual setting, a crash of the machine loses up to a second or two; without `appendonly` it loses all
 since the last snapshot. A failover to a replica may lose what the replica had not got. `durable` says what we found, and
@@ -26,16 +30,16 @@ from redis.exceptions import ResponseError
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
 from minutebook.record.transcript import Broken
-from minutebook.store import redis_change, redis_folds
-from minutebook.store.base import Handle
+from minutebook.store import redis_change, redis_documents, redis_folds
 from minutebook.store.codec import microseconds
+from minutebook.store.documents import NewDocument
+from minutebook.store.leases import Lease
 from minutebook.store.redis_append import Append, append
+from minutebook.store.redis_desk import RedisDesk
 from minutebook.store.redis_engine import Engine, Value, address_of
-from minutebook.store.redis_keys import Keys
 from minutebook.store.redis_load import load
 from minutebook.store.redis_pages import listed
 from minutebook.store.redis_rows import labels_text
-from minutebook.store.redis_shelf import Shelf
 from minutebook.store.request import require_append, require_status
 from minutebook.store.rules import (
     labelled,
@@ -54,7 +58,7 @@ from minutebook.store.words import query_words
 POLL_SECONDS: Final = 0.02
 
 
-class RedisStore(Handle):
+class RedisStore(RedisDesk):
     """Keeps conversations in Redis."""
 
     def __init__(
@@ -65,10 +69,8 @@ class RedisStore(Handle):
         clock: Callable[[], datetime] = now,
         _engine: Engine | None = None,
     ) -> None:
-        super().__init__(tenant=tenant, clock=clock)
+        super().__init__(_engine or Engine(address_of(url)), tenant=tenant, clock=clock)
         self._url = url
-        self._engine = _engine or Engine(address_of(url))
-        self._shelf = Shelf(self._engine, Keys(self._engine.address.prefix, self.tenant))
 
     def for_tenant(self, tenant: str) -> Self:
         """A handle for another tenant on the same server."""
@@ -90,10 +92,13 @@ class RedisStore(Handle):
         idempotency_key: str | None = None,
         fingerprint: bytes | None = None,
         broken: Broken = "raise",
+        documents: Sequence[NewDocument] = (),
+        lease: Lease | None = None,
     ) -> int:
         """Add entries at the end, all or none; return the new version."""
         request = require_append(
-            conversation, entries, recipient, labels, expected_version, idempotency_key, fingerprint
+            *(conversation, entries, recipient, labels, expected_version, idempotency_key, fingerprint),
+            *(documents, lease),
         )
         wanted = Append(
             conversation,
@@ -249,6 +254,7 @@ class RedisStore(Handle):
 
     async def _vacuum(self) -> None:
         await redis_change.forget_expired(self._shelf)
+        await redis_documents.sweep(self._shelf, self._now())
         client = self._engine.client
         if (await self._persistence())["aof_enabled"]:
             await self._rewritten("aof_rewrite_in_progress", client.bgrewriteaof)

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 
-from minutebook.errors import ConversationErased, IdempotencyConflict, MinutebookError
+from minutebook.errors import ConversationErased, IdempotencyConflict, LeaseLost, MinutebookError
 from minutebook.record.message import MessageRole
 from minutebook.record.transcript import Broken
+from minutebook.store import redis_documents, redis_leases
 from minutebook.store.codec import microseconds, moment
 from minutebook.store.redis_engine import Value
 from minutebook.store.redis_keys import Claim, created_at_of
-from minutebook.store.redis_rows import LETTERS, Filed, entry_to_bytes, first_fields, grown_fields
+from minutebook.store.redis_rows import LETTERS, Filed, digests_of, entry_to_bytes, first_fields, grown_fields
 from minutebook.store.redis_shelf import Shelf
 from minutebook.store.request import AppendRequest
 from minutebook.store.rules import created, grown, require_recipient, require_version
@@ -72,7 +73,7 @@ class Append:
         for one in packed:
             entry, large = entry_to_bytes(one)
             entries.append(entry)
-            blobs += [part for digest in _digests(entry) for part in (digest, large[digest])]
+            blobs += [part for digest in digests_of(entry) for part in (digest, large[digest])]
         roles = "".join(LETTERS[one.role] for one in packed)
         return [roles, len(turns), *turns, len(blobs) // 2, *blobs, position, len(entries), *entries]
 
@@ -82,6 +83,8 @@ async def append(shelf: Shelf, wanted: Append) -> int:
     engine, name = shelf.engine, wanted.conversation
     async with engine.lock(shelf.tenant, name):
         found: Filed | None = engine.known.get((shelf.tenant, name))
+        if wanted.request.lease is not None and wanted.key:
+            found = None  # what was answered before is answered again, also to who has lost the lease since
         sure = False
         while True:
             if found is None:
@@ -89,20 +92,24 @@ async def append(shelf: Shelf, wanted: Append) -> int:
                 sure = True
                 if answer:
                     return wanted.answered(answer)
+                if wanted.request.lease is not None:
+                    await redis_leases.require(shelf, wanted.request.lease)
             try:
                 after = wanted.after(found)
+                place = (name, after.recipient)
+                documents = await redis_documents.planned(shelf, place, wanted.request.documents, wanted.at)
             except MinutebookError:
                 if sure:
                     raise
                 found = None  # what we thought we knew may be out of date
                 continue
-            found, sure, version = await _written(shelf, wanted, found, after)
+            found, sure, version = await _written(shelf, wanted, found, after, documents)
             if version is not None:
                 return version
 
 
 async def _written(
-    shelf: Shelf, wanted: Append, before: Filed | None, after: Conversation
+    shelf: Shelf, wanted: Append, before: Filed | None, after: Conversation, documents: redis_documents.Planned
 ) -> tuple[Filed | None, bool, int | None]:
     """Try to write: what is known now, whether that is certain, and the version if it is done."""
     name = wanted.conversation
@@ -111,18 +118,22 @@ async def _written(
         if claim is None:
             return None, False, None
         made = wanted.made(shelf.tenant, claim)
-        keys, version, position = shelf.keys_to_make(name, claim), "", 0
+        keys, version, position = [*shelf.keys_to_make(name, claim), *documents.voids], "", 0
         member, fields = claim.rank + name, first_fields(made)
     else:
         made, claim = before.grown(after), Claim(before.nonce, "", after.recipient)
-        keys, position = shelf.keys_to_make(name, claim), before.conversation.length
+        keys, position = [*shelf.keys_to_make(name, claim), *documents.voids], before.conversation.length
         version, member, fields = str(before.conversation.version), "", grown_fields(after)
         if shelf.lifetime != "":
             keys += [key for origin in before.line for key in shelf.keys.parts(after.recipient, origin)]
     answer = wanted.request.digest + str(made.conversation.version).encode() if wanted.key else b""
     facts: list[Value] = [shelf.mark(name), made.nonce, version, wanted.key, answer, shelf.lifetime, member]
-    args = [*facts, len(fields), *fields, *wanted.written(position)]
+    lease = wanted.request.lease
+    facts += ["" if lease is None else lease.fence, microseconds(wanted.at)]
+    args = [*facts, *documents.args, len(fields), *fields, *wanted.written(position)]
     try:
+        if lease is not None:  # once the id is taken: who takes the lease after this knows where to show its fence
+            await redis_leases.require(shelf, lease)
         reply = await shelf.engine.script("append", keys, args)
     except BaseException:
         shelf.engine.forget(shelf.tenant, name)
@@ -130,17 +141,17 @@ async def _written(
     match reply[0]:
         case b"done":
             shelf.engine.remember(shelf.tenant, name, made.conversation.recipient, made)
+            await redis_documents.drop_expired(shelf, (name, made.conversation.recipient), reply[1], wanted.at)
             return made, True, made.conversation.version
         case b"answered":
             return None, True, wanted.answered(reply[1])
         case b"moved":
             return shelf.filed(name, reply[1]), True, None
+        case b"lost" if lease is not None:
+            shelf.engine.forget(shelf.tenant, name)
+            raise LeaseLost(name, lease.holder, lease.fence)
         case b"erased":
             shelf.engine.forget(shelf.tenant, name)
             raise ConversationErased(name)
     shelf.engine.forget(shelf.tenant, name)
     return None, False, None
-
-
-def _digests(entry: bytes) -> list[bytes]:
-    return [entry[at : at + 32] for at in range(1, 1 + 32 * entry[0], 32)]

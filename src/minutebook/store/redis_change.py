@@ -7,6 +7,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from minutebook.errors import ConversationErased, VersionConflict
+from minutebook.store import redis_documents
 from minutebook.store.codec import microseconds, moment
 from minutebook.store.redis_engine import Value
 from minutebook.store.redis_folds import numbered, standing_args, standing_numbers, written
@@ -121,6 +122,7 @@ async def _erase(shelf: Shelf, recipient: str, conversation: str | None, at: dat
             if conversation is None or conversation == name or conversation in filed.line
         }
         shared = [keys.order(recipient), keys.erased(recipient), keys.changes(recipient), keys.leaving(recipient)]
+        shared.append(keys.leaving_documents(recipient))
         parts = [key for name in reached for key in keys.parts(recipient, name)]
         args: list[Value] = [changes, VOID_MILLISECONDS]
         for name, filed in reached.items():
@@ -152,6 +154,8 @@ async def _leave(shelf: Shelf, recipient: str, named: Sequence[str]) -> None:
         return
     args = [part for name in names for part in (name, "", shelf.mark(name))]
     await engine.script("forget", shelf.keys.catalogue(), args)
+    await redis_documents.leave(shelf, recipient)
+    await engine.send(engine.client.delete(*(shelf.keys.lease(shelf.mark(name)) for name in names)))
     await engine.send(engine.client.srem(leaving, *names))
     for name in (*names, *named):
         engine.forget(shelf.tenant, name)

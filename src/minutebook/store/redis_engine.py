@@ -21,7 +21,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, ResponseError
 
 from minutebook.errors import InvalidSetting
-from minutebook.store.postgres_loop import Loop
+from minutebook.store.loop import Loop
 from minutebook.store.redis_errors import errors_of
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ CONNECT_SECONDS: Final = 5
 ANSWER_SECONDS: Final = 30
 MOST_KNOWN: Final = 50_000
 _LOG: Final = logging.getLogger("minutebook.store")
-_WITHOUT_PRELUDE: Final = {"locate", "claim", "forget", "void", "erase"}
+_WITHOUT_PRELUDE: Final = {"locate", "claim", "forget", "void", "erase", "acquire", "lease", "own", "disown"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Final
 PARTS: Final = (
     *("header", "entries", "roles", "turns", "folds", "fold-ids"),
     *("standing", "pins", "answers", "blobs", "uses"),
+    *("documents", "document-order", "document-ends", "fence"),
 )
 """The keys of one conversation, in the order in which the scripts know them."""
 _ESCAPES: Final = str.maketrans({"%": "%25", "/": "%2F", "{": "%7B", "}": "%7D"})
@@ -49,6 +50,22 @@ class Keys:
     def leaving(self, recipient: str) -> str:
         """What was erased here and still has to leave the list of all."""
         return self._of(recipient, "leaving")
+
+    def leaving_documents(self, recipient: str) -> str:
+        """The documents of what was erased here, which still have to leave the list of all."""
+        return self._of(recipient, "leaving-documents")
+
+    def documents(self) -> str:
+        """Whose each document is, by its name."""
+        return self._of_tenant("documents")
+
+    def lease(self, mark: bytes) -> str:
+        """Who works on a conversation. Its id is not in it, since it need not be there, and must not stay."""
+        return self._of_tenant(f"lease:{mark.hex()}")
+
+    def fence(self) -> str:
+        """The number of the last lease."""
+        return self._of_tenant("fence")
 
     def void(self, recipient: str, nonce: str) -> str:
         return self._of(recipient, f"void:{nonce}")

@@ -1,7 +1,7 @@
 """Loading: one look at what there is, then the entries that are wanted, wherever they are.
 
-Entries never change, so they need not be read at the same moment as the header; only if some were purged or expired in
-between is all of it done again.
+Entries hardly ever change, so they are not read at the same moment as the header; only if some were purged or trimmed or
+have expired in between is all of it done again.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -61,7 +61,7 @@ async def read(shelf: Shelf, filed: Filed, parts: Iterable[range]) -> list[Conve
     found: list[ConversationEntry] = []
     for some in _steps(parts):
         spans = [end for part in some for end in (part.start, part.stop)]
-        reply = await shelf.ask("read", filed.conversation.id, filed.nonce, *spans)
+        reply = await shelf.ask("read", filed.conversation.id, filed.nonce, filed.trims, *spans)
         if reply[0] == b"moved":
             return None
         bodies = {reply[2][at]: reply[2][at + 1] for at in range(0, len(reply[2]), 2)}

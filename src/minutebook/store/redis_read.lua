@@ -1,9 +1,9 @@
--- Entries and their large payloads, if they are all still there. Entries never change, so the moment does not matter.
-local mark, nonce = take(), take()
+-- Entries and their large payloads, if they are all still there. Unless some were trimmed, the moment does not matter.
+local mark, nonce, trims = take(), take(), take()
 if erased(mark) then return {'erased'} end
-local known = redis.call('HGET', KEYS[HEADER], 'nonce')
-if not known then return {'none'} end
-if known ~= nonce then return {'moved'} end
+local known = redis.call('HMGET', KEYS[HEADER], 'nonce', 'trims')
+if not known[1] then return {'none'} end
+if known[1] ~= nonce or (known[2] or '0') ~= trims then return {'moved'} end
 local entries, bodies, seen = {}, {}, {}
 while place < #ARGV do
   for position = take_number(), take_number() - 1 do

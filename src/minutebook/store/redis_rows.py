@@ -42,6 +42,8 @@ class Filed:
     """What it was forked from, and what that was forked from, and so on: the oldest first."""
     marks: int = 0
     """How often folds came or went."""
+    trims: int = 0
+    """How often entries were trimmed."""
 
     def grown(self, conversation: Conversation) -> "Filed":
         return replace(self, conversation=conversation)
@@ -73,7 +75,8 @@ def filed(tenant: str, name: str, flat: Sequence[bytes]) -> Filed:
         json.loads(row["labels"]),
         Origin(origin, number("origin_position")) if origin else None,
     )
-    return Filed(conversation, row["nonce"].decode(), tuple(json.loads(row["line"])), number("marks"))
+    trims = int(row.get("trims", b"0"))
+    return Filed(conversation, row["nonce"].decode(), tuple(json.loads(row["line"])), number("marks"), trims)
 
 
 def first_fields(one: Filed) -> list[str | int]:
@@ -133,6 +136,11 @@ def entry_to_bytes(packed: Packed) -> tuple[bytes, dict[bytes, bytes]]:
     facts = [packed.role.value, packed.evaluation_id.hex(), packed.sequence, packed.created_at]
     head = json.dumps([*facts, packed.provider, packed.model, *sizes], separators=(",", ":")).encode()
     return b"".join([bytes([len(named)]), *named, head, b"\n", *inside]), blobs
+
+
+def digests_of(entry: bytes) -> list[bytes]:
+    """The large payloads that an entry names."""
+    return [entry[at : at + 32] for at in range(1, 1 + 32 * entry[0], 32)]
 
 
 def entry_from_bytes(kept: bytes, bodies: Mapping[bytes, bytes]) -> ConversationEntry:

@@ -45,8 +45,8 @@ class Shelf:
     def filed(self, conversation: str, flat: Sequence[bytes]) -> Filed:
         return filed(self.tenant, conversation, flat)
 
-    async def ask(self, script: str, conversation: str, *args: Value) -> list[Any]:
-        """Carry out a script on a conversation.
+    async def ask(self, script: str, conversation: str, *args: Value, more: Sequence[str] = ()) -> list[Any]:
+        """Carry out a script on a conversation; `more` are keys of others that it needs.
 
         Raises:
             ConversationNotFound: there is none.
@@ -54,21 +54,23 @@ class Shelf:
         require_name("conversation", conversation)
         recipient = self.engine.places.get((self.tenant, conversation))
         if recipient is not None:
-            reply = await self._ask(script, recipient, conversation, args)
+            reply = await self._ask(script, recipient, conversation, args, more)
             if reply[0] != b"none":
                 return reply
             self.engine.forget(self.tenant, conversation)
         claim = await self.locate(conversation)
         if claim is None:
             raise ConversationNotFound(conversation)
-        reply = await self._ask(script, claim.recipient, conversation, args)
+        reply = await self._ask(script, claim.recipient, conversation, args, more)
         if reply[0] == b"none":
             raise ConversationNotFound(conversation)
         self.engine.remember(self.tenant, conversation, claim.recipient)
         return reply
 
-    async def _ask(self, script: str, recipient: str, conversation: str, args: Sequence[Value]) -> list[Any]:
-        keys = self.keys.conversation(recipient, conversation)
+    async def _ask(
+        self, script: str, recipient: str, conversation: str, args: Sequence[Value], more: Sequence[str]
+    ) -> list[Any]:
+        keys = [*self.keys.conversation(recipient, conversation), *more]
         reply = await self.engine.script(script, keys, (self.mark(conversation), *args))
         if reply[0] == b"erased":
             raise ConversationErased(conversation)

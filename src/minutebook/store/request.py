@@ -8,6 +8,8 @@ from minutebook.errors import InvalidSetting
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
 from minutebook.store.codec import Packed, body_digest, pack
+from minutebook.store.documents import NewDocument, PackedDocument, require_documents
+from minutebook.store.leases import Lease, require_own_lease
 from minutebook.store.rules import require_labels, require_name
 from minutebook.store.types import ConversationStatus
 
@@ -20,6 +22,9 @@ class AppendRequest:
     messages: tuple[Message, ...]
     digest: bytes
     """What tells these messages from others, for the idempotency key."""
+    documents: tuple[PackedDocument, ...] = ()
+    lease: Lease | None = None
+    """The one that must stand."""
 
 
 def require_append(
@@ -30,6 +35,8 @@ def require_append(
     expected_version: int | None,
     idempotency_key: str | None,
     fingerprint: bytes | None,
+    documents: Sequence[NewDocument] = (),
+    lease: Lease | None = None,
 ) -> AppendRequest:
     """An append, if it can be one.
 
@@ -53,7 +60,8 @@ def require_append(
     digest = b""
     if idempotency_key is not None:
         digest = body_digest(packed) if fingerprint is None else sha256(fingerprint).digest()[:16]
-    return AppendRequest(packed, tuple(message for _, message in pairs), digest)
+    messages = tuple(message for _, message in pairs)
+    return AppendRequest(packed, messages, digest, require_documents(documents), require_own_lease(conversation, lease))
 
 
 def require_status(status: ConversationStatus | str) -> ConversationStatus:

@@ -1,6 +1,7 @@
 """Entries and folds as an encrypted store hands them on: the shape that the rules need, and nothing to read."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
@@ -9,11 +10,20 @@ from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message, MessageRole, call_ids, result_id
 from minutebook.store.cipher import Cipher, Unreadable
-from minutebook.store.codec import Packed, fold_from_bytes, fold_to_bytes, squeezed, unpack, unsqueezed
+from minutebook.store.codec import (
+    Packed,
+    fold_from_bytes,
+    fold_to_bytes,
+    json_from_bytes,
+    moment,
+    squeezed,
+    unpack,
+    unsqueezed,
+)
+from minutebook.store.documents import Document, NewDocument, PackedDocument
+from minutebook.store.trimming import SEALED
 from minutebook.wire.chat import provider_message_to_entry
 
-SEALED: Final = "sealed"
-"""The key under which a message of an encrypted store has all that it says."""
 _NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NOBODY: Final = UUID(int=0)
 
@@ -77,6 +87,28 @@ def opened_fold(cipher: Cipher, fold: Fold, tenant: str, root: str) -> Fold:
     text = fold.shown[0].get("content") if fold.shown else None
     plain = cipher.open(str(text), _fold_place(fold, tenant, root))
     return fold_from_bytes(fold.id, fold.start, fold.stop, unsqueezed(plain))
+
+
+def sealed_document(cipher: Cipher, wanted: PackedDocument, tenant: str, conversation: str) -> NewDocument:
+    """A document of the same kind and id whose body is sealed, for this conversation alone."""
+    place = _document_place(wanted.kind, wanted.id, tenant, conversation)
+    until = None if wanted.expires_at is None else moment(wanted.expires_at)
+    body = {SEALED: cipher.seal(squeezed(wanted.body), place)}
+    return NewDocument(wanted.kind, wanted.id, body, until, wanted.replace)
+
+
+def opened_document(cipher: Cipher, document: Document, tenant: str) -> Document:
+    """The document that `sealed_document` sealed.
+
+    Raises:
+        Unreadable: it was changed, or comes from another place.
+    """
+    place = _document_place(document.kind, document.id, tenant, document.conversation)
+    return replace(document, body=json_from_bytes(unsqueezed(cipher.open(str(document.body[SEALED]), place))))
+
+
+def _document_place(kind: str, name: str, tenant: str, conversation: str) -> bytes:
+    return json.dumps(["document", tenant, conversation, kind, name]).encode()
 
 
 def _entry_place(tenant: str, home: str, at: int) -> bytes:

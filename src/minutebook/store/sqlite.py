@@ -9,14 +9,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Self
 
-import apsw
-
 from minutebook.errors import StoreUnavailable
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
 from minutebook.record.transcript import Broken
 from minutebook.store import sqlite_change, sqlite_folds, sqlite_rows
-from minutebook.store.base import Handle
+from minutebook.store.documents import NewDocument
+from minutebook.store.leases import Lease
 from minutebook.store.request import require_append, require_status
 from minutebook.store.rules import (
     labelled,
@@ -28,10 +27,11 @@ from minutebook.store.rules import (
     require_position,
     require_target,
 )
+from minutebook.store.sqlite_desk import SqliteDesk
 from minutebook.store.sqlite_engine import Engine
 from minutebook.store.sqlite_load import load
 from minutebook.store.sqlite_pages import listed, searched
-from minutebook.store.sqlite_writer import Unit
+from minutebook.store.sqlite_unit import Unit
 from minutebook.store.types import (
     Conversation,
     ConversationStatus,
@@ -44,7 +44,7 @@ from minutebook.store.types import (
 from minutebook.store.words import query_words
 
 
-class SqliteStore(Handle):
+class SqliteStore(SqliteDesk):
     """Keeps conversations in one SQLite file."""
 
     def __init__(
@@ -55,9 +55,8 @@ class SqliteStore(Handle):
         clock: Callable[[], datetime] = now,
         _engine: Engine | None = None,
     ) -> None:
-        super().__init__(tenant=tenant, clock=clock)
+        super().__init__(_engine or Engine(path), tenant=tenant, clock=clock)
         self.path = path
-        self._engine = _engine or Engine(path)
 
     def for_tenant(self, tenant: str) -> Self:
         """A handle for another tenant on the same file."""
@@ -74,10 +73,13 @@ class SqliteStore(Handle):
         idempotency_key: str | None = None,
         fingerprint: bytes | None = None,
         broken: Broken = "raise",
+        documents: Sequence[NewDocument] = (),
+        lease: Lease | None = None,
     ) -> int:
         """Add entries at the end, all or none; return the new version once they are on the disk."""
         request = require_append(
-            conversation, entries, recipient, labels, expected_version, idempotency_key, fingerprint
+            *(conversation, entries, recipient, labels, expected_version, idempotency_key, fingerprint),
+            *(documents, lease),
         )
         version = await self._engine.write(
             lambda unit: sqlite_change.append(
@@ -225,6 +227,7 @@ class SqliteStore(Handle):
             StoreUnavailable: another process goes on reading, so the log could not be emptied.
         """
         await self._engine.catch_up()
+        await self._engine.write(self._sweep, keeps=True)
 
         def work(unit: Unit) -> None:
             unit.db.execute("INSERT INTO word (word) VALUES ('optimize')")
@@ -242,10 +245,6 @@ class SqliteStore(Handle):
     async def __aenter__(self) -> Self:
         await self._engine.start()
         return self
-
-    def _found(self, db: apsw.Connection, conversation: str) -> sqlite_rows.Filed:
-        require_name("conversation", conversation)
-        return sqlite_rows.found(db, self.tenant, conversation)
 
     async def _set_pin(self, conversation: str, position: int, statement: str) -> None:
         def work(unit: Unit) -> None:

@@ -33,9 +33,9 @@ CREATE TABLE entry (
     place INTEGER PRIMARY KEY,                 -- conversation number * 2^32 + position: one tree, in reading order
     role INTEGER NOT NULL,
     turn INTEGER NOT NULL,                     -- how many user messages there are up to here: it rises with the place
-    evaluation BLOB NOT NULL,
+    evaluation BLOB,                           -- NULL, in this and in created_at: the same as in the entry before it
     sequence INTEGER NOT NULL,
-    created_at INTEGER NOT NULL,
+    created_at INTEGER,
     source INTEGER,
     text,                                      -- a BLOB is the piece itself, an INTEGER the number of its payload
     rest
@@ -92,9 +92,10 @@ CREATE TABLE tombstone (
     erased_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- Which entries have which words, and nothing else: the text itself stands in entry alone. An append only notes that
--- there is something to index; that is done for many at a time, and before anybody searches.
+-- Which stretches of entries have which words, and nothing else: the text itself stands in entry alone. An append only
+-- notes that there is something to index; that is done for many at a time, and before anybody searches.
 CREATE TABLE unindexed (
     conversation INTEGER PRIMARY KEY
 );
 CREATE VIRTUAL TABLE word USING fts5 (words, content = '', contentless_delete = 1, detail = none, tokenize = 'ascii');
+INSERT INTO word (word, rank) VALUES ('pgsz', 1000);

@@ -10,14 +10,23 @@ import apsw
 
 from minutebook.errors import IdempotencyConflict, VersionConflict
 from minutebook.record.transcript import Broken
-from minutebook.store import sqlite_entries, sqlite_folds, sqlite_rows
+from minutebook.store import (
+    sqlite_documents,
+    sqlite_entries,
+    sqlite_folds,
+    sqlite_leases,
+    sqlite_rows,
+    sqlite_trim,
+    sqlite_words,
+)
 from minutebook.store.codec import microseconds
 from minutebook.store.request import AppendRequest, tombstone
 from minutebook.store.rules import created, grown, require_cut, require_purge, require_recipient, require_version
 from minutebook.store.sqlite_rows import Filed, place
-from minutebook.store.sqlite_writer import Unit
+from minutebook.store.sqlite_unit import Unit
 from minutebook.store.types import Conversation, Origin, Receipt
 
+_BEHIND: Final = "INSERT OR IGNORE INTO unindexed VALUES (?)"
 _ANSWERED: Final = "SELECT digest, version FROM answer WHERE conversation = ? AND key = ?"
 
 
@@ -35,8 +44,8 @@ def append(
     at: datetime,
 ) -> int:
     """Add entries at the end, in the transaction of the group; return the new version."""
-    db, name = unit.db, (tenant, conversation)
-    filed: Filed | None = unit.known.get(name) or sqlite_rows.find(db, tenant, conversation)
+    db, name = unit.connection, (tenant, conversation)
+    filed: Filed | None = unit.known.get(name) or sqlite_rows.find(unit.db, tenant, conversation)
     key = None if idempotency_key is None else sha256(idempotency_key.encode()).digest()[:16]
     if filed is not None and key is not None:
         answered = db.execute(_ANSWERED, (filed.number, key)).fetchone()
@@ -44,7 +53,11 @@ def append(
             raise IdempotencyConflict(conversation, idempotency_key or "")
         if answered is not None:
             return int(answered[1])
+    if request.lease is not None:
+        sqlite_leases.require(db, tenant, request.lease, at)
     require_version(filed.conversation if filed else None, conversation, expected_version)
+    verdicts = [sqlite_documents.verdict(db, tenant, conversation, one, at) for one in request.documents]
+    is_new = filed is None
     if filed is None:
         before = created(tenant, conversation, recipient, labels, at)
         after = grown(before, request.messages, broken=broken, at=at)
@@ -52,11 +65,17 @@ def append(
     else:
         require_recipient(filed.conversation, recipient)
         after = grown(filed.conversation, request.messages, broken=broken, at=at)
-        sqlite_rows.grow(db, filed.number, after)
-    sqlite_entries.write(db, filed, request.packed, unit.sources)
+    made = sqlite_entries.made(db, filed, request.packed, unit.sources)
     if key is not None:
         db.execute("INSERT INTO answer VALUES (?, ?, ?, ?)", (filed.number, key, request.digest, after.version))
-    db.execute("INSERT OR IGNORE INTO unindexed VALUES (?)", (filed.number,))
+    for document, verdict in zip(request.documents, verdicts, strict=True):
+        sqlite_documents.put(db, filed, document, verdict, at)
+    if not is_new:
+        unit.later(sqlite_rows.GROW, [sqlite_rows.growth(filed.number, after)])
+    unit.later(sqlite_entries.WRITE, made)
+    if filed.number not in unit.behind:
+        unit.behind.add(filed.number)
+        unit.later(_BEHIND, [(filed.number,)])
     unit.known[name] = Filed(filed.number, after, filed.lineage)
     return after.version
 
@@ -69,9 +88,9 @@ def purge(db: apsw.Connection, filed: Filed, before: int) -> int:
     gone = max(0, before - header.first)
     if not gone:
         return 0
-    shared = db.execute("SELECT max(origin_position) FROM conversation WHERE origin = ?", (filed.number,)).get or 0
+    shared = max((stop for _, stop in sqlite_trim.readers(db, filed)), default=0)
     start = max(filed.own, shared)
-    sqlite_entries.delete(db, place(filed.number, start), place(filed.number, max(start, before)))
+    _remove(db, place(filed.number, start), place(filed.number, max(start, before)))
     db.execute("DELETE FROM pin WHERE conversation = ? AND position < ?", (filed.number, before))
     db.execute("UPDATE conversation SET first = ? WHERE number = ?", (before, filed.number))
     return gone
@@ -123,14 +142,23 @@ def erase(db: apsw.Connection, tenant: str, conversation: str | None, recipient:
     for number, name in reached:
         filed = sqlite_rows.found(db, tenant, name)
         counts["entries"] += filed.conversation.length - filed.conversation.first
-        sqlite_entries.delete(db, place(number, 0), place(number + 1, 0))
+        _remove(db, place(number, 0), place(number + 1, 0))
         counts["folds"] += _delete(db, "fold", number)
         counts["pins"] += _delete(db, "pin", number)
         _delete(db, "answer", number)
+        _delete(db, "document", number)
+        db.execute("DELETE FROM lease WHERE id = ?", (tombstone(tenant, name),))
         _delete(db, "unindexed", number)
         db.execute("INSERT INTO tombstone VALUES (?, ?)", (tombstone(tenant, name), microseconds(at)))
     db.executemany("DELETE FROM conversation WHERE number = ?", [(number,) for number, _ in reached])
     return Receipt(str(uuid4()), at, conversations=len(reached), **counts)
+
+
+def _remove(db: apsw.Connection, start: int, stop: int) -> None:
+    """Remove entries with their words; what shared a stretch of the index with them is indexed anew."""
+    stretches = sqlite_words.forget(db, start, stop)
+    sqlite_entries.delete(db, start, stop)
+    sqlite_words.index_again(db, stretches)
 
 
 def _delete(db: apsw.Connection, table: str, number: int) -> int:

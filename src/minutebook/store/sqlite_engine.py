@@ -13,8 +13,9 @@ import apsw
 from minutebook.errors import StoreUnavailable
 from minutebook.store.sqlite_errors import errors_of
 from minutebook.store.sqlite_open import identity, opened_to_read
+from minutebook.store.sqlite_unit import Unit
 from minutebook.store.sqlite_words import catch_up, is_behind
-from minutebook.store.sqlite_writer import Unit, Writer
+from minutebook.store.sqlite_writer import Writer
 
 T = TypeVar("T")
 READERS: Final = 4
@@ -27,7 +28,7 @@ class Engine:
     def __init__(self, path: str) -> None:
         self.url = f"sqlite:///{path}"
         self._path = str(Path(path).absolute())
-        self._writer = Writer(self.url, self._path, idle=_index)
+        self._writer = Writer(self.url, self._path, idle=_index_whole)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix=f"reader of {path}")
         self._mine = threading.local()
         self._connections: list[apsw.Connection] = []
@@ -40,9 +41,11 @@ class Engine:
             await self._writer.write(lambda _unit: None, keeps=True)
             self._open = True
 
-    async def write(self, work: Callable[[Unit], T], *, keeps: bool = False, alone: bool = False) -> T:
+    async def write(
+        self, work: Callable[[Unit], T], *, keeps: bool = False, alone: bool = False, light: bool = False
+    ) -> T:
         """Carry out a change, with the next commit; `alone` for what cannot be part of one."""
-        return await self._writer.write(work, keeps=keeps, alone=alone)
+        return await self._writer.write(work, keeps=keeps, alone=alone, light=light)
 
     def appended(self, count: int) -> None:
         """Note that there is more to index, when there is time for it; when it becomes much, have it done."""
@@ -57,7 +60,7 @@ class Engine:
         """Have everything indexed that was appended, by whichever process."""
         behind = await self.read(is_behind)
         while behind:
-            behind = await self.write(_index)
+            behind = await self.write(_index, keeps=True)
 
     async def read(self, work: Callable[[apsw.Connection], T]) -> T:
         """Carry out a reading on a snapshot, in a thread of its own."""
@@ -100,10 +103,16 @@ class Engine:
         self._writer.close()
 
 
-def _index(unit: Unit) -> bool:
-    return catch_up(unit.db)
+def _index(unit: Unit, *, whole: bool = False) -> bool:
+    """Index some entries. What is known of conversations stays true, but for which of them are not wholly indexed."""
+    unit.behind.clear()
+    return catch_up(unit.db, whole=whole)
+
+
+def _index_whole(unit: Unit) -> bool:
+    return _index(unit, whole=True)
 
 
 def _index_all(unit: Unit) -> None:
-    while catch_up(unit.db):
+    while _index_whole(unit):
         pass

@@ -17,10 +17,14 @@ _NUMBER_OF: Final = {role: number for number, role in enumerate(ROLES)}
 _TOOL: Final = _NUMBER_OF[MessageRole.TOOL]
 
 _COLUMNS: Final = "place, role, turn, evaluation, sequence, created_at, source, text, rest"
-_WRITE: Final = f"INSERT INTO entry ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - a constant
+WRITE: Final = f"INSERT INTO entry ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - a constant
 _READ: Final = f"SELECT {_COLUMNS} FROM entry WHERE place >= ? AND place < ? ORDER BY place"  # noqa: S608 - a constant
 _EXCHANGE: Final = "SELECT max(place) FROM (SELECT place FROM entry WHERE place >= ? AND place <= ? AND role <> 3 ORDER BY place DESC LIMIT 1)"
 
+
+_COMMON: Final = 16
+"""Where an entry's evaluation or time is that of the one before it in the same append, it is not written again, but for
+every sixteenth position: so it is never far to where it stands."""
 
 Sources: TypeAlias = dict[tuple[str | None, str | None], int | None]
 """Provider and model → the number under which they are stored."""
@@ -28,18 +32,28 @@ Sources: TypeAlias = dict[tuple[str | None, str | None], int | None]
 
 def write(db: apsw.Connection, filed: Filed, packed: Sequence[Packed], sources: Sources) -> None:
     """Add entries at the end of a conversation. `sources` are those whose number is known already."""
+    db.executemany(WRITE, made(db, filed, packed, sources))
+
+
+def made(db: apsw.Connection, filed: Filed, packed: Sequence[Packed], sources: Sources) -> list[tuple[Any, ...]]:
+    """Entries at the end of a conversation as rows for `WRITE`."""
     turn = filed.conversation.turns
     tenant, first = filed.conversation.tenant, place(filed.number, filed.conversation.length)
-    made = []
+    rows_made = []
+    last: Packed | None = None
     for number, one in enumerate(packed, first):
         names = (one.provider, one.model)
         if names not in sources:
             sources[names] = None if names == (None, None) else _source(db, *names)
         kept = (_kept(db, tenant, one.text), _kept(db, tenant, one.rest))
-        known = (one.evaluation_id, one.sequence, one.created_at, sources[names])
+        same = last is not None and number % _COMMON != 0
+        evaluation = None if same and last and last.evaluation_id == one.evaluation_id else one.evaluation_id
+        created_at = None if same and last and last.created_at == one.created_at else one.created_at
+        known = (evaluation, one.sequence, created_at, sources[names])
+        last = one
         turn += one.role is MessageRole.USER
-        made.append((number, _NUMBER_OF[one.role], turn, *known, *kept))
-    db.executemany(_WRITE, made)
+        rows_made.append((number, _NUMBER_OF[one.role], turn, *known, *kept))
+    return rows_made
 
 
 def read(db: apsw.Connection, spans: Iterable[tuple[int, int]]) -> tuple[list[int], list[ConversationEntry]]:
@@ -48,11 +62,15 @@ def read(db: apsw.Connection, spans: Iterable[tuple[int, int]]) -> tuple[list[in
     positions: list[int] = []
     entries: list[ConversationEntry] = []
     for span in spans:
+        common: tuple[Any, Any] = (None, None)
         for at, role, _turn, evaluation, sequence, created_at, source, text, rest in rows(db, _READ, span):
+            if evaluation is None or created_at is None:
+                common = common if common[0] else _common(db, at)
+            common = (evaluation or common[0], created_at if created_at is not None else common[1])
             if source not in sources:
                 sources[source] = db.execute("SELECT provider, model FROM source WHERE number = ?", (source,)).get
             pieces = (_piece(db, text), _piece(db, rest))
-            packed = Packed(ROLES[role], evaluation, sequence, created_at, *sources[source], *pieces)
+            packed = Packed(ROLES[role], common[0], sequence, common[1], *sources[source], *pieces)
             positions.append(position_of(at))
             entries.append(unpack(packed))
     return positions, entries
@@ -125,17 +143,31 @@ def splits(db: apsw.Connection, filed: Filed, position: int) -> bool:
 
 
 def delete(db: apsw.Connection, start: int, stop: int) -> int:
-    """Remove the entries of a range of places with their words, and the payloads that nothing uses any more."""
+    """Remove the entries of a range of places, and the payloads that nothing uses any more. See `sqlite_words.forget`."""
     span = (start, stop)
     for column in ("text", "rest"):
         used = f"SELECT {column}, count(*) FROM entry WHERE place >= ? AND place < ? AND typeof({column}) = 'integer' GROUP BY 1"  # noqa: S608 - one of two constants
         for number, uses in rows(db, used, span):
             db.execute("UPDATE payload SET uses = uses - ? WHERE number = ?", (uses, number))
             db.execute("DELETE FROM payload WHERE number = ? AND uses = 0", (number,))
-    places = rows(db, "SELECT place FROM entry WHERE place >= ? AND place < ?", span)
-    db.executemany("DELETE FROM word WHERE rowid = ?", places)
+    next_one = rows(db, "SELECT evaluation IS NULL OR created_at IS NULL FROM entry WHERE place = ?", (stop,))
+    if next_one and next_one[0][0]:
+        db.execute("UPDATE entry SET evaluation = ?, created_at = ? WHERE place = ?", (*_common(db, stop), stop))
     db.execute("DELETE FROM entry WHERE place >= ? AND place < ?", span)
-    return len(places)
+    return db.changes()
+
+
+def _common(db: apsw.Connection, at: int) -> tuple[bytes, int]:
+    """The evaluation and the time of an entry that has them in common with those before it."""
+    query = "SELECT evaluation, created_at FROM entry WHERE place >= ? AND place <= ? ORDER BY place DESC"
+    evaluation, created_at = None, None
+    for one, other in db.execute(query, (at - at % _COMMON, at)):
+        evaluation, created_at = evaluation or one, other if created_at is None else created_at
+        if evaluation is not None and created_at is not None:
+            break
+    assert isinstance(evaluation, bytes)
+    assert isinstance(created_at, int)
+    return evaluation, created_at
 
 
 def _source(db: apsw.Connection, provider: str | None, model: str | None) -> int:

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import time
 from functools import lru_cache
 from importlib.resources import files
@@ -22,7 +23,12 @@ _SETTINGS: Final = (
     "PRAGMA secure_delete = ON",  # what is deleted is overwritten with zeros
     "PRAGMA trusted_schema = OFF",
     "PRAGMA journal_size_limit = 67108864",
+    "PRAGMA wal_autocheckpoint = 0",  # see sqlite_log
+    "PRAGMA cache_size = -8192",  # KB; with less, indexing drives out the pages that appends go on with
 )
+_REMARK: Final = re.compile(r"[ \t]*--[^\n]*")
+PAGE: Final = 1024
+"""Bytes. A page is what a commit writes and what an empty table takes: small ones suit short messages."""
 
 
 def opened(path: str, *, patience_seconds: float = PATIENCE_SECONDS) -> apsw.Connection:
@@ -85,6 +91,7 @@ def _migrate(db: apsw.Connection, path: str) -> None:
     """Run the numbered steps that this file has not seen, under the lock that keeps other processes out."""
     if _is_current(db, path):
         return
+    db.execute(f"PRAGMA page_size = {PAGE}")  # of a file that is new; others keep their own
     _use_log(db)
     db.execute("BEGIN IMMEDIATE")
     try:
@@ -132,6 +139,6 @@ def _version(db: apsw.Connection) -> int:
 
 @lru_cache(maxsize=1)
 def _steps() -> list[tuple[int, str]]:
-    """The numbered scripts, in order."""
+    """The numbered scripts, in order; without their remarks, which every file would hold for ever."""
     scripts = [one for one in files("minutebook.store").iterdir() if one.name.startswith("sqlite_0")]
-    return sorted((int(one.name.split("_")[1]), one.read_text(encoding="utf-8")) for one in scripts)
+    return sorted((int(one.name.split("_")[1]), _REMARK.sub("", one.read_text(encoding="utf-8"))) for one in scripts)

@@ -10,6 +10,7 @@ from minutebook.store import sqlite_entries
 from minutebook.store.codec import microseconds
 from minutebook.store.cursor import cursor_of, place_of
 from minutebook.store.sqlite_rows import COLUMNS, SHIFT, Filed, filed, found, position_of
+from minutebook.store.sqlite_words import matches
 from minutebook.store.types import Conversation, ConversationStatus, Hit, Page
 
 
@@ -51,11 +52,11 @@ def searched(
     """The entries that have every word, from the last place to the first."""
     after = place_of(cursor, int)
     ceiling = after[0] if after else 1 << 62
-    match = " AND ".join(f'"{word}"' for word in query)
+    wanted = frozenset(query)
     if conversation is not None:
-        hits = _within(db, found(db, tenant, conversation), match, ceiling)
+        hits = _within(db, found(db, tenant, conversation), wanted, ceiling)
     else:
-        hits = _anywhere(db, tenant, recipient, match, ceiling)
+        hits = _anywhere(db, tenant, recipient, wanted, ceiling)
     page = list(islice(hits, limit + 1))
     items = tuple(
         Hit(known.conversation.id, position_of(place), sqlite_entries.read(db, [(place, place + 1)])[1][0])
@@ -64,31 +65,31 @@ def searched(
     return Page(items, cursor_of(page[limit - 1][0]) if len(page) > limit else None)
 
 
-def _within(db: apsw.Connection, known: Filed, match: str, ceiling: int) -> Iterator[tuple[int, Filed]]:
+def _within(db: apsw.Connection, known: Filed, wanted: frozenset[str], ceiling: int) -> Iterator[tuple[int, Filed]]:
     """Places in one conversation; what it shares stands at lower places, since a fork is younger than its origin."""
     header = known.conversation
     for start, stop in reversed(known.spans(header.first, header.length)):
-        for place in _matches(db, match, start, min(stop, ceiling)):
+        for place in matches(db, wanted, start, min(stop, ceiling)):
             yield place, known
 
 
 def _anywhere(
-    db: apsw.Connection, tenant: str, recipient: str | None, match: str, ceiling: int
+    db: apsw.Connection, tenant: str, recipient: str | None, wanted: frozenset[str], ceiling: int
 ) -> Iterator[tuple[int, Filed]]:
     owners: dict[int, Filed | None] = {}
-    for place in _matches(db, match, 0, ceiling):
+    for place in matches(db, wanted, 0, ceiling):
         number = place >> SHIFT
         if number not in owners:
             owners = {number: _owner(db, number, tenant, recipient)}  # places come in order: one is enough
         owner = owners[number]
-        if owner is not None and position_of(place) >= owner.conversation.first:
+        if owner is not None and position_of(place) >= _said_here(owner):
             yield place, owner
 
 
-def _matches(db: apsw.Connection, match: str, start: int, stop: int) -> Iterator[int]:
-    query = "SELECT rowid FROM word WHERE word MATCH ? AND rowid >= ? AND rowid < ? ORDER BY rowid DESC"
-    for (place,) in db.execute(query, (match, start, stop)):
-        yield place
+def _said_here(owner: Filed) -> int:
+    """From where on entries are to be found in a conversation. A fork's copies are not: they were said elsewhere."""
+    header = owner.conversation
+    return max(header.first, header.origin.position if header.origin else 0)
 
 
 def _owner(db: apsw.Connection, number: int, tenant: str, recipient: str | None) -> Filed | None:

@@ -24,7 +24,7 @@ _INSERT: Final = (
     " labels, created_at, updated_at, status_updated_at, origin, origin_id, origin_position, lineage)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_GROW: Final = (
+GROW: Final = (
     "UPDATE conversation SET version = ?, length = ?, turns = ?, lead = ?, open_at = ?, open_calls = ?, updated_at = ?"
     " WHERE number = ?"
 )
@@ -158,10 +158,10 @@ def insert(
     return Filed(db.last_insert_rowid(), one, lineage)
 
 
-def grow(db: apsw.Connection, number: int, one: Conversation) -> None:
-    """Write what an append changes; no index is touched."""
+def growth(number: int, one: Conversation) -> tuple[Any, ...]:
+    """What an append changes, for `GROW`; no index is touched."""
     counts = (one.version, one.length, one.turns, one.lead, one.open_at, _json(one.open_calls))
-    db.execute(_GROW, (*counts, microseconds(one.updated_at), number))
+    return (*counts, microseconds(one.updated_at), number)
 
 
 def set_status(db: apsw.Connection, number: int, one: Conversation) -> None:

@@ -8,9 +8,10 @@ is given up and each of the others has a commit of its own.
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
@@ -18,43 +19,15 @@ import apsw
 
 from minutebook.errors import StoreUnavailable
 from minutebook.store.sqlite_errors import translated
+from minutebook.store.sqlite_log import Log
 from minutebook.store.sqlite_open import identity, opened
+from minutebook.store.sqlite_unit import Unit
 
 T = TypeVar("T")
 
 LARGEST_GROUP: Final = 500
-MOST_KNOWN: Final = 4096
 IDLE_SECONDS: Final = 0.2
 """How long nobody must have asked for anything before chores are done."""
-
-
-@dataclass(slots=True)
-class Unit:
-    """What a job works on: the connection, and what is known without asking it.
-
-    That is only good as long as nobody else writes: it is forgotten when another process has, when a job fails, and
-    after every job that does not keep it up to date.
-    """
-
-    db: apsw.Connection
-    known: dict[tuple[str, str], Any] = field(default_factory=dict)
-    """Tenant and id → the conversation."""
-    sources: dict[tuple[str | None, str | None], int | None] = field(default_factory=dict)
-    """Provider and model → their number."""
-    seen: int = -1
-    """The state of the database that these were true of."""
-
-    def begin(self) -> None:
-        """Take the lock that writers take, and forget what others may have changed."""
-        self.db.execute("BEGIN IMMEDIATE")
-        state: int = self.db.execute("PRAGMA data_version").get
-        if state != self.seen or len(self.known) > MOST_KNOWN:
-            self.forget()
-            self.seen = state
-
-    def forget(self) -> None:
-        self.known.clear()
-        self.sources.clear()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +41,8 @@ class Job:
     """Whether it keeps up to date what is known."""
     alone: bool
     """Whether it must run outside of any transaction."""
+    light: bool = False
+    """Whether it may be lost in a power cut, so that it need not wait for the disk; others see it at once."""
 
 
 class _GroupLost(Exception):
@@ -85,30 +60,53 @@ class Writer:
         self._store = store
         self._path = path
         self._idle = idle
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Sequence[Job] | None] = SimpleQueue()
+        self._coming: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+        """What each loop's tasks have asked for in this round of it; all of that is handed over at once."""
+        self._waiting: deque[Job] = deque()
+        """What the thread has taken over and not begun."""
+        self._ended = False
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
         self._unit: Unit | None = None
         self._file: tuple[int, int] | None = None
+        self._log: Log | None = None
         self.restless = False
         """Whether there is something to do when there is nothing else to do."""
 
-    async def write(self, work: Callable[[Unit], T], *, keeps: bool = False, alone: bool = False) -> T:
-        """Carry out a job; what it returns is returned once it is durable."""
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._submit(Job(work, answer, keeps, alone))
+    async def write(
+        self, work: Callable[[Unit], T], *, keeps: bool = False, alone: bool = False, light: bool = False
+    ) -> T:
+        """Carry out a job; what it returns is returned once it is durable, or only committed if that is enough."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        if self._closed:
+            raise StoreUnavailable(self._store, "is closed")
+        coming = self._coming.get(loop)
+        if coming is None:
+            coming = self._coming[loop] = []
+            loop.call_soon(self._hand_over, loop)
+        coming.append(Job(work, answer, keeps, alone, light))
         return await answer
 
     def chore(self, work: Callable[[Unit], object]) -> None:
-        """Carry out a job that nobody waits for. If it fails, it is for another time."""
-        self._submit(Job(work, None, keeps=False, alone=False))
+        """Carry out a job that nobody waits for, and that keeps up to date what is known. It may fail."""
+        self._submit([Job(work, None, keeps=True, alone=False)])
 
-    def _submit(self, job: Job) -> None:
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wake the thread once for all who were ready in the same round: each wake-up is a change of threads."""
+        jobs = self._coming.pop(loop)
+        try:
+            self._submit(jobs)
+        except StoreUnavailable as closed:
+            _resolve([(job, None, closed) for job in jobs])
+
+    def _submit(self, jobs: Sequence[Job]) -> None:
         with self._lock:
             if self._closed:
                 raise StoreUnavailable(self._store, "is closed")
-            self._jobs.put(job)
+            self._jobs.put(jobs)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=f"writer of {self._store}", daemon=True)
                 self._thread.start()
@@ -126,28 +124,38 @@ class Writer:
         while (group := self._next_group()) is not None:
             self._carry_out(group)
         if self._unit is not None:
-            self._unit.db.close()
+            self._unit.connection.close()
 
     def _next_group(self) -> list[Job] | None:
         """The next job and all that wait behind it; None when the store is closed."""
-        try:
-            job = self._jobs.get(timeout=IDLE_SECONDS if self.restless else None)
-        except Empty:
-            self.restless = False
-            return [Job(self._rest, None, keeps=False, alone=False)]
-        if job is None:
-            return None
-        group = [job]
-        while len(group) < LARGEST_GROUP and not job.alone:
+        if not self._waiting:
             try:
-                job = self._jobs.get_nowait()
+                more = self._jobs.get(timeout=IDLE_SECONDS if self.restless else None)
+            except Empty:
+                self.restless = False
+                return [Job(self._rest, None, keeps=True, alone=False)]
+            self._take(more)
+        while not self._ended and len(self._waiting) < LARGEST_GROUP:
+            try:
+                self._take(self._jobs.get_nowait())
             except Empty:
                 break
-            if job is None:
-                self._jobs.put(None)
+        if self._ended and not self._waiting:
+            return None
+        return [job for job in self._cut() if job.answer is None or not job.answer.cancelled()]
+
+    def _take(self, more: Sequence[Job] | None) -> None:
+        self._ended = more is None
+        self._waiting.extend(more or ())
+
+    def _cut(self) -> list[Job]:
+        """The first of those that wait, as many as a group holds, up to one that must run alone."""
+        group: list[Job] = []
+        while self._waiting and len(group) < LARGEST_GROUP:
+            group.append(self._waiting.popleft())
+            if group[-1].alone:
                 break
-            group.append(job)
-        return [one for one in group if one.answer is None or not one.answer.cancelled()]
+        return group
 
     def _rest(self, unit: Unit) -> None:
         self.restless = self._idle(unit)
@@ -157,6 +165,7 @@ class Writer:
             if self._unit is None:
                 self._unit = Unit(opened(self._path))
                 self._file = identity(self._path)
+                self._log = Log(self._unit.connection, self._path)
         except Exception as error:  # noqa: BLE001 - the thread's edge: every error belongs to whoever asked
             _answer([(job, None, self._ours(error)) for job in group])
             return
@@ -169,6 +178,8 @@ class Writer:
 
     def _run_alone(self, unit: Unit, job: Job) -> None:
         unit.forget()
+        if self._log is not None:
+            self._log.forget()
         try:
             _answer([(job, job.work(unit), None)])
         except Exception as error:  # noqa: BLE001 - the thread's edge: every error belongs to whoever asked
@@ -180,31 +191,51 @@ class Writer:
             outcomes = self._transaction(unit, group)
         except Exception as error:  # noqa: BLE001 - the thread's edge: every error belongs to whoever asked
             unit.forget()
+            unit.put_off.clear()
             with suppress(apsw.Error):  # SQLite may have given up the transaction by itself
-                unit.db.execute("ROLLBACK")
+                unit.connection.execute("ROLLBACK")
             if isinstance(error, StoreUnavailable):
                 self._unit = None
-                unit.db.close()
+                unit.connection.close()
             elif len(group) > 1 and not isinstance(error, apsw.BusyError):
                 for job in group:
                     self._commit(unit, [job])
                 return
             outcomes = [(job, None, self._ours(error)) for job in group]
         _answer(outcomes)
+        if self._log is not None and self._unit is not None:
+            with suppress(apsw.Error):  # nobody asked for it; it is tried again after the next commit
+                self._log.empty(unit.connection)
 
     def _transaction(self, unit: Unit, group: Sequence[Job]) -> list["_Outcome"]:
+        if not all(job.light for job in group):
+            return self._carried_out(unit, group)
+        unit.connection.execute(
+            "PRAGMA synchronous = NORMAL"
+        )  # the log is written, and synced by the next commit that waits
+        try:
+            return self._carried_out(unit, group)
+        finally:
+            if unit.connection.in_transaction:  # it failed; within it the setting cannot be changed
+                unit.connection.execute("ROLLBACK")
+            unit.connection.execute("PRAGMA synchronous = FULL")
+
+    def _carried_out(self, unit: Unit, group: Sequence[Job]) -> list["_Outcome"]:
         unit.begin()
         outcomes: list[_Outcome] = []
         for job in group:
-            before = unit.db.total_changes()
+            before = unit.changes
             try:
                 outcomes.append((job, job.work(unit), None))
             except Exception as error:
-                if unit.db.total_changes() != before or not unit.db.in_transaction:
+                if unit.changes != before or not unit.connection.in_transaction:
                     raise _GroupLost(error) from error
                 outcomes.append((job, None, self._ours(error)))
             if not job.keeps:
                 unit.forget()
+        if self._log is not None:
+            unit.flush()
+            self._log.make_room()
         unit.db.execute("COMMIT")
         if identity(self._path) != self._file:
             raise StoreUnavailable(self._store, "its file was deleted or replaced while it was in use")

@@ -11,10 +11,13 @@ The tests are plain functions; they need no plugin. Each enters the store, uses 
 """
 
 from minutebook.testing.contract_append import AppendContract
+from minutebook.testing.contract_documents import DocumentContract
 from minutebook.testing.contract_erase import EraseContract, TenantContract
 from minutebook.testing.contract_folds import FoldContract, ForkContract, PurgeContract
+from minutebook.testing.contract_leases import LeaseContract
 from minutebook.testing.contract_load import LoadContract
 from minutebook.testing.contract_pages import ListContract, TransferContract
+from minutebook.testing.contract_trim import TrimContract
 
 
 class StoreContract(
@@ -22,7 +25,10 @@ class StoreContract(
     LoadContract,
     FoldContract,
     PurgeContract,
+    TrimContract,
     ForkContract,
+    DocumentContract,
+    LeaseContract,
     EraseContract,
     TenantContract,
     ListContract,

@@ -4,8 +4,16 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from minutebook.errors import ConversationErased, ConversationNotFound, InvalidSetting, StoreUnavailable
+from minutebook.errors import (
+    ConversationErased,
+    ConversationNotFound,
+    DocumentNotFound,
+    InvalidSetting,
+    LeaseLost,
+    StoreUnavailable,
+)
 from minutebook.store.contract import ConversationStore
+from minutebook.store.documents import NewDocument
 from minutebook.store.types import ConversationStatus
 from minutebook.testing.contract_parts import note, refused, said, scenario, texts, turn, turns
 
@@ -25,6 +33,9 @@ ATTEMPTS: dict[str, Attempt] = {
     "pin": lambda store: store.pin("a", 0),
     "unpin": lambda store: store.unpin("a", 1),
     "purge": lambda store: store.purge("a", before=5),
+    "trim": lambda store: store.trim("a", {2: {"role": "tool", "tool_call_id": "call_0_0", "content": ""}}),
+    "put_document": lambda store: store.put_document("a", NewDocument("reply", "r2", {})),
+    "documents": lambda store: store.documents("a", "reply"),
     "fork": lambda store: store.fork("a", "elsewhere"),
     "set_status": lambda store: store.set_status("a", ConversationStatus.CLOSED),
     "set_labels": lambda store: store.set_labels("a", {"x": "y"}),
@@ -32,13 +43,17 @@ ATTEMPTS: dict[str, Attempt] = {
 }
 """Every operation that needs a conversation, tried on one called a."""
 
-OTHERS = {"append", "list", "search", "erase", "import_", "vacuum", "close", "for_tenant", "tenant"}
+OTHERS = {
+    *("append", "list", "search", "erase", "import_", "vacuum", "close", "for_tenant", "tenant"),
+    *("document", "delete_document", "acquire_lease", "renew_lease", "release_lease"),
+}
 """The operations that do not; what they show another tenant is tested one by one."""
 
 
 async def filled(store: ConversationStore) -> None:
     """A conversation called a, with everything a conversation can have."""
-    await store.append("a", turns(3), recipient="alice", labels={"x": "1"}, idempotency_key="k")
+    documents = [NewDocument("reply", "r", {"text": "a secret reply"})]
+    await store.append("a", turns(3), recipient="alice", labels={"x": "1"}, idempotency_key="k", documents=documents)
     await store.add_fold("a", note("f", 0, 5, "a secret summary"))
     await store.pin("a", 1)
 
@@ -150,7 +165,9 @@ class TenantContract:
         other = store.for_tenant("another")
         assert (store.tenant, other.tenant) != (other.tenant, store.tenant)
         await filled(store)
+        lease = await store.acquire_lease("a", "w", seconds=60)
         before = [await store.load("a"), await store.folds("a"), await _lines(store, "a")]
+        document = await store.document("reply", "r")
 
         for attempt in ATTEMPTS.values():
             problem = await refused(ConversationNotFound, attempt(other))
@@ -159,12 +176,18 @@ class TenantContract:
         assert (await other.list(recipient="alice")).items == ()
         assert (await other.search("question")).items == ()
         await refused(ConversationNotFound, other.search("question", conversation="a"))
+        await refused(DocumentNotFound, other.document("reply", "r"))
+        assert await other.delete_document("reply", "r") is False
+        await refused(LeaseLost, other.renew_lease(lease, seconds=60))
+        await other.release_lease(lease)
         assert (await other.erase(conversation="a")).conversations == 0
         assert (await other.erase(recipient="alice")).conversations == 0
         await other.vacuum()
 
         assert [await store.load("a"), await store.folds("a"), await _lines(store, "a")] == before
         assert len((await store.search("question")).items) == 3
+        assert (await store.documents("a", "reply")).items == (document,)
+        assert (await store.renew_lease(lease, seconds=60)).fence == lease.fence
 
     @scenario
     async def test_two_tenants_may_use_the_same_names(self, store: ConversationStore) -> None:
@@ -212,5 +235,8 @@ class TenantContract:
 
         for attempt in ATTEMPTS.values():
             await refused(StoreUnavailable, attempt(other))
+        await refused(StoreUnavailable, other.document("reply", "r"))
+        await refused(StoreUnavailable, other.delete_document("reply", "r"))
+        await refused(StoreUnavailable, other.acquire_lease("a", "w", seconds=60))
         await refused(StoreUnavailable, other.append("a", said("x")))
         await refused(StoreUnavailable, store.list())

@@ -6,7 +6,7 @@ whoever wants something asks it and waits.
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from minutebook.errors import StoreUnavailable
@@ -36,6 +36,16 @@ class Loop:
                 self._thread.start()
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         return await asyncio.wrap_future(future)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def soon(self, callback: Callable[..., object], *values: object) -> None:
+        """Have something called by the loop, if it runs, and do not wait for it."""
+        with self._lock:
+            if self._loop is not None and not self._closed:
+                self._loop.call_soon_threadsafe(callback, *values)
 
     async def close(self, last: Coroutine[Any, Any, None]) -> None:
         """Take no more, have one last thing done, and end the thread."""

@@ -1,0 +1,106 @@
+"""Documents as rows."""
+
+from datetime import datetime
+from typing import Any, Final
+
+import apsw
+
+from minutebook.errors import DocumentNotFound
+from minutebook.store.codec import microseconds, squeezed, unsqueezed
+from minutebook.store.cursor import cursor_of, place_of
+from minutebook.store.documents import Document, PackedDocument, Verdict, document_of
+from minutebook.store.sqlite_rows import Filed, rows
+from minutebook.store.types import Page
+
+SWEPT: Final = 100
+"""How many documents that have expired a write takes away at most."""
+_COLUMNS: Final = "document.kind, document.id, body, document.number, document.created_at, expires_at"
+_FIND: Final = (
+    f"SELECT conversation.id, {_COLUMNS} FROM document JOIN conversation ON conversation.number = document.conversation"  # noqa: S608 - a constant
+    " WHERE document.tenant = ? AND document.kind = ? AND document.id = ?"
+)
+_INSERT: Final = (
+    "INSERT INTO document (conversation, tenant, kind, id, number, created_at, expires_at, body)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_SWEEP: Final = (
+    "DELETE FROM document WHERE rowid IN"
+    " (SELECT rowid FROM document WHERE tenant = ? AND kind = ? AND expires_at <= ? LIMIT ?)"
+)
+
+
+def find(db: apsw.Connection, tenant: str, kind: str, name: str) -> Document | None:
+    """The document of that kind and id, expired or not."""
+    row = db.execute(_FIND, (tenant, kind, name)).fetchone()
+    return None if row is None else _document(row)
+
+
+def found(db: apsw.Connection, tenant: str, kind: str, name: str, at: datetime) -> Document:
+    """The document of that kind and id.
+
+    Raises:
+        DocumentNotFound: there is none.
+    """
+    known = find(db, tenant, kind, name)
+    if known is None or (known.expires_at is not None and known.expires_at <= at):
+        raise DocumentNotFound(kind, name)
+    return known
+
+
+def verdict(db: apsw.Connection, tenant: str, conversation: str, wanted: PackedDocument, at: datetime) -> Verdict:
+    """What is to be done with a new document. It is asked before anything is written."""
+    return wanted.verdict(find(db, tenant, wanted.kind, wanted.id), conversation, at)
+
+
+def put(db: apsw.Connection, filed: Filed, wanted: PackedDocument, verdict: Verdict, at: datetime) -> Document:
+    """Do what was found to be right, and remove what has expired of that kind."""
+    header = filed.conversation
+    name = (header.tenant, wanted.kind, wanted.id)
+    if verdict is Verdict.NEW:
+        db.execute("DELETE FROM document WHERE tenant = ? AND kind = ? AND id = ?", name)
+        count = "UPDATE conversation SET documents = documents + 1 WHERE number = ? RETURNING documents"
+        number: int = db.execute(count, (filed.number,)).get
+        facts = (number, microseconds(at), wanted.expires_at, squeezed(wanted.body))
+        db.execute(_INSERT, (filed.number, *name, *facts))
+    elif verdict is Verdict.REPLACE:
+        change = "UPDATE document SET body = ?, expires_at = ? WHERE tenant = ? AND kind = ? AND id = ?"
+        db.execute(change, (squeezed(wanted.body), wanted.expires_at, *name))
+    made = find(db, *name)
+    assert made is not None, "it was just written"
+    db.execute(_SWEEP, (header.tenant, wanted.kind, microseconds(at), SWEPT))
+    return made
+
+
+def listed(
+    db: apsw.Connection, filed: Filed, kind: str, cursor: str | None, limit: int, at: datetime, *, newest_first: bool
+) -> Page[Document]:
+    """The documents of a kind after a cursor, by their number."""
+    after = place_of(cursor, int)
+    beyond, order = ("<", "DESC") if newest_first else (">", "ASC")
+    where = "conversation = ? AND kind = ? AND (expires_at IS NULL OR expires_at > ?)"
+    values: list[Any] = [filed.number, kind, microseconds(at)]
+    if after is not None:
+        where += f" AND number {beyond} ?"
+        values.append(after[0])
+    query = f"SELECT {_COLUMNS} FROM document WHERE {where} ORDER BY number {order} LIMIT ?"  # noqa: S608 - made of constants
+    found = [_document((filed.conversation.id, *row)) for row in rows(db, query, (*values, limit + 1))]
+    return Page(tuple(found[:limit]), cursor_of(found[limit - 1].number) if len(found) > limit else None)
+
+
+def delete(db: apsw.Connection, tenant: str, kind: str, name: str, at: datetime) -> bool:
+    """Remove a document; return whether there was one that had not expired."""
+    known = find(db, tenant, kind, name)
+    if known is None:
+        return False
+    db.execute("DELETE FROM document WHERE tenant = ? AND kind = ? AND id = ?", (tenant, kind, name))
+    return known.expires_at is None or known.expires_at > at
+
+
+def sweep(db: apsw.Connection, tenant: str, at: datetime) -> None:
+    """Remove all that has expired of a tenant's."""
+    db.execute("DELETE FROM document WHERE tenant = ? AND expires_at <= ?", (tenant, microseconds(at)))
+
+
+def _document(row: Any) -> Document:
+    conversation, kind, name, body, number, created_at, expires_at = row
+    return document_of(conversation, kind, name, unsqueezed(body), number, created_at, expires_at)

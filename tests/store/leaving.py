@@ -1,0 +1,46 @@
+"""What leaves a store without an erasure: trimmed payloads, and documents that were deleted, replaced or have expired."""
+
+from datetime import UTC, datetime
+
+from minutebook.store.documents import NewDocument
+from minutebook.testing.contract_parts import entries_of, said
+
+LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
+GONE = [f"gone{number:03}zqx" for number in range(8)]
+STAYS = "stays999zqx"
+
+
+def calling(arguments, content):
+    calls = [{"id": "c", "type": "function", "function": {"name": "read", "arguments": arguments}}]
+    return [
+        {"role": "user", "content": "read it"},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "c", "content": content},
+        {"role": "assistant", "content": "done"},
+    ]
+
+
+async def plant(store):
+    """Put every word that is to go somewhere, and one that stays."""
+    await store.append("a", entries_of(calling(f'{{"at": "{GONE[0]}"}}', f"{GONE[1]} {'long ' * 3_000}")))
+    await store.append("b", entries_of(calling("{}", GONE[2])))
+    assert len((await store.search(GONE[1])).items) == 1
+    bodies = [NewDocument("reply", GONE[at], {"text": f"{GONE[at]} {'long ' * 3_000}"}) for at in (3, 4)]
+    await store.append("a", said("next"), documents=[*bodies, NewDocument("reply", "r", {"text": GONE[5]})])
+    await store.put_document("b", NewDocument("note", GONE[6], {"text": GONE[7]}))
+
+
+async def remove(store):
+    """Have all of them go, each in its own way."""
+    short = calling("{}", STAYS)
+    await store.trim("a", {1: short[1], 2: short[2]})
+    await store.trim("b", {2: calling("{}", "")[2]})
+    for at in (3, 4):
+        await store.delete_document("reply", GONE[at])
+    await store.put_document("a", NewDocument("reply", "r", {"text": STAYS}, replace=True))
+    await store.put_document("b", NewDocument("note", GONE[6], {}, expires_at=LONG_AGO, replace=True))
+    await store.vacuum()
+
+
+def gone_in(data):
+    return [word for word in GONE if word.encode() in data]

@@ -161,6 +161,37 @@ def test_another_process_that_goes_on_with_the_session_sees_the_same(provider, t
     assert provider.problems == []
 
 
+def test_after_a_run_what_the_next_call_would_have_no_room_for_is_folded(store):
+    """The call fitted; its long answer made it too much, and nobody has to wait for that at the next one."""
+    heard, tale = Heard(), "Then the wind turned. " * 60
+    model = ModelInfo("gpt-4o", max_input_tokens=1_000)
+    steps = ScriptedModel(*[f"{number}: {tale}" for number in range(3)], "Good night.")
+    with LoopbackProvider(steps, max_context_tokens=1_000) as provider:
+        ship = Ship(provider.base_url, AdkCompaction(store, model, "truncate", bus=heard))
+        events = ship.run("Tell me a tale.", "Another.", "And another.")
+        after = folds(store)
+        before = ship.said()
+        again = Ship(provider.base_url, AdkCompaction(store, model, "truncate", bus=heard), sessions=ship.sessions)
+        again.run("Enough.")
+
+    assert provider.problems == []
+    assert notices(events) == []  # no call had to wait for one
+    assert {fold for event in heard.events for fold in event.folds} == {stored.fold.id for stored in after}
+    assert len(after) >= 1
+    assert recorded(store)[: len(before)] == before
+    assert "truncated to fit" in str(provider.requests[-1].messages)
+
+
+def test_a_run_that_is_over_does_not_fail_because_the_next_could_not_be_made(store):
+    tiny = ModelInfo("gpt-4o", max_input_tokens=300)
+    with LoopbackProvider(ScriptedModel("It was a long voyage. " * 200)) as provider:
+        ship = Ship(provider.base_url, AdkCompaction(store, tiny))
+        events = ship.run("Tell me of the voyage.")
+
+    assert events[-1].content.parts[0].text.startswith("It was a long voyage.")
+    assert recorded(store) == ship.said()
+
+
 def test_a_streamed_run_is_recorded_once(provider, store, model):
     config = RunConfig(streaming_mode=StreamingMode.SSE)
     ship = Ship(provider.base_url, AdkCompaction(store, model), run_config=config)

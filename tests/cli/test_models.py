@@ -25,6 +25,18 @@ def test_a_long_list_is_cut_and_says_so(run: Run) -> None:
     assert len(run("models", "--all").stdout.splitlines()) > 4_000
 
 
+def test_a_long_name_goes_on_below_and_the_figures_stay_in_their_columns(run: Run) -> None:
+    head, *lines = run("models", "sonnet-4-5").stdout.splitlines()
+    reads = head.index("reads") + len("reads")
+    figures = [line[reads - 7 : reads].strip() for line in lines]
+    names = "".join(line.split()[0] for line in lines)
+
+    assert max(map(len, lines)) <= 100
+    assert "" in figures
+    assert all(figure == "" or figure.replace(",", "").isdigit() for figure in figures)
+    assert "302ai/claude-sonnet-4-5-20250929-thinking" in names
+
+
 def test_a_model_that_nobody_knows_is_a_finding(run: Run) -> None:
     result = run("models", "no-such-thing")
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minutebook import counter_for, facts, ledger
-from minutebook.compaction.facts import HEAD, files_of, spelled_out, without_ledger
+from minutebook.compaction.facts import KINDS, Reading, files_of, spelled_out, without_ledger
 from tests.strategies import conversations
 
 COUNTER = counter_for(None)
@@ -78,6 +78,68 @@ def test_what_the_summary_says_already_is_left_out():
     assert "b.py" not in ledger(said, counter=COUNTER, max_tokens=200, said="src/b.py was mended")
 
 
+def test_what_the_view_still_names_is_left_out_in_all_its_forms():
+    said = [{"role": "assistant", "content": "src/app/a.py, a.py, src/b.py and 3ea751c087f3"}]
+    kept = [{"role": "tool", "tool_call_id": "c", "content": "src/app/a.py: 3 lines"}]
+
+    written = ledger(said, counter=COUNTER, max_tokens=200, kept=kept)
+
+    assert "a.py" not in written
+    assert "src/b.py" in written
+    assert "3ea751c087f3" in written
+
+
+def test_a_path_of_which_the_longer_form_is_there_is_not_written_twice():
+    said = [{"role": "assistant", "content": "src/app/main.py"}] * 3 + [{"role": "assistant", "content": "main.py"}]
+
+    assert ledger(said, counter=COUNTER, max_tokens=200).count("main.py") == 1
+
+
+def test_what_was_named_lately_comes_before_what_was_named_as_often_long_ago():
+    said = [
+        {"role": "assistant", "content": f"src/old_{number}.py" if number < 300 else f"src/new_{number}.py"}
+        for number in range(600)
+    ]
+
+    written = ledger(said, counter=COUNTER, max_tokens=200)
+
+    assert "new_599.py" in written
+    assert "old_" not in written
+
+
+def test_many_paths_leave_a_request_and_an_id_their_room():
+    said = [user("Mend the seam."), {"role": "assistant", "content": "order #W2378156"}]
+    said += [{"role": "assistant", "content": f"src/part_{number}.py"} for number in range(500)]
+
+    written = ledger(said, counter=COUNTER, max_tokens=150)
+
+    assert "Mend the seam." in written
+    assert "#W2378156" in written
+
+
+def test_facts_that_cost_more_beside_each_other_are_within_the_bound_too():
+    said = [{"role": "assistant", "content": f"{number} ms"} for number in range(500)]
+
+    assert COUNTER.count(ledger(said, counter=COUNTER, max_tokens=300)) <= 300
+
+
+def test_a_message_is_read_once_however_often_it_is_asked_for():
+    asked = []
+
+    class Watched(dict):
+        def get(self, key, default=None):
+            asked.append(key)
+            return super().get(key, default)
+
+    message, read = Watched(role="assistant", content="src/a.py"), Reading()
+
+    first = read(message)
+    asked.clear()
+
+    assert read(message) == first == (("paths", "src/a.py"),)
+    assert asked == []
+
+
 def test_an_earlier_ledger_is_carried_on():
     first = ledger(
         [{"role": "assistant", "content": "src/a.py src/b.py #W2378156, 22 miles"}], counter=COUNTER, max_tokens=200
@@ -102,5 +164,12 @@ def test_files_are_read_from_the_arguments_of_calls():
 def test_a_ledger_is_within_its_bound_and_the_same_every_time(chat, bound):
     written = ledger(chat, counter=COUNTER, max_tokens=bound)
 
-    assert COUNTER.count(written) <= max(bound, COUNTER.count(HEAD))
+    assert COUNTER.count(written) <= bound
     assert written == ledger(chat, counter=COUNTER, max_tokens=bound)
+
+
+@given(st.text(alphabet="aB1f/.-_#@~ \n\t\u2028\x1cpy:ht", max_size=80))
+def test_reading_each_word_once_finds_what_reading_the_text_finds(text):
+    expected = {(kind, one[0].strip()) for kind, pattern in KINDS for one in pattern.finditer(text)}
+
+    assert found({"role": "assistant", "content": text}) == {(kind, fact) for kind, fact in expected if len(fact) > 1}

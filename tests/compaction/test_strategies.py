@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import suppress
 from itertools import islice
 
 import pytest
@@ -62,38 +63,51 @@ def manager(name, window, summarizer=None, **options):
     return CompactionManager(STRATEGIES[name], ModelInfo("m", max_input_tokens=window), summarizer, **options)
 
 
-def told(name, chat, window, summarizer=None):
-    """Play a conversation call by call, checking before each; what the manager did each time, and the record."""
-    record, compactor = Transcript(broken="mark"), manager(name, window, summarizer)
-    done = []
-    for place, message in enumerate(chat):
+async def played(record, compactor, chat):
+    """Play a conversation call by call, checking before each; what the manager did each time.
+
+    In one event loop: to make and close one for every call takes longer than the call.
+    """
+    for message in chat:
         record.append(message)
-        if record.open_calls or record.newest_request is None or message["role"] == "assistant":
-            continue
-        done.append((place, asyncio.run(compactor.check_and_apply(record))))
-    return record, compactor, done
+        if not (record.open_calls or record.newest_request is None or message["role"] == "assistant"):
+            yield await compactor.check_and_apply(record)
+
+
+def told(name, chat, window, summarizer=None):
+    """The record after a conversation was played, and its manager."""
+    record, compactor = Transcript(broken="mark"), manager(name, window, summarizer)
+
+    async def play():
+        async for _ in played(record, compactor, chat):
+            pass
+
+    asyncio.run(play())
+    return record, compactor
 
 
 @EVERY
 @given(chat=conversations(user_first=True), window=st.sampled_from([300, 1_000, 4_000, 20_000]))
 def test_every_view_is_valid_keeps_what_matters_and_fits_or_says_so(name, chat, window):
-    record = Transcript(broken="mark")
-    compactor = manager(name, window)
-    for message in chat:
-        record.append(message)
-        if record.open_calls or record.newest_request is None:
-            continue
-        try:
-            done = asyncio.run(compactor.check_and_apply(record))
-        except CannotFit as error:
-            assert error.irreducible
-            return
-        view = view_of(record, folds=done.folds)
-        assert is_valid(view.messages)
-        assert record[record.newest_request] in view.messages
-        assert list(record[: record.lead]) == view.messages[: record.lead]
-        if name != "turns" or done:
-            assert compactor.situation(record).tokens <= window
+    record, compactor = Transcript(broken="mark"), manager(name, window)
+
+    async def play():
+        for message in chat:
+            record.append(message)
+            if record.open_calls or record.newest_request is None:
+                continue
+            done = await compactor.check_and_apply(record)
+            view = view_of(record, folds=done.folds)
+            assert is_valid(view.messages)
+            assert record[record.newest_request] in view.messages
+            assert list(record[: record.lead]) == view.messages[: record.lead]
+            if name != "turns" or done:
+                assert compactor.situation(record).tokens <= window
+
+    try:
+        asyncio.run(play())
+    except CannotFit as error:
+        assert error.irreducible
 
 
 @EVERY
@@ -116,7 +130,7 @@ def test_applying_twice_changes_nothing(name, chat, window):
 def test_nothing_is_evicted_unseen(name, chat, window):
     summarizer = Listening()
     try:
-        record, compactor, _ = told(name, chat, window, summarizer)
+        record, compactor = told(name, chat, window, summarizer)
     except CannotFit:
         assume(False)
     assume(not any(fold.id.startswith(("truncate", "clip")) for fold in compactor.folds))  # there was no other way
@@ -145,24 +159,79 @@ def test_undoing_a_fold_restores_the_exact_view(name, chat, window):
 
 @EVERY
 def test_a_long_run_is_compacted_seldom(name):
-    record = Transcript([{"role": "user", "content": "Go through all files."}])
-    compactor = manager(name, 8_000)
-    compactions = 0
+    record, compactor = Transcript(), manager(name, 8_000)
+    chat = [{"role": "user", "content": "Go through all files."}]
     for number in range(600):
         call = {
             "id": f"c{number}",
             "type": "function",
             "function": {"name": "read", "arguments": f'{{"path": "src/f{number}.py"}}'},
         }
-        record.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        record.append({"role": "tool", "tool_call_id": f"c{number}", "content": f"line {number} " * 40})
-        compactions += bool(asyncio.run(compactor.check_and_apply(record)))
+        chat.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        chat.append({"role": "tool", "tool_call_id": f"c{number}", "content": f"line {number} " * 40})
+
+    async def play():
+        return sum([bool(done) async for done in played(record, compactor, chat)])
+
+    compactions = asyncio.run(play())
 
     if name == "turns":
         assert compactions == 0  # it is one turn, however long
     else:
         assert 600 * 120 / 8_000 / 2 < compactions < 120
         assert compactor.situation(record).tokens <= 8_000
+
+
+class Watched(Transcript):
+    """A record that counts how many of its messages are looked at."""
+
+    looks = 0
+
+    def tokens_of(self, index):
+        self.looks += 1
+        return super().tokens_of(index)
+
+    def since(self, index):
+        found = super().since(index)
+        self.looks += len(found)
+        return found
+
+    def exchange_of(self, index):
+        self.looks += 1
+        return super().exchange_of(index)
+
+    def __getitem__(self, index):
+        found = super().__getitem__(index)
+        self.looks += len(found) if isinstance(index, slice) else 1
+        return found
+
+    def __iter__(self):
+        self.looks += len(self)
+        return super().__iter__()
+
+
+def looks(name, entries, window):
+    """How many messages are looked at to see, call after call, that nothing is due, after so many entries."""
+    record, compactor = Watched(broken="mark"), manager(name, window)
+    for number in range(entries // 2):
+        record.append({"role": "user", "content": f"Chapter {number}, please. " + "word " * 30})
+        record.append({"role": "assistant", "content": f"Chapter {number} says: " + "deed " * 30})
+    record.append({"role": "user", "content": "And the end?"})
+    asyncio.run(compactor.check_and_apply(record))
+    before, folds = record.looks, compactor.folds
+    for number in range(5):
+        record.append({"role": "assistant", "content": f"Part {number} of the end."})
+        record.append({"role": "system", "content": "Go on."})
+        asyncio.run(compactor.check_and_apply(record))
+
+    assert compactor.folds is folds
+    return record.looks - before
+
+
+@EVERY
+@pytest.mark.parametrize("window", [8_000, 10_000_000], ids=["folded", "whole"])
+def test_to_see_that_nothing_is_due_costs_as_much_however_long_the_record_is(name, window):
+    assert looks(name, 1_000, window) == looks(name, 200, window) <= 40
 
 
 class Broken:
@@ -227,6 +296,24 @@ def test_a_summarizer_that_goes_on_failing_is_not_asked_for_ever():
         asyncio.run(compactor.check_and_apply(record))
 
     assert summarizer.asked == 3
+
+
+def test_beside_a_summary_too_the_newest_results_are_cut_to_the_room_there_is():
+    record, compactor = Transcript(LONG), manager("summarize", 3_000)
+    assert asyncio.run(compactor.check_and_apply(record))
+    calls = [
+        {"id": f"c{number}", "type": "function", "function": {"name": "read", "arguments": "{}"}} for number in range(3)
+    ]
+    record.append({"role": "assistant", "content": None, "tool_calls": calls})
+    for call, words in zip(calls, (900, 1_500, 300), strict=True):
+        record.append({"role": "tool", "tool_call_id": call["id"], "content": "word " * words})
+
+    done = asyncio.run(compactor.check_and_apply(record))
+    view = view_of(record, folds=done.folds).messages
+
+    assert compactor.situation(record).tokens <= 3_000
+    assert is_valid(view)
+    assert any(map(is_summary, view))
 
 
 def test_the_previous_summary_is_carried_on():
@@ -379,15 +466,12 @@ def test_turns_that_cannot_be_meant_are_refused():
 def test_real_conversations_stay_within_their_window(name, file):
     for window in (4_000, 32_000):
         for conversation in islice(real(file), 2):
-            record, compactor = Transcript(broken="mark"), manager(name, window)
-            for message in conversation["messages"][:120]:
-                record.append(message)
-                if record.open_calls or record.newest_request is None or message["role"] == "assistant":
-                    continue
-                try:
-                    done = asyncio.run(compactor.check_and_apply(record))
-                except CannotFit:
-                    break
-                view = view_of(record, folds=done.folds)
-                assert is_valid(view.messages)
-                assert name == "turns" or compactor.situation(record).tokens <= window
+            with suppress(CannotFit):
+                asyncio.run(_stays_within(name, conversation["messages"][:120], window))
+
+
+async def _stays_within(name, chat, window):
+    record, compactor = Transcript(broken="mark"), manager(name, window)
+    async for done in played(record, compactor, chat):
+        assert is_valid(view_of(record, folds=done.folds).messages)
+        assert name == "turns" or compactor.situation(record).tokens <= window

@@ -28,12 +28,19 @@ def wait_for(work: Coroutine[Any, Any, T]) -> T:
         tasks.append(loop.create_task(work, context=context))
         tasks[0].add_done_callback(lambda task: _hand_over(task, done))
 
-    loop.call_soon_threadsafe(start)
+    def stop() -> None:
+        if tasks:
+            tasks[0].cancel()
+        else:  # interrupted before it could begin
+            work.close()
+            done.set_exception(asyncio.CancelledError())
+
     try:
+        loop.call_soon_threadsafe(start)
         return done.result()
     except BaseException:
         if not done.done():
-            loop.call_soon_threadsafe(lambda: tasks[0].cancel())  # noqa: PLW0108 - the task may not be there yet
+            loop.call_soon_threadsafe(stop)
             with suppress(BaseException):
                 done.result()
         raise

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from minutebook import ModelInfo
 
 SHOWN = 30
+COLUMNS = ("model", "reads", "writes", "window", "$/M in", "cached", "written", "out")
+GAP = 2
+LEAST_NAME = 12
 
 
 @click.command("models", cls=Command, short_help="How much a model reads and writes, and what that costs.")
@@ -50,26 +53,38 @@ def command(ctx: click.Context, name: str | None, every: bool, as_json: bool) ->
 
 
 def _show(models: "list[ModelInfo]", count: int) -> None:
-    from rich.table import Table
-
+    """A table by hand: one that measures and styles every cell takes many seconds for thousands of rows."""
     from minutebook.cli.screen import console
 
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("model", overflow="fold")
-    for column in ("reads", "writes", "window", "$/M in", "cached", "written", "out"):
-        table.add_column(column, justify="right")
-    for info in models:
-        prices = info.prices
-        table.add_row(
-            info.name,
-            f"{info.max_input_tokens:,}",
-            f"{info.max_output_tokens:,}",
-            "-" if info.context_tokens is None else f"{info.context_tokens:,}",
-            *map(_price, (prices.input, prices.cache_read, prices.cache_write, prices.output)),
-        )
-    console().print(table)
+    screen = console()
+    rows = [COLUMNS, *map(_row, models)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    room = max(LEAST_NAME, screen.width - sum(widths[1:]) - GAP * len(widths))
+    head, *lines = (_line(row, [min(widths[0], room), *widths[1:]]) for row in rows)
+    screen.print(head, style="bold", soft_wrap=True)
+    click.echo("\n".join(lines))
     if len(models) < count:
         click.echo(f"{len(models)} of {count:,}; --all shows the rest", err=True)
+
+
+def _row(info: "ModelInfo") -> tuple[str, ...]:
+    prices = info.prices
+    return (
+        info.name,
+        f"{info.max_input_tokens:,}",
+        f"{info.max_output_tokens:,}",
+        "-" if info.context_tokens is None else f"{info.context_tokens:,}",
+        *map(_price, (prices.input, prices.cache_read, prices.cache_write, prices.output)),
+    )
+
+
+def _line(row: tuple[str, ...], widths: list[int]) -> str:
+    """A row of the table; what is too long of a name goes on below."""
+    name, *figures = row
+    room = widths[0]
+    cells = [f"{name[:room]:<{room}}", *(f"{cell:>{width}}" for cell, width in zip(figures, widths[1:], strict=True))]
+    more = [name[start : start + room] for start in range(room, len(name), room)]
+    return "\n".join([(" " * GAP).join(cells), *more])
 
 
 def _price(dollars: float | None) -> str:

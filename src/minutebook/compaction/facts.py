@@ -1,15 +1,17 @@
 """A ledger of the facts in a stretch of conversation, made without a model.
 
 A summary is prose, and prose drops what the next step needs to the letter: a path, an order number, the command that
-worked. The ledger keeps those beside it: found by their form, most used first, newest first among equals, within a bound.
+worked. The ledger keeps those beside it, found by their form, within a bound: what was named often, lately and by those
+who talk, and costs little, comes first. What the view still says elsewhere needs no place in it.
 It is made from the text alone, so it is the same every time, and an earlier ledger in that text is carried on by it.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from minutebook.record.message import Message, is_result, is_user, text_of
 from minutebook.tokens import TokenCounter
@@ -52,7 +54,9 @@ KINDS: Final[tuple[tuple[str, "re.Pattern[str]"], ...]] = (
 )
 """What a fact of each kind looks like."""
 
-_BRACES: Final = re.compile(r"([^\s{}]*/)\{([^{}\s]+)\}")
+_OF_WORDS: Final = frozenset({"URLs", "paths", "ids"})
+"""Kinds without a blank in them: a word that comes a hundred times need be looked at once."""
+_BRACES: Final = re.compile(r"(?<![^\s{}])([^\s{}]*/)\{([^{}\s]+)\}")
 _COMMAND_KEYS: Final = frozenset({"command", "cmd", "script", "bash"})
 _PATH_KEYS: Final = frozenset({"path", "file", "file_path", "filename", "filepath", "files", "paths"})
 _REQUEST: Final = 100
@@ -61,6 +65,15 @@ _LINE: Final = 120
 _OWN_WORDS: Final = 4
 """What is named in a request, an answer or a call counts as so many uses: it comes again far more often than what only
 stands in a result."""
+_LIKELY: Final = {"requests": 2.0, "ids": 0.5, "commands": 0.5, "numbers": 0.3, "URLs": 0.3, "errors": 0.2}
+"""How much oftener or seldomer than a path a fact of a kind comes again. Guessed from the benchmark's own sessions and then
+tried on others; somewhat other figures did as well there."""
+_HALF_LIFE: Final = 300
+"""Messages after which a fact is half as likely to come again."""
+_ORDER: Final = ("requests", "commands", "ids", "numbers", "paths", "URLs", "errors")
+"""How the lines of a ledger follow each other."""
+_SURE: Final = 2
+"""So many facts of each kind come before all others."""
 _ROUNDS: Final = 3
 """Facts cost less together than one by one, so there is room for more than a first reckoning says."""
 _CARRIED: Final = 1
@@ -78,54 +91,96 @@ class Fact:
     """The message in which it was named last."""
 
 
-def facts(messages: Sequence[Message]) -> list[Fact]:
+Named: TypeAlias = tuple[tuple[str, str], ...]
+"""What one message names: kind and text of each."""
+
+
+def named(message: Message) -> Named:
+    """What a message names, found by its form."""
+    return tuple(_named(message))
+
+
+class Reading:
+    """`named`, for whoever asks again and again: a message that was read is remembered, and not read a second time."""
+
+    def __init__(self) -> None:
+        self._read: dict[int, tuple[Message, Named]] = {}
+
+    def __call__(self, message: Message) -> Named:
+        known = self._read.get(id(message))
+        if known is None:  # the message is kept too, so that no other ever has its id
+            known = self._read[id(message)] = (message, named(message))
+        return known[1]
+
+
+def facts(messages: Sequence[Message], *, read: Callable[[Message], Named] = named) -> list[Fact]:
     """The facts in these messages, most used first, and newest first among those used as often."""
     uses: dict[tuple[str, str], int] = {}
     last: dict[tuple[str, str], int] = {}
     for place, message in enumerate(messages):
         weight = 1 if is_result(message) else _OWN_WORDS
-        for key in _named(message):
+        for key in read(message):
             uses[key] = uses.get(key, 0) + weight
             last[key] = place
     found = [Fact(kind, text, uses[kind, text], last[kind, text]) for kind, text in uses]
     return sorted(found, key=lambda fact: (-fact.uses, -fact.last, fact.text))
 
 
-def ledger(messages: Sequence[Message], *, counter: TokenCounter, max_tokens: int, said: str = "") -> str:
-    """The facts of these messages as a few lines, as many as fit; those that `said` names already are left out.
+def ledger(
+    messages: Sequence[Message],
+    *,
+    counter: TokenCounter,
+    max_tokens: int,
+    said: str = "",
+    kept: Iterable[Message] = (),
+    read: Callable[[Message], Named] = named,
+) -> str:
+    """The facts of these messages as a few lines, as many as fit.
 
-    Files of one folder share its name, as in a shell: `src/app/{main.py,view.py}`. An empty text if there are no facts.
+    What `said` says, or a message in `kept` names, is left out: whoever reads the ledger reads those too. Files of one
+    folder share its name, as in a shell: `src/app/{main.py,view.py}`. An empty text if there are no facts.
     """
-    left = [fact for fact in _in_turn(facts(messages)) if fact.text not in said]
-    chosen: dict[str, dict[str, list[str]]] = {}
+    known = {form for message in kept for kind, text in read(message) for form in _forms(kind, text)}
+    found = [fact for fact in facts(messages, read=read) if (fact.kind, fact.text) not in known]
+    left = [fact for fact in _in_turn(found, counter, len(messages)) if fact.text not in said]
+    chosen: list[Fact] = []
     text = ""
     for _ in range(_ROUNDS):
         left = _chosen(left, chosen, counter, max_tokens - counter.count(text or HEAD))
         text = _rendered(chosen)
+    while chosen and counter.count(text) > max_tokens:  # some cost more beside each other than alone
+        chosen.pop()
+        text = _rendered(chosen)
     return text
 
 
-def _chosen(
-    found: Sequence[Fact], chosen: dict[str, dict[str, list[str]]], counter: TokenCounter, room: int
-) -> list[Fact]:
+def _chosen(found: Sequence[Fact], chosen: list[Fact], counter: TokenCounter, room: int) -> list[Fact]:
     """Put as many facts with the chosen ones as there is room for, by what they cost at most; the others are returned."""
+    kinds = {fact.kind for fact in chosen}
+    groups = {(fact.kind, _split(fact)[0]) for fact in chosen}
     left: list[Fact] = []
     for fact in found:
-        place, name = _split(fact)
-        groups = chosen.get(fact.kind)
+        folder, name = _split(fact)
         cost = counter.count(name) + 1
-        cost += 0 if groups is not None else counter.count(fact.kind) + 3
-        cost += 0 if groups is not None and place in groups else counter.count(place) + 1
+        cost += 0 if fact.kind in kinds else counter.count(fact.kind) + 3
+        cost += 0 if (fact.kind, folder) in groups else counter.count(folder) + 1
         if cost > room:
             left.append(fact)
             continue
         room -= cost
-        chosen.setdefault(fact.kind, {}).setdefault(place, []).append(name)
+        kinds.add(fact.kind)
+        groups.add((fact.kind, folder))
+        chosen.append(fact)
     return left
 
 
-def _rendered(chosen: Mapping[str, Mapping[str, list[str]]]) -> str:
-    lines = [f"- {kind}: {_between(kind).join(_written(kind, groups))}" for kind, groups in chosen.items()]
+def _rendered(chosen: Iterable[Fact]) -> str:
+    kinds: dict[str, dict[str, list[str]]] = {}
+    for fact in chosen:
+        folder, name = _split(fact)
+        kinds.setdefault(fact.kind, {}).setdefault(folder, []).append(name)
+    order = sorted(kinds, key=lambda kind: (_ORDER.index(kind) if kind in _ORDER else len(_ORDER), kind))
+    lines = [f"- {kind}: {_between(kind).join(_written(kind, kinds[kind]))}" for kind in order]
     return "\n".join([HEAD, *lines]) if lines else ""
 
 
@@ -158,19 +213,41 @@ def files_of(message: Message) -> list[str]:
     return [path for _, arguments in _arguments(message) for path in _paths(arguments)]
 
 
-def _in_turn(found: list[Fact]) -> Iterator[Fact]:
-    """The facts, kind by kind in turn: many paths must not leave a request or the one order number no room."""
-    by_kind: dict[str, list[Fact]] = {}
-    for fact in found:
-        by_kind.setdefault(fact.kind, []).append(fact)
-    # Paths are what agents come back to; each round takes several of them.
-    share = {"paths": 12, "commands": 2, "ids": 2}
-    while by_kind:
-        for kind in list(by_kind):
-            taken, by_kind[kind] = by_kind[kind][: share.get(kind, 1)], by_kind[kind][share.get(kind, 1) :]
-            yield from taken
-            if not by_kind[kind]:
-                del by_kind[kind]
+def _in_turn(found: Sequence[Fact], counter: TokenCounter, now: int) -> Iterator[Fact]:
+    """The facts, those first that are most likely needed again for what they cost; of every kind the best before all.
+
+    A path of which a longer form came already is left out: who reads the one has the other.
+    """
+    worth = {fact: _worth(fact, counter, now) for fact in found}
+    ranked = sorted(found, key=lambda fact: (-worth[fact], fact.text))
+    taken: Counter[str] = Counter()
+    first: list[Fact] = []
+    rest: list[Fact] = []
+    for fact in ranked:  # many paths must not leave a request or the one order number no room
+        (first if taken[fact.kind] < _SURE else rest).append(fact)
+        taken[fact.kind] += 1
+    told: set[tuple[str, str]] = set()
+    for fact in (*first, *rest):
+        if (fact.kind, fact.text) not in told:
+            told.update(_forms(fact.kind, fact.text))
+            yield fact
+
+
+def _worth(fact: Fact, counter: TokenCounter, now: int) -> float:
+    """How likely a fact is needed again, for each token that it costs in the ledger."""
+    folder, name = _split(fact)
+    # Its folder is shared with others, about. A short request is not a better one.
+    cost = _REQUEST / 5 if fact.kind == "requests" else counter.count(name) + 1 + counter.count(folder) / 2
+    faded: float = 0.5 ** ((now - fact.last) / _HALF_LIFE)
+    return _LIKELY.get(fact.kind, 1.0) * fact.uses * faded / cost
+
+
+def _forms(kind: str, text: str) -> Iterator[tuple[str, str]]:
+    """A fact, and what else is named by it: `src/app/main.py` names `app/main.py` and `main.py` too."""
+    yield kind, text
+    while kind == "paths" and "/" in text:
+        text = text.partition("/")[2]
+        yield kind, text
 
 
 def _named(message: Message) -> Iterator[tuple[str, str]]:
@@ -187,8 +264,9 @@ def _named(message: Message) -> Iterator[tuple[str, str]]:
                 yield "commands", value.strip().splitlines()[0][:_LINE]
         yield from (("paths", path) for path in _paths(arguments))
         text += f"\n{name} {json.dumps(arguments, ensure_ascii=False)}"
+    words = "\n".join(dict.fromkeys(text.split()))
     for kind, pattern in KINDS:
-        seen = {found[0].strip() for found in pattern.finditer(text)}
+        seen = {found[0].strip() for found in pattern.finditer(words if kind in _OF_WORDS else text)}
         yield from ((kind, fact[:_LINE]) for fact in seen if len(fact) > 1)
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
@@ -33,7 +33,7 @@ KeepFold = Callable[[Fold], Awaitable[object]]
 class Compaction:
     """What became of a check. It is true when something was folded."""
 
-    folds: tuple[Fold, ...]
+    folds: tuple[Fold, ...] = field(repr=False)
     """All folds that stand or stood, for the view."""
     added: tuple[Fold, ...] = ()
     event: HistoryCompacted | None = None
@@ -109,8 +109,9 @@ class CompactionManager:
                 f"{strategy.name} did not make it fit" if failure is None else f"{type(failure).__name__}: {failure}"
             )
             added += more
-            if situation.with_folds(added).tokens > situation.limit:
-                added.append(clipped(situation.with_folds(added)))
+            after = situation.with_folds(added)
+            if after.tokens > situation.limit and (clip := clipped(after)) is not None:
+                added.append(clip)
             _require_fit(situation.with_folds(added))
         return await self._kept(situation, added, session, fallback, failure)
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from minutebook.compaction.facts import files_of, ledger, without_ledger
+from minutebook.compaction.facts import Reading, files_of, ledger, without_ledger
 from minutebook.compaction.shown import SummaryRole, is_summary, summary_message, summary_text
 from minutebook.compaction.situation import Situation, essentials, runs, tail_start, turns_start
 from minutebook.compaction.strategy import THRESHOLD, is_too_full, require_shares
@@ -129,8 +129,13 @@ async def summed_up(
     )
     summary = accepted(await summarizer.summarize(request), request)
     # The ledger is made from all that is hidden, not from the last ledger: how often a fact was named is not in that.
-    hidden = [*([carried] if carried is not None else []), *(record[place] for run in stretches for place in run)]
-    noted = ledger(hidden, counter=counter, max_tokens=max_ledger_tokens, said=summary) if max_ledger_tokens else ""
+    places = {place for run in stretches for place in run}
+    hidden = [*([carried] if carried is not None else []), *(record[place] for place in sorted(places))]
+    noted = ""
+    if max_ledger_tokens:
+        read = record.remember(("facts",), Reading)
+        kept = [message for place, message in enumerate(record) if place not in places]
+        noted = ledger(hidden, counter=counter, max_tokens=max_ledger_tokens, said=summary, kept=kept, read=read)
     shown = summary_message(f"{summary}\n\n{noted}" if noted else summary, role)
     count = sum(map(len, stretches))
     return [

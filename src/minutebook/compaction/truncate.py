@@ -8,11 +8,12 @@ from minutebook.compaction.shown import is_summary
 from minutebook.compaction.situation import Situation, essentials, runs, tail_start, turns_start
 from minutebook.compaction.strategy import THRESHOLD, is_too_full, require_shares
 from minutebook.compaction.summarizer import Summarizer
-from minutebook.errors import InvalidSetting
+from minutebook.errors import CannotFit, InvalidSetting
 from minutebook.history.budget import TokenBudgetManager
 from minutebook.history.keep import last_exchange
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message
+from minutebook.record.transcript import Transcript
 
 TARGET_RATIO: Final = 0.7
 _MARKER: Final = 24
@@ -78,19 +79,18 @@ def truncated(situation: Situation, target: int, *, keep_turns: int | None = Non
     ]
 
 
-def clipped(situation: Situation) -> Fold:
-    """The fold that shows the newest exchange with its results cut to what room there is.
-
-    Raises:
-        CannotFit: there is none.
-    """
+def clipped(situation: Situation) -> Fold | None:
+    """The fold that shows the newest exchange with its results cut to the room that all else leaves, if there is any."""
     record = situation.record
     last = last_exchange(record)
-    budget = TokenBudgetManager(max(1, situation.limit - situation.overhead_tokens), counter=record.counter)
-    view = budget.curate(situation.shown)
-    shown = tuple(message for message, origin in zip(view, view.origins, strict=True) if origin in last)
     name = f"clip-{last.start}-{last.stop}"
-    return Fold(name, last.start, last.stop, shown, "the newest results are larger than the room that is left")
+    others = situation.with_folds([Fold(name, last.start, last.stop, (), "")]).tokens
+    newest = Transcript(record[last.start : last.stop], counter=record.counter, broken="mark")
+    try:
+        view = TokenBudgetManager(max(1, situation.limit - others), counter=record.counter).curate(newest)
+    except CannotFit:
+        return None
+    return Fold(name, last.start, last.stop, tuple(view), "the newest results are larger than the room that is left")
 
 
 def _fixed(situation: Situation, kept: set[int]) -> int:

@@ -1,5 +1,6 @@
 """Summing up old turns: by their number, whatever their size."""
 
+from bisect import bisect_left
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,7 +18,8 @@ from minutebook.record.fold import Fold
 class TurnStrategy:
     """When more than so many turns are shown whole, sum up all but the last few.
 
-    With a `threshold` also when the window is fuller than that share of it, however few the turns are.
+    With a `threshold` also when the window is fuller than that share of it, however few the turns are. This is for a
+    record at hand; `TurnCompactor` does it for one in a store, of which it reads no more than the turns to sum up.
 
     Raises:
         InvalidSetting: it would keep more turns than there may be, or the threshold is no share.
@@ -38,18 +40,19 @@ class TurnStrategy:
             raise InvalidSetting("threshold", self.threshold, "a share of the window above 0 and up to 1, or None")
 
     def should_trigger(self, situation: Situation) -> bool:
-        many = len(_open_turns(situation)) > self.max_turns
+        many = len(situation.record.turn_starts) - _folded_turns(situation) > self.max_turns
         return many or (self.threshold is not None and is_too_full(situation, self.threshold))
 
     async def apply(self, situation: Situation, summarizer: Summarizer) -> AsyncIterator[Fold]:
-        turns = _open_turns(situation)[-self.keep_turns :]
+        record = situation.record
+        turns = record.turn_starts[max(_folded_turns(situation), len(record.turn_starts) - self.keep_turns) :]
         if not turns:
             return
         stop = turns[0]
-        pinned = {place for pin in situation.record.pins for place in situation.record.exchange_of(pin)}
+        pinned = {place for pin in record.pins for place in record.exchange_of(pin)}
         for fold in await summed_up(
             situation,
-            runs(situation, pinned | set(range(situation.record.lead)), stop),
+            runs(situation, pinned | set(range(record.lead)), stop),
             summarizer,
             name=self.name,
             max_summary_tokens=self.max_summary_tokens,
@@ -59,7 +62,7 @@ class TurnStrategy:
             yield fold
 
 
-def _open_turns(situation: Situation) -> list[int]:
-    """Where the turns begin that no fold covers."""
-    floor = max((fold.stop for fold in situation.standing), default=0)
-    return [start for start in situation.record.turn_starts if start >= floor]
+def _folded_turns(situation: Situation) -> int:
+    """How many turns begin before the end of the last fold; found without a look at each of them."""
+    floor = max((fold.stop for fold in situation.folds), default=0)
+    return bisect_left(situation.record.turn_starts, floor)

@@ -9,6 +9,8 @@ there, and only what the model is sent is shorter.
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 from minutebook.compaction.events import HistoryCompacted
@@ -16,7 +18,7 @@ from minutebook.compaction.manager import CompactionManager, KeepFold
 from minutebook.compaction.registry import strategy_named
 from minutebook.compaction.strategy import HistoryStrategy
 from minutebook.compaction.summarizer import Summarizer
-from minutebook.errors import CannotFit, MissingExtra
+from minutebook.errors import CannotFit, FoldConflict, MissingExtra
 from minutebook.history.protocol import EventBus
 from minutebook.integrations.adk_record import AdkRecord
 from minutebook.integrations.adk_view import Placed, placed_in, tokens_of
@@ -42,10 +44,21 @@ Scope = tuple[str | None, str | None]
 """What sets events apart that not every agent of a session sees: isolation scope and branch."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """The last call of one agent in a run, without any folds."""
+
+    placed: list[Placed]
+    fixed_tokens: int
+    heard: int
+    """How many events the agent had seen."""
+
+
 class AdkCompaction(BasePlugin):  # type: ignore[misc]  # google-adk is not installed where types are checked
     """Keeps the record of every session in a store, and folds it before a call that the model has no room for.
 
-    The notice of a compaction is on the next event of the run, under `custom_metadata["minutebook"]`, and on the bus.
+    It is looked at after a run too, so that the next one need not begin with it. The notice of a compaction is on the
+    next event of the run, under `custom_metadata["minutebook"]`, and on the bus; one after the run is on the bus alone.
 
     Raises:
         UnknownStrategy: there is none of that name.
@@ -74,6 +87,8 @@ class AdkCompaction(BasePlugin):  # type: ignore[misc]  # google-adk is not inst
         self._records: dict[str, AdkRecord] = {}
         """Those of the runs that are going on."""
         self._notices: dict[str, list[str]] = {}
+        self._calls: dict[str, dict[Scope, _Call]] = {}
+        """The last call in each place of each run that is going on."""
 
     async def before_run_callback(self, *, invocation_context: InvocationContext) -> types.Content | None:
         """Put the new message in the record."""
@@ -90,13 +105,13 @@ class AdkCompaction(BasePlugin):  # type: ignore[misc]  # google-adk is not inst
         """
         context = callback_context.get_invocation_context()
         here = (callback_context.isolation_scope, callback_context.branch)
-        seen, order = await self._recorded(context)
-        said = [seen[scope].said(event) for scope, event in order if _sees(here, scope)]
+        seen, events = await self._recorded(context)
+        said = [seen[_scope(event)].said(event.id) for event in events if _sees(here, _scope(event))]
         placed = placed_in(said, llm_request.contents, callback_context.agent_name)
-        # The agent's own branch gives way first, then the ones around it.
-        records = [seen[scope] for scope in sorted(seen, key=_depth, reverse=True) if _sees(here, scope)]
-        records.sort(key=lambda record: record is not seen.get(here))
-        await self._make_room(context.invocation_id, records, placed, self._fixed_tokens(llm_request))
+        made = _Call(placed, self._fixed_tokens(llm_request), len(said))
+        self._calls.setdefault(context.invocation_id, {})[here] = made
+        records = _giving_way(seen, here)
+        await self._make_room(context.invocation_id, records, placed, made.fixed_tokens)
         for record in records:
             placed = await record.shown(placed)
         llm_request.contents = [one.content for one in placed]
@@ -126,15 +141,32 @@ class AdkCompaction(BasePlugin):  # type: ignore[misc]  # google-adk is not inst
         return None
 
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
-        """Put the last answer in the record."""
-        await self._finished(invocation_context)
+        """Put the last answer in the record, and fold what the next call would have no room for."""
+        seen, events = await self._recorded(invocation_context)
+        try:
+            for here, last in self._calls.get(invocation_context.invocation_id, {}).items():
+                await self._look_ahead(invocation_context.invocation_id, seen, events, here, last)
+        finally:
+            self._forget(invocation_context, seen)
 
     async def on_run_error_callback(self, *, invocation_context: InvocationContext, error: Exception) -> None:  # noqa: ARG002
         """Put what was said before the run broke in the record."""
-        await self._finished(invocation_context)
+        seen, _ = await self._recorded(invocation_context)
+        self._forget(invocation_context, seen)
 
-    async def _recorded(self, context: InvocationContext) -> tuple[dict[Scope, AdkRecord], list[tuple[Scope, str]]]:
-        """The records of a session, up to date, and its events in their order.
+    async def _look_ahead(
+        self, run: str, seen: dict[Scope, AdkRecord], events: Sequence[Event], here: Scope, last: _Call
+    ) -> None:
+        """Make room for what the agent would be sent next: what it was sent last, and what was said since."""
+        new = [event for event in events if _sees(here, _scope(event))][last.heard :]
+        since = [Placed(event.content, seen[_scope(event)].said(event.id), exact=True) for event in new]
+        # A run that is over must not fail: what does not fit is the next call's trouble, and whoever folded it first
+        # has made the room.
+        with suppress(CannotFit, FoldConflict):
+            await self._make_room(run, _giving_way(seen, here), [*last.placed, *since], last.fixed_tokens)
+
+    async def _recorded(self, context: InvocationContext) -> tuple[dict[Scope, AdkRecord], list[Event]]:
+        """The records of a session, up to date, and the events that say something, in their order.
 
         The session is read anew: the one at hand may be a stale copy.
         """
@@ -151,13 +183,14 @@ class AdkCompaction(BasePlugin):  # type: ignore[misc]  # google-adk is not inst
             record = records[scope] = self._record(conversation_of(at_hand, *scope), at_hand.user_id)
             async with record.lock:
                 await record.add(events)
-        return records, [(_scope(event), event.id) for event in spoken]
+        return records, spoken
 
-    async def _finished(self, context: InvocationContext) -> None:
-        records, _ = await self._recorded(context)
-        for record in records.values():
+    def _forget(self, context: InvocationContext, seen: dict[Scope, AdkRecord]) -> None:
+        """Let go of what was held for a run that is over."""
+        for record in seen.values():
             self._records.pop(record.conversation, None)
         self._notices.pop(context.invocation_id, None)
+        self._calls.pop(context.invocation_id, None)
 
     def _record(self, conversation: str, user: str) -> AdkRecord:
         known = self._records.get(conversation)
@@ -206,6 +239,12 @@ def _is_spoken(event: Event) -> bool:
 
 def _scope(event: Event) -> Scope:
     return event.isolation_scope, event.branch
+
+
+def _giving_way(seen: dict[Scope, AdkRecord], here: Scope) -> list[AdkRecord]:
+    """The records that an agent sees: its own branch gives way first, then the ones around it."""
+    records = [seen[scope] for scope in sorted(seen, key=_depth, reverse=True) if _sees(here, scope)]
+    return sorted(records, key=lambda record: record is not seen.get(here))
 
 
 def _depth(scope: Scope) -> int:

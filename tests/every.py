@@ -6,12 +6,15 @@ from minutebook import (
     ObservableManager,
     PassthroughManager,
     SlidingWindowManager,
+    StepHistoryManager,
     TokenBudgetManager,
     ToolResultClearer,
     ToolResultTruncator,
     ToolStripper,
     TurnWindowManager,
 )
+from minutebook.service.config import RetentionConfig
+from minutebook.service.retention import RetentionManager
 
 
 class Bus:
@@ -44,6 +47,8 @@ MANAGERS = {
     "strip all": ToolStripper(preserve_turns=0),
     "active tools": ActiveToolsManager(frozenset({"read", "run"})),
     "no active tools": ActiveToolsManager(lambda _session: ()),
+    "steps": StepHistoryManager(),
+    "steps, budget": ComposedManager((StepHistoryManager(), TokenBudgetManager(900))),
     "budget": TokenBudgetManager(2_000),
     "budget, tight": TokenBudgetManager(400, target=0.7, keep_results=2),
     "budget, no first request": TokenBudgetManager(600, preserve_first_request=False, reserve=100),
@@ -52,5 +57,9 @@ MANAGERS = {
     "clear, strip, budget": ComposedManager((ToolResultClearer(1, 1), ToolStripper(1), TokenBudgetManager(700))),
     "budget then turns": ComposedManager((TokenBudgetManager(900), TurnWindowManager(2))),
     "composed within composed": ComposedManager((ComposedManager((ToolResultTruncator(50),)), TurnWindowManager(3))),
+    "retention": RetentionManager(RetentionConfig(max_loaded_messages=8)),
+    "retention, reported": RetentionManager(RetentionConfig(max_loaded_messages=0), [].append),
+    "retention, no tools": RetentionManager(RetentionConfig(preserve_tools_for_latest_turns=False)),
+    "retention in the shadow": RetentionManager(RetentionConfig(mode="shadow"), [].append),
     "observed": ObservableManager(SlidingWindowManager(5, slack=2), Bus(), "prompt"),
 }

@@ -86,6 +86,8 @@ class Run(Generic[Out]):
         self.offer = Offer(self.opening.rendered, strict_tools=self.adapter.strict_tools)
         self.usage = Usage()
         self.calls = self.expansions = self.failed_outputs = 0
+        self.compacted: Sequence[Fold] = ()
+        """What the compactor had folded when it was last asked."""
         self.heard: list[str] = []
         """The words of an answer that is still coming."""
 
@@ -95,7 +97,7 @@ class Run(Generic[Out]):
             async with asyncio.timeout(None if deadline is None else deadline.remaining_seconds()) as limit:
                 self.recorder.settle({})  # a conversation from elsewhere may end in calls that nobody will answer
                 for message in self.first:
-                    self.recorder.say(message)
+                    self.recorder.say(message, is_prompt=self.opening.is_prompt(message))
                 while True:
                     view, reply = await self._ask()
                     self.recorder.say(reply.message)
@@ -129,11 +131,15 @@ class Run(Generic[Out]):
             raise self.lens.too_long(view) from again
 
     async def _folds(self) -> Sequence[Fold]:
-        """What is shown in place of parts of the conversation: the prompt as it is now, and old parts in short."""
+        """What is shown in place of parts of the conversation: the prompt as it is now, and old parts in short.
+
+        The prompt comes after the compactor, for what that has changed in the session is for the prompt to show.
+        """
+        self.compacted = await self._compacted()
         if message := self.opening.changed():
             self.recorder.note(message)
             self.offer = Offer(self.opening.rendered, strict_tools=self.adapter.strict_tools)
-        return (*self.opening.folds, *await self._compacted())
+        return (*self.opening.folds, *self.compacted)
 
     async def _compacted(self) -> Sequence[Fold]:
         """What the compactor has folded by now."""
@@ -144,7 +150,7 @@ class Run(Generic[Out]):
             compaction = await self.runner.compactor.check_and_apply(
                 conversation,
                 session=self.runner.session,
-                overhead_tokens=self.offer.tokens(conversation.counter),
+                overhead_tokens=self._overhead(),
             )
         except MinutebookError:
             raise
@@ -154,6 +160,17 @@ class Run(Generic[Out]):
         if compaction.event is not None:
             self.emit(compaction.event)
         return compaction.folds
+
+    def _overhead(self) -> int:
+        """What a call sends besides the conversation: the tools, and what the prompt has gained since it was said."""
+        conversation = self.recorder.conversation
+        return self.offer.tokens(conversation.counter) + self.opening.growth(conversation)
+
+    def _next_tokens(self) -> int:
+        """What the next call would send, if it were made now."""
+        conversation = self.recorder.conversation
+        view = self.lens.view(conversation, (*self.opening.upcoming(), *self.compacted))
+        return view.tokens + self.offer.tokens(conversation.counter)
 
     def _view(self, folds: Sequence[Fold]) -> View:
         view = self.lens.view(self.recorder.conversation, folds)
@@ -214,7 +231,12 @@ class Run(Generic[Out]):
         """Run the tools at the same time, and record their results in the order of the calls."""
         runner = self.runner
         context = ToolContext(
-            runner.prompt, self.opening.rendered, runner.session, deadline=runner.deadline, bus=self.bus
+            runner.prompt,
+            self.opening.rendered,
+            runner.session,
+            deadline=runner.deadline,
+            bus=self.bus,
+            next_tokens=self._next_tokens,
         )
         await self.workbench.use(calls, context)
         outcomes = [self.workbench.outcomes[call.id] for call in calls]

@@ -18,9 +18,10 @@ Out = TypeVar("Out")
 class Opening(Generic[Out]):
     """A prompt in its conversation.
 
-    With a request it is the system message, without one it is what the user asks. The conversation only grows: when the
-    prompt says something else than it did (its sections show the session's state, or the model opened one), the old
-    message stays in the record, and a fold shows the new one in its place.
+    With a request it is the system message, without one it is what the user asks; with a request, one that says nothing
+    is no message, and the conversation's own system messages stand. The conversation only grows: when the prompt says
+    something else than it did (its sections show the session's state, or the model opened one), the old message stays
+    in the record, and a fold shows the new one in its place.
     """
 
     def __init__(
@@ -56,14 +57,31 @@ class Opening(Generic[Out]):
             self._place, self._role = len(conversation), "user"
             return conversation, [self._message()]
         asked: Message = {"role": "user", "content": request} if isinstance(request, str) else request
-        if before is None:
-            return Transcript(counter=counter), [self._message(), asked]
-        if not before:
-            return before, [self._message(), asked]
+        conversation = Transcript(counter=counter) if before is None else before
+        if not self._shown:
+            return conversation, [asked]
+        if before is None or not before:
+            return conversation, [self._message(), asked]
         if not is_system(before[0]):
             return Transcript([self._message(), *before], counter=before.counter, broken=before.broken), [asked]
         self._shown = text_of(before[0])
         return before, [asked]
+
+    def is_prompt(self, message: Message) -> bool:
+        """Whether a message is the prompt's own."""
+        return message == self._message()
+
+    def upcoming(self) -> tuple[Fold, ...]:
+        """The folds that would show the prompt if it were rendered now."""
+        text = self._render().text if self._prompt.template.dynamic else self.rendered.text
+        return self._folds if text == self._shown else (self._fold({"role": self._role, "content": text}),)
+
+    def growth(self, conversation: Transcript) -> int:
+        """How many tokens the prompt would have now beyond those of the message that stands in the conversation."""
+        folds = self.upcoming()
+        if not folds or self._place >= len(conversation):
+            return 0
+        return conversation.counter.message(folds[0].shown[0]) - conversation.tokens_of(self._place)
 
     def open(self, overrides: Mapping[SectionPath, SectionVisibility]) -> None:
         """Show sections in another way from now on."""
@@ -78,8 +96,11 @@ class Opening(Generic[Out]):
             return None
         self._shown = self.rendered.text
         message = self._message()
-        self._folds = (Fold("prompt", self._place, self._place + 1, (message,), "the prompt was rendered again"),)
+        self._folds = (self._fold(message),)
         return message
+
+    def _fold(self, message: Message) -> Fold:
+        return Fold("prompt", self._place, self._place + 1, (message,), "the prompt was rendered again")
 
     def _message(self) -> dict[str, Any]:
         return {"role": self._role, "content": self.rendered.text}

@@ -44,7 +44,7 @@ class Recorder:
         self._clock = clock
         self._sequence = 0
 
-    def say(self, message: Message) -> None:
+    def say(self, message: Message, *, is_prompt: bool = False) -> None:
         """Put a message at the end of the conversation and of the record.
 
         Raises:
@@ -53,12 +53,12 @@ class Recorder:
             PromptEvaluationError: someone who listens to the record failed; the others have the message.
         """
         entry = self._entry(message)
-        self.conversation.append(message)
-        self._publish(entry)
+        position = self.conversation.append(message)
+        self._publish(entry, position, is_prompt=is_prompt)
 
     def note(self, message: Message) -> None:
-        """Put a message in the record alone: the conversation shows it in a place of its own."""
-        self._publish(self._entry(message))
+        """Put the prompt, rendered again, in the record alone: the conversation shows it in a place of its own."""
+        self._publish(self._entry(message), None, is_prompt=True)
 
     def settle(self, finished: Mapping[str, Message]) -> None:
         """Give every open call its result: the one that is finished, or else that it was interrupted."""
@@ -84,9 +84,9 @@ class Recorder:
             model=self._model,
         )
 
-    def _publish(self, entry: ConversationEntry) -> None:
+    def _publish(self, entry: ConversationEntry, position: int | None, *, is_prompt: bool) -> None:
         self._sequence += 1
-        event = ConversationRecorded(entry, self._session_id, entry.created_at)
+        event = ConversationRecorded(entry, self._session_id, entry.created_at, position, is_prompt)
         publish(self._bus, event, self._prompt_name, "record")
 
 

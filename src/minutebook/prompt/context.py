@@ -1,6 +1,6 @@
 """What sections see when they are rendered, and tools when they are called."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -36,3 +36,5 @@ class ToolContext:
     bus: EventBus | None = None
     call_id: str | None = None
     """The id by which the provider knows this call."""
+    next_tokens: Callable[[], int] | None = None
+    """Counts what the next call of the model would send, as things stand: its messages, and the tools it is offered."""

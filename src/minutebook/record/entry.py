@@ -60,14 +60,18 @@ class ConversationEntry:
     """What the provider's message had besides, byte for byte, for the way back."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "role", MessageRole(self.role))
+        change = object.__setattr__
+        if type(self.role) is not MessageRole:
+            change(self, "role", MessageRole(self.role))
         if self.tool_calls is not None:
-            object.__setattr__(self, "tool_calls", tuple(self.tool_calls) or None)
+            change(self, "tool_calls", tuple(self.tool_calls) or None)
         if self.content is None and self.role is MessageRole.ASSISTANT and not self.tool_calls:
-            object.__setattr__(self, "content", "")
-        object.__setattr__(self, "extras", frozen(self.extras))
+            change(self, "content", "")
+        if self.extras or type(self.extras) is not FrozenDict:
+            change(self, "extras", frozen(self.extras))
         self._check()
-        object.__setattr__(self, "created_at", self.created_at.astimezone(UTC))
+        if self.created_at.tzinfo is not UTC:
+            change(self, "created_at", self.created_at.astimezone(UTC))
 
     def _check(self) -> None:
         if self.content is None and not self.tool_calls:

@@ -17,3 +17,7 @@ class ConversationRecorded:
     """Session that recorded this entry."""
     created_at: datetime
     """When the event was emitted."""
+    position: int | None = None
+    """Where its message stands in the conversation that is going on; None for what stands nowhere in it."""
+    is_prompt: bool = False
+    """Whether it is the prompt itself, as it was rendered, and nothing that anybody said."""

@@ -51,14 +51,14 @@ def coding_session(seed: int = 0, turns: int = 16) -> list[dict[str, Any]]:
 
 def coding_turns(seed: int = 0) -> Iterator[list[dict[str, Any]]]:
     """The same session without an end: first the system prompt, then one list of messages for each turn."""
-    session = _Session(seed)
+    session = CodingSession(seed)
     yield session.taken()
     while True:
         session.turn()
         yield session.taken()
 
 
-class _Session:
+class CodingSession:
     """A user and an agent at work on one project."""
 
     def __init__(self, seed: int) -> None:

@@ -1,0 +1,94 @@
+"""What happens to a plan and to its history. Each is folded into the session, and is all that must be kept of it."""
+
+from dataclasses import dataclass
+
+from minutebook.planning.level import StepVisibility
+from minutebook.planning.plan import PlanStep, StepStatus
+from minutebook.planning.turn import Turn
+
+
+@dataclass(frozen=True, slots=True)
+class SetupPlan:
+    """There is a new plan; the one before it, if any, becomes history."""
+
+    objective: str
+    steps: tuple[PlanStep, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AddStep:
+    """The plan has more steps."""
+
+    steps: tuple[PlanStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStep:
+    """A step has another status, or is called something else."""
+
+    step_id: int
+    status: StepStatus | None = None
+    title: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InitializeTaskHistory:
+    """A history begins for a plan that was there before it."""
+
+    objective: str
+    steps: tuple[PlanStep, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AddHistorySteps:
+    """The history has these steps too."""
+
+    steps: tuple[PlanStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetActiveStep:
+    """What is said from now on belongs to this step; None for no step."""
+
+    step_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AppendTurn:
+    """Something was said, in the active step or in the one that is named."""
+
+    turn: Turn
+    step_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SummarizeStep:
+    """A step is shown as this from now on."""
+
+    step_id: int
+    summary: str
+    visibility: StepVisibility = "summary"
+
+
+@dataclass(frozen=True, slots=True)
+class NoteSummary:
+    """This may stand for a step when room is needed; until then it is shown as it is."""
+
+    step_id: int
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExpandStep:
+    """A step is shown in full again, byte for byte. Its summary is kept for another time."""
+
+    step_id: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PinStep:
+    """A step stays in full until it is unpinned."""
+
+    step_id: int
+    pinned: bool = True

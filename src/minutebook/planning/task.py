@@ -1,0 +1,202 @@
+"""The history of a task, step by step: what was said in each, and how much of it is shown."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from minutebook.errors import UnreadableInput
+from minutebook.planning.extract import key_turns
+from minutebook.planning.level import StepVisibility
+from minutebook.planning.turn import Turn
+from minutebook.session.registry import TypeRegistry
+
+UNASSIGNED: Final = 0
+"""The id of what was said outside of any step."""
+UNASSIGNED_TITLE: Final = "Outside any step"
+
+
+@dataclass(frozen=True, slots=True)
+class StepHistory:
+    """Conversation history scoped to a single plan step."""
+
+    step_id: int
+    step_title: str
+    turns: tuple[Turn, ...] = ()
+    summary: str | None = None
+    """What stands for it when it is not shown in full; kept when it is."""
+    visibility: StepVisibility = "full"
+    parent_id: int | None = None
+    """The step that it is a part of. Where that is folded, so is this one."""
+    pinned: bool = False
+    summarized_through: int = 0
+    """The last turn of the session that the summary stands for. What is said later in this step stays as it is."""
+    cut: int = 0
+    """Where the summary ends to stand for messages: what was being said at the time stays, until the plan changes."""
+    spared: tuple[int, ...] = ()
+    """Messages before the cut that stay all the same: the first and the newest request at that time."""
+    apart: bool = False
+    """Whether some of its turns stand in no conversation, so that only the history can show them."""
+
+    @property
+    def level(self) -> StepVisibility:
+        """How much is shown; in full where there is no summary to show."""
+        return "full" if self.visibility == "summary" and not self.summary else self.visibility
+
+    def covered(self) -> tuple[Turn, ...]:
+        """The turns that the summary stands for."""
+        return tuple(turn for turn in self.turns if (turn.turn_id or 0) <= self.summarized_through)
+
+    def newer(self) -> tuple[Turn, ...]:
+        """The turns that came after the summary."""
+        return tuple(turn for turn in self.turns if (turn.turn_id or 0) > self.summarized_through)
+
+    def render(self, *, include_turns: bool = True) -> str:
+        """The step as text: its title, then its turns, or what stands for them and the turns that came later."""
+        lines = [f"Step {self.step_id}: {self.step_title}"]
+        turns = self.turns
+        if self.level != "full":
+            if self.level == "summary":
+                lines.append(f"[Summary] {self.summary}")
+            elif self.level == "condensed":
+                lines += [f"  {turn.render()}" for turn in key_turns(self.covered())]
+            lines.append(f"[{expand_hint(self.step_id)}]")
+            turns = self.newer()
+        return "\n".join(lines + ([f"  {turn.render()}" for turn in turns] if include_turns else []))
+
+
+@dataclass(frozen=True, slots=True)
+class StepFold:
+    """Messages `start` up to `stop` of the conversation are not sent: the section says in their place what `step_id` was.
+
+    `mark` is whose message the first one is and the call it makes or answers, by which a conversation is known that the
+    fold was not made for.
+    """
+
+    step_id: int
+    start: int
+    stop: int
+    mark: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A call whose result is still to come, and the step it was made in."""
+
+    call_id: str
+    tool_name: str
+    task: int
+    """Which of the session's tasks that step is of, counted from the first."""
+    step_id: int
+    turn_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far the conversation has come that is going on."""
+
+    length: int = 0
+    first_request: int | None = None
+    newest_request: int | None = None
+    last_start: int | None = None
+    """Where the exchange begins that was last said."""
+
+    @property
+    def cut(self) -> int:
+        """How far a summary may stand for messages: not for those that the model is about to answer."""
+        return self.length if self.last_start is None else self.last_start
+
+    @property
+    def requests(self) -> tuple[int, ...]:
+        """The first request and the newest."""
+        return tuple(at for at in (self.first_request, self.newest_request) if at is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskHistory:
+    """Plan-aligned conversation history with per-step summarization."""
+
+    objective: str
+    active_step_id: int | None = None
+    """The step that receives turns."""
+    steps: tuple[StepHistory, ...] = ()
+    next_turn_id: int = 1
+    open_calls: tuple[OpenCall, ...] = ()
+    reach: Reach = field(default_factory=Reach)
+    folds: tuple[StepFold, ...] = ()
+    """What the messages do not show, also of the tasks before this one. It changes only when a step is folded or opened."""
+
+    def step(self, step_id: int) -> StepHistory | None:
+        """The step of that id, if it is one of these."""
+        return next((step for step in self.steps if step.step_id == step_id), None)
+
+    @property
+    def subtasks(self) -> "tuple[TaskHistory, ...]":
+        """The steps that have parts, each as a task of its own."""
+        return tuple(
+            TaskHistory(step.step_title, self.active_step_id, parts)
+            for step in self.steps
+            if (parts := tuple(_below(self.steps, step.step_id)))
+        )
+
+    def in_order(self) -> Iterator[StepHistory]:
+        """The steps with the parts of each right after it."""
+        known = {step.step_id for step in self.steps}
+        for step in self.steps:
+            if step.parent_id not in known:
+                yield step
+                yield from _below(self.steps, step.step_id)
+
+    def chain(self, step_id: int) -> Iterator[StepHistory]:
+        """A step, the one it is a part of, and so on."""
+        step = self.step(step_id)
+        while step is not None:
+            yield step
+            step = None if step.parent_id is None else self.step(step.parent_id)
+
+    def family(self, step_id: int) -> Iterator[StepHistory]:
+        """A step and all that are parts of it."""
+        yield from (step for step in self.steps if step.step_id == step_id)
+        yield from _below(self.steps, step_id)
+
+    def turns_of(self, step_id: int) -> list[Turn]:
+        """What was said in a step and in its parts, in the order in which it was said."""
+        turns = [turn for step in self.family(step_id) for turn in step.turns]
+        return sorted(turns, key=lambda turn: turn.turn_id or 0)
+
+    def render(self) -> str:
+        """The whole task as text, each step by its visibility."""
+        parts = [_marked(step, active=step.step_id == self.active_step_id) for step in self.in_order()]
+        return "\n\n".join([f"Task: {self.objective}", *(parts or ["<no history recorded>"])])
+
+    def to_json(self) -> str:
+        """The history as one line of JSON."""
+        return TypeRegistry(TaskHistory).slice_to_json(TaskHistory, [self])
+
+    @classmethod
+    def from_json(cls, text: str) -> "TaskHistory":
+        """The history that `to_json` wrote, or the newest of a slice that `Snapshot.slice_to_json` wrote.
+
+        Raises:
+            UnreadableInput: the text is neither.
+        """
+        found = TypeRegistry(TaskHistory).slice_from_json(TaskHistory, text)
+        if not found:
+            raise UnreadableInput("TaskHistory", "is empty; give what TaskHistory.to_json wrote")
+        return found[-1]
+
+
+def expand_hint(step_id: int) -> str:
+    """How the model can read all of a step."""
+    return f"Call `expand_step` with step_id={step_id} and a reason to read all of it."
+
+
+def _marked(step: StepHistory, *, active: bool) -> str:
+    head, newline, rest = step.render().partition("\n")
+    return f"{head}{' [active]' if active else ''}{newline}{rest}"
+
+
+def _below(steps: tuple[StepHistory, ...], step_id: int) -> Iterator[StepHistory]:
+    for step in steps:
+        if step.parent_id == step_id:
+            yield step
+            yield from _below(steps, step.step_id)

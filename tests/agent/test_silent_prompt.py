@@ -1,0 +1,31 @@
+"""A prompt that brings tools and says nothing."""
+
+import asyncio
+
+import pytest
+
+from minutebook import Session, Transcript
+from minutebook.dsl.instruction import prompt_of
+from minutebook.testing import LoopbackProvider, ScriptedModel
+from tests.agent.parts import READ, open_adapter, spoken
+
+BEFORE = {
+    "nothing": [],
+    "a question": [{"role": "user", "content": "Hello?"}, {"role": "assistant", "content": "Yes?"}],
+    "other instructions": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello?"}],
+}
+
+
+@pytest.mark.parametrize("before", BEFORE.values(), ids=BEFORE)
+def test_a_prompt_that_says_nothing_adds_no_message_and_changes_none(before):
+    async def main():
+        with LoopbackProvider(ScriptedModel("Done.")) as provider, Session() as session:
+            async with open_adapter(provider) as adapter:
+                prompt = prompt_of("chat", "", [READ])
+                await adapter.evaluate(prompt, session=session, request="Go on.", conversation=Transcript(before))
+            return provider.requests[0], spoken(session)
+
+    request, said = asyncio.run(main())
+    assert [message["content"] for message in request.messages] == [*(each["content"] for each in before), "Go on."]
+    assert [tool["function"]["name"] for tool in request.body["tools"]] == ["read"]
+    assert said == [("user", "Go on."), ("assistant", "Done.")]

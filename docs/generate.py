@@ -23,6 +23,8 @@ TITLES = {
     "session": ("Sessions", "State as typed slices, folded from events; the record; snapshots."),
     "prompt": ("Prompts", "Sections, templates, tools, and answers read into dataclasses."),
     "dsl": ("The agent language", "Reading, checking, printing and compiling programs."),
+    "planning": ("Planning", "A plan that the model keeps, and a history organised by its steps."),
+    "service": ("The service", "Its configuration, retention, and the application itself."),
     "agent": ("Agents", "Adapters, the loop that records everything, retries, deadlines, budgets, telemetry."),
     "errors": ("Errors", "Everything raised on purpose."),
 }
@@ -113,6 +115,29 @@ def cli() -> str:
     return HEAD.replace("the docstrings", "the commands") + command_reference()
 
 
+def http() -> str:
+    """A row for every endpoint of the service."""
+    from minutebook.service.app import create_app
+    from minutebook.service.configfile import ConfigHolder, Flag
+    from minutebook.service.opening import service_from
+
+    nowhere = {"database.url": Flag("here", "memory:"), "upstream.url": Flag("here", "http://127.0.0.1:1")}
+    app = create_app(service_from(ConfigHolder(None, environment={}, flags=nowhere)))
+    parts = [
+        HEAD,
+        "# The service over HTTP\n\n`/openapi.json` of a running service says all of it. Errors have one shape: ",
+    ]
+    parts.append('`{"error": {"message", "type", "param", "code"}}`.\n')
+    rows: dict[str, list[str]] = {}
+    for path, operations in app.openapi()["paths"].items():
+        for method, operation in operations.items():
+            said = " ".join(operation.get("description", "").partition("\n\n")[0].split())
+            rows.setdefault(operation["tags"][0], []).append(f"| `{method.upper()} {path}` | {said} |\n")
+    for tag, found in rows.items():
+        parts += [f"\n## {tag}\n\n| | |\n|---|---|\n", *found]
+    return "".join(parts)
+
+
 def stub() -> str:
     """What type checkers and editors read in place of the names that load on first use."""
     lines = [
@@ -123,7 +148,12 @@ def stub() -> str:
     return f"{''.join(lines)}\n__version__: str\n__all__ = [\n{names}]\n"
 
 
-PAGES = {HERE / "api.md": api, HERE / "cli.md": cli, Path(minutebook.__file__).with_suffix(".pyi"): stub}
+PAGES = {
+    HERE / "api.md": api,
+    HERE / "cli.md": cli,
+    HERE / "http.md": http,
+    Path(minutebook.__file__).with_suffix(".pyi"): stub,
+}
 
 if __name__ == "__main__":
     for page, make in PAGES.items():

@@ -12,12 +12,13 @@ from pathlib import Path
 from time import perf_counter
 
 from bench.report import Table, progress
-from torture import trouble
+from torture import importing, trouble
 from torture.killing import Tally, kill_server, kill_writers
 from torture.server import NotPossible, postgres
+from torture.serving import kill_service
 from torture.sharing import share
 
-SQLITE_KILLS, CLIENT_KILLS, SERVER_KILLS = 1_000, 300, 50
+SQLITE_KILLS, CLIENT_KILLS, SERVER_KILLS, SERVICE_KILLS = 1_000, 300, 50, 200
 WRITERS, MESSAGES = 200, 100
 
 Run = Callable[[argparse.Namespace], Iterator[tuple[str, Tally]]]
@@ -32,12 +33,17 @@ def main() -> int:
         notes=["asked again: stored, but not acknowledged when the kill came, as far as we looked before the retry."],
     )
     good = True
-    for name in asked.only:
+    for name in (name for name in asked.only if name in PARTS):
         try:
             good &= _try(table, PARTS[name](asked))
         except NotPossible as why:
             table.rows.append([name, f"not tried: {why}"])
-    print(table)
+    if table.rows:
+        print(table)
+    if IMPORT in asked.only:
+        fine, said = importing.measure(asked.megabytes)
+        good &= fine
+        print(f"\nSQLite, import of a large file: {said}")
     if "sqlite" in asked.only:
         good &= _troubles()
     print(f"\n{'nothing was lost' if good else 'SOMETHING WAS LOST'}, in {perf_counter() - began:.0f} s")
@@ -76,6 +82,19 @@ def on_postgres(asked: argparse.Namespace) -> Iterator[tuple[str, Tally]]:
         yield name, kill_server(server, min(asked.kills or SERVER_KILLS, SERVER_KILLS), name=name)
 
 
+def on_service(asked: argparse.Namespace) -> Iterator[tuple[str, Tally]]:
+    kills = asked.kills or SERVICE_KILLS
+    with tempfile.TemporaryDirectory(prefix="minutebook-torture-") as folder:
+        name = "service on SQLite: kill -9 while it streams"
+        yield name, kill_service(f"sqlite:///{folder}/service.db", kills, name=name)
+    with postgres() as server:
+        name = "service on PostgreSQL: kill -9 while it streams"
+        yield name, kill_service(server.url(), kills, name=name)
+    with postgres() as server:
+        name = "two replicas on PostgreSQL, one at a time killed"
+        yield name, kill_service(server.url(), kills, replicas=2, name=name)
+
+
 def _troubles() -> bool:
     good = True
     print()
@@ -97,21 +116,29 @@ TROUBLES: dict[str, Callable[[Path], str]] = {
     "read-only file": trouble.read_only,
     "file taken away": trouble.gone,
 }
-PARTS: dict[str, Run] = {"sqlite": on_sqlite, "postgres": on_postgres}
+PARTS: dict[str, Run] = {"sqlite": on_sqlite, "postgres": on_postgres, "service": on_service}
+IMPORT = "import"
+"""Asked for by name: it takes gigabytes, and minutes."""
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make torture", description=__doc__)
-    parser.add_argument("--only", type=_parts, default=list(PARTS), help=f"some of {','.join(PARTS)}")
-    parser.add_argument("--kills", type=int, metavar="N", help="fewer kills than the 1,000, 300 and 50 of a whole run")
+    parser.add_argument("--only", type=_parts, default=list(PARTS), help=f"some of {','.join((*PARTS, IMPORT))}")
+    parser.add_argument(
+        "--megabytes", type=int, metavar="N", default=1_024, help="how large a file --only import reads"
+    )
+    parser.add_argument(
+        "--kills", type=int, metavar="N", help="fewer kills than the 1,000, 300, 50 and 200 of a whole run"
+    )
     return parser.parse_args()
 
 
 def _parts(text: str) -> list[str]:
     names = text.split(",")
-    unknown = set(names) - set(PARTS)
+    unknown = set(names) - {*PARTS, IMPORT}
     if unknown:
-        raise argparse.ArgumentTypeError(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+        there = ", ".join((*PARTS, IMPORT))
+        raise argparse.ArgumentTypeError(f"no such part: {', '.join(sorted(unknown))}; there are {there}")
     return names
 
 

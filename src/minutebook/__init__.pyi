@@ -224,6 +224,9 @@ from minutebook.errors import (
     ContextOverflow as ContextOverflow,
 )
 from minutebook.errors import (
+    ConversationBusy as ConversationBusy,
+)
+from minutebook.errors import (
     ConversationErased as ConversationErased,
 )
 from minutebook.errors import (
@@ -231,6 +234,12 @@ from minutebook.errors import (
 )
 from minutebook.errors import (
     DeadlineExceeded as DeadlineExceeded,
+)
+from minutebook.errors import (
+    DocumentExists as DocumentExists,
+)
+from minutebook.errors import (
+    DocumentNotFound as DocumentNotFound,
 )
 from minutebook.errors import (
     DuplicateName as DuplicateName,
@@ -251,10 +260,16 @@ from minutebook.errors import (
     IdempotencyConflict as IdempotencyConflict,
 )
 from minutebook.errors import (
+    InvalidConfig as InvalidConfig,
+)
+from minutebook.errors import (
     InvalidMessage as InvalidMessage,
 )
 from minutebook.errors import (
     InvalidSetting as InvalidSetting,
+)
+from minutebook.errors import (
+    LeaseLost as LeaseLost,
 )
 from minutebook.errors import (
     LogIsAppendOnly as LogIsAppendOnly,
@@ -300,6 +315,9 @@ from minutebook.errors import (
 )
 from minutebook.errors import (
     ReducerFailed as ReducerFailed,
+)
+from minutebook.errors import (
+    RequestRefused as RequestRefused,
 )
 from minutebook.errors import (
     RetriesExhausted as RetriesExhausted,
@@ -451,6 +469,99 @@ from minutebook.history.window import (
 from minutebook.history.window import (
     TurnWindowManager as TurnWindowManager,
 )
+from minutebook.planning.budget import (
+    StepBudget as StepBudget,
+)
+from minutebook.planning.events import (
+    AddHistorySteps as AddHistorySteps,
+)
+from minutebook.planning.events import (
+    AddStep as AddStep,
+)
+from minutebook.planning.events import (
+    AppendTurn as AppendTurn,
+)
+from minutebook.planning.events import (
+    ExpandStep as ExpandStep,
+)
+from minutebook.planning.events import (
+    InitializeTaskHistory as InitializeTaskHistory,
+)
+from minutebook.planning.events import (
+    NoteSummary as NoteSummary,
+)
+from minutebook.planning.events import (
+    PinStep as PinStep,
+)
+from minutebook.planning.events import (
+    SetActiveStep as SetActiveStep,
+)
+from minutebook.planning.events import (
+    SetupPlan as SetupPlan,
+)
+from minutebook.planning.events import (
+    SummarizeStep as SummarizeStep,
+)
+from minutebook.planning.events import (
+    UpdateStep as UpdateStep,
+)
+from minutebook.planning.extract import (
+    extractive_summary as extractive_summary,
+)
+from minutebook.planning.install import (
+    install_history as install_history,
+)
+from minutebook.planning.install import (
+    install_plan as install_plan,
+)
+from minutebook.planning.install import (
+    sync_plan_to_history as sync_plan_to_history,
+)
+from minutebook.planning.journal import (
+    TaskJournal as TaskJournal,
+)
+from minutebook.planning.level import (
+    StepVisibility as StepVisibility,
+)
+from minutebook.planning.level import (
+    StepVisibilityResolver as StepVisibilityResolver,
+)
+from minutebook.planning.manager import (
+    StepHistoryManager as StepHistoryManager,
+)
+from minutebook.planning.plan import (
+    Plan as Plan,
+)
+from minutebook.planning.plan import (
+    PlanStep as PlanStep,
+)
+from minutebook.planning.plan import (
+    StepStatus as StepStatus,
+)
+from minutebook.planning.planner import (
+    PlanningToolsSection as PlanningToolsSection,
+)
+from minutebook.planning.pressure import (
+    ContextPressure as ContextPressure,
+)
+from minutebook.planning.prompted import (
+    auto_summarize_step as auto_summarize_step,
+)
+from minutebook.planning.section import (
+    TaskHistorySection as TaskHistorySection,
+)
+from minutebook.planning.task import (
+    StepFold as StepFold,
+)
+from minutebook.planning.task import (
+    StepHistory as StepHistory,
+)
+from minutebook.planning.task import (
+    TaskHistory as TaskHistory,
+)
+from minutebook.planning.turn import (
+    Turn as Turn,
+)
 from minutebook.prompt.context import (
     RenderContext as RenderContext,
 )
@@ -562,6 +673,36 @@ from minutebook.record.repair import (
 from minutebook.record.transcript import (
     Transcript as Transcript,
 )
+from minutebook.service.app import (
+    create_app as create_app,
+)
+from minutebook.service.config import (
+    RetentionConfig as RetentionConfig,
+)
+from minutebook.service.config import (
+    ServiceConfig as ServiceConfig,
+)
+from minutebook.service.configfile import (
+    ConfigHolder as ConfigHolder,
+)
+from minutebook.service.configfile import (
+    LoadedConfig as LoadedConfig,
+)
+from minutebook.service.configfile import (
+    load_config as load_config,
+)
+from minutebook.service.opening import (
+    service_from as service_from,
+)
+from minutebook.service.retention import (
+    PruningDecision as PruningDecision,
+)
+from minutebook.service.retention import (
+    RetainedContext as RetainedContext,
+)
+from minutebook.service.retention import (
+    RetentionPolicy as RetentionPolicy,
+)
 from minutebook.session.bus import (
     HandlerFailure as HandlerFailure,
 )
@@ -625,6 +766,12 @@ from minutebook.store.compact import (
 from minutebook.store.contract import (
     ConversationStore as ConversationStore,
 )
+from minutebook.store.documents import (
+    Document as Document,
+)
+from minutebook.store.documents import (
+    NewDocument as NewDocument,
+)
 from minutebook.store.encrypted import (
     encrypted as encrypted,
 )
@@ -636,6 +783,9 @@ from minutebook.store.history import (
 )
 from minutebook.store.history import (
     HistoryStatus as HistoryStatus,
+)
+from minutebook.store.leases import (
+    Lease as Lease,
 )
 from minutebook.store.memory import (
     MemoryStore as MemoryStore,
@@ -730,6 +880,12 @@ from minutebook.wire.chat import (
 from minutebook.wire.chat import (
     provider_message_to_entry as provider_message_to_entry,
 )
+from minutebook.wire.responses import (
+    items_to_messages as items_to_messages,
+)
+from minutebook.wire.responses import (
+    message_to_items as message_to_items,
+)
 from minutebook.wire.stored import (
     entry_from_json as entry_from_json,
 )
@@ -741,12 +897,15 @@ __version__: str
 __all__ = [
     "__version__",
     "ActiveToolsManager",
+    "AddHistorySteps",
+    "AddStep",
     "AgentEvent",
     "AgentSpec",
     "AnswerRestarted",
     "AnthropicAdapter",
     "AnthropicMessages",
     "Append",
+    "AppendTurn",
     "BackgroundCompaction",
     "Breach",
     "BrokenConversation",
@@ -765,8 +924,11 @@ __all__ = [
     "CompactionResult",
     "Compactor",
     "ComposedManager",
+    "ConfigHolder",
     "ContextOverflow",
+    "ContextPressure",
     "Conversation",
+    "ConversationBusy",
     "ConversationCompacted",
     "ConversationEntry",
     "ConversationErased",
@@ -781,6 +943,9 @@ __all__ = [
     "Deadline",
     "DeadlineExceeded",
     "Diagnostic",
+    "Document",
+    "DocumentExists",
+    "DocumentNotFound",
     "DslWorkflow",
     "DuplicateName",
     "EncryptedStore",
@@ -788,6 +953,7 @@ __all__ = [
     "EventBus",
     "EventFailed",
     "ExactCounter",
+    "ExpandStep",
     "Explanation",
     "ExtractiveSummarizer",
     "Fact",
@@ -812,10 +978,15 @@ __all__ = [
     "IdempotencyConflict",
     "Imported",
     "InProcessEventBus",
+    "InitializeTaskHistory",
+    "InvalidConfig",
     "InvalidMessage",
     "InvalidSetting",
+    "Lease",
+    "LeaseLost",
     "Line",
     "Loaded",
+    "LoadedConfig",
     "LogIsAppendOnly",
     "MarkdownSection",
     "MemoryStore",
@@ -833,9 +1004,11 @@ __all__ = [
     "ModelSpec",
     "ModelSummarizer",
     "Mutation",
+    "NewDocument",
     "NoReducer",
     "NotStorable",
     "Note",
+    "NoteSummary",
     "ObservableManager",
     "ObservableSlidingWindowManager",
     "OpenAIAdapter",
@@ -845,6 +1018,10 @@ __all__ = [
     "OutputSchema",
     "Page",
     "PassthroughManager",
+    "PinStep",
+    "Plan",
+    "PlanStep",
+    "PlanningToolsSection",
     "PostgresStore",
     "Prices",
     "Program",
@@ -859,6 +1036,7 @@ __all__ = [
     "Provider",
     "ProviderAdapter",
     "ProviderFailed",
+    "PruningDecision",
     "PublishResult",
     "Query",
     "Receipt",
@@ -872,6 +1050,10 @@ __all__ = [
     "Repair",
     "RepairAction",
     "Repaired",
+    "RequestRefused",
+    "RetainedContext",
+    "RetentionConfig",
+    "RetentionPolicy",
     "RetriesExhausted",
     "RunEvent",
     "ScaledCounter",
@@ -879,8 +1061,11 @@ __all__ = [
     "Section",
     "SectionPath",
     "SectionVisibility",
+    "ServiceConfig",
     "Session",
     "SessionProtocol",
+    "SetActiveStep",
+    "SetupPlan",
     "Severity",
     "Situation",
     "SliceKind",
@@ -888,16 +1073,27 @@ __all__ = [
     "Snapshot",
     "SqliteStore",
     "Status",
+    "StepBudget",
+    "StepFold",
+    "StepHistory",
+    "StepHistoryManager",
+    "StepStatus",
+    "StepVisibility",
+    "StepVisibilityResolver",
     "StoreDamaged",
     "StoreFull",
     "StoreReadOnly",
     "StoreUnavailable",
     "StoredFold",
+    "SummarizeStep",
     "SummarizeStrategy",
     "Summarizer",
     "SummaryRejected",
     "SummaryRequest",
     "SummaryRole",
+    "TaskHistory",
+    "TaskHistorySection",
+    "TaskJournal",
     "TextDelta",
     "ThinkingDelta",
     "Throttle",
@@ -919,6 +1115,7 @@ __all__ = [
     "ToolValidationError",
     "Transcript",
     "TruncateStrategy",
+    "Turn",
     "TurnCompactor",
     "TurnStrategy",
     "TurnWindowManager",
@@ -931,6 +1128,7 @@ __all__ = [
     "UnknownVocabulary",
     "UnreadableInput",
     "UnsupportedType",
+    "UpdateStep",
     "Usage",
     "VersionConflict",
     "View",
@@ -941,26 +1139,34 @@ __all__ = [
     "WrongKey",
     "WrongWeights",
     "append",
+    "auto_summarize_step",
     "builtin_tools",
     "check",
     "check_agents",
     "compile_agents",
     "counter_for",
+    "create_app",
     "encrypted",
     "entry_from_json",
     "entry_to_json",
     "entry_to_provider_message",
     "exchanges",
     "explain",
+    "extractive_summary",
     "facts",
     "format_agents",
     "from_anthropic",
     "get_evaluation_history",
     "guard",
+    "install_history",
+    "install_plan",
     "is_summary",
     "is_valid",
+    "items_to_messages",
     "known_models",
     "ledger",
+    "load_config",
+    "message_to_items",
     "model_info",
     "open_store",
     "parse_agents",
@@ -974,10 +1180,12 @@ __all__ = [
     "select_all",
     "select_latest",
     "select_where",
+    "service_from",
     "strategy_named",
     "strategy_names",
     "summary_message",
     "summary_text",
+    "sync_plan_to_history",
     "to_anthropic",
     "tool",
     "tool_from",

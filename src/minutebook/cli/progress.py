@@ -31,9 +31,11 @@ def progress(source: str, *, silent: bool = False) -> Iterator[Callable[[int], N
 
 
 @contextmanager
-def counting(title: str, total: int, *, silent: bool = False) -> Iterator[Callable[[int], None]]:
-    """Something to tell how many of so many are done."""
-    if total < WORTH_COUNTING or not _is_watched(silent=silent):
+def counting(
+    title: str, total: int, *, silent: bool = False, least: int = WORTH_COUNTING
+) -> Iterator[Callable[[int], None]]:
+    """Something to tell how many of so many are done; fewer than `least` are done before anybody would see it."""
+    if total < least or not _is_watched(silent=silent):
         yield lambda _count: None
         return
     from rich.progress import MofNCompleteColumn

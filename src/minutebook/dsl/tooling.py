@@ -27,28 +27,30 @@ Externals: TypeAlias = Mapping[str, Sequence[AnyTool] | ToolOrigin]
 
 
 class Toolbox:
-    """The tools of one workflow. Functions are imported when it is made, servers started when an agent needs them.
+    """Tools by the name of what brings them. Functions are imported when it is made, servers started when needed.
 
     Raises:
-        InvalidSetting: a function cannot be imported, or an agent names a tool that nobody brings.
+        InvalidSetting: a function cannot be imported.
     """
 
-    def __init__(self, spec: WorkflowSpec, externals: Externals, environment: Mapping[str, str], root: Path) -> None:
+    def __init__(self, brought: Externals, environment: Mapping[str, str], root: Path) -> None:
         self._environment, self._root = environment, root
+        self._names = tuple(brought)
         self._tools: dict[str, Sequence[AnyTool]] = {}
         self._servers: dict[str, ToolServer] = {}
-        for tool in spec.tools:
-            self._add(tool.name, tool.origin)
-        for name, brought in externals.items():
-            if isinstance(brought, (McpServer, McpProcess, BuiltinTools, PythonFunction)):
-                self._add(name, brought)
+        for name, each in brought.items():
+            if isinstance(each, (McpServer, McpProcess, BuiltinTools, PythonFunction)):
+                self._add(name, each)
             else:
-                self._tools[name] = brought
-        for agent in spec.agents:
-            for ref in agent.tools:
-                if ref.tool not in self._tools and ref.tool not in self._servers:
-                    wanted = f"{ref.tool}.{ref.member}" if ref.member else ref.tool
-                    raise InvalidSetting("externals", tuple(externals), f"{ref.tool!r}, for {wanted}")
+                self._tools[name] = each
+
+    async def every(self) -> list[AnyTool]:
+        """All tools, in the order in which they were brought; servers are started, all at once.
+
+        Raises:
+            ToolServerFailed: a server does not start.
+        """
+        return await self.tools([ToolRef(name) for name in self._names])
 
     async def tools(self, refs: Sequence[ToolRef]) -> list[AnyTool]:
         """The tools that an agent may call; servers are started, all at once.
@@ -74,6 +76,22 @@ class Toolbox:
                 self._tools[name] = builtin_tools(origin.name, root=self._root)
             case PythonFunction():
                 self._tools[name] = [_function(name, origin)]
+
+
+def toolbox_of(spec: WorkflowSpec, externals: Externals, environment: Mapping[str, str], root: Path) -> Toolbox:
+    """The tools of a program: those that it defines, and those that whoever runs it brings.
+
+    Raises:
+        InvalidSetting: a function cannot be imported, or an agent names a tool that nobody brings.
+    """
+    brought: Externals = {**{tool.name: tool.origin for tool in spec.tools}, **externals}
+    toolbox = Toolbox(brought, environment, root)
+    for agent in spec.agents:
+        for ref in agent.tools:
+            if ref.tool not in brought:
+                wanted = f"{ref.tool}.{ref.member}" if ref.member else ref.tool
+                raise InvalidSetting("externals", tuple(externals), f"{ref.tool!r}, for {wanted}")
+    return toolbox
 
 
 def _members(ref: ToolRef, tools: Sequence[AnyTool]) -> Sequence[AnyTool]:

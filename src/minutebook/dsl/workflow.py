@@ -21,7 +21,7 @@ from minutebook.dsl.instruction import prompt_of
 from minutebook.dsl.interpret import Interpreter
 from minutebook.dsl.placeholder import INPUT
 from minutebook.dsl.spec import Entry, WorkflowSpec
-from minutebook.dsl.tooling import Externals, Toolbox
+from minutebook.dsl.tooling import Externals, toolbox_of
 from minutebook.errors import InvalidSetting
 from minutebook.prompt.markdown import shown
 from minutebook.session.bus import InProcessEventBus
@@ -66,7 +66,7 @@ class DslWorkflow:
         self._cast = Cast(
             program,
             adapters=adapters or provider_adapters(environment=environment),
-            toolbox=Toolbox(program, externals or {}, environment, root or Path.cwd()),
+            toolbox=toolbox_of(program, externals or {}, environment, root or Path.cwd()),
             session=self.session,
             summarizer=summarizer,
             run_flow=self._shorten,

@@ -35,7 +35,7 @@ class LoopbackProvider:
 
     One script is played to all conversations in the order in which their requests arrive; a function of the request
     gives each conversation its own, and must return the same script for the same conversation. A `LookupError` from it
-    is a model that does not exist.
+    is a model that does not exist. One that runs for long should `remember` only so many requests.
 
     Raises:
         InvalidSetting: an option cannot be meant.
@@ -53,6 +53,7 @@ class LoopbackProvider:
         cache: CacheRules | None = None,
         preserved_thinking: bool = False,
         models: tuple[str, ...] = ("scripted",),
+        remember: int | None = None,
         clock: Callable[[], float] = time.time,
         wait: Callable[[float], None] = nobody_waits,
     ) -> None:
@@ -71,6 +72,7 @@ class LoopbackProvider:
             max_context_tokens=max_context_tokens,
             api_key=api_key,
             models=models,
+            remember=remember,
         )
         self._lock = Lock()
         self._closed = False
@@ -82,7 +84,7 @@ class LoopbackProvider:
 
     @property
     def requests(self) -> list[ReceivedRequest]:
-        """Every request that had a body, in the order of arrival, with what became of it."""
+        """Every request that had a body, in the order of arrival, with what became of it; the last `remember` of them."""
         return self._desk.received
 
     @property

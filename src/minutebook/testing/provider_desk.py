@@ -5,6 +5,7 @@ In this order, as providers do: the address, the key, the JSON, the rate limit, 
 
 import hmac
 import json
+from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import count
 from threading import Lock
@@ -44,6 +45,7 @@ class Desk:
         max_context_tokens: int | None,
         api_key: str | None,
         models: tuple[str, ...],
+        remember: int | None = None,
     ) -> None:
         self._model_for, self._meter, self._turnstile, self._thoughts = model_for, meter, turnstile, thoughts
         self._clock, self._strict, self._max, self._key, self._models = (
@@ -55,7 +57,7 @@ class Desk:
         )
         self._lock = Lock()
         self._numbers = count(1)
-        self._received: list[ReceivedRequest] = []
+        self._received: deque[ReceivedRequest] = deque(maxlen=remember)
         self._playing: dict[int, Playback] = {}
 
     @property

@@ -1,0 +1,54 @@
+"""The service as an ASGI application: every part that handles requests, put together."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from minutebook import __version__
+from minutebook.service import (
+    completions,
+    contents,
+    context,
+    conversations,
+    messages,
+    operations,
+    recipients,
+    responses,
+    threads,
+)
+from minutebook.service.document import describe
+from minutebook.service.handlers import install_handlers
+from minutebook.service.middleware import Guard
+from minutebook.service.opening import running
+from minutebook.service.state import Service
+
+
+def create_app(service: Service) -> FastAPI:
+    """The application of a service."""
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        async with running(service):
+            yield
+
+    app = FastAPI(
+        title="minutebook",
+        version=__version__,
+        summary="Chat with a kept history: every conversation whole in the record, and what fits of it to the model.",
+        lifespan=lifespan,
+        docs_url=None,  # its pages would load scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.service = service
+    install_handlers(app)
+    app.add_middleware(
+        Guard,
+        max_body_bytes=lambda: service.config.limits.body_bytes,
+        metrics=service.metrics,
+        telemetry=service.telemetry,
+    )
+    for part in (completions, responses, conversations, contents, context, recipients, threads, messages, operations):
+        app.include_router(part.router)
+    describe(app)
+    return app

@@ -1,0 +1,62 @@
+"""The answer to a completion that was asked for before, built again from the record."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from minutebook.errors import DocumentNotFound
+from minutebook.service.replies import RUN, Claim, earlier_run
+from minutebook.service.wire import DONE, sse
+from minutebook.store.contract import ConversationStore
+from minutebook.wire.chat import entry_to_provider_message
+
+
+async def earlier_completion(store: ConversationStore, claim: Claim) -> dict[str, Any] | None:
+    """What the same request was answered before; None if it was not. Ask while you hold the conversation.
+
+    Raises:
+        IdempotencyConflict: the key came with another body.
+    """
+    run_id = await earlier_run(store, claim)
+    if run_id is None:
+        return None
+    try:
+        run = await store.document(RUN, run_id)
+    except DocumentNotFound:
+        return None
+    if run.body["status"] != "completed":
+        return None
+    told = run.body
+    loaded = await store.load(told["conversation"], since=told["answer"], limit=1)
+    usage = told["usage"] and dict(told["usage"])
+    head = {"id": told.get("id", run.id), "created": told.get("created", int(run.created_at.timestamp()))}
+    return completion_of(
+        entry_to_provider_message(loaded.entries[0]), {**head, "model": told["model"]}, usage, told["finish"]
+    )
+
+
+def completion_of(
+    message: Mapping[str, Any],
+    head: Mapping[str, Any],
+    usage: Mapping[str, Any] | None = None,
+    finish: str | None = None,
+) -> dict[str, Any]:
+    """A message of the record as a completion."""
+    finish = finish or ("tool_calls" if message.get("tool_calls") else "stop")
+    return {
+        **head,
+        "object": "chat.completion",
+        "choices": [{"index": 0, "message": message, "finish_reason": finish, "logprobs": None}],
+        "usage": usage,
+    }
+
+
+def as_stream(completion: Mapping[str, Any]) -> list[bytes]:
+    """The same answer as the events of a stream."""
+    choice = completion["choices"][0]
+    head = {key: completion[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+    delta = dict(choice["message"])
+    if delta.get("tool_calls"):
+        delta["tool_calls"] = [{"index": index, **call} for index, call in enumerate(delta["tool_calls"])]
+    said = {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+    ended = {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]}
+    return [sse(said), sse(ended), DONE]

@@ -1,0 +1,207 @@
+"""Answers in the making: each goes on by itself, whoever listens, and can be listened to again from any event on."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from minutebook.errors import LeaseLost, RequestRefused, StoreUnavailable
+from minutebook.store.contract import ConversationStore
+from minutebook.store.leases import Lease
+
+_LOG: Final = logging.getLogger("minutebook.service")
+KEEP_SECONDS: Final = 900.0
+"""How long the events of a finished answer stay at hand. Later its text still is, in the record."""
+MOST_KEPT: Final = 5_000
+"""How many finished answers stay at hand at most."""
+_CANCELLED: Final = RequestRefused(
+    409, "The answer was cancelled.", "cancelled", headers=(("x-should-retry", "false"),)
+)
+_STOPPING: Final = RequestRefused(
+    503, "The server stopped before the answer was done. Ask again.", "server_stopping", headers=(("retry-after", "1"),)
+)
+
+
+@dataclass(eq=False, slots=True)
+class Run:
+    """One answer in the making, as the events that tell it."""
+
+    id: str
+    tenant: str
+    conversation: str | None
+    events: list[bytes] = field(default_factory=list)
+    done: bool = False
+    failure: BaseException | None = None
+    """Why it ended early, where nothing of that was told as an event."""
+    task: "asyncio.Task[None] | None" = None
+    cancelled: bool = False
+    """Whether somebody asked that it be stopped."""
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def say(self, event: bytes) -> None:
+        """Tell everybody who listens."""
+        self.events.append(event)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def end(self, failure: BaseException | None = None) -> None:
+        """Nothing more comes."""
+        self.done, self.failure = True, failure
+        self._wake()
+
+    async def follow(self, after: int = 0) -> AsyncIterator[bytes]:
+        """The events from number `after` on, as they come, to the end.
+
+        Raises:
+            Exception: what ended the run early.
+        """
+        place = after
+        while True:
+            changed = self._changed
+            while place < len(self.events):
+                place += 1
+                yield self.events[place - 1]
+            if self.done:
+                break
+            await changed.wait()
+        if self.failure is not None:
+            raise self.failure
+
+    async def begun(self) -> None:
+        """Wait for the first event; what is refused before it is an HTTP error, not half a stream.
+
+        Raises:
+            Exception: what ended the run before it.
+        """
+        while not self.events and not self.done:
+            await self._changed.wait()
+        if self.failure is not None and not self.events:
+            raise self.failure
+
+
+class Runs:
+    """The runs of this process. A run is a task of its own: a client that goes away takes nothing with it."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, Run] = {}
+        self._ended: deque[str] = deque()
+        self.active = 0
+        """How many are being made."""
+
+    def start(self, run: Run, work: Coroutine[Any, Any, None], *, keep: bool = True) -> Run:
+        """Begin to make an answer. Unless it is to be kept, nobody can come back to it when it is done."""
+        self._runs[run.id] = run
+        self.active += 1
+        run.task = asyncio.create_task(self._made(run, work, keep=keep), name=run.id)
+        return run
+
+    def get(self, run_id: str, tenant: str) -> Run | None:
+        """The run of that id, if it is this tenant's and still at hand."""
+        run = self._runs.get(run_id)
+        return run if run is not None and run.tenant == tenant else None
+
+    async def cancel(self, run: Run) -> None:
+        """Stop making an answer, and wait until it has put its things in order."""
+        if run.task is not None and not run.task.done():
+            run.cancelled = True
+            run.task.cancel()
+            with suppress(asyncio.CancelledError):
+                await run.task
+
+    async def drain(self, seconds: float) -> None:
+        """Let what is being made come to its end; what takes longer is cancelled."""
+        tasks = {run.task for run in self._runs.values() if run.task is not None and not run.task.done()}
+        if not tasks:
+            return
+        _, late = await asyncio.wait(tasks, timeout=seconds)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=seconds)
+
+    async def _made(self, run: Run, work: Coroutine[Any, Any, None], *, keep: bool) -> None:
+        try:
+            await work
+        except asyncio.CancelledError:
+            if not run.done:
+                run.end(_CANCELLED if run.cancelled else _STOPPING)
+            raise
+        except Exception as error:  # noqa: BLE001 - whoever listens is told, and decides
+            run.end(error)
+        else:
+            run.end()
+        finally:
+            self.active -= 1
+            self._forget(run.id, later=keep)
+
+    def _forget(self, run_id: str, *, later: bool) -> None:
+        if not later:
+            self._runs.pop(run_id, None)
+            return
+        self._ended.append(run_id)
+        while len(self._ended) > MOST_KEPT:
+            self._runs.pop(self._ended.popleft(), None)
+        with suppress(RuntimeError):  # the loop is being closed: nobody will ask again
+            asyncio.get_running_loop().call_later(KEEP_SECONDS, self._runs.pop, run_id, None)
+
+
+@asynccontextmanager
+async def held(store: ConversationStore, conversation: str, holder: str, *, seconds: float) -> AsyncIterator["Hold"]:
+    """Be the only one who answers in a conversation, for as long as this block takes.
+
+    Raises:
+        ConversationBusy: somebody else is.
+        LeaseLost: somebody else is by now, since this took longer than the lease and it could not be renewed.
+    """
+    hold = Hold(store, await store.acquire_lease(conversation, holder, seconds=seconds), seconds)
+    renewal = asyncio.create_task(hold.renew_forever(asyncio.current_task()))
+    try:
+        yield hold
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if hold.lost is None or task is None:
+            raise
+        task.uncancel()  # it was us, not somebody from outside
+        raise hold.lost from None
+    finally:
+        renewal.cancel()
+        with suppress(asyncio.CancelledError):
+            await renewal
+        await hold.let_go()
+
+
+@dataclass(slots=True)
+class Hold:
+    """A lease that is renewed while it is needed."""
+
+    store: ConversationStore
+    lease: Lease
+    seconds: float
+    lost: LeaseLost | None = None
+    """Set when somebody else has the conversation."""
+
+    async def renew_forever(self, owner: "asyncio.Task[Any] | None") -> None:
+        while True:
+            await asyncio.sleep(self.seconds / 3)
+            try:
+                self.lease = await self.store.renew_lease(self.lease, seconds=self.seconds)
+            except LeaseLost as lost:
+                _LOG.warning("a run lost its conversation to another one and is stopped")
+                self.lost = lost
+                if owner is not None:
+                    owner.cancel()
+                return
+            except StoreUnavailable:
+                _LOG.warning("a lease could not be renewed: the database cannot be reached")
+
+    async def let_go(self) -> None:
+        try:
+            await asyncio.shield(self.store.release_lease(self.lease))
+        except StoreUnavailable:
+            _LOG.warning("a lease could not be given back; it runs out by itself")

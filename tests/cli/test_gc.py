@@ -1,0 +1,109 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Chat, OnDatabase, call
+
+
+def heavy(turns: int) -> Chat:
+    """A conversation whose tools say much."""
+    messages: Chat = []
+    for turn in range(turns):
+        messages += [
+            {"role": "user", "content": f"Where is order {turn}?"},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [call(f"c{turn}", "find", json.dumps({"order": turn}))],
+            },
+            {"role": "tool", "tool_call_id": f"c{turn}", "content": f"parcel {turn} " * 200},
+            {"role": "assistant", "content": f"Order {turn} leaves today."},
+        ]
+    return messages
+
+
+@pytest.fixture
+def full(on: OnDatabase, tmp_path: Path) -> OnDatabase:
+    """A database with two conversations of alice and one of bob."""
+    for recipient, chats in {"alice": {"long": heavy(6), "short": heavy(2)}, "bob": {"other": heavy(4)}}.items():
+        path = tmp_path / f"{recipient}.jsonl"
+        path.write_text("".join(f"{json.dumps({'id': name, 'messages': chat})}\n" for name, chat in chats.items()))
+        assert on("import", path, "--recipient", recipient).exit_code == 0
+    return on
+
+
+def test_without_write_nothing_is_changed_and_what_would_be_is_said(full: OnDatabase) -> None:
+    before = full("export", "long").stdout
+
+    dry = full("gc")
+
+    assert dry.exit_code == 0
+    assert dry.stdout.splitlines()[-1].startswith("12 messages of 2 conversations would be trimmed, of 3 in all: ")
+    assert "--write does it" in dry.stderr
+    assert full("export", "long").stdout == before
+
+
+def test_old_payloads_are_trimmed_once_and_dialogue_stays(full: OnDatabase) -> None:
+    dry = json.loads(full("gc", "--json").stdout)
+    done = json.loads(full("gc", "--write", "--json").stdout)
+    again = json.loads(full("gc", "--write", "--json").stdout)
+
+    assert done["conversations"] == dry["conversations"]
+    assert {one["id"]: one["trimmed"] for one in done["conversations"]} == {"long": 8, "other": 4}
+    assert done["summary"]["freed_bytes"] > 10_000
+    assert (again["conversations"], again["summary"]["trimmed"]) == ([], 0)
+    shown = json.loads(full("show", "long", "--all", "--json").stdout)
+    assert "parcel 3 parcel 3" not in json.dumps(shown)
+    assert "parcel 4 parcel 4" in json.dumps(shown)
+    assert "Order 0 leaves today." in json.dumps(shown)
+    assert "[trimmed: ok]" in json.dumps(shown)
+    assert full("db", "check").exit_code == 0
+
+
+def test_how_much_is_kept_and_of_whom_can_be_said(full: OnDatabase) -> None:
+    done = json.loads(full("gc", "--write", "--json", "--recipient", "bob", "--older-than-turns", "1").stdout)
+    assert [one["id"] for one in done["conversations"]] == ["other"]
+    assert done["conversations"][0]["trimmed"] == 6
+
+    smaller = json.loads(full("gc", "--write", "--json", "--recipient", "bob", "--keep", "name").stdout)
+    assert smaller["conversations"][0]["trimmed"] == 2
+    assert "[trimmed: ok]" in full("show", "other", "--all", "--json").stdout
+
+
+@pytest.mark.parametrize("given", [("--keep", "name"), ("--tool-persistence", "none")], ids=str)
+def test_the_two_ways_of_saying_what_is_kept_do_the_same(full: OnDatabase, given: tuple[str, str]) -> None:
+    assert full("gc", "--write", *given).exit_code == 0
+
+    assert "[trimmed" not in full("show", "long", "--all", "--json").stdout
+    assert "parcel 0 parcel 0" not in full("show", "long", "--all", "--json").stdout
+
+
+def test_they_may_not_contradict_each_other(full: OnDatabase) -> None:
+    result = full("gc", "--keep", "name", "--tool-persistence", "trimmed")
+
+    assert result.exit_code == 2
+    assert "--keep name is --tool-persistence none" in result.stderr
+
+
+def test_what_was_trimmed_cannot_be_found_any_more(full: OnDatabase) -> None:
+    assert full("search", "parcel", "--json").stdout.count("\n") == 12
+
+    full("gc", "--write")
+
+    assert full("search", "parcel", "--json").stdout.count("\n") == 6
+
+
+def test_an_empty_database_has_nothing_to_trim(on: OnDatabase) -> None:
+    assert on("db", "init").exit_code == 0
+    assert on("gc", "--write").stdout == "0 messages of 0 conversations trimmed, of 0 in all: 0 bytes\n"
+
+
+def test_with_vacuum_no_traces_are_left_to_warn_of(full: OnDatabase) -> None:
+    assert full("gc", "--vacuum").exit_code == 2
+
+    done = full("gc", "--write", "--vacuum")
+
+    assert done.exit_code == 0
+    assert done.stderr == ""
+    assert full("db", "check").exit_code == 0

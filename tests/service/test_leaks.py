@@ -1,0 +1,92 @@
+"""The whole service, behind a real port, with secrets in everything that clients and the provider send."""
+
+from contextlib import contextmanager
+
+import pytest
+
+from minutebook import MemoryStore
+from minutebook.service.app import create_app
+from minutebook.service.configfile import ConfigHolder
+from minutebook.service.logs import logging_to
+from minutebook.service.opening import service_from
+from minutebook.testing import LoopbackProvider, ScriptedModel, fail
+from tests.service.endpoints import BODIES, asked, names_in, operations
+from tests.service.guarded import Watched
+from tests.service.secrets import leaks, places, secrets
+from tests.service.serving import Served, listening
+from tests.service.test_tenants import bearer, keys_for
+
+PLANTED = secrets()
+EACH = 2
+"""How many endpoints see each secret."""
+
+
+@contextmanager
+def watched_service(model):
+    """A running service of which everything is kept that it logs and traces, and a key for it."""
+    watched, store = Watched(), MemoryStore()
+    token = keys_for(store, owner={"tenant": "acme"})["owner"]
+    with LoopbackProvider(model) as provider, logging_to(watched.lines, level="DEBUG"):
+        environment = {"MINUTEBOOK_DB": "memory:", "MINUTEBOOK_UPSTREAM_URL": provider.base_url}
+        service = service_from(ConfigHolder(environment=environment), store=store)
+        service.telemetry = watched.telemetry()
+        with listening(create_app(service)) as url:
+            yield watched, Served(url, service, provider), token
+
+
+def poisoned(path, secret, number):
+    """A body that is right but for the secret in it, or one that is wrong everywhere."""
+    _, wrong = places(secret)
+    right = {**BODIES.get(path, {}), "metadata": {"note": secret}}
+    if "messages" in right:
+        right["messages"] = [{"role": "user", "content": f"My key is {secret}."}]
+    if "input" in right:
+        right["input"] = f"My key is {secret}."
+    if "items" in right:
+        right["items"] = [{"type": "message", "role": "user", "content": f"My key is {secret}."}]
+    return wrong if number % 3 == 0 else {**right, "conversation": secret} if number % 3 == 1 else right
+
+
+def planted(http, token, document):
+    """The answers to requests that carry the secrets to every endpoint."""
+    every, answers = operations(document), []
+    for number, secret in enumerate(PLANTED):
+        headers, _ = places(secret)
+        headers = headers if number % 4 == 0 else headers | bearer(token)
+        for step in range(EACH):
+            method, path = every[(number * EACH + step) % len(every)]
+            ids = dict.fromkeys(names_in(path), secret)
+            options = (
+                {"json": poisoned(path, secret, number)} if method in {"post", "put"} else {"params": {"after": secret}}
+            )
+            answers.append(asked(http, method, path, ids, headers=headers, **options))
+    return answers
+
+
+PROVIDERS = {
+    "that answers": ScriptedModel(otherwise="Yes."),
+    "that refuses and quotes": ScriptedModel(otherwise=fail(400, f"no good: {' '.join(PLANTED)}", retryable=False)),
+    "that fails and quotes": ScriptedModel(otherwise=fail(500, f"oops: {' '.join(PLANTED)}", retryable=False)),
+}
+
+
+@pytest.mark.parametrize("model", PROVIDERS.values(), ids=PROVIDERS)
+def test_of_two_hundred_secrets_none_gets_out_of_the_whole_service(model):
+    with watched_service(model) as (watched, running, token):
+        with running.http() as http:
+            answers = planted(http, token, http.get("/openapi.json").json())
+        metrics = running.service.metrics.render()
+
+    refused = [answer for answer in answers if answer.status_code >= 400]
+    found = leaks(
+        PLANTED,
+        logs=watched.lines.getvalue(),
+        spans=watched.spans.get_finished_spans(),
+        metrics=metrics,
+        bodies=[answer.text + repr(answer.headers) for answer in refused],
+    )
+    assert found == []
+    assert {answer.status_code for answer in refused} >= {400, 401, 404}
+    assert [answer.url.path for answer in answers if answer.status_code == 500] == []
+    assert any(answer.status_code == 200 for answer in answers)
+    assert "pruned" in watched.lines.getvalue()

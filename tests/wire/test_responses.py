@@ -1,0 +1,215 @@
+import json
+from copy import deepcopy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minutebook import (
+    InvalidMessage,
+    check,
+    entry_from_json,
+    entry_to_json,
+    entry_to_provider_message,
+    provider_message_to_entry,
+)
+from minutebook.record.finding import FindingKind, errors
+from minutebook.wire.responses import REMEMBERED, bare, items_to_messages, message_to_items
+from tests.strategies import conversations
+from tests.transcripts import NAMES, needs_corpus, real
+from tests.wire.test_chat import NOW, RUN, json_values
+
+TEXT = st.text(max_size=12)
+EXTRAS = st.dictionaries(
+    st.sampled_from(["id", "status", "phase", "encrypted_content", "namespace", "späti", "annotations"]),
+    json_values,
+    max_size=3,
+)
+USER_PARTS = st.one_of(
+    st.builds(lambda text, more: {"type": "input_text", "text": text, **more}, TEXT, EXTRAS),
+    st.builds(
+        lambda url, detail: {"type": "input_image", "image_url": url, "detail": detail},
+        TEXT,
+        st.sampled_from(["auto", "low", None]),
+    ),
+    st.builds(lambda name: {"type": "input_image", "file_id": name, "image_url": None}, TEXT),
+    st.builds(lambda name, data: {"filename": name, "type": "input_file", "file_data": data}, TEXT, TEXT),
+    st.builds(lambda more: {"type": "computer_screenshot", **more}, EXTRAS),
+    st.builds(lambda text: {"type": "text", "text": text}, TEXT),
+)
+ASSISTANT_PARTS = st.one_of(
+    st.builds(lambda text, notes: {"type": "output_text", "text": text, **notes}, TEXT, EXTRAS),
+    st.builds(lambda text: {"type": "refusal", "refusal": text}, TEXT),
+    st.builds(lambda text: {"annotations": [], "text": text, "type": "output_text"}, TEXT),
+)
+
+
+def shuffled(draw, item):
+    return {key: item[key] for key in draw(st.permutations(list(item)))} if draw(st.booleans()) else item
+
+
+@st.composite
+def other_items(draw):
+    kind = draw(st.sampled_from(["reasoning", "web_search_call", "mcp_call", "compaction", "späti"]))
+    return shuffled(draw, {"type": kind, "id": draw(TEXT), "summary": draw(json_values), **draw(EXTRAS)})
+
+
+@st.composite
+def messages(draw):
+    role = draw(st.sampled_from(["user", "user", "system", "developer", "assistant"]))
+    parts = ASSISTANT_PARTS if role == "assistant" else USER_PARTS
+    content = draw(st.one_of(TEXT, st.lists(parts, max_size=3)))
+    item = {"type": "message", "role": role, "content": content, **draw(EXTRAS)}
+    if draw(st.booleans()):
+        del item["type"]
+    return shuffled(draw, item)
+
+
+@st.composite
+def exchanges(draw, number):
+    """Calls made together, with whatever stands between them, and their results."""
+    calls = [f"call_{number}_{at}" for at in range(draw(st.integers(1, 3)))]
+    made, told = [], []
+    for call_id in calls:
+        custom = draw(st.booleans())
+        kind, asked = ("custom_tool_call", "input") if custom else ("function_call", "arguments")
+        call = {"type": kind, "call_id": call_id, "name": "find", asked: draw(TEXT), **draw(EXTRAS)}
+        made.append(shuffled(draw, call))
+        output = draw(st.one_of(TEXT, st.lists(USER_PARTS, max_size=2)))
+        told.append(shuffled(draw, {"type": f"{kind}_output", "call_id": call_id, "output": output, **draw(EXTRAS)}))
+    between = st.one_of(
+        other_items(),
+        st.builds(lambda parts: {"type": "message", "role": "assistant", "content": parts}, st.lists(ASSISTANT_PARTS)),
+    )
+    for more in draw(st.lists(between, max_size=2)):
+        made.insert(draw(st.integers(0, len(made))), more)
+    for more in draw(st.lists(other_items(), max_size=1)):
+        told.insert(draw(st.integers(0, len(told))), more)
+    return made + told
+
+
+@st.composite
+def item_lists(draw):
+    found = []
+    for number in range(draw(st.integers(0, 5))):
+        found += draw(
+            st.one_of(messages().map(lambda one: [one]), other_items().map(lambda one: [one]), exchanges(number))
+        )
+    return found
+
+
+def back(chat):
+    return [item for message in chat for item in message_to_items(message)]
+
+
+@given(item_lists())
+def test_any_items_come_back_byte_for_byte(items):
+    given_items = deepcopy(items)
+
+    chat = items_to_messages(items)
+
+    assert json.dumps(back(chat)) == json.dumps(given_items)
+    assert items == given_items
+
+
+@given(item_lists())
+def test_they_come_back_from_the_record_too(items):
+    stored = [
+        entry_to_json(provider_message_to_entry(message, evaluation_id=RUN, sequence=at, created_at=NOW))
+        for at, message in enumerate(items_to_messages(items))
+    ]
+    chat = [entry_to_provider_message(entry_from_json(line)) for line in stored]
+
+    assert json.dumps(back(chat)) == json.dumps(items)
+
+
+@given(item_lists())
+def test_the_messages_are_ones_that_a_provider_takes(items):
+    chat = [bare(message) for message in items_to_messages(items)]
+
+    assert [found for found in errors(check(chat)) if found.kind is not FindingKind.EMPTY_VIEW] == []
+    assert not any(REMEMBERED in message for message in chat)
+
+
+@given(conversations())
+def test_a_chat_survives_the_way_through_items(chat):
+    again = items_to_messages(back(chat))
+
+    def calls(messages):
+        return [[call["id"] for call in message["tool_calls"]] for message in messages if message.get("tool_calls")]
+
+    assert calls(again) == calls(chat)
+    assert json.dumps(back(again)) == json.dumps(back(chat))
+
+
+@needs_corpus
+@pytest.mark.parametrize("name", NAMES)
+def test_real_conversations_survive_it(name):
+    items = [item for message in real(name) for item in message_to_items(message)]
+
+    assert json.dumps(back(items_to_messages(items))) == json.dumps(items)
+
+
+def test_what_is_usual_is_remembered_nowhere():
+    items = [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Weather?"}]},
+        {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"},
+        {"type": "function_call", "call_id": "c2", "name": "weather", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "sun"},
+        {"type": "function_call_output", "call_id": "c2", "output": "rain"},
+    ]
+
+    assert items_to_messages(items) == [
+        {"role": "user", "content": "Weather?"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}},
+                {"id": "c2", "type": "function", "function": {"name": "weather", "arguments": "{}"}},
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "sun"},
+        {"role": "tool", "tool_call_id": "c2", "content": "rain"},
+    ]
+
+
+def test_a_change_of_the_message_wins_over_what_it_remembers():
+    output = [{"type": "input_text", "text": "a long result", "späti": 1}]
+    call = {"type": "function_call", "call_id": "c", "name": "find", "arguments": "{}", "id": "fc_1"}
+    chat = items_to_messages([call, {"type": "function_call_output", "call_id": "c", "output": output, "id": "fco_1"}])
+
+    trimmed = {**chat[1], "content": "[trimmed]"}
+
+    assert message_to_items(trimmed) == [
+        {"type": "function_call_output", "call_id": "c", "output": "[trimmed]", "id": "fco_1"}
+    ]
+
+
+@given(json_values)
+def test_a_memory_that_is_not_ours_breaks_nothing(memory):
+    message_to_items({"role": "assistant", "content": "hello", REMEMBERED: memory})
+    message_to_items({"role": "user", "content": [{"type": "text", "text": "x"}], REMEMBERED: {"marks": memory}})
+    message_to_items(
+        {"role": "user", "content": "x", REMEMBERED: {"cuts": memory, "marks": [{"of": 0, "patch": memory}]}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("item", "path"),
+    [
+        ({"role": "critic", "content": "x"}, "role"),
+        ({"role": "user"}, "content"),
+        ({"role": "user", "content": [3]}, "content[0]"),
+        ({"type": "function_call", "name": "f", "arguments": "{}"}, "call_id"),
+        ({"type": "function_call", "call_id": "c", "name": "f"}, "arguments"),
+        ({"type": "function_call_output", "call_id": "c"}, "output"),
+        ({}, "type"),
+        ("words", "it"),
+    ],
+)
+def test_an_item_that_lacks_something_is_refused_where_it_is(item, path):
+    with pytest.raises(InvalidMessage) as caught:
+        items_to_messages([{"role": "user", "content": "x"}, item])
+
+    assert (caught.value.path, caught.value.index) == (path, 1)

@@ -129,4 +129,4 @@ fuzz: .venv/.dev
 	@touch $@
 
 clean:
-	rm -rf .node .venv .venv-* .bench build dist .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .node .venv .venv-* .bench build dist .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .schemathesis

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 
-from bench import calls, decision, imports, planning, policies, runner, store, survival, tokens
+from bench import calls, decision, imports, planning, policies, runner, service, store, survival, tokens
 from bench.peers_env import Peers, peers
 from bench.report import Part, progress
 
@@ -17,6 +17,7 @@ PARTS: dict[str, Callable[[Peers, bool], Part]] = {
     "decision": lambda them, quick: decision.measure(them, quick=quick),
     "planning": lambda _, quick: planning.measure(quick=quick),
     "runner": lambda _, quick: runner.measure(quick=quick),
+    "service": lambda _, quick: service.measure(quick=quick),
     "store": lambda them, quick: store.measure(them, quick=quick),
     "survival": lambda _, quick: survival.measure(quick=quick),
     "tokens": lambda _, quick: tokens.measure(quick=quick),

@@ -106,7 +106,7 @@ async def answered(reader: asyncio.StreamReader) -> float:
     status = int(head.split(b" ", 2)[1])
     lowered = head.lower()
     first = 0.0
-    if b"transfer-encoding: chunked" in lowered:
+    if b"\r\ntransfer-encoding: chunked" in lowered:
         while True:
             size = int(await reader.readuntil(b"\r\n"), 16)
             piece = await reader.readexactly(size + 2)
@@ -115,7 +115,7 @@ async def answered(reader: asyncio.StreamReader) -> float:
             if not size:
                 break
     else:
-        length = int(lowered.split(b"content-length:")[1].split(b"\r\n")[0])
+        length = int(lowered.split(b"\r\ncontent-length:")[1].split(b"\r\n")[0])
         piece = await reader.readexactly(length)
         first = time.perf_counter()
     if status != 200:

@@ -69,6 +69,7 @@ def served(model=None, *, db="memory:", config="", environment=None, store=None,
 def listening(app):
     """The app behind a real port, in a thread of its own."""
     with socket.socket() as listener:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.bind(("127.0.0.1", 0))
         config = uvicorn.Config(app, log_config=None, lifespan="on", timeout_graceful_shutdown=5)
         server = uvicorn.Server(config)

@@ -153,6 +153,7 @@ def _serving(db: str, upstream: str, window: int) -> Iterator[str]:
         config.flush()
         flags = {"database.url": Flag("the demo", db), "upstream.url": Flag("the demo", upstream)}
         holder = ConfigHolder(config.name, environment={}, flags=flags)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.bind(("127.0.0.1", 0))
         app = create_app(service_from(holder))
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="on", timeout_graceful_shutdown=5))

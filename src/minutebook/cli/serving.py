@@ -50,7 +50,17 @@ def serve(config_file: Path | None, flags: Mapping[str, Flag], *, log_level: str
         holder = ConfigHolder(path, flags=flags)
         about["database"] = _without_password(holder.current.config.database.url or "")
         about["policy"] = holder.current.config.conversation.policy
-        asyncio.run(_served(service_from(holder), about, tell))
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_served(service_from(holder), about, tell))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """A faster event loop, where there is one."""
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        return None
+    return uvloop.new_event_loop
 
 
 async def _served(service: Service, about: dict[str, str], tell: Tell) -> None:

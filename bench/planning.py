@@ -171,7 +171,6 @@ def _tell(part: Part, title: str, tallies: dict[str, Tally], *, is_whole: bool =
     part.targets.append(
         Target(f"{title}: steps cost no more", f"{steps.cost / budget.cost:.2f} of it", steps.cost <= budget.cost)
     )
-    if is_whole:
-        recall = f"{steps.share('held'):.1%} beside {budget.share('held'):.1%}"
-        kept = steps.share("held") >= budget.share("held")
-        part.targets.append(Target(f"{title}: steps keep at least as much", recall, kept))
+    recall = f"{steps.share('held'):.1%} beside {budget.share('held'):.1%}"
+    kept = steps.share("held") >= budget.share("held")
+    part.targets.append(Target(f"{title}: steps keep at least as much", recall, kept))

@@ -116,8 +116,13 @@ def grown(conversation: Conversation, messages: Sequence[Message], *, broken: Br
     """
     if broken not in {"raise", "mark"}:
         raise InvalidSetting("broken", broken, "'raise' or 'mark'")
-    pairing = _pairing(conversation)
     turns, lead = conversation.turns, conversation.lead
+    if conversation.open_at is None and all(map(_only_says, messages)):  # nothing that could not fit: most appends
+        for position, message in enumerate(messages, conversation.length):
+            turns += message["role"] == "user"
+            lead += position == lead and message["role"] == "system"
+        return _longer(conversation, len(messages), turns, lead, (), None, at)
+    pairing = _pairing(conversation)
     found: list[Finding] = []
     for position, message in enumerate(messages, conversation.length):
         found += pairing.problems(position, message)
@@ -127,11 +132,29 @@ def grown(conversation: Conversation, messages: Sequence[Message], *, broken: Br
     if found and broken == "raise" and (serious := [one for one in found if one.kind is not FindingKind.REUSED_ID]):
         raise BrokenConversation(serious)
     waiting = tuple(call_id for call_id, count in pairing.open.items() for _ in range(count))
-    one = conversation
+    return _longer(conversation, len(messages), turns, lead, waiting, pairing.start if waiting else None, at)
+
+
+def _only_says(message: Message) -> bool:
+    """Whether it neither calls nor answers a call."""
+    return len(message) == 2 and "content" in message and message.get("role") in _SPEAKERS
+
+
+_SPEAKERS: Final = frozenset({"system", "user", "assistant"})
+
+
+def _longer(
+    one: Conversation,
+    count: int,
+    turns: int,
+    lead: int,
+    waiting: tuple[str, ...],
+    start: int | None,
+    at: datetime,
+) -> Conversation:
     return Conversation(  # written out: replace() takes several times as long, and this is done for every append
         *(one.tenant, one.id, one.recipient, one.created_at, at, one.status_updated_at, one.status, one.version + 1),
-        *(one.length + len(messages), turns, lead, one.first, waiting, pairing.start if waiting else None),
-        *(one.labels, one.origin),
+        *(one.length + count, turns, lead, one.first, waiting, start, one.labels, one.origin),
     )
 
 

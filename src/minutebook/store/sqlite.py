@@ -9,6 +9,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Self
 
+import apsw
+
 from minutebook.errors import StoreUnavailable
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
@@ -28,7 +30,7 @@ from minutebook.store.rules import (
     require_target,
 )
 from minutebook.store.sqlite_desk import SqliteDesk
-from minutebook.store.sqlite_engine import Engine
+from minutebook.store.sqlite_engine import BRIEF, Engine
 from minutebook.store.sqlite_load import load
 from minutebook.store.sqlite_pages import listed, searched
 from minutebook.store.sqlite_unit import Unit
@@ -95,13 +97,14 @@ class SqliteStore(SqliteDesk):
                 at=self._now(),
             ),
             keeps=True,
+            brief=len(entries) <= BRIEF,
         )
         self._engine.appended(len(entries))
         return version
 
     async def header(self, conversation: str) -> Conversation:
         """What is known of a conversation without reading an entry."""
-        return await self._engine.read(lambda db: self._found(db, conversation).conversation)
+        return await self._engine.read(lambda db: self._found(db, conversation).conversation, brief=True)
 
     async def load(
         self,
@@ -116,7 +119,8 @@ class SqliteStore(SqliteDesk):
         """A part of a conversation; it costs what it returns."""
         require_part(last_turns, last_messages, since, limit)
         return await self._engine.read(
-            lambda db: load(db, self._found(db, conversation), last_turns, last_messages, since, limit, folded=folded)
+            lambda db: load(db, self._found(db, conversation), last_turns, last_messages, since, limit, folded=folded),
+            brief=lambda db: min(last_messages or limit or BRIEF + 1, self._length(db, conversation)) <= BRIEF,
         )
 
     async def folds(self, conversation: str) -> tuple[StoredFold, ...]:
@@ -245,6 +249,10 @@ class SqliteStore(SqliteDesk):
     async def __aenter__(self) -> Self:
         await self._engine.start()
         return self
+
+    def _length(self, db: apsw.Connection, conversation: str) -> int:
+        header = self._found(db, conversation).conversation
+        return header.length - header.first
 
     async def _set_pin(self, conversation: str, position: int, statement: str) -> None:
         def work(unit: Unit) -> None:

@@ -11,7 +11,7 @@ from minutebook.store.base import Handle
 from minutebook.store.documents import Document, NewDocument, require_document
 from minutebook.store.leases import Lease, require_lease
 from minutebook.store.rules import now, require_limit, require_name
-from minutebook.store.sqlite_engine import Engine
+from minutebook.store.sqlite_engine import BRIEF, Engine
 from minutebook.store.sqlite_unit import Unit
 from minutebook.store.types import Page
 
@@ -32,12 +32,14 @@ class SqliteDesk(Handle):
             verdict = sqlite_documents.verdict(unit.db, self.tenant, conversation, wanted, at)
             return sqlite_documents.put(unit.db, filed, wanted, verdict, at)
 
-        return await self._engine.write(work, keeps=True)
+        return await self._engine.write(work, keeps=True, brief=True)
 
     async def document(self, kind: str, document_id: str) -> Document:
         """The document of that kind and id."""
         name = (require_name("kind", kind), require_name("document id", document_id))
-        return await self._engine.read(lambda db: sqlite_documents.found(db, self.tenant, *name, self._now()))
+        return await self._engine.read(
+            lambda db: sqlite_documents.found(db, self.tenant, *name, self._now()), brief=True
+        )
 
     async def documents(
         self, conversation: str, kind: str, *, cursor: str | None = None, limit: int = 20, newest_first: bool = False
@@ -50,13 +52,13 @@ class SqliteDesk(Handle):
             filed = self._found(db, conversation)
             return sqlite_documents.listed(db, filed, kind, cursor, limit, self._now(), newest_first=newest_first)
 
-        return await self._engine.read(work)
+        return await self._engine.read(work, brief=limit <= BRIEF)
 
     async def delete_document(self, kind: str, document_id: str) -> bool:
         """Remove a document; return whether there was one."""
         name = (require_name("kind", kind), require_name("document id", document_id))
         return await self._engine.write(
-            lambda unit: sqlite_documents.delete(unit.db, self.tenant, *name, self._now()), keeps=True
+            lambda unit: sqlite_documents.delete(unit.db, self.tenant, *name, self._now()), keeps=True, brief=True
         )
 
     async def acquire_lease(self, conversation: str, holder: str, *, seconds: float) -> Lease:
@@ -66,19 +68,26 @@ class SqliteDesk(Handle):
             lambda unit: sqlite_leases.acquire(unit.db, self.tenant, conversation, holder, seconds, self._now()),
             keeps=True,
             light=True,
+            brief=True,
         )
 
     async def renew_lease(self, lease: Lease, *, seconds: float) -> Lease:
         """Have a lease for so long from now on."""
         require_lease(lease.conversation, lease.holder, seconds)
         return await self._engine.write(
-            lambda unit: sqlite_leases.renew(unit.db, self.tenant, lease, seconds, self._now()), keeps=True, light=True
+            lambda unit: sqlite_leases.renew(unit.db, self.tenant, lease, seconds, self._now()),
+            keeps=True,
+            light=True,
+            brief=True,
         )
 
     async def release_lease(self, lease: Lease) -> None:
         """Give a lease back."""
         await self._engine.write(
-            lambda unit: sqlite_leases.release(unit.db, self.tenant, lease, self._now()), keeps=True, light=True
+            lambda unit: sqlite_leases.release(unit.db, self.tenant, lease, self._now()),
+            keeps=True,
+            light=True,
+            brief=True,
         )
 
     async def trim(self, conversation: str, changes: Mapping[int, Message]) -> int:

@@ -6,20 +6,25 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from typing import Final, TypeVar
 
 import apsw
 
 from minutebook.errors import StoreUnavailable
-from minutebook.store.sqlite_errors import errors_of
-from minutebook.store.sqlite_open import identity, opened_to_read
+from minutebook.store.sqlite_errors import errors_of, translated
+from minutebook.store.sqlite_open import Patience, identity, opened_to_read
 from minutebook.store.sqlite_unit import Unit
 from minutebook.store.sqlite_words import catch_up, is_behind
-from minutebook.store.sqlite_writer import Writer
+from minutebook.store.sqlite_writer import QUICK_SECONDS, Writer
 
 T = TypeVar("T")
 READERS: Final = 4
 MOST_UNINDEXED: Final = 20_000
+BRIEF: Final = 64
+"""How many entries may be read or written in the thread of whoever asks for it."""
+SLOW_SECONDS: Final = 1.0
+"""How long brief readings are left to other threads once one of them took long."""
 
 
 class Engine:
@@ -34,6 +39,7 @@ class Engine:
         self._connections: list[apsw.Connection] = []
         self._open = self._closed = False
         self._unindexed = 0
+        self._slow_until = 0.0
 
     async def start(self) -> None:
         """Make the file, or bring it up to date, once."""
@@ -42,14 +48,20 @@ class Engine:
             self._open = True
 
     async def write(
-        self, work: Callable[[Unit], T], *, keeps: bool = False, alone: bool = False, light: bool = False
+        self,
+        work: Callable[[Unit], T],
+        *,
+        keeps: bool = False,
+        alone: bool = False,
+        light: bool = False,
+        brief: bool = False,
     ) -> T:
         """Carry out a change, with the next commit; `alone` for what cannot be part of one."""
-        return await self._writer.write(work, keeps=keeps, alone=alone, light=light)
+        return await self._writer.write(work, keeps=keeps, alone=alone, light=light, brief=brief)
 
     def appended(self, count: int) -> None:
         """Note that there is more to index, when there is time for it; when it becomes much, have it done."""
-        self._writer.restless = True
+        self._writer.rest_later()
         self._unindexed += count
         if self._unindexed >= MOST_UNINDEXED:
             self._unindexed = 0
@@ -62,21 +74,47 @@ class Engine:
         while behind:
             behind = await self.write(_index, keeps=True)
 
-    async def read(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Carry out a reading on a snapshot, in a thread of its own."""
-        await self.start()
+    async def read(
+        self, work: Callable[[apsw.Connection], T], *, brief: Callable[[apsw.Connection], bool] | bool = False
+    ) -> T:
+        """Carry out a reading on a snapshot: in a thread of its own, or at once if it is brief and the disk was quick."""
+        if not self._open:
+            await self.start()
         if self._closed:
             raise StoreUnavailable(self.url, "is closed")
+        if brief and monotonic() >= self._slow_until:
+            with suppress(apsw.BusyError, _TakesLong):  # busy: somebody is recovering the file, and a thread may wait
+                return self._read_at_once(work if brief is True else _only_if(brief, work))
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
+
+    def _read_at_once(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Read in the caller's thread, which takes less time than changing to another; unless it took long just now."""
+        began = monotonic()
+        db = self._connection()
+        self._mine.patience.is_short = True
+        try:
+            return self._read_on(db, work)
+        except apsw.BusyError:
+            raise
+        except apsw.Error as error:
+            raise translated(error, self.url) from error
+        finally:
+            self._mine.patience.is_short = False
+            ended = monotonic()
+            if ended - began > QUICK_SECONDS:
+                self._slow_until = ended + SLOW_SECONDS
 
     def _read(self, work: Callable[[apsw.Connection], T]) -> T:
         with errors_of(self.url):
-            db = self._connection()
-            db.execute("BEGIN")
-            try:
-                return work(db)
-            finally:
-                db.execute("ROLLBACK")
+            return self._read_on(self._connection(), work)
+
+    @staticmethod
+    def _read_on(db: apsw.Connection, work: Callable[[apsw.Connection], T]) -> T:
+        db.execute("BEGIN")
+        try:
+            return work(db)
+        finally:
+            db.execute("ROLLBACK")
 
     def _connection(self) -> apsw.Connection:
         """This thread's connection, to the file that is there now."""
@@ -87,7 +125,8 @@ class Engine:
             known.close()
             known = None
         if known is None:
-            known = opened_to_read(self._path)
+            self._mine.patience = Patience()
+            known = opened_to_read(self._path, patience=self._mine.patience)
             self._mine.db, self._mine.file = known, file
             self._connections.append(known)
         return known
@@ -101,6 +140,21 @@ class Engine:
         while self._connections:
             self._connections.pop().close()
         self._writer.close()
+
+
+class _TakesLong(Exception):
+    """A reading turned out to be larger than it should be for a caller's own thread."""
+
+
+def _only_if(
+    brief: Callable[[apsw.Connection], bool], work: Callable[[apsw.Connection], T]
+) -> Callable[[apsw.Connection], T]:
+    def checked(db: apsw.Connection) -> T:
+        if not brief(db):
+            raise _TakesLong
+        return work(db)
+
+    return checked
 
 
 def _index(unit: Unit, *, whole: bool = False) -> bool:

@@ -40,10 +40,13 @@ class Log:
                 log.write(bytes(wanted - end))
             self._size = max(end, wanted)
 
+    @property
+    def is_long(self) -> bool:
+        return self._pages >= PAGES
+
     def empty(self, db: apsw.Connection) -> None:
-        """Bring what is in it into the database, if it is long; readers who still need it are not waited for."""
-        if self._pages >= PAGES:
-            db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        """Bring what is in it into the database; readers who still need it are not waited for."""
+        db.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def forget(self) -> None:
         """Somebody may have made it shorter."""

@@ -31,9 +31,9 @@ PAGE: Final = 1024
 """Bytes. A page is what a commit writes and what an empty table takes: small ones suit short messages."""
 
 
-def opened(path: str, *, patience_seconds: float = PATIENCE_SECONDS) -> apsw.Connection:
+def opened(path: str, *, patience: "Patience | None" = None) -> apsw.Connection:
     """A connection with our settings, to a file that is ours and up to date."""
-    db = _connected(path, patience_seconds, make=True)
+    db = _connected(path, patience, make=True)
     try:
         _migrate(db, path)
     except BaseException:
@@ -42,9 +42,9 @@ def opened(path: str, *, patience_seconds: float = PATIENCE_SECONDS) -> apsw.Con
     return db
 
 
-def opened_to_read(path: str, *, patience_seconds: float = PATIENCE_SECONDS) -> apsw.Connection:
+def opened_to_read(path: str, *, patience: "Patience | None" = None) -> apsw.Connection:
     """A connection that only reads, to a file that `opened` has brought up to date."""
-    db = _connected(path, patience_seconds, make=False)
+    db = _connected(path, patience, make=False)
     db.execute("PRAGMA query_only = ON")
     return db
 
@@ -61,26 +61,29 @@ def identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _connected(path: str, patience_seconds: float, *, make: bool) -> apsw.Connection:
+def _connected(path: str, patience: "Patience | None", *, make: bool) -> apsw.Connection:
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX
     db = apsw.Connection(path, flags=flags | apsw.SQLITE_OPEN_CREATE if make else flags)
-    db.set_busy_handler(_Patience(patience_seconds))
+    db.set_busy_handler(patience or Patience())
     for setting in _SETTINGS:
         db.execute(setting)
     return db
 
 
-class _Patience:
+class Patience:
     """Waits for a lock that another process holds, in short steps of random length so that nobody starves."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self) -> None:
         self._until = 0.0
+        self.is_short = False
+        """Whether nothing may be waited for, because an event loop would wait too."""
 
     def __call__(self, tries: int) -> bool:
+        if self.is_short:
+            return False
         now = time.monotonic()
         if tries == 0:
-            self._until = now + self._seconds
+            self._until = now + PATIENCE_SECONDS
         if now >= self._until:
             return False
         time.sleep(random.uniform(0.0002, 0.002))  # noqa: S311 - no secret depends on it
@@ -119,7 +122,7 @@ def _is_current(db: apsw.Connection, path: str) -> bool:
 
 def _use_log(db: apsw.Connection) -> None:
     """Write-ahead logging, which the file remembers. While another process asks for the same it is busy at once."""
-    patience = _Patience(PATIENCE_SECONDS)
+    patience = Patience()
     tries = 0
     while True:
         try:

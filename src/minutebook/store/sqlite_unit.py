@@ -41,10 +41,13 @@ class Unit:
     def begin(self) -> None:
         """Take the lock that writers take, and forget what others may have changed."""
         self.connection.execute("BEGIN IMMEDIATE")
-        state: int = self.connection.execute("PRAGMA data_version").get
-        if state != self.seen or len(self.known) > MOST_KNOWN:
+        if self.connection.data_version() != self.seen or len(self.known) > MOST_KNOWN:
             self.forget()
-            self.seen = state
+
+    def commit(self) -> None:
+        """Make all of it durable. The state that this leaves is the one that the next transaction should find."""
+        self.connection.execute("COMMIT")
+        self.seen = self.connection.data_version()
 
     def later(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
         """Have rows written with those of the whole group: a statement for many of them takes half the time.

@@ -1,0 +1,143 @@
+"""How jobs are carried out: all of a group in one transaction, each with an outcome of its own.
+
+What fails takes nobody with it: a job checks before it writes, and if one fails after that, the group is given up and
+each of the others has a commit of its own.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from time import perf_counter
+from typing import Final
+
+import apsw
+
+from minutebook.errors import StoreUnavailable
+from minutebook.store.sqlite_errors import translated
+from minutebook.store.sqlite_job import Job, Outcome
+from minutebook.store.sqlite_log import Log
+from minutebook.store.sqlite_open import Patience, identity, opened
+from minutebook.store.sqlite_unit import Unit
+
+UNKNOWN: Final = float("inf")
+
+
+class _GroupLost(Exception):
+    """A job failed with some of its writing done, because of this error."""
+
+    def __init__(self, because: Exception) -> None:
+        super().__init__(because)
+        self.because = because
+
+
+class Committer:
+    """The connection that writes, for whoever has the turn: one thread at a time."""
+
+    def __init__(self, store: str, path: str) -> None:
+        self._store = store
+        self._path = path
+        self._unit: Unit | None = None
+        self._file: tuple[int, int] | None = None
+        self._log: Log | None = None
+        self.patience = Patience()
+        self.waited = UNKNOWN
+        """How many seconds the last commit took: about as long as the disk takes to sync."""
+
+    def carry_out(self, group: Sequence[Job]) -> list[Outcome]:
+        """Do what a group asks for. Only the last of it may be one that must run alone."""
+        try:
+            unit = self._unit or self._opened()
+        except Exception as error:  # noqa: BLE001 - every error belongs to whoever asked
+            return [(job, None, self._ours(error)) for job in group]
+        together = [job for job in group if not job.alone]
+        outcomes = self._committed(unit, together) if together else []
+        return outcomes + [self._run_alone(unit, job) for job in group[len(together) :]]
+
+    @property
+    def has_long_log(self) -> bool:
+        return self._log is not None and self._log.is_long
+
+    def tidy(self) -> None:
+        """Empty the log, if it is long. Nobody asked for it; what does not work is tried again after the next commit."""
+        if self._log is not None and self._unit is not None and self._log.is_long:
+            with suppress(apsw.Error):
+                self._log.empty(self._unit.connection)
+
+    def close(self) -> None:
+        if self._unit is not None:
+            self._unit.connection.close()
+            self._unit = None
+
+    def _opened(self) -> Unit:
+        unit = Unit(opened(self._path, patience=self.patience))
+        self._file = identity(self._path)
+        self._log = Log(unit.connection, self._path)
+        self._unit = unit
+        return unit
+
+    def _run_alone(self, unit: Unit, job: Job) -> Outcome:
+        unit.forget()
+        if self._log is not None:
+            self._log.forget()
+        try:
+            return (job, job.work(unit), None)
+        except Exception as error:  # noqa: BLE001 - every error belongs to whoever asked
+            return (job, None, self._ours(error))
+
+    def _committed(self, unit: Unit, group: Sequence[Job]) -> list[Outcome]:
+        """One transaction for the group; if it fails as a whole, one for each of them."""
+        try:
+            return self._transaction(unit, group)
+        except Exception as error:  # noqa: BLE001 - every error belongs to whoever asked
+            unit.forget()
+            unit.put_off.clear()
+            with suppress(apsw.Error):  # SQLite may have given up the transaction by itself
+                unit.connection.execute("ROLLBACK")
+            if isinstance(error, StoreUnavailable):
+                self.close()
+            elif len(group) > 1 and not isinstance(error, apsw.BusyError):
+                return [outcome for job in group for outcome in self._committed(unit, [job])]
+            return [(job, None, self._ours(error)) for job in group]
+
+    def _transaction(self, unit: Unit, group: Sequence[Job]) -> list[Outcome]:
+        if not all(job.light for job in group):
+            return self._carried_out(unit, group)
+        # the log is written, and synced by the next commit that waits
+        unit.connection.execute("PRAGMA synchronous = NORMAL")
+        try:
+            return self._carried_out(unit, group)
+        finally:
+            if unit.connection.in_transaction:  # it failed; within it the setting cannot be changed
+                unit.connection.execute("ROLLBACK")
+            unit.connection.execute("PRAGMA synchronous = FULL")
+
+    def _carried_out(self, unit: Unit, group: Sequence[Job]) -> list[Outcome]:
+        unit.begin()
+        outcomes: list[Outcome] = []
+        for job in group:
+            before = unit.changes
+            try:
+                outcomes.append((job, job.work(unit), None))
+            except Exception as error:
+                if unit.changes != before or not unit.connection.in_transaction:
+                    raise _GroupLost(error) from error
+                outcomes.append((job, None, self._ours(error)))
+            if not job.keeps:
+                unit.forget()
+        unit.flush()
+        if self._log is not None:
+            self._log.make_room()
+        began = perf_counter()
+        unit.commit()
+        self.waited = perf_counter() - began
+        if identity(self._path) != self._file:
+            raise StoreUnavailable(self._store, "its file was deleted or replaced while it was in use")
+        return outcomes
+
+    def _ours(self, error: Exception) -> Exception:
+        if isinstance(error, _GroupLost):
+            error = error.because
+        if not isinstance(error, apsw.Error):
+            return error
+        ours = translated(error, self._store)
+        ours.__cause__ = error
+        return ours

@@ -120,7 +120,7 @@ class _Span:
         self._span.answered(reply.usage, finish=reply.finish, model=reply.model, response_id=reply.response_id)
 
 
-def agents_of(request: Request) -> Agents:
+async def agents_of(request: Request) -> Agents:
     """The agents of the service that a request came to."""
     agents: Agents = request.app.state.agents
     return agents

@@ -4,7 +4,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from minutebook.errors import ConversationNotFound, MinutebookError
@@ -19,13 +18,12 @@ from minutebook.service.ids import new_id
 from minutebook.service.pruned import HistoryPruned
 from minutebook.service.reconcile import lead_of
 from minutebook.service.replaying import as_stream, completion_of, earlier_completion
-from minutebook.service.replies import RUN, Claim, earlier_run
+from minutebook.service.replies import Claim, earlier_run
 from minutebook.service.runs import Run, held
 from minutebook.service.state import Service, counter_of, info_of
 from minutebook.service.turns import Call, Turn
 from minutebook.service.wire import DONE, dumped, sse
 from minutebook.store.contract import ConversationStore
-from minutebook.store.documents import NewDocument
 from minutebook.store.leases import Lease
 from minutebook.store.types import Loaded
 
@@ -51,43 +49,49 @@ class Completing:
     result: dict[str, Any] | None = None
     """The whole completion, where it was not to be streamed."""
     _begun: float = field(default_factory=time.monotonic)
+    _last: Sequence[bytes] = ()
+    """The end of what is told, which waits until the answer is stored."""
 
     async def make(self, run: Run) -> None:
-        store = self.service.store_of(self.caller)
+        """Answer. The end is told when the conversation is free again: who has heard it may ask the next at once."""
         async with AsyncExitStack() as stack:
-            root_id = self.identity.conversation
-            waited = time.monotonic()
-            hold = await stack.enter_async_context(held(store, root_id, run.id, seconds=self.service.lease_seconds))
-            self.service.metrics.lock_waited(time.monotonic() - waited)
-            earlier = await earlier_completion(store, self.claim)
-            if earlier is not None:
-                self._tell_again(run, earlier)
-                return
-            loaded, new, decision = await self._placed(store, root_id)
-            if decision == "replayed":
-                head = {"id": run.id, "created": int(time.time()), "model": self.body["model"]}
-                self._tell_again(run, completion_of(new[0], head))
-                return
-            self.headers["x-conversation-id"] = root_id
-            self.headers["x-history-reconcile"] = decision
-            if decision == "auxiliary":
-                await self._aside(run)
-                return
-            lease = hold.lease
-            if loaded is not None and loaded.conversation.id != root_id:
-                inner = held(store, loaded.conversation.id, run.id, seconds=self.service.lease_seconds)
-                lease = (await stack.enter_async_context(inner)).lease
-                self.headers["x-conversation-branch"] = loaded.conversation.id
-            with self.service.telemetry.prepare(root_id) as span:
-                turn = self._turn(store, loaded, new, lease, run, decision)
-                documents = [self._run_document(run, turn, "in_progress")]
-                if turn.call.conversation == root_id:
-                    documents.append(self.claim.document(run.id))
-                else:  # a claim stays where the first try left it
-                    await store.put_document(root_id, self.claim.document(run.id))
-                await turn.begin(documents=documents, recipient=self.recipient)
-                span.pruned(self._tell(turn))
-            await self._answered(run, turn)
+            await self._make(run, stack)
+        for event in self._last:
+            run.say(event)
+
+    async def _make(self, run: Run, stack: AsyncExitStack) -> None:
+        store = self.service.store_of(self.caller)
+        root_id = self.identity.conversation
+        waited = time.monotonic()
+        hold = await stack.enter_async_context(held(store, root_id, run.id, seconds=self.service.lease_seconds))
+        self.service.metrics.lock_waited(time.monotonic() - waited)
+        earlier = await earlier_completion(store, self.claim)
+        if earlier is not None:
+            self._tell_again(run, earlier)
+            return
+        loaded, new, decision = await self._placed(store, root_id)
+        if decision == "replayed":
+            head = {"id": run.id, "created": int(time.time()), "model": self.body["model"]}
+            self._tell_again(run, completion_of(new[0], head))
+            return
+        self.headers["x-conversation-id"] = root_id
+        self.headers["x-history-reconcile"] = decision
+        if decision == "auxiliary":
+            await self._aside(run)
+            return
+        lease = hold.lease
+        if loaded is not None and loaded.conversation.id != root_id:
+            inner = held(store, loaded.conversation.id, run.id, seconds=self.service.lease_seconds)
+            lease = (await stack.enter_async_context(inner)).lease
+            self.headers["x-conversation-branch"] = loaded.conversation.id
+        with self.service.telemetry.prepare(root_id) as span:
+            turn = self._turn(store, loaded, new, lease, run, decision)
+            documents = [self.claim.document(turn.call.request_id)]
+            if turn.call.conversation != root_id:  # a claim stays where the first try left it
+                await store.put_document(root_id, documents.pop())
+            await turn.begin(documents=documents, recipient=self.recipient)
+            span.pruned(self._tell(turn))
+        await self._answered(run, turn)
 
     def _tell_again(self, run: Run, completion: dict[str, Any]) -> None:
         """The answer that the same request got before."""
@@ -167,7 +171,7 @@ class Completing:
                     span.answered(answer.usage, finish=answer.finish, model=answer.head.get("model"))
                 spending.tokens = answer.usage.input_tokens + answer.usage.output_tokens
         except BaseException as error:
-            await self._note_failure(turn, run, answer, error)
+            await self._note_failure(turn, answer, error)
             raise
 
     def _longest_answer(self, model: str) -> int:
@@ -183,9 +187,9 @@ class Completing:
         if not self.body.get("stream"):
             completion = await self.service.upstream.ask(body, authorization=self.authorization)
             answer.take_whole(completion)
-            await self._store(turn, run, answer)
+            await self._store(turn, answer)
             self.result = completion
-            run.say(b"")
+            self._last = [b""]
             return
         held_back: list[bytes] = []
         async with self.service.upstream.stream(body, authorization=self.authorization) as events:
@@ -199,14 +203,12 @@ class Completing:
                 if not run.events:
                     self.service.metrics.first_token(time.monotonic() - self._begun)
                 run.say(b"data: %s\n\n" % data)
-        await self._store(turn, run, answer)
-        for event in (*held_back, DONE):
-            run.say(event)
+        await self._store(turn, answer)
+        self._last = [*held_back, DONE]
 
-    async def _store(self, turn: Turn, run: Run, answer: Answer) -> None:
+    async def _store(self, turn: Turn, answer: Answer) -> None:
         started = time.monotonic()
-        done = self._run_document(run, turn, "completed", answer=answer)
-        await turn.finish([answer.message], answer.outcome(), [done])
+        await turn.finish([answer.message], {**answer.outcome(), "answer": turn.length, "head": answer.head})
         self.service.metrics.appended(time.monotonic() - started)
         self.service.metrics.usage(turn.call.model, answer.usage)
 
@@ -214,12 +216,12 @@ class Completing:
         """A job beside the conversation: it is answered, and leaves no trace in the record."""
         await passed_on(self.service, self.body, run, self, authorization=self.authorization)
 
-    async def _note_failure(self, turn: Turn, run: Run, answer: Answer, error: BaseException) -> None:
+    async def _note_failure(self, turn: Turn, answer: Answer, error: BaseException) -> None:
         """Say in the minutes how it ended; half an answer is kept there, since nobody can build on it."""
         failure = failure_of(error) if isinstance(error, MinutebookError) else None
         said = answer.message.get("content") or None
         outcome = {"failed": failure.code if failure else type(error).__name__, "partial": said}
-        await turn.fail(outcome, [self._run_document(run, turn, "failed")])
+        await turn.fail(outcome)
 
     def _tell(self, turn: Turn) -> HistoryPruned:
         self.headers |= turn.headers()
@@ -236,19 +238,6 @@ class Completing:
             options = body.get("stream_options")
             body["stream_options"] = {**(options if isinstance(options, Mapping) else {}), "include_usage": True}
         return body
-
-    def _run_document(self, run: Run, turn: Turn, status: str, *, answer: Answer | None = None) -> NewDocument:
-        body: dict[str, Any] = {
-            "surface": "chat.completions",
-            "status": status,
-            "conversation": turn.call.conversation,
-            "request": turn.call.request_id,
-            "model": turn.call.model,
-            "at": datetime.now(UTC).isoformat(),
-        }
-        if answer is not None:
-            body |= {"answer": turn.length, **answer.head, **answer.outcome()}
-        return NewDocument(RUN, run.id, body, replace=True)
 
 
 async def passed_on(

@@ -19,7 +19,7 @@ from minutebook.service.runs import Run
 from minutebook.service.shapes import Open, errors
 from minutebook.service.state import Here, Service
 from minutebook.service.strict import StrictRoute
-from minutebook.service.wire import Json, streamed
+from minutebook.service.wire import PING, Json, event_stream
 
 router = APIRouter(prefix="/v1", tags=["as OpenAI"], route_class=StrictRoute)
 MayChat = Annotated[Caller, needs("chat")]
@@ -116,14 +116,13 @@ async def _answer(service: Service, run: Run, making: Completing, request: Reque
             pass
         return Json(making.result, headers=making.headers)
     cancels = request.query_params.get("on_disconnect", service.config.server.on_disconnect) == "cancel"
-    events = _told(service, run, cancels=cancels)
-    return streamed(events, heartbeat_seconds=service.config.server.heartbeat_seconds, headers=making.headers)
+    return event_stream(_told(service, run, cancels=cancels), headers=making.headers)
 
 
 async def _told(service: Service, run: Run, *, cancels: bool) -> AsyncIterator[bytes]:
     try:
-        async for event in run.follow():
-            yield event
+        async for piece in run.told(heartbeat_seconds=service.config.server.heartbeat_seconds, quiet=PING):
+            yield piece
     except asyncio.CancelledError:
         raise
     except Exception as error:  # noqa: BLE001 - the client is told in the stream: the status line is long gone

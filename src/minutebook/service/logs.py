@@ -21,7 +21,7 @@ from minutebook.service.redact import cleaned, redacted
 
 REQUEST_ID: Final[ContextVar[str | None]] = ContextVar("minutebook_request_id", default=None)
 """The request that is being answered; a run that it began has it, too."""
-LOGGERS: Final = ("minutebook", "uvicorn", "uvicorn.error", "fastapi", "httpx", "httpx2", "asyncio")
+LOGGERS: Final = ("minutebook", "uvicorn", "uvicorn.error", "fastapi", "aiohttp", "httpx", "httpx2", "asyncio")
 """Whose lines are written. uvicorn's own line for each request is not: ours says more, and no address or query."""
 DEEPEST: Final = 30
 """The most places of an error that are told."""

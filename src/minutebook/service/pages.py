@@ -12,13 +12,13 @@ Limit = Annotated[int, Query(ge=1, le=100)]
 After = Annotated[str | None, Query(min_length=1, max_length=1_000)]
 
 
-def nothing_to_include(
+async def nothing_to_include(
     _include: Annotated[list[Literal["reasoning.encrypted_content"]] | None, Query(alias="include")] = None,
 ) -> None:
     """A provider of chat completions has nothing encrypted, so whoever asks for it gets what there is: none."""
 
 
-def nothing_to_hide(
+async def nothing_to_hide(
     _obfuscation: Annotated[Literal["false"] | None, Query(alias="include_obfuscation")] = None,
 ) -> None:
     """Events are not padded; only `false` can be promised."""

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from minutebook.errors import DocumentNotFound
-from minutebook.service.replies import RUN, Claim, earlier_run
+from minutebook.service.replies import Claim, earlier_run
+from minutebook.service.turns import REQUEST
 from minutebook.service.wire import DONE, sse
 from minutebook.store.contract import ConversationStore
 from minutebook.wire.chat import entry_to_provider_message
@@ -16,22 +17,20 @@ async def earlier_completion(store: ConversationStore, claim: Claim) -> dict[str
     Raises:
         IdempotencyConflict: the key came with another body.
     """
-    run_id = await earlier_run(store, claim)
-    if run_id is None:
+    name = await earlier_run(store, claim)
+    if name is None:
         return None
     try:
-        run = await store.document(RUN, run_id)
+        request = await store.document(REQUEST, name)
     except DocumentNotFound:
         return None
-    if run.body["status"] != "completed":
+    told = request.body
+    if "answer" not in told:
         return None
-    told = run.body
-    loaded = await store.load(told["conversation"], since=told["answer"], limit=1)
+    loaded = await store.load(request.conversation, since=told["answer"], limit=1)
     usage = told["usage"] and dict(told["usage"])
-    head = {"id": told.get("id", run.id), "created": told.get("created", int(run.created_at.timestamp()))}
-    return completion_of(
-        entry_to_provider_message(loaded.entries[0]), {**head, "model": told["model"]}, usage, told["finish"]
-    )
+    head = {"id": told["run"], "created": int(request.created_at.timestamp()), "model": told["model"], **told["head"]}
+    return completion_of(entry_to_provider_message(loaded.entries[0]), head, usage, told["finish"])
 
 
 def completion_of(

@@ -39,7 +39,7 @@ class Run:
     task: "asyncio.Task[None] | None" = None
     cancelled: bool = False
     """Whether somebody asked that it be stopped."""
-    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _waiting: "list[asyncio.Future[bool]]" = field(default_factory=list)
 
     def say(self, event: bytes) -> None:
         """Tell everybody who listens."""
@@ -47,8 +47,23 @@ class Run:
         self._wake()
 
     def _wake(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+        for waiter in self._waiting:
+            _set(waiter, True)
+        self._waiting.clear()
+
+    async def _news(self, seconds: float | None = None) -> bool:
+        """Wait until something is said, or it ends; False if that took longer than it should."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[bool] = loop.create_future()
+        self._waiting.append(waiter)
+        late = None if seconds is None else loop.call_later(seconds, _set, waiter, False)
+        try:
+            return await waiter
+        finally:
+            if late is not None:
+                late.cancel()
+            with suppress(ValueError):
+                self._waiting.remove(waiter)
 
     def end(self, failure: BaseException | None = None) -> None:
         """Nothing more comes."""
@@ -63,13 +78,31 @@ class Run:
         """
         place = after
         while True:
-            changed = self._changed
             while place < len(self.events):
                 place += 1
                 yield self.events[place - 1]
             if self.done:
                 break
-            await changed.wait()
+            await self._news()
+        if self.failure is not None:
+            raise self.failure
+
+    async def told(self, *, heartbeat_seconds: float, quiet: bytes) -> AsyncIterator[bytes]:
+        """All events, those that came together in one piece; and `quiet` wherever none comes for so long.
+
+        Raises:
+            Exception: what ended the run early.
+        """
+        place = 0
+        while True:
+            if place < len(self.events):
+                piece = b"".join(self.events[place:])
+                place = len(self.events)
+                yield piece
+            elif self.done:
+                break
+            elif not await self._news(heartbeat_seconds):
+                yield quiet
         if self.failure is not None:
             raise self.failure
 
@@ -80,9 +113,14 @@ class Run:
             Exception: what ended the run before it.
         """
         while not self.events and not self.done:
-            await self._changed.wait()
+            await self._news()
         if self.failure is not None and not self.events:
             raise self.failure
+
+
+def _set(waiter: "asyncio.Future[bool]", news: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(news)
 
 
 class Runs:

@@ -140,8 +140,8 @@ def info_of(model: str) -> ModelInfo:
         return model_info(model)
 
 
-def service_of(request: Request) -> Service:
-    """The service that a request came to."""
+async def service_of(request: Request) -> Service:
+    """The service that a request came to. Were it not async, every request would change threads for it."""
     service: Service = request.app.state.service
     return service
 

@@ -147,7 +147,7 @@ class _Told:
         self._span = span
 
     def _tell(self, facts: Mapping[str, Any]) -> None:
-        if self._span is not None:
+        if self._span is not None and self._span.is_recording():
             self._span.set_attributes(_named(facts))
 
 

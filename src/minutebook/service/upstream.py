@@ -1,11 +1,13 @@
 """The provider behind the service: any server that speaks OpenAI's chat completions."""
 
+import asyncio
+import io
 import json
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 
-import httpx2
+import aiohttp
 
 from minutebook.agent.failure import from_status, from_transport, told
 from minutebook.agent.openai import OpenAIAdapter
@@ -13,6 +15,10 @@ from minutebook.errors import ProviderFailed
 from minutebook.service.wire import dumped
 
 _NAME: Final = "upstream"
+_BROKEN: Final = (aiohttp.ClientError, OSError, TimeoutError)
+_END_SECONDS: Final = 0.05
+_LARGE: Final = 1 << 20
+"""Bodies above this size are handed to the client as a file: it sends those piece by piece, and others go on meanwhile."""
 
 
 class Upstream:
@@ -21,11 +27,8 @@ class Upstream:
     def __init__(self, url: str, *, key: str | None = None, timeout_seconds: float = 600.0) -> None:
         self.url = url.rstrip("/")
         self._key = key
-        self._client = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(timeout_seconds, connect=10.0),
-            limits=httpx2.Limits(max_connections=1_000, max_keepalive_connections=200),
-            trust_env=False,
-        )
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=timeout_seconds)
+        self._made: aiohttp.ClientSession | None = None
 
     async def ask(self, body: Mapping[str, Any], *, authorization: str | None = None) -> dict[str, Any]:
         """A chat completion, whole.
@@ -33,14 +36,11 @@ class Upstream:
         Raises:
             ProviderFailed: there is none.
         """
-        try:
-            answer = await self._client.post(
-                f"{self.url}/chat/completions", content=dumped(body), headers=self._headers(authorization)
-            )
-        except httpx2.TransportError as error:
-            raise from_transport(_NAME, error) from error
-        _require_success(answer, answer.content)
-        return _document(answer.content)
+        with _transport():
+            async with self._asked(body, authorization) as answer:
+                content = await answer.read()
+        _require_success(answer, content)
+        return _document(content)
 
     @asynccontextmanager
     async def stream(
@@ -51,15 +51,16 @@ class Upstream:
         Raises:
             ProviderFailed: it was refused, or broke off.
         """
+        with _transport():
+            answer = await self._asked(body, authorization)
         try:
-            async with self._client.stream(
-                "POST", f"{self.url}/chat/completions", content=dumped(body), headers=self._headers(authorization)
-            ) as answer:
-                if answer.status_code >= 400:
-                    _require_success(answer, await answer.aread())
-                yield _events(answer)
-        except httpx2.TransportError as error:
-            raise from_transport(_NAME, error) from error
+            if answer.status >= 400:
+                with _transport():
+                    content = await answer.read()
+                _require_success(answer, content)
+            yield _events(answer)
+        finally:
+            answer.close() if not answer.content.is_eof() else answer.release()
 
     async def models(self, *, authorization: str | None = None) -> dict[str, Any]:
         """What the provider lists as its models.
@@ -67,12 +68,32 @@ class Upstream:
         Raises:
             ProviderFailed: it lists none.
         """
-        try:
-            answer = await self._client.get(f"{self.url}/models", headers=self._headers(authorization))
-        except httpx2.TransportError as error:
-            raise from_transport(_NAME, error) from error
-        _require_success(answer, answer.content)
-        return _document(answer.content)
+        with _transport():
+            asked = self._client.get(f"{self.url}/models", headers=self._headers(authorization), allow_redirects=False)
+            async with asked as answer:
+                content = await answer.read()
+        _require_success(answer, content)
+        return _document(content)
+
+    def _asked(self, body: Mapping[str, Any], authorization: str | None) -> Any:
+        content = dumped(body)
+        return self._client.post(
+            f"{self.url}/chat/completions",
+            data=content if len(content) < _LARGE else io.BytesIO(content),
+            headers=self._headers(authorization),
+            allow_redirects=False,
+        )
+
+    @property
+    def _client(self) -> aiohttp.ClientSession:
+        """Made by the first who asks: it belongs to their loop."""
+        if self._made is None:
+            self._made = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=1_000, keepalive_timeout=30.0),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=self._timeout,
+            )
+        return self._made
 
     def adapter(self, model: str, **options: Any) -> OpenAIAdapter:
         """An adapter for agents that ask the same provider."""
@@ -80,7 +101,8 @@ class Upstream:
 
     async def close(self) -> None:
         """Hang up."""
-        await self._client.aclose()
+        if self._made is not None:
+            await self._made.close()
 
     def _headers(self, authorization: str | None) -> dict[str, str]:
         headers = {"content-type": "application/json"}
@@ -89,22 +111,43 @@ class Upstream:
         return headers if self._key is None else headers | {"authorization": f"Bearer {self._key}"}
 
 
-async def _events(answer: httpx2.Response) -> AsyncIterator[bytes]:
+@contextmanager
+def _transport() -> Iterator[None]:
+    """Let no error of the connection out but as ours."""
+    try:
+        yield
+    except _BROKEN as error:
+        raise from_transport(_NAME, error) from error
+
+
+async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     """The data of each event; a comment or an empty event is none."""
     rest = b""
-    async for piece in answer.aiter_bytes():
+    while True:
+        with _transport():
+            piece = await answer.content.readany()
+        if not piece:
+            raise ProviderFailed(_NAME, None, "the stream ended before the answer did", retryable=True)
         *lines, rest = (rest + piece).split(b"\n")
         for line in lines:
             if line.startswith(b"data:"):
                 data = line[5:].strip()
                 if data == b"[DONE]":
+                    await _read_out(answer)
                     return
                 yield data
-    raise ProviderFailed(_NAME, None, "the stream ended before the answer did", retryable=True)
 
 
-def _require_success(answer: httpx2.Response, content: bytes) -> None:
-    if answer.status_code < 400:
+async def _read_out(answer: aiohttp.ClientResponse) -> None:
+    """The end of the stream follows at once; when it is read the connection can serve the next."""
+    with suppress(*_BROKEN):
+        async with asyncio.timeout(_END_SECONDS):
+            while await answer.content.readany():
+                pass
+
+
+def _require_success(answer: aiohttp.ClientResponse, content: bytes) -> None:
+    if answer.status < 400:
         return
     try:
         body = json.loads(content)
@@ -112,9 +155,7 @@ def _require_success(answer: httpx2.Response, content: bytes) -> None:
         body = None
     inner = body.get("error") if isinstance(body, Mapping) else None
     code = inner.get("code") if isinstance(inner, Mapping) and isinstance(inner.get("code"), str) else None
-    raise from_status(
-        _NAME, answer.status_code, told(body, "it gave no reason"), code=code, headers=dict(answer.headers)
-    )
+    raise from_status(_NAME, answer.status, told(body, "it gave no reason"), code=code, headers=dict(answer.headers))
 
 
 def _document(content: bytes) -> dict[str, Any]:

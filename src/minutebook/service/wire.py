@@ -42,12 +42,13 @@ def sse(data: Any, *, event: str | None = None, number: int | str | None = None)
 def streamed(
     events: AsyncIterator[bytes], *, heartbeat_seconds: float, headers: Mapping[str, str] | None = None
 ) -> StreamingResponse:
-    """An answer of server-sent events."""
-    return StreamingResponse(
-        kept_alive(events, heartbeat_seconds),
-        media_type="text/event-stream",
-        headers={**_QUIET, **(headers or {})},
-    )
+    """An answer of server-sent events, with a heartbeat."""
+    return event_stream(kept_alive(events, heartbeat_seconds), headers=headers)
+
+
+def event_stream(events: AsyncIterator[bytes], *, headers: Mapping[str, str] | None = None) -> StreamingResponse:
+    """An answer of server-sent events, as they are."""
+    return StreamingResponse(events, media_type="text/event-stream", headers={**_QUIET, **(headers or {})})
 
 
 async def kept_alive(events: AsyncIterator[bytes], seconds: float) -> AsyncIterator[bytes]:

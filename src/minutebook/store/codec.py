@@ -143,8 +143,11 @@ def json_to_bytes(value: Any) -> bytes:
         InvalidMessage: it holds what JSON cannot say.
     """
     _require_text_keys(value, None)
-    said = json.loads(_dumped(value, None, ensure_ascii=True))
-    return _dumped(said, None, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    try:
+        return _dumped(value, None, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        said = json.loads(_dumped(value, None, ensure_ascii=True))
+        return _dumped(said, None, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def json_from_bytes(data: bytes) -> Any:

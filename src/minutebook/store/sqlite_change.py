@@ -68,8 +68,9 @@ def append(
     made = sqlite_entries.made(db, filed, request.packed, unit.sources)
     if key is not None:
         db.execute("INSERT INTO answer VALUES (?, ?, ?, ?)", (filed.number, key, request.digest, after.version))
-    for document, verdict in zip(request.documents, verdicts, strict=True):
-        sqlite_documents.put(db, filed, document, verdict, at)
+    if request.documents:
+        sqlite_documents.put(db, filed, request.documents, verdicts, at)
+        sqlite_documents.tidy(db, tenant, request.documents, at)
     if not is_new:
         unit.later(sqlite_rows.GROW, [sqlite_rows.growth(filed.number, after)])
     unit.later(sqlite_entries.WRITE, made)

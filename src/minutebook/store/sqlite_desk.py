@@ -30,7 +30,11 @@ class SqliteDesk(Handle):
         def work(unit: Unit) -> Document:
             filed, at = self._found(unit.db, conversation), self._now()
             verdict = sqlite_documents.verdict(unit.db, self.tenant, conversation, wanted, at)
-            return sqlite_documents.put(unit.db, filed, wanted, verdict, at)
+            sqlite_documents.put(unit.db, filed, [wanted], [verdict], at)
+            made = sqlite_documents.find(unit.db, self.tenant, wanted.kind, wanted.id)
+            sqlite_documents.tidy(unit.db, self.tenant, [wanted], at)
+            assert made is not None, "it was just written"
+            return made
 
         return await self._engine.write(work, keeps=True, brief=True)
 

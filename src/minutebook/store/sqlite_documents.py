@@ -1,5 +1,6 @@
 """Documents as rows."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -19,8 +20,14 @@ _FIND: Final = (
     f"SELECT conversation.id, {_COLUMNS} FROM document JOIN conversation ON conversation.number = document.conversation"  # noqa: S608 - a constant
     " WHERE document.tenant = ? AND document.kind = ? AND document.id = ?"
 )
+_KNOWN: Final = (
+    "SELECT conversation.id, expires_at FROM document JOIN conversation ON conversation.number = document.conversation"
+    " WHERE document.tenant = ? AND document.kind = ? AND document.id = ?"
+)
+_COUNT: Final = "UPDATE conversation SET documents = documents + ? WHERE number = ? RETURNING documents"
+_REPLACE: Final = "UPDATE document SET body = ?, expires_at = ? WHERE tenant = ? AND kind = ? AND id = ?"
 _INSERT: Final = (
-    "INSERT INTO document (conversation, tenant, kind, id, number, created_at, expires_at, body)"
+    "INSERT OR REPLACE INTO document (conversation, tenant, kind, id, number, created_at, expires_at, body)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _SWEEP: Final = (
@@ -49,26 +56,42 @@ def found(db: apsw.Connection, tenant: str, kind: str, name: str, at: datetime) 
 
 def verdict(db: apsw.Connection, tenant: str, conversation: str, wanted: PackedDocument, at: datetime) -> Verdict:
     """What is to be done with a new document. It is asked before anything is written."""
+    row = db.execute(_KNOWN, (tenant, wanted.kind, wanted.id)).fetchone()
+    if row is None:
+        return Verdict.NEW
+    home, expires_at = row
+    if wanted.replace and home == conversation and (expires_at is None or expires_at > microseconds(at)):
+        return Verdict.REPLACE
     return wanted.verdict(find(db, tenant, wanted.kind, wanted.id), conversation, at)
 
 
-def put(db: apsw.Connection, filed: Filed, wanted: PackedDocument, verdict: Verdict, at: datetime) -> Document:
-    """Do what was found to be right, and remove what has expired of that kind."""
-    header = filed.conversation
-    name = (header.tenant, wanted.kind, wanted.id)
-    if verdict is Verdict.NEW:
-        db.execute("DELETE FROM document WHERE tenant = ? AND kind = ? AND id = ?", name)
-        count = "UPDATE conversation SET documents = documents + 1 WHERE number = ? RETURNING documents"
-        number: int = db.execute(count, (filed.number,)).get
-        facts = (number, microseconds(at), wanted.expires_at, squeezed(wanted.body))
-        db.execute(_INSERT, (filed.number, *name, *facts))
-    elif verdict is Verdict.REPLACE:
-        change = "UPDATE document SET body = ?, expires_at = ? WHERE tenant = ? AND kind = ? AND id = ?"
-        db.execute(change, (squeezed(wanted.body), wanted.expires_at, *name))
-    made = find(db, *name)
-    assert made is not None, "it was just written"
-    db.execute(_SWEEP, (header.tenant, wanted.kind, microseconds(at), SWEPT))
-    return made
+def put(
+    db: apsw.Connection,
+    filed: Filed,
+    documents: Sequence[PackedDocument],
+    verdicts: Sequence[Verdict],
+    at: datetime,
+) -> None:
+    """Do what was found to be right."""
+    tenant, now = filed.conversation.tenant, microseconds(at)
+    new = [one for one, verdict in zip(documents, verdicts, strict=True) if verdict is Verdict.NEW]
+    if new:  # one that has expired may stand in its place
+        last: int = db.execute(_COUNT, (len(new), filed.number)).get
+        numbers = range(last - len(new) + 1, last + 1)
+        rows_made = [
+            (filed.number, tenant, one.kind, one.id, number, now, one.expires_at, squeezed(one.body))
+            for number, one in zip(numbers, new, strict=True)
+        ]
+        db.executemany(_INSERT, rows_made)
+    for one, verdict in zip(documents, verdicts, strict=True):
+        if verdict is Verdict.REPLACE:
+            db.execute(_REPLACE, (squeezed(one.body), one.expires_at, tenant, one.kind, one.id))
+
+
+def tidy(db: apsw.Connection, tenant: str, documents: Sequence[PackedDocument], at: datetime) -> None:
+    """Remove some of what has expired, of the kinds of some documents that will."""
+    for kind in {one.kind for one in documents if one.expires_at is not None}:
+        db.execute(_SWEEP, (tenant, kind, microseconds(at), SWEPT))
 
 
 def listed(

@@ -1,13 +1,13 @@
 """What a conversation takes on disk, for every kind of transcript that we have."""
 
 import asyncio
-import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from uuid import uuid4
 
 from bench.corpus import conversations, folder
-from bench.keepers import Files
+from bench.keepers import Databases, Files
+from bench.keeping import Places
 from bench.replay import plain
 from bench.report import Part, Table, Target, progress
 from bench.session import coding_session
@@ -20,7 +20,8 @@ MOST = 2_000_000
 """How much text of a file is read."""
 
 
-def measure(part: Part) -> None:
+def measure(part: Part, server: str | None) -> None:
+    """The bytes of every kind of transcript, in a file and, if there is one, on a server."""
     made = {
         "made up: an agent session of 2,000 messages": [coding_session(2_000)],
         "made up: a chat of 1,000 messages of 400 characters": [_chat(1_000, 400)],
@@ -28,29 +29,43 @@ def measure(part: Part) -> None:
         "made up: a chat of 1,000 messages of 85 characters": [_chat(1_000, 85)],
     }
     found = {f"recorded: {name}": _recorded(name) for name in FILES} if folder() is not None else {}
+    places: dict[str, Places] = {"SQLite": Files()} | ({"PostgreSQL": Databases(server)} if server else {})
     table = Table(
         "Store: bytes on disk over bytes of text, search index and all, each exchange appended by itself",
-        ["SQLite, minutebook", "messages", "characters each", "bytes / text"],
+        ["minutebook", "messages", "characters each", *places],
     )
-    ratios: dict[str, float] = {}
+    ratios: dict[str, dict[str, float]] = {database: {} for database in places}
     for what, chats in {**found, **made}.items():
-        progress(f"store: bytes of {what}")
         texts = [text_of(message) for chat in chats for message in chat]
-        ratios[what] = asyncio.run(_bytes(chats)) / sum(len(text.encode()) for text in texts)
+        size = sum(len(text.encode()) for text in texts)
+        for database, where in places.items():
+            progress(f"store: bytes of {what}, {database}")
+            ratios[database][what] = asyncio.run(_bytes(chats, where)) / size
         mean = sum(map(len, texts)) / len(texts)
-        table.rows.append([what, f"{len(texts):,}", f"{mean:,.0f}", f"{ratios[what]:.2f}"])
+        shown = [f"{ratios[database][what]:.2f}" for database in places]
+        table.rows.append([what, f"{len(texts):,}", f"{mean:,.0f}", *shown])
     table.notes.append(
         "Text is what was said; the names, ids and arguments of calls are stored too, and not counted as text."
     )
+    if server:
+        empty = asyncio.run(_bytes([], places["PostgreSQL"]))
+        table.notes.append(
+            f"PostgreSQL: {empty:,} of these bytes are there before the first message; a page has 8,192."
+        )
     part.tables.append(table)
     part.figures["bytes_over_text"] = ratios
-    for kind in ("recorded", "made up"):
-        mine = {what: ratio for what, ratio in ratios.items() if what.startswith(kind)}
-        if mine:
-            worst = max(mine, key=lambda what: mine[what])
-            said = f"{mine[worst]:.2f} ({worst.partition(': ')[2]})"
-            what = f"SQLite, every {kind} transcript: bytes on disk at most 1.5 times the text"
-            part.targets.append(Target(what, said, mine[worst] <= 1.5))
+    _judge(part, ratios)
+
+
+def _judge(part: Part, ratios: Mapping[str, Mapping[str, float]]) -> None:
+    for database, all_of_them in ratios.items():
+        for kind in ("recorded", "made up"):
+            mine = {what: ratio for what, ratio in all_of_them.items() if what.startswith(kind)}
+            if mine:
+                worst = max(mine, key=lambda what: mine[what])
+                said = f"{mine[worst]:.2f} ({worst.partition(': ')[2]})"
+                what = f"{database}, every {kind} transcript: bytes on disk at most 1.5 times the text"
+                part.targets.append(Target(what, said, mine[worst] <= 1.5))
 
 
 def _recorded(name: str) -> list[list[Message]]:
@@ -71,9 +86,10 @@ def _recorded(name: str) -> list[list[Message]]:
     return chats
 
 
-async def _bytes(chats: Iterable[Sequence[Message]]) -> int:
-    with tempfile.TemporaryDirectory() as place:
-        async with open_store(f"sqlite:///{place}/chat.db") as store:
+async def _bytes(chats: Iterable[Sequence[Message]], places: Places) -> int:
+    place = await places.new()
+    try:
+        async with open_store(place if "://" in place else f"sqlite:///{place}") as store:
             for number, chat in enumerate(chats):
                 for turn in _turns(chat):
                     evaluation, when = uuid4(), datetime.now(UTC)
@@ -83,7 +99,9 @@ async def _bytes(chats: Iterable[Sequence[Message]]) -> int:
                     ]
                     await store.append(f"chat {number}", entries, broken="mark")
             await store.search("anything")  # so that everything is indexed
-        return await Files().size(f"{place}/chat.db")
+        return await places.size(place)
+    finally:
+        await places.remove(place)
 
 
 def _turns(chat: Sequence[Message]) -> list[list[Message]]:

@@ -43,9 +43,10 @@ def measure(peers: Peers, *, quick: bool) -> Part:
         with postgres("wal_recycle=on") as server:
             scores, remark = _scores(peers, effort, server.url())
             _tables(part, "PostgreSQL", scores, remark, RAW_POSTGRES)
+            sizes.measure(part, server.url())
     except NotPossible as missing:
         part.tables.append(Table(f"Store: nothing was measured on PostgreSQL: {missing}", []))
-    sizes.measure(part)
+        sizes.measure(part, None)
     longest.measure(part, quick=quick)
     return part
 

@@ -2,14 +2,17 @@
 
 import asyncio
 import json
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
 import openai
 import pytest
 
 from minutebook import StoreUnavailable, check, open_store
 from minutebook.record.finding import errors
+from minutebook.service.answers import Answer
 from minutebook.service.policy import Policy
 from minutebook.testing import ScriptedModel, call, cut, fail, overflow, say, slow
 from tests.service.serving import served
@@ -271,6 +274,45 @@ def test_a_client_may_ask_that_its_leaving_stops_the_answer():
         until(lambda: here.service.runs.active == 0)
         go_on.set()
         assert texts(recorded(here)) == [("user", "count")]
+
+
+def test_a_client_that_waits_for_a_whole_answer_may_leave_too():
+    arrived, go_on = threading.Event(), threading.Event()
+
+    def wait(_seconds):
+        arrived.set()
+        go_on.wait(20)
+
+    with served(ScriptedModel(slow(1) + say("never")), wait=wait) as here:
+        body = json.dumps({"model": "gpt-4o", "messages": [user("count")]}).encode()
+        where = urlsplit(here.url)
+        head = [
+            "POST /v1/chat/completions?on_disconnect=cancel HTTP/1.1",
+            f"Host: {where.netloc}",
+            "Content-Type: application/json",
+            f"Content-Length: {len(body)}",
+            *(f"{name}: {value}" for name, value in HERE.items()),
+        ]
+        with socket.create_connection((where.hostname, where.port)) as line:
+            line.sendall("\r\n".join(head).encode() + b"\r\n\r\n" + body)
+            assert arrived.wait(20)
+            assert here.service.runs.active == 1
+        until(lambda: here.service.runs.active == 0)
+        go_on.set()
+        assert texts(recorded(here)) == [("user", "count")]
+
+
+def test_of_several_choices_the_record_goes_on_with_the_first_and_the_minutes_have_all():
+    streamed, whole = Answer(), Answer()
+    for index, text in ((0, "one"), (1, "uno"), (0, " two"), (1, " dos")):
+        assert not streamed.take({"choices": [{"index": index, "delta": {"content": text}}]})
+    assert streamed.take({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    whole.take_whole(
+        {"choices": [{"message": {"content": "one two"}, "finish_reason": "stop"}, {"message": {"content": "uno dos"}}]}
+    )
+    for answer in (streamed, whole):
+        assert answer.message == {"role": "assistant", "content": "one two"}
+        assert answer.outcome()["other_choices"] == [{"role": "assistant", "content": "uno dos"}]
 
 
 def test_a_view_that_the_provider_finds_too_long_is_made_shorter():

@@ -125,3 +125,16 @@ def test_what_another_process_appended_is_seen_by_the_next_append(tmp_path):
         assert len((await store.load("a")).entries) == 7
 
     run(scene, tmp_path)
+
+
+def test_long_work_has_its_turn_while_others_write_all_the_time(tmp_path):
+    async def scene(store):
+        long = asyncio.create_task(store.erase(conversation="other"))
+        appended = 0
+        while not long.done():
+            await store.append("a", said("again"))
+            appended += 1
+            assert appended < 5_000
+        assert (await long).conversations == 0
+
+    run(scene, tmp_path)

@@ -12,10 +12,11 @@ from minutebook.errors import ProviderFailed
 
 
 class Answer:
-    """What the provider has said so far, of its first choice."""
+    """What the provider has said so far. The record goes on with its first choice; others are kept in the minutes."""
 
     def __init__(self) -> None:
         self._assembly = Assembly()
+        self._others: dict[int, Assembly] = {}
         self._message: dict[str, Any] | None = None
         self.finish: str | None = None
         self.reported: Mapping[str, Any] | None = None
@@ -33,7 +34,10 @@ class Answer:
 
     def outcome(self) -> dict[str, Any]:
         """How it ended, for the request's minutes."""
-        return {"finish": self.finish, "usage": dict(self.reported) if self.reported else None}
+        ended: dict[str, Any] = {"finish": self.finish, "usage": dict(self.reported) if self.reported else None}
+        if self._others:
+            ended["other_choices"] = [self._others[index].message() for index in sorted(self._others)]
+        return ended
 
     def take_whole(self, completion: Mapping[str, Any]) -> None:
         """A completion that was not streamed.
@@ -47,6 +51,8 @@ class Answer:
         message = {key: value for key, value in choices[0]["message"].items() if value is not None}
         self._message = {"role": "assistant", "content": None if message.get("tool_calls") else "", **message}
         self.finish = choices[0].get("finish_reason") or "stop"
+        for index, choice in enumerate(choices[1:], 1):
+            self._others.setdefault(index, Assembly()).add(choice.get("message") or {})
         self.reported = completion.get("usage")
         self._take_head(completion)
 
@@ -63,8 +69,10 @@ class Answer:
         self._take_head(chunk)
         self.reported = chunk.get("usage") or self.reported
         for choice in chunk.get("choices") or ():
-            if choice.get("index", 0) == 0:
-                self._assembly.add(choice.get("delta") or {})
+            index = choice.get("index", 0)
+            assembly = self._assembly if index == 0 else self._others.setdefault(index, Assembly())
+            assembly.add(choice.get("delta") or {})
+            if index == 0:
                 self.finish = choice.get("finish_reason") or self.finish
         return self.finish is not None
 

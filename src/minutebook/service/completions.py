@@ -14,6 +14,7 @@ from minutebook.service.caller import Caller
 from minutebook.service.completing import Completing, passed_on, told_in_stream
 from minutebook.service.identity import Identity, identity_of
 from minutebook.service.ids import new_id
+from minutebook.service.leaving import watched
 from minutebook.service.replies import claim_of
 from minutebook.service.runs import Run
 from minutebook.service.shapes import Open, errors
@@ -110,16 +111,21 @@ async def create_completion(service: Here, request: Request, asked: ChatRequest,
 
 async def _answer(service: Service, run: Run, making: Completing, request: Request) -> Response:
     """The run's answer: as it comes, or when it is whole."""
-    await run.begun()
-    if not making.body.get("stream"):
+    watch = watched(service, request, run)
+    try:
+        await run.begun()
+        if making.body.get("stream"):
+            return event_stream(_told(service, run, watch), headers=making.headers)
         async for _ in run.follow():
             pass
-        return Json(making.result, headers=making.headers)
-    cancels = request.query_params.get("on_disconnect", service.config.server.on_disconnect) == "cancel"
-    return event_stream(_told(service, run, cancels=cancels), headers=making.headers)
+    except BaseException:
+        _dismiss(watch)
+        raise
+    _dismiss(watch)
+    return Json(making.result, headers=making.headers)
 
 
-async def _told(service: Service, run: Run, *, cancels: bool) -> AsyncIterator[bytes]:
+async def _told(service: Service, run: Run, watch: "asyncio.Task[None] | None") -> AsyncIterator[bytes]:
     try:
         async for piece in run.told(heartbeat_seconds=service.config.server.heartbeat_seconds, quiet=PING):
             yield piece
@@ -128,8 +134,14 @@ async def _told(service: Service, run: Run, *, cancels: bool) -> AsyncIterator[b
     except Exception as error:  # noqa: BLE001 - the client is told in the stream: the status line is long gone
         yield told_in_stream(error)
     finally:
-        if cancels and not run.done:
+        _dismiss(watch)
+        if watch is not None and not run.done:
             await service.runs.cancel(run)
+
+
+def _dismiss(watch: "asyncio.Task[None] | None") -> None:
+    if watch is not None:
+        watch.cancel()
 
 
 def _identity(service: Service, headers: Mapping[str, str], body: Mapping[str, Any]) -> Identity | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
@@ -117,6 +117,7 @@ async def show_request(
         "sent": [thawed(bare(message)) for message in sent],
         "agrees": digest(sent) == body["sha256"],
         "parts": thawed(body["parts"]),
+        "other_choices": thawed(body.get("other_choices", [])),
     }
     return Json({**request_object(number, document), **facts})
 
@@ -142,9 +143,13 @@ async def _requests(store: ConversationStore, conversation: str) -> AsyncIterato
             return
 
 
+_SAID: Final = frozenset({"parts", "partial", "other_choices"})
+"""What minutes hold of the words themselves; a list of requests has none of that."""
+
+
 def request_object(number: int, document: Document) -> dict[str, Any]:
     """The minutes of a request, without what was sent."""
-    body = {key: thawed(value) for key, value in document.body.items() if key not in {"parts", "partial"}}
+    body = {key: thawed(value) for key, value in document.body.items() if key not in _SAID}
     head = {"id": document.id, "object": "conversation.request", "number": number}
     return {**head, "created_at": int(document.created_at.timestamp()), **body}
 

@@ -81,7 +81,7 @@ def sections(session):
     return [
         MarkdownSection(title="Task", key="task", template="You help in a kitchen.", tools=[tool]),
         PlanningToolsSection(session=session),
-        TaskHistorySection(session=session),
+        TaskHistorySection(session=session, keep_tokens=0),  # the talk is short, and all of it would stay
     ]
 
 

@@ -53,7 +53,7 @@ def template(session=None, *, planning=None, **options):
                 title="Task", key="task", template="Complete the following: ${objective}", tools=[READER]
             ),
             planning or PlanningToolsSection(session=session),
-            TaskHistorySection(session=session, **options),
+            TaskHistorySection(session=session, **{"keep_tokens": 0, **options}),  # their talk is short
         ],
     )
 

@@ -22,6 +22,7 @@ from tests.planning.parts import MONDAY, Talk, new_session, prompt_for
 
 pytestmark = pytest.mark.fuzz
 picks = st.integers(0, 50)
+keeps = st.sampled_from([0, 0, 10, 40])
 
 
 class Planning(RuleBasedStateMachine):
@@ -40,7 +41,7 @@ class Planning(RuleBasedStateMachine):
 
     def text(self):
         self.count += 1
-        self.said.append(f"<t{self.count}>")
+        self.said.append(f"<t{self.count}> src/part{self.count % 7}.py")
         return self.said[-1]
 
     @initialize()
@@ -106,17 +107,18 @@ class Planning(RuleBasedStateMachine):
         pick=picks,
         level=st.sampled_from(["summary", "summary", "condensed", "title"]),
         beside=st.sampled_from([(), (), ("read_file",)]),
+        keep=keeps,
     )
-    def summarize(self, pick, level, beside):
-        self.planned(SummarizeStep(self.some_step(pick), f"Summary{self.count}.", level), beside=beside)
+    def summarize(self, pick, level, beside, keep):
+        self.planned(SummarizeStep(self.some_step(pick), f"Summary{self.count}.", level, keep), beside=beside)
 
-    @rule(pick=picks)
-    def summarize_from_outside(self, pick):
+    @rule(pick=picks, keep=keeps)
+    def summarize_from_outside(self, pick, keep):
         """As an automatic budget does, between two calls."""
         self.before = None
         step = self.step(self.some_step(pick))
         if not step.pinned:
-            self.session.dispatch(SummarizeStep(step.step_id, f"Summary{self.count}."))
+            self.session.dispatch(SummarizeStep(step.step_id, f"Summary{self.count}.", keep_tokens=keep))
 
     @rule(pick=picks)
     def note_a_summary(self, pick):
@@ -130,15 +132,15 @@ class Planning(RuleBasedStateMachine):
     def pin(self, pick, pinned):
         self.planned(PinStep(self.some_step(pick), pinned), tool="pin_step")
 
-    @rule(pick=picks, level=st.sampled_from(["summary", "condensed", "title"]))
-    def summarizing_and_expanding_changes_no_byte(self, pick, level):
+    @rule(pick=picks, level=st.sampled_from(["summary", "condensed", "title"]), keep=keeps)
+    def summarizing_and_expanding_changes_no_byte(self, pick, level, keep):
         step_id = self.some_step(pick)
         step = self.step(step_id)
         if step.pinned or step.level != "full":
             return
         before = self.sent(), self.shown()
 
-        self.session.dispatch(SummarizeStep(step_id, "Something.", level))
+        self.session.dispatch(SummarizeStep(step_id, "Something.", level, keep))
         self.session.dispatch(ExpandStep(step_id))
 
         assert (self.sent(), self.shown()) == before

@@ -47,6 +47,61 @@ def test_a_summarised_step_leaves_and_what_was_being_said_leaves_with_the_next_c
     assert [message["content"] for message in after][-1] == "routes"
 
 
+def after_three(keep_tokens, *, words=60):
+    """Two exchanges and an answer in a first step that is summarised, in the middle of a fourth thing that is said."""
+    session = new_session()
+    prompt_for(session)
+    talk = Talk(session)
+    talk.user("Go.")
+    session.dispatch(SetupPlan("Refactor", (PlanStep(1, "Read"), PlanStep(2, "Change"))))
+    session.dispatch(UpdateStep(1, "in_progress"))
+    talk.work("first " * words, "second " * words)
+    talk.work("third " * words)
+    talk.assistant("answer")
+    [call_id] = talk.ask("summarize_step")
+    session.dispatch(UpdateStep(1, "done"))
+    session.dispatch(SummarizeStep(1, "In short.", keep_tokens=keep_tokens))
+    session.dispatch(UpdateStep(2, "in_progress"))
+    talk.answer(call_id, "Step 1 summarized.", "summarize_step")
+    return session, talk
+
+
+@pytest.mark.parametrize(
+    ("keep_tokens", "left"),
+    [(0, "uat"), (20, "uaat"), (100, "uataat"), (180, "uataat"), (1_000, "uattataat")],
+    ids=str,
+)
+def test_the_end_of_the_conversation_stays_in_whole_exchanges_when_a_step_is_summarised(keep_tokens, left):
+    session, talk = after_three(keep_tokens)
+
+    assert roles(talk.messages) == "uattataat"
+    assert roles(view_of(talk.messages, MANAGER, session=session, strict=True).messages) == left
+
+
+def test_what_stayed_leaves_when_the_plan_changes_and_newer_things_were_said():
+    session, talk = after_three(100)
+    talk.work("routes " * 80)
+    talk.assistant("Changed.")
+    assert "third" in str(MANAGER.curate(talk.messages, session=session))
+
+    session.dispatch(UpdateStep(2, title="Change it"))
+
+    view = str(MANAGER.curate(talk.messages, session=session))
+    assert "third" not in view
+    assert "routes" in view
+
+
+def test_what_stays_is_not_in_the_section_as_well():
+    session, talk = after_three(100)
+    session.dispatch(SummarizeStep(1, "In short.", "condensed", 100))
+
+    section = prompt_for(session).render(session=session).text
+
+    assert "second" in section
+    assert "third" not in section
+    assert "third" in str(MANAGER.curate(talk.messages, session=session))
+
+
 def test_results_that_the_summarys_writer_had_not_seen_stay():
     session, talk = at_work()
     first, second = talk.ask("read_file", "summarize_step")

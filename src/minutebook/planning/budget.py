@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 
 from minutebook.compaction.events import HistoryCompacted
 from minutebook.compaction.extract import ExtractiveSummarizer
-from minutebook.compaction.facts import without_ledger
 from minutebook.compaction.manager import Compaction
 from minutebook.compaction.strategy import THRESHOLD, require_shares
 from minutebook.compaction.summarizer import Summarizer, SummaryRequest, accepted
@@ -13,7 +12,7 @@ from minutebook.errors import InvalidSetting
 from minutebook.history.protocol import EventBus, SessionProtocol
 from minutebook.history.view import view_of
 from minutebook.planning.events import SummarizeStep
-from minutebook.planning.extract import with_facts
+from minutebook.planning.level import kept_of
 from minutebook.planning.manager import StepHistoryManager
 from minutebook.planning.plan import Plan
 from minutebook.planning.task import StepHistory, TaskHistory
@@ -26,9 +25,8 @@ class StepBudget:
     """Before every call: if it would fill more than `threshold` of the window, fold finished steps down to `target`.
 
     The oldest go first, those of earlier tasks before those of this one; never a pinned step, and never the active one.
-    A step that has a summary is shown as that; with a ledger of the facts that were named in it, up to
-    `max_ledger_tokens`, because no summary has them all. Give it to `evaluate` as `compactor`, beside a
-    `StepHistoryManager`.
+    A step that has a summary is shown as that. The end of the conversation stays, as when the model sums up. Give it to
+    `evaluate` as `compactor`, beside a `StepHistoryManager`.
 
     Raises:
         InvalidSetting: the shares or `max_summary_tokens` cannot be meant.
@@ -42,7 +40,6 @@ class StepBudget:
         threshold: float = THRESHOLD,
         target: float = 0.5,
         max_summary_tokens: int = 300,
-        max_ledger_tokens: int = 200,
         bus: EventBus | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -52,7 +49,7 @@ class StepBudget:
         self._limit = model.room()
         self._summarizer: Summarizer = summarizer or ExtractiveSummarizer()
         self._threshold, self._target = threshold, target
-        self._max_summary_tokens, self._max_ledger_tokens = max_summary_tokens, max_ledger_tokens
+        self._max_summary_tokens, self._keep_tokens = max_summary_tokens, kept_of(model)
         self._bus = bus
         self._clock = clock
 
@@ -78,22 +75,19 @@ class StepBudget:
             except Exception as error:  # noqa: BLE001 - a summarizer is anybody's code
                 failure = error
                 continue
-            session.dispatch(SummarizeStep(step.step_id, summary))
+            session.dispatch(SummarizeStep(step.step_id, summary, keep_tokens=self._keep_tokens))
             overhead_tokens += record.counter.count(summary)
             used = _tokens(record, session) + overhead_tokens
             folded.append(f"step-{step.step_id}")
         return self._told(session, folded, before, used, failure)
 
     async def _summary(self, session: Session, step: StepHistory) -> str:
-        history = next(one for one in session.query(TaskHistory).all() if one.step(step.step_id))
-        turns = history.turns_of(step.step_id)
         if step.summary is not None and not step.newer():
-            summary = without_ledger(step.summary)
-        else:
-            messages = [turn.message() for turn in turns]
-            request = SummaryRequest(messages, previous=step.summary, max_tokens=self._max_summary_tokens)
-            summary = accepted(await self._summarizer.summarize(request), request)
-        return with_facts(summary, turns, self._max_ledger_tokens)
+            return step.summary
+        history = next(one for one in session.query(TaskHistory).all() if one.step(step.step_id))
+        messages = [turn.message() for turn in history.turns_of(step.step_id)]
+        request = SummaryRequest(messages, previous=step.summary, max_tokens=self._max_summary_tokens)
+        return accepted(await self._summarizer.summarize(request), request)
 
     def _told(
         self, session: Session, folded: list[str], before: int, after: int, failure: Exception | None

@@ -68,6 +68,8 @@ class SummarizeStep:
     step_id: int
     summary: str
     visibility: StepVisibility = "summary"
+    keep_tokens: int = 0
+    """How much of the end of the conversation stays all the same, whatever step it is of."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from minutebook.compaction.facts import ledger
 from minutebook.compaction.sentence import facts_of
 from minutebook.errors import InvalidSetting
 from minutebook.planning.turn import Turn
-from minutebook.tokens import counter_for
 
 if TYPE_CHECKING:
     from minutebook.planning.task import StepHistory
@@ -29,15 +27,6 @@ def extractive_summary(step: "StepHistory", max_turns: int = 3, *, max_character
         share = max(1, max_characters // len(texts) - 1)
         texts = [clipped(text, share) for text in texts]
     return "\n".join(texts)[:max_characters]
-
-
-def with_facts(summary: str, turns: Sequence[Turn], max_tokens: int) -> str:
-    """The summary, and below it a ledger of the facts named in the turns, for no summary has them all; 0 for none."""
-    if not max_tokens:
-        return summary
-    messages = [turn.message() for turn in turns]
-    noted = ledger(messages, counter=counter_for(None), max_tokens=max_tokens, said=summary)
-    return f"{summary}\n\n{noted}" if noted else summary
 
 
 def key_turns(turns: Sequence[Turn], max_turns: int = 3) -> list[Turn]:

@@ -1,8 +1,9 @@
 """Which messages leave the conversation when a step is shown as less than all of it.
 
 What was being said when a step was folded, and the first and the newest request, stay: the model is about to answer them.
-They leave when the plan changes the next time, which changes the prompt anyway. So between two such moments every view is
-the last one with something appended, and opening a step that was just folded gives back the view that was.
+So does as much before that as `keep_tokens` says, for what comes next is mostly about what was just said. It all leaves
+when the plan changes the next time, which changes the prompt anyway. So between two such moments every view is the last
+one with something appended, and opening a step that was just folded gives back the view that was.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ from dataclasses import replace
 
 from minutebook.planning.task import StepFold, StepHistory, TaskHistory
 from minutebook.planning.turn import Turn
+from minutebook.tokens import counter_for
 
 
 def refolded(histories: Sequence[TaskHistory]) -> tuple[TaskHistory, ...]:
@@ -29,17 +31,36 @@ def refolded(histories: Sequence[TaskHistory]) -> tuple[TaskHistory, ...]:
 def swept(histories: Sequence[TaskHistory]) -> tuple[TaskHistory, ...]:
     """The histories after a change of the plan: what folded steps had left in the conversation leaves it now."""
     reach = histories[-1].reach
+    folded = [step for history in histories for step in history.steps if step.level != "full"]
+    cuts = {tokens: cut_of(histories, tokens) for tokens in {step.keep_tokens for step in folded}}
     moved = [
         replace(
             history,
             steps=tuple(
-                step if step.level == "full" else replace(step, cut=reach.cut, spared=reach.requests)
+                step if step.level == "full" else replace(step, cut=cuts[step.keep_tokens], spared=reach.requests)
                 for step in history.steps
             ),
         )
         for history in histories
     ]
     return refolded(moved)
+
+
+def cut_of(histories: Sequence[TaskHistory], keep_tokens: int) -> int:
+    """Where a summary made now ends to stand for messages: so many tokens, in whole exchanges, stay before what is said."""
+    cut = histories[-1].reach.cut
+    if not keep_tokens:
+        return cut
+    turns = (turn for history in histories for step in history.steps for turn in step.turns)
+    before = {turn.position: turn for turn in turns if turn.position is not None and turn.position < cut}
+    counter, left = counter_for(None), keep_tokens
+    for at in sorted(before, reverse=True):
+        left -= counter.count(before[at].told)
+        if left < 0:
+            break
+        if before[at].role != "tool":  # with it an exchange begins, which stays whole
+            cut = at
+    return cut
 
 
 def mark_of(turn: Turn) -> str:

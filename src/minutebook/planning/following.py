@@ -17,7 +17,7 @@ from minutebook.planning.events import (
     SummarizeStep,
     UpdateStep,
 )
-from minutebook.planning.folding import refolded, swept
+from minutebook.planning.folding import cut_of, refolded, swept
 from minutebook.planning.names import BOOKKEEPING
 from minutebook.planning.plan import Plan, PlanStep
 from minutebook.planning.task import StepHistory, TaskHistory
@@ -111,8 +111,10 @@ def summarized(
         raise InvalidSetting("summary", event.summary, "some text")
     if event.visibility == "full":
         raise InvalidSetting("visibility", event.visibility, "less than full, or dispatch ExpandStep")
+    if event.keep_tokens < 0:
+        raise InvalidSetting("keep_tokens", event.keep_tokens, "0 or more")
     latest = _with_a_history(values)[-1]
-    through, reach = _seen_through(latest), latest.reach
+    through, cut = _seen_through(latest), cut_of(values, event.keep_tokens)
 
     def change(step: StepHistory) -> StepHistory:
         if step.pinned:
@@ -122,8 +124,9 @@ def summarized(
             summary=event.summary,
             visibility=event.visibility,
             summarized_through=through,
-            cut=reach.cut,
-            spared=reach.requests,
+            keep_tokens=event.keep_tokens,
+            cut=cut,
+            spared=latest.reach.requests,
         )
 
     return refolded(_with_step(values, event.step_id, change))

@@ -4,11 +4,20 @@ from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias, get_args
 
 from minutebook.errors import InvalidSetting
+from minutebook.tokens.models import ModelInfo
 
 StepVisibility: TypeAlias = Literal["full", "condensed", "summary", "title"]
 """All that was said; the turns that tell most; the summary; nothing but the title."""
 
+KEEP: Final = 4_000
+"""Tokens at the end of the conversation that summaries leave alone, where nobody says how many."""
+_OF_WINDOW: Final = 8
 LEVELS: Final[tuple[StepVisibility, ...]] = get_args(StepVisibility)
+
+
+def kept_of(model: ModelInfo | None) -> int:
+    """How much of the end of a conversation stays by default; no more than a small share of the model's window."""
+    return KEEP if model is None else min(KEEP, model.room() // _OF_WINDOW)
 
 
 def require_level(name: str, level: object) -> None:

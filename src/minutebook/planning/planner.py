@@ -17,6 +17,7 @@ from minutebook.planning.handling import (
 )
 from minutebook.planning.install import install_plan
 from minutebook.planning.keeping import next_step_id
+from minutebook.planning.level import KEEP
 from minutebook.planning.names import ADD_STEP, READ_PLAN, SETUP_PLAN, SUMMARIZE_STEP, UPDATE_STEP
 from minutebook.planning.plan import MAX_DEPTH, Plan, PlanStep, StepStatus
 from minutebook.planning.prompted import Evaluates, auto_summarize_step
@@ -63,10 +64,11 @@ class PlanningToolsSection(Section[None]):
     """Shows the plan of the session, and offers the tools to make it, add to it, change it and read it.
 
     `on_step_done` says what happens when the model finishes a step: nothing, a word that it could be summarised, or a
-    summary by extraction or by the model of `adapter`.
+    summary by extraction or by the model of `adapter`. With such a summary the last `keep_tokens` of the conversation stay,
+    until the plan changes again.
 
     Raises:
-        InvalidSetting: `on_step_done` is none of these, or is "llm" and there is no adapter.
+        InvalidSetting: `on_step_done` is none of these, or is "llm" and there is no adapter; `keep_tokens` is negative.
     """
 
     reads_session = True
@@ -79,6 +81,7 @@ class PlanningToolsSection(Section[None]):
         key: str = "plan",
         on_step_done: OnStepDone = "none",
         adapter: Evaluates | None = None,
+        keep_tokens: int = KEEP,
         accepts_overrides: bool = False,
     ) -> None:
         if on_step_done not in get_args(OnStepDone):
@@ -87,7 +90,10 @@ class PlanningToolsSection(Section[None]):
             raise InvalidSetting(
                 "adapter", adapter, 'the one whose model sums up, with on_step_done="llm" and only then'
             )
+        if keep_tokens < 0:
+            raise InvalidSetting("keep_tokens", keep_tokens, "0 or more")
         self._session, self._on_step_done, self._adapter = session, on_step_done, adapter
+        self._keep_tokens = keep_tokens
         if session is not None:
             install_plan(session)
         super().__init__(
@@ -169,12 +175,13 @@ class PlanningToolsSection(Section[None]):
             case "suggest":
                 return f" When its details are no longer needed, call `{SUMMARIZE_STEP}` with step_id={step_id}."
             case "extractive":
-                session.dispatch(SummarizeStep(step_id, extractive_summary(step, max_characters=MAX_SUMMARY)))
+                summary = extractive_summary(step, max_characters=MAX_SUMMARY)
+                session.dispatch(SummarizeStep(step_id, summary, keep_tokens=self._keep_tokens))
                 return " It was summarized."
             case "llm":
                 assert self._adapter is not None
                 try:
-                    await auto_summarize_step(session, step_id, self._adapter)
+                    await auto_summarize_step(session, step_id, self._adapter, keep_tokens=self._keep_tokens)
                 except MinutebookError as error:  # the step is finished all the same
                     return f" It could not be summarized ({error}); call `{SUMMARIZE_STEP}` yourself."
                 return " It was summarized."

@@ -9,6 +9,7 @@ from minutebook.compaction.summarizer import SummaryRequest, accepted
 from minutebook.errors import SummaryRejected
 from minutebook.planning.events import SummarizeStep
 from minutebook.planning.handling import MAX_SUMMARY, require_step
+from minutebook.planning.level import KEEP
 from minutebook.prompt.markdown import MarkdownSection
 from minutebook.prompt.prompt import Prompt, PromptTemplate
 from minutebook.session.session import Session
@@ -42,12 +43,12 @@ class Evaluates(Protocol):
 
 
 async def auto_summarize_step(
-    session: Session, step_id: int, adapter: Evaluates, *, max_input_tokens: int = 12_000
+    session: Session, step_id: int, adapter: Evaluates, *, max_input_tokens: int = 12_000, keep_tokens: int = KEEP
 ) -> str:
     """Have a model sum up a step, from all that was said in it, and show the summary in its place from now on.
 
     The model is asked in a session of its own, so nothing of this gets into the history. A step that is longer than
-    `max_input_tokens` is read in pieces.
+    `max_input_tokens` is read in pieces. The last `keep_tokens` of the conversation stay, until the plan changes again.
 
     Raises:
         ToolValidationError: there is no such step, or nothing was said in it.
@@ -67,7 +68,7 @@ async def auto_summarize_step(
         return await _minutes(adapter, ask, request)
 
     summary = await summarized(parts, request, write, max_piece_tokens=max(1, max_input_tokens - 2 * _MAX_TOKENS))
-    session.dispatch(SummarizeStep(step_id, summary))
+    session.dispatch(SummarizeStep(step_id, summary, keep_tokens=keep_tokens))
     return summary
 
 

@@ -30,6 +30,17 @@ class Shown:
             if text or is_active or (step.step_id and not any(self._level(one) != "full" for one in above)):
                 yield step, text
 
+    def left_out(self) -> list[Turn]:
+        """The turns that something shorter stands for, and that no message shows."""
+        return [
+            turn
+            for history in self._histories
+            for step in history.steps
+            if (through := bound(history, step))
+            for turn in self._only_here(step.turns)
+            if _number(turn) <= through
+        ]
+
     def _parts(self, history: TaskHistory, step: StepHistory) -> Iterator[str]:
         level, through = self._level(step), bound(history, step)
         later = [turn for turn in step.turns if turn.position is None and _number(turn) > through] if step.apart else []

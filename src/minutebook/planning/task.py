@@ -34,6 +34,8 @@ class StepHistory:
     """Where the summary ends to stand for messages: what was being said at the time stays, until the plan changes."""
     spared: tuple[int, ...] = ()
     """Messages before the cut that stay all the same: the first and the newest request at that time."""
+    keep_tokens: int = 0
+    """How much of the end of the conversation the summary leaves alone."""
     apart: bool = False
     """Whether some of its turns stand in no conversation, so that only the history can show them."""
 

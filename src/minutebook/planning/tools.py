@@ -54,10 +54,10 @@ class ReferenceStepParams:
 
 
 def history_tools(
-    key: str, own: Session | None, model: ModelInfo | None, *, in_view: bool, at_once: bool
+    key: str, own: Session | None, model: ModelInfo | None, *, in_view: bool, at_once: bool, keep_tokens: int
 ) -> list[AnyTool]:
     """The tools of a section of this key."""
-    tools = _Tools(key, own, model, in_view=in_view, at_once=at_once)
+    tools = _Tools(key, own, model, in_view=in_view, at_once=at_once, keep_tokens=keep_tokens)
     return [
         Tool[SummarizeStepParams, None](
             name=SUMMARIZE_STEP,
@@ -92,9 +92,18 @@ def history_tools(
 class _Tools:
     """The handlers. They are async, so that the calls of one message take effect in their order."""
 
-    def __init__(self, key: str, own: Session | None, model: ModelInfo | None, *, in_view: bool, at_once: bool) -> None:
+    def __init__(
+        self,
+        key: str,
+        own: Session | None,
+        model: ModelInfo | None,
+        *,
+        in_view: bool,
+        at_once: bool,
+        keep_tokens: int,
+    ) -> None:
         self._key, self._own, self._model = key, own, model
-        self._in_view, self._at_once = in_view, at_once
+        self._in_view, self._at_once, self._keep_tokens = in_view, at_once, keep_tokens
 
     def pressure_tools(self) -> list[AnyTool]:
         if self._model is None:
@@ -118,7 +127,7 @@ class _Tools:
                 f"Step {params.step_id} is pinned. Call `{PIN_STEP}` with pinned=false first, if it may be summarized."
             )
         if self._at_once:
-            session.dispatch(SummarizeStep(params.step_id, summary, params.level))
+            session.dispatch(SummarizeStep(params.step_id, summary, params.level, self._keep_tokens))
             return ToolResult.ok(f"Step {params.step_id} summarized.")
         session.dispatch(NoteSummary(params.step_id, summary))
         return ToolResult.ok(f"Step {params.step_id} summarized. It stays in the conversation while there is room.")

@@ -1,0 +1,117 @@
+"""What was named in the steps that something shorter stands for.
+
+A summary is prose, and prose drops what is needed to the letter: a path that was listed, an id, the command that worked.
+They stand beside the summaries, within a bound. The plan says what is worth most: what its open steps name comes first, for
+nobody has worked on that yet, so no summary tells of it; then what was used most for what it costs.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeAlias
+
+from minutebook.compaction.facts import Named, named
+from minutebook.planning.turn import Turn
+from minutebook.tokens import counter_for
+
+Key: TypeAlias = tuple[str, str]
+"""The kind of a fact, and its text."""
+
+HEAD: Final = "Named in what is summarized, word for word:"
+AHEAD: Final = "for the steps ahead"
+MAX_LEDGER: Final = 300
+_KINDS: Final = ("paths", "ids", "URLs", "commands")
+"""Numbers, errors and requests are left out: alone they say little, and what they came to is in the summaries."""
+_OWN_WORDS: Final = 4
+"""What is named in a request, an answer or a call counts as so many uses; what stands in a result, as one."""
+_WORD: Final = re.compile(r"\w+")
+_TELLING: Final = 4
+"""Letters of a word by which a fact is taken to be about a step."""
+_SHARE: Final = 2
+"""One part in so many of the room is first for the steps ahead."""
+
+
+class StepLedger:
+    """Writes the ledger of one session, and remembers what it has read."""
+
+    def __init__(self, max_tokens: int) -> None:
+        self._max_tokens = max_tokens
+        self._count = counter_for(None).count
+        self._read: dict[int | None, tuple[Turn, Named]] = {}
+        self._last: tuple[object, str] = (None, "")
+
+    def text(self, turns: Sequence[Turn], *, said: str, ahead: Iterable[str]) -> str:
+        """What these turns name and `said` does not, as many of it as there is room for; the same for the same turns.
+
+        `ahead` are the titles of the steps that are still open.
+        """
+        given = (tuple(turns), said, tuple(ahead))
+        before, text = self._last
+        if before != given:
+            text = self._written(*given)
+            self._last = (given, text)
+        return text
+
+    def _written(self, turns: tuple[Turn, ...], said: str, ahead: tuple[str, ...]) -> str:
+        uses = {key: count for key, count in self._uses(turns).items() if key[1] not in said}
+        coming = _about(uses, ahead)
+        first = sorted(coming, key=lambda key: (-coming[key], -uses[key], key))
+        rest = sorted(uses, key=lambda key: (-uses[key] / self._cost(key), key))
+        lines: dict[str, list[str]] = {}
+        room = self._max_tokens - self._count(HEAD)
+        left = room - self._filled(lines, ((AHEAD, key) for key in first), room // _SHARE)
+        taken = {text for line in lines.values() for text in line}
+        self._filled(lines, ((key[0], key) for key in rest if key[1] not in taken), left)
+        order = [kind for kind in (AHEAD, *_KINDS) if kind in lines]
+        return "\n".join([HEAD, *(f"- {kind}: {' '.join(lines[kind])}" for kind in order)]) if order else ""
+
+    def _filled(self, lines: dict[str, list[str]], keys: Iterable[tuple[str, Key]], room: int) -> int:
+        """Put facts into their lines as long as there is room; how much of it that took."""
+        used = 0
+        for line, key in keys:
+            cost = self._cost(key) + (0 if line in lines else self._count(line) + 3)
+            if used + cost <= room:
+                used += cost
+                lines.setdefault(line, []).append(_shown(key))
+        return used
+
+    def _cost(self, key: Key) -> int:
+        return self._count(_shown(key)) + 1
+
+    def _uses(self, turns: Iterable[Turn]) -> Counter[Key]:
+        uses: Counter[Key] = Counter()
+        for turn in turns:
+            weight = 1 if turn.role == "tool" else _OWN_WORDS
+            uses.update(dict.fromkeys(self._named(turn), weight))
+        return uses
+
+    def _named(self, turn: Turn) -> Named:
+        known = self._read.get(turn.turn_id)
+        if known is None or known[0] != turn:
+            found = {(kind, _plain(text)) for kind, text in named(turn.message()) if kind in _KINDS}
+            known = self._read[turn.turn_id] = (turn, tuple(found))
+        return known[1]
+
+
+def _about(keys: Iterable[Key], titles: Iterable[str]) -> dict[Key, float]:
+    """The facts that share a word with a title, each with how much that tells: a word that many have tells little."""
+    wanted = {word for title in titles for word in _words(title)}
+    shared = {key: words for key in keys if key[0] != "commands" and (words := wanted & _words(key[1]))}
+    having = Counter(word for words in shared.values() for word in words)
+    return {key: max(1 / having[word] for word in words) for key, words in shared.items()}
+
+
+def _words(text: str) -> set[str]:
+    """The words that tell something, each with its parts: `holds_2` is also `holds`."""
+    found = {word for whole in _WORD.findall(text.lower()) for word in (whole, *whole.split("_"))}
+    return {word for word in found if len(word) >= _TELLING}
+
+
+def _plain(text: str) -> str:
+    """A path without what git's diffs put before it."""
+    return text[2:] if text[:2] in {"a/", "b/"} else text
+
+
+def _shown(key: Key) -> str:
+    kind, text = key
+    return f"`{text}`" if kind == "commands" else text

@@ -36,18 +36,14 @@ CREATE INDEX conversation_behind ON minutebook.conversation (tenant, number) WHE
 
 CREATE TABLE minutebook.entry (
     conversation bigint NOT NULL,
-    sequence bigint NOT NULL,
-    created_at bigint NOT NULL,
     position integer NOT NULL,
     turn integer NOT NULL,                          -- how many user messages there are up to here
     role smallint NOT NULL,
     tenant text COLLATE "C" NOT NULL,
-    evaluation bytea NOT NULL,
-    provider text COLLATE "C",
-    model text COLLATE "C",
+    stamp bytea,                                    -- who said it and when; NULL: as the one before, and next in sequence
     text bytea,                                     -- a piece: its first byte says whether it is plain, deflated,
     rest bytea,                                     -- or only the hash of a payload that holds it
-    PRIMARY KEY (tenant, conversation, position)
+    PRIMARY KEY (tenant, conversation, position)    -- with a ninth column every row would be 8 bytes longer
 ) PARTITION BY HASH (conversation);
 
 CREATE TABLE minutebook.payload (
@@ -99,18 +95,17 @@ CREATE TABLE minutebook.tombstone (
     PRIMARY KEY (tenant, id)
 );
 
--- Which stretches of a conversation have which words. A stretch is looked through once it is found, so a word is noted
--- once for many entries, and the index stays small beside the text.
+-- Which stretches of a conversation may have which words. A stretch is looked through once it is found, so a filter that
+-- says which words are not there is enough, and takes a fraction of the text. It is short, and stays in its row.
 CREATE TABLE minutebook.word (
-    tenant text COLLATE "C" NOT NULL,
     conversation bigint NOT NULL,
     start integer NOT NULL,
-    stop integer NOT NULL,
-    words tsvector,                                 -- NULL: there are more than an index takes; look for yourself
-    PRIMARY KEY (tenant, conversation, start)
+    stop integer NOT NULL
 );
-CREATE INDEX word_words ON minutebook.word USING gin (words) WITH (fastupdate = off);  -- it is not in a hurry, and smaller
-CREATE INDEX word_unknown ON minutebook.word (tenant, conversation, start) WHERE words IS NULL;
+ALTER TABLE minutebook.word
+    ADD COLUMN tenant text COLLATE "C" NOT NULL, ALTER COLUMN tenant SET STORAGE PLAIN,
+    ADD COLUMN words bytea NOT NULL, ALTER COLUMN words SET STORAGE PLAIN,
+    ADD PRIMARY KEY (tenant, conversation, start);
 
 -- What holds deleted rows until the next vacuum. No tenant's: it names tables and nothing else.
 CREATE TABLE minutebook.removed (
@@ -122,9 +117,9 @@ DO $$
 DECLARE
     part integer;
 BEGIN
-    FOR part IN 0..7 LOOP
+    FOR part IN 0..1 LOOP
         EXECUTE format(
-            'CREATE TABLE minutebook.entry_%s PARTITION OF minutebook.entry FOR VALUES WITH (MODULUS 8, REMAINDER %s)',
+            'CREATE TABLE minutebook.entry_%s PARTITION OF minutebook.entry FOR VALUES WITH (MODULUS 2, REMAINDER %s)',
             part, part
         );
     END LOOP;
@@ -137,10 +132,10 @@ DECLARE
     one record;
 BEGIN
     FOR one IN
-        SELECT attrelid::regclass AS relation, attname AS name, atttypid = 'bytea'::regtype AS raw
+        SELECT attrelid::regclass AS relation, attname AS name, atttypid = 'bytea'::regtype AND attstorage <> 'p' AS raw
         FROM pg_catalog.pg_attribute JOIN pg_catalog.pg_class ON pg_class.oid = attrelid
         WHERE relnamespace = 'minutebook'::regnamespace AND relkind IN ('r', 'p') AND attnum > 0
-            AND atttypid IN ('bytea'::regtype, 'text'::regtype, 'tsvector'::regtype)
+            AND atttypid IN ('bytea'::regtype, 'text'::regtype)
             AND attname NOT IN ('tenant', 'status')
     LOOP
         EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET STATISTICS 0', one.relation, one.name);
@@ -190,37 +185,8 @@ GRANT USAGE ON SCHEMA minutebook TO minutebook_app;
 GRANT SELECT, INSERT, UPDATE, DELETE ON minutebook.conversation, minutebook.payload, minutebook.fold, minutebook.word
     TO minutebook_app;
 GRANT SELECT, INSERT, DELETE ON minutebook.entry, minutebook.pin, minutebook.answer TO minutebook_app;
+GRANT UPDATE (stamp) ON minutebook.entry TO minutebook_app;
 GRANT SELECT, INSERT ON minutebook.tombstone TO minutebook_app;
-
--- An index of words cannot be used below a policy: looking something up in it might tell what is in other tenants'
--- rows. So the looking up is done by the owner, who may see all words, and only the tenant's places come back.
-CREATE POLICY finder ON minutebook.word FOR SELECT TO CURRENT_USER USING (true);
-
-CREATE FUNCTION minutebook.found(wanted tsquery, whose text, high bigint, high_start integer, most integer)
-RETURNS TABLE (conversation bigint, start integer, stop integer)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog SET enable_seqscan = on
-AS $$
-    SELECT word.conversation, word.start, word.stop FROM minutebook.word
-    WHERE tenant = current_setting('minutebook.tenant', true)
-        AND (words @@ wanted OR words IS NULL)
-        AND (word.conversation, word.start) < (high, high_start)
-        AND (whose IS NULL OR EXISTS (
-            SELECT FROM minutebook.conversation AS header
-            WHERE header.tenant = word.tenant AND header.number = word.conversation AND header.recipient = whose
-        ))
-    ORDER BY word.conversation DESC, word.start DESC LIMIT most
-$$;
-
-CREATE FUNCTION minutebook.found_in(wanted tsquery, number bigint, low integer, high integer, most integer)
-RETURNS TABLE (conversation bigint, start integer, stop integer)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog SET enable_seqscan = on
-AS $$
-    SELECT word.conversation, word.start, word.stop FROM minutebook.word
-    WHERE tenant = current_setting('minutebook.tenant', true)
-        AND (words @@ wanted OR words IS NULL)
-        AND word.conversation = number AND word.stop > low AND word.start < high
-    ORDER BY word.start DESC LIMIT most
-$$;
 
 CREATE FUNCTION minutebook.mark_removed(relations oid[]) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog
@@ -235,8 +201,8 @@ CREATE FUNCTION minutebook.append(
     whose text, patience text,
     numbers bigint[], seen bigint[], versions bigint[], lengths integer[], turns integer[], leads integer[],
     opened_at integer[], opened_calls text[], times bigint[],
-    entry_numbers bigint[], positions integer[], roles smallint[], entry_turns integer[], evaluations bytea[],
-    sequences bigint[], entry_times bigint[], providers text[], models text[], texts bytea[], rests bytea[],
+    entry_numbers bigint[], positions integer[], roles smallint[], entry_turns integer[], stamps bytea[],
+    texts bytea[], rests bytea[],
     hashes bytea[], uses bigint[], bodies bytea[],
     answer_numbers bigint[], keys bytea[], digests bytea[], answer_versions bigint[]
 ) RETURNS void LANGUAGE plpgsql
@@ -260,10 +226,8 @@ BEGIN
         SELECT whose, new.hash, new.uses, new.body FROM unnest(hashes, append.uses, bodies) AS new (hash, uses, body)
         ORDER BY new.hash ON CONFLICT (tenant, hash) DO UPDATE SET uses = payload.uses + excluded.uses;
     END IF;
-    INSERT INTO minutebook.entry (tenant, conversation, position, role, turn, evaluation, sequence, created_at, provider,
-        model, text, rest)
-    SELECT whose, * FROM unnest(entry_numbers, positions, roles, entry_turns, evaluations, sequences, entry_times,
-        providers, models, texts, rests);
+    INSERT INTO minutebook.entry (tenant, conversation, position, role, turn, stamp, text, rest)
+    SELECT whose, * FROM unnest(entry_numbers, positions, roles, entry_turns, stamps, texts, rests);
     IF cardinality(keys) > 0 THEN
         INSERT INTO minutebook.answer (tenant, conversation, key, digest, version)
         SELECT whose, * FROM unnest(answer_numbers, keys, digests, answer_versions) ON CONFLICT DO NOTHING;
@@ -275,5 +239,5 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION minutebook.found, minutebook.found_in, minutebook.mark_removed FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION minutebook.found, minutebook.found_in, minutebook.mark_removed TO minutebook_app;
+REVOKE ALL ON FUNCTION minutebook.mark_removed FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION minutebook.mark_removed TO minutebook_app;

@@ -23,7 +23,6 @@ from minutebook.store.types import Conversation, Origin, Receipt
 
 _LOCK: Final = f"SELECT {COLUMNS} FROM minutebook.conversation WHERE tenant = %s AND"  # noqa: S608 - a constant of ours
 _MARK: Final = "INSERT INTO minutebook.tombstone SELECT %s, id, %s FROM unnest(%s::bytea[]) AS id"
-_EVERYTHING: Final = 2**31 - 1
 
 
 async def purge(work: Work, one: Filed, before: int) -> int:
@@ -85,7 +84,7 @@ async def erase(work: Work, conversation: str | None, recipient: str | None, at:
         "pins": 0,
     }
     if reached:
-        await postgres_entries.delete(work, numbers, 0, _EVERYTHING)
+        await postgres_entries.delete(work, numbers, 0, postgres_entries.EVERYTHING)
         marks = [tombstone(work.tenant, one.conversation.id) for one in reached]
         await work.put(_MARK, work.tenant, microseconds(at), marks)
         counts["folds"] = await _delete(work, "fold", "conversation", numbers)

@@ -7,20 +7,23 @@ from typing import Any, Final
 
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import MessageRole, text_of
-from minutebook.store.codec import LARGE, Packed, squeezed, unpack, unsqueezed
+from minutebook.store.codec import LARGE, Packed, pack, squeezed, unpack, unsqueezed
 from minutebook.store.postgres_rows import Filed, Span
+from minutebook.store.postgres_stamp import COMMON, Stamp
 from minutebook.store.postgres_work import Query, Work
 
 ROLES: Final = (MessageRole.SYSTEM, MessageRole.USER, MessageRole.ASSISTANT, MessageRole.TOOL)
 _NUMBER_OF: Final = {role: number for number, role in enumerate(ROLES)}
 _TOOL: Final = _NUMBER_OF[MessageRole.TOOL]
+EVERYTHING: Final = 2**31 - 1
+"""A position after every other."""
 _APART: Final = b"\2"
 """The first byte of a piece that is only the hash of a payload; `squeezed` begins its pieces with other bytes."""
 
 _WRITE: Final = (
-    "INSERT INTO minutebook.entry (tenant, conversation, position, role, turn, evaluation, sequence, created_at,"
-    " provider, model, text, rest) SELECT %s, * FROM unnest(%b::bigint[], %b::integer[], %b::smallint[], %b::integer[],"
-    " %b::bytea[], %b::bigint[], %b::bigint[], %s::text[], %s::text[], %b::bytea[], %b::bytea[])"
+    "INSERT INTO minutebook.entry (tenant, conversation, position, role, turn, stamp, text, rest)"
+    " SELECT %s, * FROM unnest(%b::bigint[], %b::integer[], %b::smallint[], %b::integer[], %b::bytea[], %b::bytea[],"
+    " %b::bytea[])"
 )
 _KEEP: Final = (
     "INSERT INTO minutebook.payload (tenant, hash, uses, body)"
@@ -29,8 +32,13 @@ _KEEP: Final = (
 )
 _HERE: Final = "FROM minutebook.entry WHERE tenant = %s AND conversation = %s::bigint"
 _READ: Final = (
-    "SELECT position, role, evaluation, sequence, created_at, provider, model, text, rest"
-    f" {_HERE} AND position >= %s AND position < %s ORDER BY position"
+    "SELECT position, CASE WHEN position >= %s THEN role END, stamp, CASE WHEN position >= %s THEN text END,"
+    f" CASE WHEN position >= %s THEN rest END {_HERE} AND position >= %s AND position < %s"
+    " AND (position >= %s OR stamp IS NOT NULL) ORDER BY position"
+)
+"""Also of some rows before the first, only for their stamps: it may have its own in common with them."""
+_RESTAMP: Final = (
+    "UPDATE minutebook.entry SET stamp = %s WHERE tenant = %s AND conversation = %s AND position = %s AND stamp IS NULL"
 )
 _DELETE: Final = (
     "WITH gone AS ("
@@ -52,16 +60,20 @@ class Rows:
     """Entries on their way into the database, and the payloads that hold their large pieces."""
 
     def __init__(self) -> None:
-        self.columns: tuple[list[Any], ...] = tuple([] for _ in range(11))
+        self.columns: tuple[list[Any], ...] = tuple([] for _ in range(7))
         self.payloads: dict[bytes, tuple[int, bytes]] = {}
         """Hash → how often it is used, and what it stands for."""
 
     def add(self, number: int, position: int, turn: int, packed: Sequence[Packed], kept: Sequence["Kept"]) -> None:
         """Entries that follow each other from a position on; `turn` is how many user messages stand before them."""
+        last: Stamp | None = None
         for one, pieces in zip(packed, kept, strict=True):
             turn += one.role is MessageRole.USER
-            known = (one.evaluation_id, one.sequence, one.created_at, one.provider, one.model)
-            row = (number, position, _NUMBER_OF[one.role], turn, *known, pieces.text, pieces.rest)
+            stamp = Stamp.of(one)
+            is_common = last is not None and position % COMMON != 0 and last.after(1) == stamp
+            last = stamp
+            known = None if is_common else stamp.to_bytes()
+            row = (number, position, _NUMBER_OF[one.role], turn, known, pieces.text, pieces.rest)
             for column, value in zip(self.columns, row, strict=True):
                 column.append(value)
             for digest, body in pieces.payloads:
@@ -101,18 +113,24 @@ async def read(work: Work, spans: Iterable[Span]) -> tuple[list[int], list[Conve
 
 def reading(tenant: str, span: Span) -> Query:
     """Asks for the entries of a stretch."""
-    return _READ, (tenant, *span)
+    number, start, stop = span
+    return _READ, (start, start, start, tenant, number, start - start % COMMON, stop, start)
 
 
 async def unpacked(work: Work, answers: Iterable[Sequence[Any]]) -> tuple[list[int], list[ConversationEntry]]:
     """What was answered to `reading`."""
     rows = [row for answer in answers for row in answer]
-    payloads = await _payloads(work, (piece for row in rows for piece in row[7:9]))
-    entries = [
-        unpack(Packed(ROLES[role], evaluation, sequence, at, provider, model, *(_piece(one, payloads) for one in kept)))
-        for _, role, evaluation, sequence, at, provider, model, *kept in rows
-    ]
-    return [row[0] for row in rows], entries
+    payloads = await _payloads(work, (piece for row in rows for piece in row[3:]))
+    positions: list[int] = []
+    entries: list[ConversationEntry] = []
+    for position, role, said, text, rest in rows:
+        if said is not None:
+            stamped_at, stamp = position, Stamp.from_bytes(said)
+        if role is not None:
+            known = stamp.after(position - stamped_at)
+            positions.append(position)
+            entries.append(unpack(Packed(ROLES[role], *known, _piece(text, payloads), _piece(rest, payloads))))
+    return positions, entries
 
 
 async def texts(work: Work, span: Span) -> AsyncIterator[tuple[int, str]]:
@@ -183,7 +201,12 @@ async def splits(work: Work, filed: Filed, position: int) -> bool:
 
 
 async def delete(work: Work, numbers: Sequence[int], start: int, stop: int) -> None:
-    """Remove entries, and the payloads that nothing uses any more."""
+    """Remove entries, and the payloads that nothing uses any more; what follows them no longer has anything in common."""
+    for number in numbers if stop < EVERYTHING else ():
+        _, entries = await read(work, [(number, stop, stop + 1)])
+        if entries:
+            stamp = Stamp.of(pack(entries[0])[0])
+            await work.put(_RESTAMP, stamp.to_bytes(), work.tenant, number, stop)
     row = await work.row(_DELETE, work.tenant, list(numbers), start, stop, work.tenant)
     relations, unused = row
     if unused:

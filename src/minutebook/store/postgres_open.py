@@ -21,7 +21,8 @@ LOCK: Final = 0x6D626B31
 """The lock under which the steps are run, so that of many processes one does it."""
 
 _STEP: Final = "minutebook, step "
-_VERSION: Final = "SELECT obj_description(to_regnamespace('minutebook')::oid, 'pg_namespace'), to_regnamespace('minutebook') IS NOT NULL"
+_VERSION: Final = "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = 'minutebook'"
+"""From the table itself: `to_regnamespace` may answer from what this connection knew before it waited for the lock."""
 
 
 async def connected(url: str, store: str, patience_seconds: float) -> AsyncConnection:
@@ -70,9 +71,9 @@ async def _is_current(db: AsyncConnection, store: str) -> bool:
 
 async def _version(db: AsyncConnection, store: str) -> int:
     row = await (await db.execute(_VERSION)).fetchone()
-    mark, there = row or (None, False)
-    if not there:
+    if row is None:
         return 0
+    mark = row[0]
     if mark is None or not mark.startswith(_STEP):
         raise StoreDamaged(store, "has a schema called minutebook that another program made")
     return int(mark.removeprefix(_STEP))

@@ -6,6 +6,7 @@ from typing import Any, Final
 from minutebook.store import postgres_entries
 from minutebook.store.codec import microseconds
 from minutebook.store.cursor import cursor_of, place_of
+from minutebook.store.postgres_filter import MATCHES, probes
 from minutebook.store.postgres_rows import COLUMNS, Filed, filed, found
 from minutebook.store.postgres_work import Work
 from minutebook.store.types import Conversation, ConversationStatus, Hit, Page
@@ -13,11 +14,19 @@ from minutebook.store.words import words
 
 STRETCHES: Final = 16
 """How many stretches that may hold what is searched for are asked for at a time."""
-_IN_ORDER: Final = "SELECT set_config('enable_sort', 'off', true)"
+_IN_ORDER: Final = "SELECT set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true)"
 """A server that has not looked at its tables yet thinks that sorting a tenant's conversations is quick."""
 _END: Final = 1 << 62
-_FOUND: Final = "SELECT conversation, start, stop FROM minutebook.found(%s::tsquery, %s, %s, %s, %s)"
-_FOUND_IN: Final = "SELECT conversation, start, stop FROM minutebook.found_in(%s::tsquery, %s, %s, %s, %s)"
+_STRETCHES: Final = "SELECT conversation, start, stop FROM minutebook.word WHERE tenant = %s AND"
+_LAST_FIRST: Final = f"{MATCHES} ORDER BY conversation DESC, start DESC LIMIT {STRETCHES}"
+_FOUND: Final = f"{_STRETCHES} (conversation, start) < (%s, %s) AND {_LAST_FIRST}"
+_FOUND_FOR: Final = (
+    f"{_STRETCHES} (conversation, start) < (%s, %s) AND EXISTS ("
+    "  SELECT FROM minutebook.conversation AS header"
+    "  WHERE header.tenant = word.tenant AND header.number = word.conversation AND header.recipient = %s"
+    f") AND {_LAST_FIRST}"
+)
+_FOUND_IN: Final = f"{_STRETCHES} conversation = %s AND stop > %s AND start < %s AND {_LAST_FIRST}"
 
 
 async def listed(
@@ -71,8 +80,7 @@ async def _within(
     for number, start, stop in reversed(known.spans(header.first, header.length)):
         high = stop if number < before[0] else min(stop, before[1]) if number == before[0] else start
         while high > start:
-            values = (_query(wanted), number, start, high, STRETCHES)
-            stretches = await work.rows(_FOUND_IN, *values)
+            stretches = await _stretches(work, _FOUND_IN, (number, start, high), wanted)
             for _, low, end in stretches:
                 async for at in _matches(work, number, max(low, start), min(end, high), wanted):
                     yield number, at, known
@@ -85,7 +93,10 @@ async def _anywhere(
     owner: Filed | None = None
     high = before
     while True:
-        stretches = await work.rows(_FOUND, _query(wanted), recipient, *high, STRETCHES)
+        if recipient is None:
+            stretches = await _stretches(work, _FOUND, high, wanted)
+        else:
+            stretches = await _stretches(work, _FOUND_FOR, (*high, recipient), wanted)
         for number, low, end in stretches:
             if owner is None or owner.number != number:
                 owner = await _owner(work, number)
@@ -98,6 +109,12 @@ async def _anywhere(
         if len(stretches) < STRETCHES:
             return
         high = (stretches[-1][0], stretches[-1][1])
+
+
+async def _stretches(work: Work, query: str, values: tuple[Any, ...], wanted: set[str]) -> list[Any]:
+    """The next stretches that seem to have every word, from the last to the first."""
+    _, rows = await work.ask((_IN_ORDER, ()), (query, (work.tenant, *values, probes(sorted(wanted)))))
+    return rows
 
 
 async def _matches(work: Work, number: int, start: int, stop: int, wanted: set[str]) -> AsyncIterator[int]:
@@ -114,8 +131,3 @@ async def _owner(work: Work, number: int) -> Filed:
         *(work.tenant, number),
     )
     return filed(row)
-
-
-def _query(wanted: set[str]) -> str:
-    """Letters and digits, so there is nothing in them to escape."""
-    return " & ".join(f"'{word}'" for word in sorted(wanted))

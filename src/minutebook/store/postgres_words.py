@@ -5,12 +5,12 @@ else to do, or somebody searches. What is still to do is in the database, so it 
 stands for a stretch of entries: whoever finds one looks through the stretch.
 """
 
-from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from minutebook.store import postgres_entries
+from minutebook.store.postgres_filter import filter_of, size
 from minutebook.store.postgres_rows import COLUMNS, Filed, filed
-from minutebook.store.postgres_work import Work
+from minutebook.store.postgres_work import Query, Work
 from minutebook.store.words import words
 
 STEP: Final = 512
@@ -19,10 +19,8 @@ SMALL_STEP: Final = 64
 """How many, when nobody waits."""
 STRETCH: Final = 64
 """How many entries one row stands for at most."""
-LARGE: Final = 64 * 1024
-"""A stretch whose words take more than this many bytes takes no more entries."""
-LARGEST: Final = 512 * 1024
-"""More words than this PostgreSQL does not take; such a stretch is found by every search and looked through."""
+MANY: Final = 1024
+"""A stretch that has so many words takes no more entries: its filter then fits into its row, a few of which fit a page."""
 
 MOST_BEGUN: Final = 100
 """How many conversations may have a last stretch that waits to become whole, when nobody searches."""
@@ -33,12 +31,11 @@ _BEHIND: Final = (
 )
 _MORE: Final = "SELECT 1 FROM minutebook.conversation WHERE tenant = %s AND behind AND length - indexed >= %s LIMIT %s"
 _LAST: Final = (
-    "SELECT start, stop, tsvector_to_array(words) FROM minutebook.word WHERE tenant = %s AND conversation = %s"
+    "SELECT start, stop, octet_length(words) FROM minutebook.word WHERE tenant = %s AND conversation = %s"
     " AND start < %s ORDER BY start DESC LIMIT 1"
 )
 _WRITE: Final = (
-    "INSERT INTO minutebook.word (tenant, conversation, start, stop, words) VALUES (%s, %s, %s, %s,"
-    " CASE WHEN %s::text[] IS NULL THEN NULL ELSE array_to_tsvector(%s::text[]) END)"
+    "INSERT INTO minutebook.word (tenant, conversation, start, stop, words) VALUES (%s, %s, %s, %s, %s)"
     " ON CONFLICT (tenant, conversation, start) DO UPDATE SET stop = excluded.stop, words = excluded.words"
 )
 
@@ -79,7 +76,7 @@ async def forget(work: Work, one: Filed, start: int, stop: int) -> None:
     for low, high in rows:
         for part in (range(low, min(start, high)), range(max(stop, low), high)):
             if part:
-                await _write(work, one, part.start, part.stop, [])
+                await index(work, one, part.start, part.stop)
 
 
 async def renew(work: Work, one: Filed, position: int) -> None:
@@ -90,43 +87,30 @@ async def renew(work: Work, one: Filed, position: int) -> None:
         *(work.tenant, one.number, position, position),
     )
     for low, high in rows:
-        await _write(work, one, low, high, [])
+        await index(work, one, low, high)
 
 
 async def index(work: Work, one: Filed, start: int, stop: int) -> None:
-    """Index a range of a conversation's own entries, none of which is indexed."""
-    await _write(work, one, start, stop, [])
+    """Index a range of a conversation's own entries; write a row for each of its stretches."""
+    low, found, changes = start, set[str](), list[Query]()
+    async for position, text in postgres_entries.texts(work, (one.number, start, stop)):
+        if position - low >= STRETCH or len(found) >= MANY:
+            changes.append(_row(work, one, low, position, found))
+            low, found = position, set()
+        found |= words(text)
+    await work.ask(*changes, _row(work, one, low, stop, found))
 
 
 async def _index(work: Work, one: Filed, start: int, stop: int) -> None:
+    """Index what was appended; a last stretch that is not whole is read again, since its words are not kept."""
     last = await work.row(_LAST, work.tenant, one.number, start) if start > one.own else None
-    low, known = start, set[str]()
-    if last is not None and last[1] == start and start - last[0] < STRETCH and last[2] and _size(last[2]) < LARGE:
-        low, known = last[0], set(last[2])
-    await _write(work, one, low, stop, known, start)
+    low = start
+    if last is not None and last[1] == start and start - last[0] < STRETCH and last[2] < size(MANY):
+        low = last[0]
+    await index(work, one, low, stop)
     change = "UPDATE minutebook.conversation SET indexed = %s, behind = length > %s WHERE tenant = %s AND number = %s"
     await work.put(change, stop, stop, work.tenant, one.number)
 
 
-async def _write(work: Work, one: Filed, low: int, stop: int, known: Iterable[str], start: int | None = None) -> None:
-    """Write the rows for the stretches of a range, of which the words up to `start` are known."""
-    found, changes = set(known), []
-    texts = dict(
-        [pair async for pair in postgres_entries.texts(work, (one.number, low if start is None else start, stop))]
-    )
-    for position, text in texts.items():
-        if position - low >= STRETCH or _size(found) >= LARGE:
-            changes.append(_row(work, one, low, position, found))
-            low, found = position, set()
-        found |= words(text)
-    changes.append(_row(work, one, low, stop, found))
-    await work.ask(*changes)
-
-
-def _row(work: Work, one: Filed, low: int, stop: int, found: set[str]) -> tuple[str, tuple[Any, ...]]:
-    listed = sorted(found) if _size(found) <= LARGEST else None
-    return _WRITE, (work.tenant, one.number, low, stop, listed, listed)
-
-
-def _size(found: Iterable[str]) -> int:
-    return sum(len(word.encode()) + 4 for word in found)
+def _row(work: Work, one: Filed, low: int, stop: int, found: set[str]) -> Query:
+    return _WRITE, (work.tenant, one.number, low, stop, filter_of(found))

@@ -13,7 +13,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, Final, TypeVar
@@ -46,6 +46,8 @@ class Writer:
         """Whoever holds it may use the connection."""
         self._is_next = False
         """Whether the thread wants it."""
+        self._wanting: list[asyncio.Future[None]] = []
+        """Who waits until it is free."""
         self._committer = Committer(store, path)
         self._jobs: SimpleQueue[Sequence[Job] | None] = SimpleQueue()
         self._coming: dict[asyncio.AbstractEventLoop, list[Job]] = {}
@@ -88,9 +90,10 @@ class Writer:
         """Let the others of this round say what they want, then have all of it done."""
         try:
             await asyncio.sleep(0)
+            while self._is_worth_waiting(loop):
+                await self._turn_over(loop)
         except BaseException:
-            group = self._coming.pop(loop)
-            self._hand_over(group[1:])
+            self._hand_over(self._coming.pop(loop)[1:])
             raise
         group = [job for job in self._coming.pop(loop) if job.is_wanted]
         outcomes = self._at_once(group)
@@ -107,6 +110,33 @@ class Writer:
         if error is not None:
             raise error
         return result
+
+    def _is_worth_waiting(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether somebody else writes just now, and it could be done at once after that.
+
+        Once a thread does what is brief, it goes on doing that: there is always more when it is done. And two threads that
+        both work wait for each other's interpreter lock, some milliseconds each time.
+        """
+        is_taken = self._turn.locked() or self._is_next
+        return is_taken and self._committer.waited <= QUICK_SECONDS and all(job.brief for job in self._coming[loop])
+
+    async def _turn_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wait until whoever writes is done."""
+        over: asyncio.Future[None] = loop.create_future()
+        with self._lock:
+            if not self._turn.locked() and not self._is_next:
+                return
+            self._wanting.append(over)
+        await over
+
+    def _tell_turn_over(self) -> None:
+        if not self._wanting:
+            return
+        with self._lock:
+            wanting, self._wanting = self._wanting, []
+        for over in wanting:
+            with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+                over.get_loop().call_soon_threadsafe(_wake, over)
 
     def _at_once(self, group: Sequence[Job]) -> list[Outcome]:
         """Carry a group out in this thread, or as much of it as can be done without keeping the loop."""
@@ -128,6 +158,7 @@ class Writer:
         finally:
             committer.patience.is_short = False
             self._turn.release()
+            self._tell_turn_over()
         self._written_at = monotonic()
         if committer.has_long_log:
             self._hand_over([])
@@ -187,6 +218,7 @@ class Writer:
         with self._turn:
             self._is_next = False
             yield
+        self._tell_turn_over()
 
     def _next_group(self) -> list[Job] | None:
         """The next job and all that wait behind it; None when the store is closed."""
@@ -224,6 +256,11 @@ class Writer:
     def _rest(self, unit: Unit) -> None:
         if self._idle(unit):
             self._restless = True
+
+
+def _wake(waiting: "asyncio.Future[None]") -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 def _is_busy(error: Exception | None) -> bool:

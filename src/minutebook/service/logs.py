@@ -84,7 +84,8 @@ def places(error: BaseException) -> list[dict[str, Any]]:
 
 def log_pruned(fact: HistoryPruned) -> None:
     """One line for every decision about what a model is sent."""
-    _HISTORY.info("pruned", extra={**asdict(fact), "sent": fact.sent})
+    if _HISTORY.isEnabledFor(logging.INFO):
+        _HISTORY.info("pruned", extra={**asdict(fact), "sent": fact.sent})
 
 
 def handler_for(stream: TextIO | None = None) -> logging.Handler:

@@ -65,8 +65,13 @@ class Engine:
         self._unindexed += count
         if self._unindexed >= MOST_UNINDEXED:
             self._unindexed = 0
+            self._index_on()
+
+    def _index_on(self, unit: Unit | None = None) -> None:
+        """Index all that is whole, some of it at a time: others write in between."""
+        if unit is None or _index_whole(unit):
             with suppress(StoreUnavailable):  # closed in the meantime; whoever searches next will find it to do
-                self._writer.chore(_index_all)
+                self._writer.chore(self._index_on)
 
     async def catch_up(self) -> None:
         """Have everything indexed that was appended, by whichever process."""
@@ -165,8 +170,3 @@ def _index(unit: Unit, *, whole: bool = False) -> bool:
 
 def _index_whole(unit: Unit) -> bool:
     return _index(unit, whole=True)
-
-
-def _index_all(unit: Unit) -> None:
-    while _index_whole(unit):
-        pass

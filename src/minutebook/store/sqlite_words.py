@@ -15,7 +15,9 @@ from minutebook.store.sqlite_rows import SHIFT, place, rows
 from minutebook.store.words import words
 
 STEP: Final = 2_000
-"""How many entries are indexed in one transaction, about: others want to write, too."""
+"""How many entries are indexed in one transaction for somebody who waits for it, about: others want to write, too."""
+SMALL_STEP: Final = 256
+"""How many, when nobody waits."""
 STRETCH: Final = 16
 """How many entries one row stands for at most."""
 MOST_BEGUN: Final = 100
@@ -37,8 +39,8 @@ def is_behind(db: apsw.Connection) -> bool:
 def catch_up(db: apsw.Connection, *, whole: bool = False) -> bool:
     """Index a good number of entries; return whether there are more. With `whole`, only what fills its stretch."""
     least = STRETCH if whole and len(rows(db, _BEHIND, (0, MOST_BEGUN + 1))) <= MOST_BEGUN else 0
-    left = STEP
-    for number, indexed, length in rows(db, _BEHIND, (least, STEP)):
+    left = SMALL_STEP if whole else STEP
+    for number, indexed, length in rows(db, _BEHIND, (least, left)):
         stop = min(length, indexed + left)
         if least:
             stop -= (stop - indexed) % STRETCH

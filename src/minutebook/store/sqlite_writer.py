@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Final, TypeVar
 
 import apsw
@@ -32,6 +32,8 @@ LARGEST_AT_ONCE: Final = 128
 """How many jobs a loop's own thread carries out together: more would take longer than other tasks should wait."""
 QUICK_SECONDS: Final = 0.002
 """How long a commit may take for the next to be made in a loop's own thread."""
+GIVE_WAY_SECONDS: Final = 0.001
+"""How long the thread leaves the turn to those who waited for it."""
 IDLE_SECONDS: Final = 0.2
 """How long nobody must have asked for anything before chores are done."""
 
@@ -129,14 +131,16 @@ class Writer:
             self._wanting.append(over)
         await over
 
-    def _tell_turn_over(self) -> None:
+    def _tell_turn_over(self) -> bool:
+        """Wake those who wait for a turn; whether there were any."""
         if not self._wanting:
-            return
+            return False
         with self._lock:
             wanting, self._wanting = self._wanting, []
         for over in wanting:
             with suppress(RuntimeError):  # the loop was closed: nobody waits any more
                 over.get_loop().call_soon_threadsafe(_wake, over)
+        return True
 
     def _at_once(self, group: Sequence[Job]) -> list[Outcome]:
         """Carry a group out in this thread, or as much of it as can be done without keeping the loop."""
@@ -218,7 +222,8 @@ class Writer:
         with self._turn:
             self._is_next = False
             yield
-        self._tell_turn_over()
+        if self._tell_turn_over():
+            sleep(GIVE_WAY_SECONDS)
 
     def _next_group(self) -> list[Job] | None:
         """The next job and all that wait behind it; None when the store is closed."""

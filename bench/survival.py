@@ -3,16 +3,19 @@
 import asyncio
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from math import inf
 
 from bench.corpus import conversations, folder
 from bench.replay import plain
 from bench.report import Part, Table, Target, progress
-from minutebook import CompactionManager, Message, ModelInfo, SummarizeStrategy, Transcript, facts, view_of
+from minutebook import CompactionManager, Message, ModelInfo, SummarizeStrategy, Transcript, view_of
 from minutebook.compaction.facts import HEAD, Reading, spelled_out
+from minutebook.compaction.notes import Notes
 from minutebook.compaction.shown import is_summary, summary_text
+from minutebook.compaction.tally import WEIGHTS, Weights
 
 FILES = ("coding_agents", "claude_code", "codex_responses")
 KINDS = ("paths", "ids", "numbers", "commands")
@@ -34,8 +37,15 @@ class Share:
             self.all += 1
             self.kept += place_of(text, view) >= 0
 
+    @property
+    def share(self) -> float:
+        return self.kept / max(1, self.all)
+
+    def __add__(self, other: "Share") -> "Share":
+        return Share(self.all + other.all, self.kept + other.kept)
+
     def __str__(self) -> str:
-        return f"{100 * self.kept / self.all:.1f} %" if self.all else "-"
+        return f"{100 * self.share:.1f} %" if self.all else "-"
 
 
 def flat(text: str) -> str:
@@ -72,85 +82,175 @@ class Future:
         return self._last[text] >= self._starts[after + 1]
 
 
+@dataclass(frozen=True)
+class Told:
+    """A session, and what is known of it before it is replayed."""
+
+    file: str
+    group: str
+    chat: list[Message]
+    read: Reading
+    future: Future
+
+
+FIRST, SECOND, OTHERS = "first half", "second half", "others"
+AS_IT_IS, NO_WEIGHTS = "as it is", "no weights"
+WEIGHINGS = {
+    AS_IT_IS: WEIGHTS,
+    "own words 1": replace(WEIGHTS, own_words=1),
+    "own words 16": replace(WEIGHTS, own_words=16),
+    "half-life 100": replace(WEIGHTS, half_life=100),
+    "half-life 1,000": replace(WEIGHTS, half_life=1_000),
+    NO_WEIGHTS: Weights(own_words=1, half_life=inf),
+}
+LIMIT = 1_500
+LONGEST = 9
+"""So many sessions of each file; the ledger was made with these in sight."""
+
+
 def measure(*, quick: bool) -> Part:
     part = Part()
     if folder() is None:
         part.tables.append(Table("Survival of facts: there is no corpus here (MINUTEBOOK_CORPUS names its folder)", []))
         return part
-    most = 4 if quick else 24
-    chats = [
-        [plain(dict(message)) for message in recorded["messages"]]
-        for name in FILES
-        for recorded in _long(name, most // len(FILES) + 1)
-    ]
-    readings = [(Reading(), Future(chat)) for chat in chats]
-    table = Table(
-        f"Survival of facts: {len(chats)} agent sessions, window {WINDOW:,}; what a summary stands for and is still in view",
-        ["ledger", "compactions", *KINDS, "all", "used again", "tokens, most"],
-    )
-    for limit in (0, 1_500):
-        progress(f"survival: ledger of {limit:,} tokens")
-        shares = {kind: Share() for kind in KINDS}
-        again, count, largest = Share(), 0, 0
-        for chat, (read, future) in zip(chats, readings, strict=True):
-            found = asyncio.run(_replayed(chat, replace(SummarizeStrategy(), max_ledger_tokens=limit), read))
-            for place, gone, view, tokens in found:
-                count += 1
-                largest = max(largest, tokens)
-                for kind in KINDS:
-                    shares[kind].add(gone[kind], view)
-                    again.add((text for text in gone[kind] if future.names(text, place)), view)
-        whole = Share(sum(s.all for s in shares.values()), sum(s.kept for s in shares.values()))
-        table.rows.append(
-            [
-                "none" if not limit else f"{limit:,}",
-                f"{count}",
-                *map(str, shares.values()),
-                str(whole),
-                str(again),
-                f"{largest:,}",
-            ]
-        )
-        part.figures[f"ledger {limit}"] = {
-            "again": again.kept / max(1, again.all),
-            "all": whole.kept / max(1, whole.all),
-        }
-    table.notes.append("Used again: named as a whole word in a later message of the assistant or in its calls.")
-    part.tables.append(table)
-    share = part.figures["ledger 1500"]["again"]
-    part.targets.append(
-        Target("90 % of what is used again is still in view, for 1,500 tokens", f"{100 * share:.1f} %", share >= 0.9)
-    )
+    sessions = list(_sessions(2 if quick else LONGEST))
+    part.tables.append(_beside_none(_longest(sessions), part))
+    if not quick:
+        part.tables.append(_held_out(sessions, part))
     return part
 
 
-def _long(name: str, most: int) -> list[dict[str, list[Message]]]:
-    found = sorted(conversations(name), key=lambda recorded: -len(recorded["messages"]))
-    return found[:most]
+def _sessions(most: int) -> Iterator[Told]:
+    """Of every file the longest sessions, every other one in the same half; then as many that come after those."""
+    for name in FILES:
+        found = sorted(conversations(name), key=lambda recorded: -len(recorded["messages"]))
+        groups = [(FIRST, SECOND)[number % 2] for number in range(most)]
+        groups += [OTHERS] * most if most == LONGEST else []
+        for group, recorded in zip(groups, found, strict=False):
+            chat = [plain(dict(message)) for message in recorded["messages"]]
+            yield Told(name, group, chat, Reading(), Future(chat))
 
 
-async def _replayed(
-    chat: list[Message], strategy: SummarizeStrategy, read: Reading
-) -> list[tuple[int, dict[str, list[str]], str, int]]:
-    """At every compaction: its place, what is no longer shown, the view, the ledger's tokens."""
+def _beside_none(sessions: Sequence[Told], part: Part) -> Table:
+    table = Table(
+        f"Survival of facts: {len(sessions)} agent sessions, window {WINDOW:,}; what a summary stands for and is still in view",
+        ["ledger", "compactions", *KINDS, "all", "used again", "tokens, most"],
+        notes=["Used again: named as a whole word in a later message of the assistant or in its calls."],
+    )
+    for limit in (0, LIMIT):
+        progress(f"survival: ledger of {limit:,} tokens")
+        shares = {kind: Share() for kind in KINDS}
+        again, count, largest = Share(), 0, 0
+        for told in sessions:
+            for seen in _replayed(told, limit):
+                count += 1
+                largest = max(largest, seen.tokens)
+                for kind in KINDS:
+                    shares[kind].add(seen.gone[kind], seen.view)
+                again.add(seen.needed(told), seen.view)
+        whole = sum(shares.values(), Share())
+        table.rows.append(
+            [f"{limit:,}" if limit else "none", f"{count}", *map(str, (*shares.values(), whole, again)), f"{largest:,}"]
+        )
+        part.figures[f"ledger {limit}"] = {"again": again.share, "all": whole.share}
+    part.targets.append(_target(f"90 % of what is used again is still in view, for {LIMIT:,} tokens", again))
+    return table
+
+
+def _held_out(sessions: Sequence[Told], part: Part) -> Table:
+    """What the ledger keeps of sessions on which it was not weighed."""
+    found: dict[str, dict[str, Share]] = {}
+    for name, weights in WEIGHINGS.items():
+        progress(f"survival: {name}")
+        found[name] = _kept(sessions if name in {AS_IT_IS, NO_WEIGHTS} else _longest(sessions), weights)
+    best = {half: max(found, key=lambda name: found[name][half].share) for half in (FIRST, SECOND)}
+    held = {FIRST: found[best[SECOND]][FIRST], SECOND: found[best[FIRST]][SECOND]}
+    apart = held[FIRST] + held[SECOND]
+    table = Table(
+        f"Used again and in view, for at most {LIMIT:,} tokens, by how facts are weighed",
+        ["weights", FIRST, SECOND, "both", OTHERS],
+        [
+            [name, *map(str, (one[FIRST], one[SECOND], one[FIRST] + one[SECOND], one[OTHERS]))]
+            for name, one in found.items()
+        ],
+        [
+            f"Held out: the weights that are best on the second half ({best[SECOND]}) keep {held[FIRST]} on the first;",
+            f"those that are best on the first ({best[FIRST]}) keep {held[SECOND]} on the second; together {apart}.",
+            "The halves are every other of the longest sessions. The forms of facts, the ranking by uses for each token, that",
+            "all kinds weigh the same, and the weights as they are were worked out with all of these in sight.",
+            f"The others are {len(sessions) - len(_longest(sessions))} shorter sessions, on which nothing was chosen.",
+            f"By file, as it is: {', '.join(f'{file} {found[AS_IT_IS][file]}' for file in FILES)} (the others not counted).",
+        ],
+    )
+    part.figures["weights"] = {
+        name: {group: share.share for group, share in one.items()} for name, one in found.items()
+    }
+    part.figures["held out"] = apart.share
+    part.targets.append(_target("the same with weights chosen on the other half", apart))
+    part.targets.append(_target("the same in the other sessions", found[AS_IT_IS][OTHERS]))
+    return table
+
+
+def _target(what: str, again: Share) -> Target:
+    return Target(what, str(again), again.share >= 0.9)
+
+
+def _longest(sessions: Sequence[Told]) -> list[Told]:
+    return [told for told in sessions if told.group != OTHERS]
+
+
+def _kept(sessions: Sequence[Told], weights: Weights) -> dict[str, Share]:
+    """Of what is used again, what is in view: by half, and by file for the halves together."""
+    found = {group: Share() for group in (FIRST, SECOND, OTHERS, *FILES)}
+    for told in sessions:
+        for seen in _replayed(told, LIMIT, weights):
+            share = Share()
+            share.add(seen.needed(told), seen.view)
+            found[told.group] += share
+            if told.group != OTHERS:
+                found[told.file] += share
+    return found
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A compaction: what it left to be seen."""
+
+    place: int
+    gone: dict[str, list[str]]
+    """By kind, what is named in messages that are no longer shown."""
+    view: str
+    tokens: int
+    """Of the ledger."""
+
+    def needed(self, told: Told) -> Iterator[str]:
+        """What is gone and named again later."""
+        return (text for kind in KINDS for text in self.gone[kind] if told.future.names(text, self.place))
+
+
+def _replayed(told: Told, limit: int, weights: Weights = WEIGHTS) -> list[Seen]:
+    return asyncio.run(_compactions(told, replace(SummarizeStrategy(), max_ledger_tokens=limit), weights))
+
+
+async def _compactions(told: Told, strategy: SummarizeStrategy, weights: Weights) -> list[Seen]:
     record = Transcript(broken="mark")
     compactor = CompactionManager(strategy, ModelInfo("any", max_input_tokens=WINDOW))
     found = []
-    for place, message in enumerate(chat):
+    for place, message in enumerate(told.chat):
         record.append(message)
         if record.open_calls or record.newest_request is None or message["role"] == "assistant":
             continue
+        Notes.of(record, weights)
         done = await compactor.check_and_apply(record)
         summaries = [summary_text(fold.shown[0]) for fold in done.added if fold.shown and is_summary(fold.shown[0])]
         if not summaries:
             continue
         view = view_of(record, folds=done.folds)
         text = spelled_out(flat("\n".join(json.dumps(shown, ensure_ascii=False) for shown in view.messages)))
-        hidden = [record[at] for at in sorted(view.hidden)]
         gone: dict[str, list[str]] = {kind: [] for kind in KINDS}
-        for fact in facts(hidden, read=read):
-            if fact.kind in gone:
-                gone[fact.kind].append(flat(fact.text))
+        for kind, fact in dict.fromkeys(key for at in view.hidden for key in told.read(record[at])):
+            if kind in gone:
+                gone[kind].append(flat(fact))
         _, head, lines = summaries[0].partition(HEAD)
-        found.append((place, gone, text, record.counter.count(head + lines)))
+        found.append(Seen(place, gone, text, record.counter.count(head + lines)))
     return found

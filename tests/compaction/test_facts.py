@@ -117,6 +117,15 @@ def test_many_paths_leave_a_request_and_an_id_their_room():
     assert "#W2378156" in written
 
 
+def test_what_is_said_already_takes_no_room_from_its_kind():
+    said = [{"role": "assistant", "content": f"order {number}"} for number in ("#W1000001", "#W1000002", "#W1000003")]
+    said += [{"role": "assistant", "content": f"src/part_{number}.py"} for number in range(500)]
+
+    written = ledger(said, counter=COUNTER, max_tokens=60, said="#W1000003 and #W1000002 came late.")
+
+    assert "#W1000001" in written
+
+
 def test_facts_that_cost_more_beside_each_other_are_within_the_bound_too():
     said = [{"role": "assistant", "content": f"{number} ms"} for number in range(500)]
 

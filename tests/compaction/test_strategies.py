@@ -157,31 +157,6 @@ def test_undoing_a_fold_restores_the_exact_view(name, chat, window):
     assert json.dumps(view_of(record, folds=kept).messages) == json.dumps(whole)
 
 
-@EVERY
-def test_a_long_run_is_compacted_seldom(name):
-    record, compactor = Transcript(), manager(name, 8_000)
-    chat = [{"role": "user", "content": "Go through all files."}]
-    for number in range(600):
-        call = {
-            "id": f"c{number}",
-            "type": "function",
-            "function": {"name": "read", "arguments": f'{{"path": "src/f{number}.py"}}'},
-        }
-        chat.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        chat.append({"role": "tool", "tool_call_id": f"c{number}", "content": f"line {number} " * 40})
-
-    async def play():
-        return sum([bool(done) async for done in played(record, compactor, chat)])
-
-    compactions = asyncio.run(play())
-
-    if name == "turns":
-        assert compactions == 0  # it is one turn, however long
-    else:
-        assert 600 * 120 / 8_000 / 2 < compactions < 120
-        assert compactor.situation(record).tokens <= 8_000
-
-
 class Watched(Transcript):
     """A record that counts how many of its messages are looked at."""
 

@@ -96,6 +96,14 @@ def test_one_error_for_each_broken_definition_is_reported_at_once():
     ]
 
 
+def test_what_follows_from_an_error_is_no_other_error():
+    text = "agent b:\n{    instruction p\nagent c:\n    tolls y\n"
+
+    found, _ = errors_of(text)
+
+    assert [(each.line, each.column) for each in found] == [(2, 1), (4, 5)]
+
+
 def test_every_semantic_error_is_reported_at_once():
     found, _ = errors_of("agent a:\n    instruction p\n    history banana\n    tools x\n    retry y\n")
 

@@ -13,7 +13,7 @@ from minutebook.dsl.printer import format_agents
 from minutebook.errors import ProgramInvalid
 from tests.dsl.good import GOOD
 
-EDITS = max(600, int(os.environ.get("MINUTEBOOK_EXAMPLES", "0")))
+EDITS = max(600, int(os.environ.get("MINUTEBOOK_EXAMPLES", "10_000")))
 SHARDS = 4
 PIECES = [
     *'"#:=$.,()[]{}?|-+*/\\\n\t 0',

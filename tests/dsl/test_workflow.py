@@ -261,7 +261,7 @@ async def stuck() -> str:
 
 
 def test_an_agent_that_takes_too_long_is_stopped_with_its_record_whole():
-    program = SOLO + "    tools mine.stuck\n    timeout 0.3 seconds\n"
+    program = SOLO + "    tools mine.stuck\n    timeout 2 seconds\n"
 
     async def main():
         async with opened(program, ScriptedModel(call("stuck")), externals={"mine": [tool_from(stuck)]}) as workflow:
@@ -274,7 +274,7 @@ def test_an_agent_that_takes_too_long_is_stopped_with_its_record_whole():
 
 
 def test_a_helper_that_takes_too_long_is_a_result_that_its_caller_reads():
-    program = HELPERS.format(how="use").replace("mine.read", "mine.stuck") + "    timeout 0.3 seconds\n"
+    program = HELPERS.format(how="use").replace("mine.read", "mine.stuck") + "    timeout 2 seconds\n"
     model = ScriptedModel(call("b", request="?"), call("stuck"), say("b is late."))
 
     [answer], workflow = played(program, model, "Go.", externals={"mine": [tool_from(stuck)]})

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minutebook import Fold, InvalidSetting, Status, TokenBudgetManager, Transcript, exchanges, view_of
-from minutebook.record.fold import folded
+from minutebook.record.fold import folded, standing_folds
 from tests.strategies import conversations
 
 NOTE = ({"role": "system", "content": "[earlier: three orders were placed]"},)
@@ -35,6 +35,44 @@ def test_a_later_fold_takes_the_place_of_those_it_covers(chat, data):
 
     assert list(folded(record, [inner, outer]).transcript) == list(NOTE)
     assert {fold.id for fold in folded(record, [inner, outer]).hidden.values()} == {"f2"}
+
+
+@given(conversations(user_first=True), st.data())
+def test_which_folds_stand_does_not_depend_on_what_was_asked_before(chat, data):
+    folds = []
+    for number in range(data.draw(st.integers(1, 5))):
+        fold = fold_of(chat, data, f"f{number}")
+        apart = [other.stop <= fold.start or fold.stop <= other.start for other in folds]
+        covers = [fold.start <= other.start and other.stop <= fold.stop for other in folds]
+        folds += [fold] if all(a or b for a, b in zip(apart, covers, strict=True)) else []
+    record = Transcript(chat)
+    for _ in range(4):
+        asked = folds[: data.draw(st.integers(0, len(folds)))]
+
+        standing = standing_folds(record, asked)
+
+        assert standing == standing_folds(Transcript(chat), asked)
+        hidden = folded(record, asked).hidden
+        assert dict(hidden) == {place: fold for fold in standing for place in range(fold.start, fold.stop)}
+        assert len(hidden) == len(dict(hidden))
+        assert [place for place in range(-1, len(chat) + 1) if place in hidden] == sorted(hidden)
+
+
+def test_to_see_which_folds_stand_only_those_that_were_added_are_looked_at():
+    class Watched(Transcript):
+        looks = 0
+
+        def exchange_of(self, index):
+            self.looks += 1
+            return super().exchange_of(index)
+
+    record = Watched([{"role": "user", "content": f"{number}"} for number in range(500)])
+    folds = tuple(Fold(f"f{stop}", 0, stop, NOTE, "") for stop in range(1, 400))
+    standing_folds(record, folds)
+    before = record.looks
+
+    assert [fold.id for fold in standing_folds(record, (*folds, Fold("g", 0, 450, NOTE, "")))] == ["g"]
+    assert record.looks - before == 2
 
 
 def test_a_fold_never_splits_an_exchange():

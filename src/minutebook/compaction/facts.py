@@ -8,13 +8,14 @@ It is made from the text alone, so it is the same every time, and an earlier led
 
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from minutebook.record.message import Message, is_result, is_user, text_of
-from minutebook.tokens import TokenCounter
+from minutebook.compaction.tally import REQUEST, Key, Tally, forms, split
+from minutebook.record.message import Message, is_user, text_of
+from minutebook.tokens import TokenCounter, counter_for
 
 HEAD: Final = "Facts named in it, word for word:"
 
@@ -59,21 +60,9 @@ _OF_WORDS: Final = frozenset({"URLs", "paths", "ids"})
 _BRACES: Final = re.compile(r"(?<![^\s{}])([^\s{}]*/)\{([^{}\s]+)\}")
 _COMMAND_KEYS: Final = frozenset({"command", "cmd", "script", "bash"})
 _PATH_KEYS: Final = frozenset({"path", "file", "file_path", "filename", "filepath", "files", "paths"})
-_REQUEST: Final = 100
-"""Characters of a user's request that are kept."""
 _LINE: Final = 120
-_OWN_WORDS: Final = 4
-"""What is named in a request, an answer or a call counts as so many uses: it comes again far more often than what only
-stands in a result."""
-_LIKELY: Final = {"requests": 2.0, "ids": 0.5, "commands": 0.5, "numbers": 0.3, "URLs": 0.3, "errors": 0.2}
-"""How much oftener or seldomer than a path a fact of a kind comes again. Guessed from the benchmark's own sessions and then
-tried on others; somewhat other figures did as well there."""
-_HALF_LIFE: Final = 300
-"""Messages after which a fact is half as likely to come again."""
 _ORDER: Final = ("requests", "commands", "ids", "numbers", "paths", "URLs", "errors")
 """How the lines of a ledger follow each other."""
-_SURE: Final = 2
-"""So many facts of each kind come before all others."""
 _ROUNDS: Final = 3
 """Facts cost less together than one by one, so there is room for more than a first reckoning says."""
 _CARRIED: Final = 1
@@ -91,8 +80,8 @@ class Fact:
     """The message in which it was named last."""
 
 
-Named: TypeAlias = tuple[tuple[str, str], ...]
-"""What one message names: kind and text of each."""
+Named: TypeAlias = tuple[Key, ...]
+"""What one message names."""
 
 
 def named(message: Message) -> Named:
@@ -115,14 +104,8 @@ class Reading:
 
 def facts(messages: Sequence[Message], *, read: Callable[[Message], Named] = named) -> list[Fact]:
     """The facts in these messages, most used first, and newest first among those used as often."""
-    uses: dict[tuple[str, str], int] = {}
-    last: dict[tuple[str, str], int] = {}
-    for place, message in enumerate(messages):
-        weight = 1 if is_result(message) else _OWN_WORDS
-        for key in read(message):
-            uses[key] = uses.get(key, 0) + weight
-            last[key] = place
-    found = [Fact(kind, text, uses[kind, text], last[kind, text]) for kind, text in uses]
+    tally = _counted(messages, counter_for(None), read)
+    found = [Fact(kind, text, uses, tally.last[kind, text]) for (kind, text), uses in tally.uses.items()]
     return sorted(found, key=lambda fact: (-fact.uses, -fact.last, fact.text))
 
 
@@ -140,45 +123,72 @@ def ledger(
     What `said` says, or a message in `kept` names, is left out: whoever reads the ledger reads those too. Files of one
     folder share its name, as in a shell: `src/app/{main.py,view.py}`. An empty text if there are no facts.
     """
-    known = {form for message in kept for kind, text in read(message) for form in _forms(kind, text)}
-    found = [fact for fact in facts(messages, read=read) if (fact.kind, fact.text) not in known]
-    left = [fact for fact in _in_turn(found, counter, len(messages)) if fact.text not in said]
-    chosen: list[Fact] = []
-    text = ""
+    known = {form for message in kept for kind, text in read(message) for form in forms(kind, text)}
+    return written(_counted(messages, counter, read), max_tokens=max_tokens, said=said, known=known)
+
+
+def _counted(messages: Sequence[Message], counter: TokenCounter, read: Callable[[Message], Named]) -> Tally:
+    tally = Tally(counter)
+    for place, message in enumerate(messages):
+        tally.add(place, message, read(message))
+    return tally
+
+
+def written(tally: Tally, *, max_tokens: int, said: str, known: Container[Key]) -> str:
+    """The facts that were counted as a few lines, as many as fit, without those that are said or known elsewhere."""
+    best = islice(tally.best(known, said), max_tokens)  # one costs two tokens at the least, so no more would fit
+    left = [_priced(kind, text, tally.count) for kind, text in best]
+    chosen: list[_Line] = []
+    lines = ""
     for _ in range(_ROUNDS):
-        left = _chosen(left, chosen, counter, max_tokens - counter.count(text or HEAD))
-        text = _rendered(chosen)
-    while chosen and counter.count(text) > max_tokens:  # some cost more beside each other than alone
+        left = _chosen(left, chosen, max_tokens - tally.counter.count(lines or HEAD))
+        lines = _rendered(chosen)
+    while chosen and tally.counter.count(lines) > max_tokens:  # some cost more beside each other than alone
         chosen.pop()
-        text = _rendered(chosen)
-    return text
+        lines = _rendered(chosen)
+    return lines
 
 
-def _chosen(found: Sequence[Fact], chosen: list[Fact], counter: TokenCounter, room: int) -> list[Fact]:
+class _Line(NamedTuple):
+    """A fact as a ledger writes it, and the tokens that takes at most."""
+
+    kind: str
+    folder: str
+    name: str
+    kind_cost: int
+    folder_cost: int
+    name_cost: int
+
+
+def _priced(kind: str, text: str, count: Callable[[str], int]) -> _Line:
+    folder, name = split(kind, text)
+    return _Line(kind, folder, name, count(kind) + 3, count(folder) + 1, count(name) + 1)
+
+
+def _chosen(found: Sequence[_Line], chosen: list[_Line], room: int) -> list[_Line]:
     """Put as many facts with the chosen ones as there is room for, by what they cost at most; the others are returned."""
-    kinds = {fact.kind for fact in chosen}
-    groups = {(fact.kind, _split(fact)[0]) for fact in chosen}
-    left: list[Fact] = []
-    for fact in found:
-        folder, name = _split(fact)
-        cost = counter.count(name) + 1
-        cost += 0 if fact.kind in kinds else counter.count(fact.kind) + 3
-        cost += 0 if (fact.kind, folder) in groups else counter.count(folder) + 1
+    kinds = {line.kind for line in chosen}
+    groups = {line[:2] for line in chosen}
+    left: list[_Line] = []
+    for line in found:
+        cost = line.name_cost
+        if cost <= room:
+            cost += 0 if line.kind in kinds else line.kind_cost
+            cost += 0 if line[:2] in groups else line.folder_cost
         if cost > room:
-            left.append(fact)
+            left.append(line)
             continue
         room -= cost
-        kinds.add(fact.kind)
-        groups.add((fact.kind, folder))
-        chosen.append(fact)
+        kinds.add(line.kind)
+        groups.add(line[:2])
+        chosen.append(line)
     return left
 
 
-def _rendered(chosen: Iterable[Fact]) -> str:
+def _rendered(chosen: Iterable[_Line]) -> str:
     kinds: dict[str, dict[str, list[str]]] = {}
-    for fact in chosen:
-        folder, name = _split(fact)
-        kinds.setdefault(fact.kind, {}).setdefault(folder, []).append(name)
+    for line in chosen:
+        kinds.setdefault(line.kind, {}).setdefault(line.folder, []).append(line.name)
     order = sorted(kinds, key=lambda kind: (_ORDER.index(kind) if kind in _ORDER else len(_ORDER), kind))
     lines = [f"- {kind}: {_between(kind).join(_written(kind, kinds[kind]))}" for kind in order]
     return "\n".join([HEAD, *lines]) if lines else ""
@@ -187,12 +197,6 @@ def _rendered(chosen: Iterable[Fact]) -> str:
 def spelled_out(text: str) -> str:
     """The text with every `folder/{a,b}` as `folder/a folder/b`."""
     return _BRACES.sub(lambda found: " ".join(found[1] + name for name in found[2].split(",")), text)
-
-
-def _split(fact: Fact) -> tuple[str, str]:
-    folder, slash, name = fact.text.rpartition("/")
-    is_plain = fact.kind == "paths" and slash and name and not set(fact.text) & set("{},")
-    return (f"{folder}/", name) if is_plain else ("", fact.text)
 
 
 def _written(kind: str, groups: Mapping[str, list[str]]) -> Iterator[str]:
@@ -213,50 +217,13 @@ def files_of(message: Message) -> list[str]:
     return [path for _, arguments in _arguments(message) for path in _paths(arguments)]
 
 
-def _in_turn(found: Sequence[Fact], counter: TokenCounter, now: int) -> Iterator[Fact]:
-    """The facts, those first that are most likely needed again for what they cost; of every kind the best before all.
-
-    A path of which a longer form came already is left out: who reads the one has the other.
-    """
-    worth = {fact: _worth(fact, counter, now) for fact in found}
-    ranked = sorted(found, key=lambda fact: (-worth[fact], fact.text))
-    taken: Counter[str] = Counter()
-    first: list[Fact] = []
-    rest: list[Fact] = []
-    for fact in ranked:  # many paths must not leave a request or the one order number no room
-        (first if taken[fact.kind] < _SURE else rest).append(fact)
-        taken[fact.kind] += 1
-    told: set[tuple[str, str]] = set()
-    for fact in (*first, *rest):
-        if (fact.kind, fact.text) not in told:
-            told.update(_forms(fact.kind, fact.text))
-            yield fact
-
-
-def _worth(fact: Fact, counter: TokenCounter, now: int) -> float:
-    """How likely a fact is needed again, for each token that it costs in the ledger."""
-    folder, name = _split(fact)
-    # Its folder is shared with others, about. A short request is not a better one.
-    cost = _REQUEST / 5 if fact.kind == "requests" else counter.count(name) + 1 + counter.count(folder) / 2
-    faded: float = 0.5 ** ((now - fact.last) / _HALF_LIFE)
-    return _LIKELY.get(fact.kind, 1.0) * fact.uses * faded / cost
-
-
-def _forms(kind: str, text: str) -> Iterator[tuple[str, str]]:
-    """A fact, and what else is named by it: `src/app/main.py` names `app/main.py` and `main.py` too."""
-    yield kind, text
-    while kind == "paths" and "/" in text:
-        text = text.partition("/")[2]
-        yield kind, text
-
-
 def _named(message: Message) -> Iterator[tuple[str, str]]:
     text = text_of(message)
     if HEAD in text:
         text, _, earlier = text.partition(HEAD)
         for _ in range(_CARRIED):
             yield from _read(earlier)
-    if is_user(message) and (request := " ".join(text.split())[:_REQUEST]):
+    if is_user(message) and (request := " ".join(text.split())[:REQUEST]):
         yield "requests", request
     for name, arguments in _arguments(message):
         for key, value in arguments.items():

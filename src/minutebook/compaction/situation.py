@@ -1,7 +1,9 @@
 """What a strategy looks at before it decides: the record, what of it is folded already, and the model's window."""
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from minutebook.compaction.shown import is_summary
 from minutebook.history.keep import last_exchange
@@ -81,21 +83,36 @@ def tail_start(record: Transcript, room: int, *, no_earlier_than: int = 0) -> in
 
 def turns_start(record: Transcript, keep_turns: int, room: int, *, no_earlier_than: int = 0) -> int | None:
     """Where the last so many turns begin, if they have no more than so many tokens together."""
-    starts = [start for start in record.turn_starts if start >= no_earlier_than][-keep_turns:]
-    if not starts or sum(map(record.tokens_of, range(starts[0], len(record)))) > room:
-        return None
-    return starts[0]
+    turns = record.turn_starts
+    starts = turns[max(bisect_left(turns, no_earlier_than), len(turns) - keep_turns) :]
+    return starts[0] if starts and has_at_most(record, starts[0], len(record), room) else None
+
+
+def has_at_most(record: Transcript, start: int, stop: int, tokens: int) -> bool:
+    """Whether a stretch has no more than so many tokens; of a longer one only so much is looked at."""
+    for place in range(start, stop):
+        tokens -= record.tokens_of(place)
+        if tokens < 0:
+            return False
+    return tokens >= 0
 
 
 def runs(situation: Situation, kept: set[int], stop: int) -> list[range]:
     """The stretches up to `stop` that may be folded: all that is not kept, and all that is folded already."""
-    already = {place for fold in situation.standing for place in range(fold.start, fold.stop)}
-    found: list[range] = []
-    for place in range(situation.record.lead, stop):
-        if place not in already and place in kept:
-            continue
-        if found and found[-1].stop == place:
-            found[-1] = range(found[-1].start, place + 1)
-        else:
-            found.append(range(place, place + 1))
-    return found
+    standing, start = situation.standing, situation.record.lead
+    between = sorted(
+        place
+        for place in kept
+        if start <= place < stop and not any(fold.start <= place < fold.stop for fold in standing)
+    )
+    found = [range(before + 1, after) for before, after in pairwise([start - 1, *between, max(start, stop)])]
+    return [run for run in found if run]
+
+
+def outside(run: range, others: Sequence[range]) -> Iterator[int]:
+    """The places of a stretch that are in none of the others, which are in order."""
+    place = run.start
+    for other in others:
+        yield from range(place, min(other.start, run.stop))
+        place = max(place, other.stop)
+    yield from range(place, run.stop)

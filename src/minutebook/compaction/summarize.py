@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from minutebook.compaction.facts import Reading, files_of, ledger, without_ledger
+from minutebook.compaction.facts import files_of, without_ledger
+from minutebook.compaction.notes import Notes
 from minutebook.compaction.shown import SummaryRole, is_summary, summary_message, summary_text
-from minutebook.compaction.situation import Situation, essentials, runs, tail_start, turns_start
+from minutebook.compaction.situation import Situation, essentials, has_at_most, outside, runs, tail_start, turns_start
 from minutebook.compaction.strategy import THRESHOLD, is_too_full, require_shares
 from minutebook.compaction.summarizer import Summarizer, SummaryRequest, accepted
 from minutebook.errors import InvalidSetting
@@ -116,8 +117,8 @@ async def summed_up(
     """
     record, counter = situation.record, situation.record.counter
     before = situation.summary
-    already = set() if before is None else set(range(before.start, before.stop))
-    fresh = [record[place] for run in stretches for place in run if place not in already]
+    already = [] if before is None else [range(before.start, before.stop)]
+    fresh = [record[place] for run in stretches for place in outside(run, already)]
     if not fresh or not stretches:
         return []
     carried = next((message for message in before.shown if is_summary(message)), None) if before else None
@@ -128,14 +129,9 @@ async def summed_up(
         counter=counter,
     )
     summary = accepted(await summarizer.summarize(request), request)
-    # The ledger is made from all that is hidden, not from the last ledger: how often a fact was named is not in that.
-    places = {place for run in stretches for place in run}
-    hidden = [*([carried] if carried is not None else []), *(record[place] for place in sorted(places))]
     noted = ""
     if max_ledger_tokens:
-        read = record.remember(("facts",), Reading)
-        kept = [message for place, message in enumerate(record) if place not in places]
-        noted = ledger(hidden, counter=counter, max_tokens=max_ledger_tokens, said=summary, kept=kept, read=read)
+        noted = Notes.of(record).ledger(stretches, carried=carried, max_tokens=max_ledger_tokens, said=summary)
     shown = summary_message(f"{summary}\n\n{noted}" if noted else summary, role)
     count = sum(map(len, stretches))
     return [
@@ -155,5 +151,4 @@ def _turn_start(record: Transcript, start: int, situation: Situation) -> int:
     if not record.turn_starts or start <= record.turn_starts[0]:
         return start
     turn = record.turn_starts[record.turn_of(start)]
-    extra = sum(map(record.tokens_of, range(turn, start)))
-    return turn if extra <= situation.limit * 0.05 else start
+    return turn if has_at_most(record, turn, start, int(situation.limit * 0.05)) else start

@@ -50,7 +50,7 @@ def parsed(text: str, *, source: str = "<text>") -> tuple[Program | None, tuple[
             root = _parser()[0].parse(rest)
         except (UnexpectedInput, Misaligned) as error:
             line = _parser()[1].add(error, findings)
-            rest = _without_definition(rest, line)
+            rest = _beyond_definition(rest, line)
         else:
             if not findings.found and _shallow(root, findings):
                 program = built(root, findings, source, clean)
@@ -73,8 +73,11 @@ def _parser() -> "tuple[Lark, Explainer]":
     return parser, Explainer(parser)
 
 
-def _without_definition(text: str, line: int) -> str:
-    """The text with the definition around a line left empty, so that what else is wrong can be found too."""
+def _beyond_definition(text: str, line: int) -> str:
+    """The text with all lines left empty up to the end of the definition around a line.
+
+    So that what else is wrong can be found too: what stands before was read already, and is not read again.
+    """
     from minutebook.dsl.explain import DEFINITIONS
 
     lines = text.split("\n")
@@ -84,8 +87,7 @@ def _without_definition(text: str, line: int) -> str:
     end = max(start + 1, line)
     while end < len(lines) and not lines[end].startswith(DEFINITIONS):
         end += 1
-    lines[start:end] = [""] * (end - start)
-    return "\n".join(lines)
+    return "\n" * end + "\n".join(lines[end:])
 
 
 def _shallow(root: "Tree[Any]", findings: Findings) -> bool:

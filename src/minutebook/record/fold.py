@@ -4,8 +4,11 @@ The record never changes: a fold says "messages a..b are shown as this instead",
 earlier view, byte for byte. Folds are added at the end of their own list and never edited.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import is_
+from typing import Final
 
 from minutebook.errors import InvalidSetting
 from minutebook.record.message import Message
@@ -19,8 +22,33 @@ class Fold:
     id: str
     start: int
     stop: int
-    shown: tuple[Message, ...] = field(hash=False)
+    shown: tuple[Message, ...]
     reason: str
+
+    def __hash__(self) -> int:
+        return hash(self.id)  # a record may have thousands of them, and is remembered by all
+
+
+class Hidden(Mapping[int, Fold]):
+    """Each message that is not shown, and the fold that stands for it; as small as there are folds, not messages."""
+
+    __slots__ = ("_folds", "_starts")
+
+    def __init__(self, standing: Sequence[Fold]) -> None:
+        self._folds = standing
+        self._starts = [fold.start for fold in standing]
+
+    def __getitem__(self, index: int) -> Fold:
+        place = bisect_right(self._starts, index) - 1
+        if place < 0 or index >= self._folds[place].stop:
+            raise KeyError(index)
+        return self._folds[place]
+
+    def __iter__(self) -> Iterator[int]:
+        return (index for fold in self._folds for index in range(fold.start, fold.stop))
+
+    def __len__(self) -> int:
+        return sum(fold.stop - fold.start for fold in self._folds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +56,7 @@ class Folded:
     """A record with its folds applied."""
 
     transcript: Transcript
-    hidden: dict[int, Fold]
+    hidden: Mapping[int, Fold]
     """Each message that is not shown, and the fold that stands for it."""
 
 
@@ -41,7 +69,7 @@ def folded(record: Transcript, folds: Sequence[Fold]) -> Folded:
     if not folds:
         return Folded(record, {})
     with record.lock:
-        return record.remember(("folded", record.pins, *folds), lambda: _Folding(record, folds)).current()
+        return record.remember(("folded", record.pins, tuple(folds)), lambda: _Folding(record, folds)).current()
 
 
 class _Folding:
@@ -58,10 +86,7 @@ class _Folding:
             place = fold.stop
         self._record = record
         self._seen = place
-        self._folded = Folded(
-            record.derive(messages, origins),
-            {index: fold for fold in standing for index in range(fold.start, fold.stop)},
-        )
+        self._folded = Folded(record.derive(messages, origins), Hidden(standing))
 
     def current(self) -> Folded:
         for message in self._record.since(self._seen):
@@ -72,12 +97,39 @@ class _Folding:
 
 def standing_folds(record: Transcript, folds: Sequence[Fold]) -> list[Fold]:
     """The folds that no later one has taken the place of, in the order of the record."""
-    standing: list[Fold] = []
-    for fold in folds:
-        _check(record, fold, standing)
-        standing = [other for other in standing if not (fold.start <= other.start and other.stop <= fold.stop)]
-        standing.append(fold)
-    return sorted(standing, key=lambda fold: fold.start)
+    with record.lock:
+        return record.remember(("standing",), _Standing).of(record, tuple(folds))
+
+
+_BRANCHES: Final = 4
+"""How many lists of folds a record knows the standing ones of."""
+
+
+class _Standing:
+    """The folds that stand, of lists that grow at their end: only what was added is looked at, however many there are."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[tuple[Fold, ...], list[Fold]]] = []
+
+    def of(self, record: Transcript, folds: tuple[Fold, ...]) -> list[Fold]:
+        before, standing = max(
+            (known for known in self._known if len(known[0]) <= len(folds) and all(map(is_, known[0], folds))),
+            key=lambda known: len(known[0]),
+            default=((), []),
+        )
+        if len(before) < len(folds):
+            standing = _extended(record, standing, folds[len(before) :])
+            self._known = [*self._known, (folds, standing)][-_BRANCHES:]
+        return [*standing]
+
+
+def _extended(record: Transcript, standing: Sequence[Fold], added: Sequence[Fold]) -> list[Fold]:
+    found = [*standing]
+    for fold in added:
+        _check(record, fold, found)
+        found = [other for other in found if not (fold.start <= other.start and other.stop <= fold.stop)]
+        found.append(fold)
+    return sorted(found, key=lambda fold: fold.start)
 
 
 def _check(record: Transcript, fold: Fold, standing: Sequence[Fold]) -> None:

@@ -30,7 +30,10 @@ def main() -> int:
     table = Table(
         "What was tried, and what was found that must not be",
         ["", "kills", "acknowledged", "asked again", "lost", "half", "gaps", "doubled", "disordered", "time"],
-        notes=["asked again: stored, but not acknowledged when the kill came, as far as we looked before the retry."],
+        notes=[
+            "asked again: stored, but not acknowledged when the kill came, as far as we looked before the retry;",
+            "for the service, how often a client had to ask again: completions, responses and threads, streamed and whole.",
+        ],
     )
     good = True
     for name in (name for name in asked.only if name in PARTS):

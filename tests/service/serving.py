@@ -43,8 +43,19 @@ class Served:
 
 
 @contextmanager
-def served(model=None, *, db="memory:", config="", environment=None, store=None, folder=None, provider=None, **options):
-    """A service, from a configuration in YAML; `options` are the provider's."""
+def served(
+    model=None,
+    *,
+    db="memory:",
+    config="",
+    environment=None,
+    store=None,
+    folder=None,
+    provider=None,
+    kind=Served,
+    **options,
+):
+    """A service, from a configuration in YAML; `options` are the provider's, `kind` is what it is seen as."""
     own = provider or LoopbackProvider(model or ScriptedModel(otherwise="Yes."), **options)
     variables = {"MINUTEBOOK_DB": db, "MINUTEBOOK_UPSTREAM_URL": own.base_url, **(environment or {})}
     path = None
@@ -54,7 +65,7 @@ def served(model=None, *, db="memory:", config="", environment=None, store=None,
     try:
         service = service_from(ConfigHolder(path, environment=variables), store=store)
         with listening(create_app(service)) as url:
-            here = Served(url, service, own)
+            here = kind(url, service, own)
             try:
                 yield here
             finally:

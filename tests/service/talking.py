@@ -1,20 +1,17 @@
 """Threads of a running service, as a client sees them."""
 
 import json
+import os
 import subprocess
 import sys
-from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event
 
 import pytest
 
-from minutebook.service.app import create_app
-from minutebook.service.configfile import ConfigHolder
-from minutebook.service.opening import service_from
-from minutebook.testing import LoopbackProvider, ScriptedModel, call
+from minutebook.testing import ScriptedModel, call
 from tests.servers import require_postgres, shared
-from tests.service.serving import Served, listening
+from tests.service.serving import Served, served
 
 WHOLE = {"accept": "application/json"}
 TOOLS = "tools: [{python: 'tests.service.talking_tools:add'}]\n"
@@ -129,29 +126,9 @@ class Talking(Served):
         return [request.messages for request in self.provider.requests]
 
 
-@contextmanager
-def talking(
-    model=None, *, db="memory:", config="", folder=None, store=None, environment=None, provider=None, **options
-):
-    """A service behind a real port, in front of a provider that plays a script; `options` are the provider's."""
-    own = provider or LoopbackProvider(model or ScriptedModel(otherwise="Yes."), **options)
-    variables = {"MINUTEBOOK_DB": db, "MINUTEBOOK_UPSTREAM_URL": own.base_url, **(environment or {})}
-    path = None
-    if config:
-        path = folder / "llm_config.yaml"
-        path.write_text(config)
-    try:
-        service = service_from(ConfigHolder(path, environment=variables), store=store)
-        with listening(create_app(service)) as url:
-            here = Talking(url, service, own)
-            try:
-                yield here
-            finally:
-                for client in here.clients:
-                    client.close()
-    finally:
-        if provider is None:
-            own.close()
+def talking(model=None, **options):
+    """A service whose threads are talked in; the options are those of `served`."""
+    return served(model, kind=Talking, **options)
 
 
 def adding(turns, *, says="Sum {number}: "):
@@ -166,32 +143,19 @@ class Apart:
     """A service in a process of its own, which can be killed."""
 
     def __init__(self, db, upstream, *, lease_seconds=2.0):
-        command = [sys.executable, "-m", "tests.service.talking", db, upstream, str(lease_seconds)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self.url = self._process.stdout.readline().strip()
-        if not self.url:
+        command = [sys.executable, "-c", "from minutebook.cli.main import main; main()", "serve", "--json"]
+        command += ["--log-level", "error", "--db", db, "--upstream", upstream, "--port", "0"]
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("MINUTEBOOK_")}
+        variables["MINUTEBOOK_SERVER_LEASE_SECONDS"] = str(lease_seconds)
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables)
+        line = self._process.stdout.readline()
+        if not line:
             self.kill()
             raise AssertionError("the service did not start")
+        self.url = json.loads(line)["url"]
 
     def kill(self):
         """End it at once, whatever it is doing."""
         self._process.kill()
         self._process.wait()
         self._process.stdout.close()
-
-
-def main(db, upstream, lease_seconds):
-    """Serve until somebody kills us."""
-    variables = {
-        "MINUTEBOOK_DB": db,
-        "MINUTEBOOK_UPSTREAM_URL": upstream,
-        "MINUTEBOOK_SERVER_LEASE_SECONDS": lease_seconds,
-    }
-    service = service_from(ConfigHolder(None, environment=variables))
-    with listening(create_app(service)) as url:
-        print(url, flush=True)  # noqa: T201 - whoever started us reads it
-        Event().wait()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -29,7 +29,7 @@ from minutebook.service.failures import Failure, failure_of
 from minutebook.service.keeping import SURFACE, Keeping, Question
 from minutebook.service.outcome import exposes, result_of, retell, run_of
 from minutebook.service.policy import Policy
-from minutebook.service.replies import earlier_run
+from minutebook.service.replies import RUN, earlier_run
 from minutebook.service.runs import held
 from minutebook.service.sheet import Sheet
 from minutebook.service.state import Service, counter_of, info_of
@@ -38,6 +38,7 @@ from minutebook.service.toolsused import sanitised, tools_used
 from minutebook.service.turns import Call
 from minutebook.session.session import Session
 from minutebook.store.contract import ConversationStore
+from minutebook.store.documents import Document
 from minutebook.wire.chat import entry_to_provider_message
 
 _LOG: Final = logging.getLogger("minutebook.service")
@@ -109,7 +110,7 @@ class Chatting:
         waited = time.monotonic()
         async with held(store, question.thread, self.run.id, seconds=service.lease_seconds) as hold:
             service.metrics.lock_waited(time.monotonic() - waited)
-            known = await run_of(store, await earlier_run(store, question.claim))
+            known = await _answered(store, await run_of(store, await earlier_run(store, question.claim)))
             if known is not None and known.body["status"] == "completed":
                 await retell(service, store, known, self._telling)
                 return
@@ -260,6 +261,18 @@ class Chatting:
                 return sent + max(0, int(self.question.options[name]))
         info = info_of(self.question.model)
         return sent + (info.max_output_tokens if info.is_known else 0)
+
+
+async def _answered(store: ConversationStore, known: Document | None) -> Document | None:
+    """What is known of an earlier try, or of another try to answer the same words that has done it.
+
+    A server that is slow may lose its lease, and find out only when it has said that the next one is its turn.
+    """
+    if known is None or known.body["status"] == "completed":
+        return known
+    page = await store.documents(known.conversation, RUN, newest_first=True)
+    tries = (each for each in page.items if each.body.get("question") == known.body["question"])
+    return next((each for each in tries if each.body["status"] == "completed"), known)
 
 
 def _messages(entries: Sequence[ConversationEntry]) -> list[Message]:

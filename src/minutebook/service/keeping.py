@@ -236,6 +236,7 @@ async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
         await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait({task})
+        task.exception()  # whoever is stopped is not told besides that it would have failed
         raise
 
 

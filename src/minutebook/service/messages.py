@@ -1,6 +1,5 @@
 """The messages of a thread: what was said, what is said next, and the answers, for as often as somebody asks for them."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
@@ -17,6 +16,7 @@ from minutebook.service.completions import upstream_key
 from minutebook.service.dialogue import rows_of
 from minutebook.service.ids import new_id
 from minutebook.service.keeping import Question
+from minutebook.service.leaving import watched
 from minutebook.service.outcome import exposes, run_of
 from minutebook.service.replies import claim_of, earlier_run
 from minutebook.service.resuming import at_hand, from_record, resumed
@@ -89,8 +89,7 @@ async def create_message(
     run = ThreadRun(new_id("run"), caller.tenant, thread_id)
     chatting = Chatting(service=service, agents=agents, caller=caller, question=question, run=run)
     service.runs.start(run, chatting.make())
-    if request.query_params.get("on_disconnect", service.config.server.on_disconnect) == "cancel":
-        run.watcher = asyncio.create_task(_stop_when_gone(service, request, run))
+    run.watcher = watched(service, request, run)
     return await _answer(service, request, run)
 
 
@@ -156,13 +155,6 @@ async def _answer(
     if run.result["version"] is not None:
         told["etag"] = etag(run.result["version"])
     return Json(run.result, headers=told)
-
-
-async def _stop_when_gone(service: Service, request: Request, run: ThreadRun) -> None:
-    """Stop an answer that whoever asked for it does not wait for. Of an idle stream only the connection says so."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    await service.runs.cancel(run)
 
 
 def _question(service: Service, request: Request, caller: Caller, thread_id: str, asked: NewMessage) -> Question:

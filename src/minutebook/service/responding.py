@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -62,6 +62,8 @@ class Responding:
     """Set when what the client said is stored."""
     failure: BaseException | None = None
     """Why there is no answer, where there is none."""
+    watcher: "asyncio.Task[None] | None" = None
+    """Who stops it when its client is gone, where that is wanted."""
     _body: dict[str, Any] = field(default_factory=dict)
     """What is written down of it."""
     _chat: dict[str, Any] = field(default_factory=dict)
@@ -263,7 +265,7 @@ class Responding:
         if kept:
             outcome = {"failed": failure.code if failure else type(error).__name__, "partial": None}
             with suppress(MinutebookError):  # such as that the conversation was erased meanwhile
-                await asyncio.shield(turn.fail(outcome, [self._document(run)]))
+                await _to_the_end(turn.fail(outcome, [self._document(run)]))
         self.told = Told(run.id, dict(self._body), message)
         if cancelled and not run.events:
             self._say(run, telling.begin(response_object(run.id, self._body, "in_progress", [])))
@@ -306,6 +308,15 @@ class Responding:
     def _say(run: Run, events: Iterable[bytes]) -> None:
         for event in events:
             run.say(event)
+
+
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Wait for something that ends what was broken off; who is stopped meanwhile, as a lost lease does, was to stop anyway."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({task})
+    task.result()
 
 
 def _error(failure: Any) -> dict[str, Any]:

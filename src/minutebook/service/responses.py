@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request
@@ -16,11 +15,13 @@ from minutebook.service.completions import upstream_key
 from minutebook.service.failures import SOON
 from minutebook.service.ids import new_id
 from minutebook.service.items import items_of, sealed, told_as_messages, usual
+from minutebook.service.leaving import watched
 from minutebook.service.pages import INCLUDE, PLAIN, Order, paged
 from minutebook.service.placing import placed
-from minutebook.service.replies import RUN, claim_of, earlier_run
+from minutebook.service.repeating import earlier_response
+from minutebook.service.replies import RUN, claim_of
 from minutebook.service.responding import CANCEL, Responding
-from minutebook.service.response import UNFINISHED, ended, events_from, found, settled, told
+from minutebook.service.response import UNFINISHED, ended, events_from, found, told
 from minutebook.service.runs import Run
 from minutebook.service.shapes import CompactedObject, Deleted, InputTokens, ItemPage, ResponseObject, errors
 from minutebook.service.shrinking import compacted
@@ -89,10 +90,11 @@ async def create_response(
 
 
 async def _answer(service: Service, run: Run, making: Responding, request: Request) -> Response:
+    if not making.asked.background:
+        making.watcher = watched(service, request, run)
     if making.asked.stream:
         await run.begun()
-        events = _followed(service, run, cancels=_cancels(service, request))
-        return streamed(events, heartbeat_seconds=service.config.server.heartbeat_seconds, headers=making.headers)
+        return streamed(run.follow(), heartbeat_seconds=service.config.server.heartbeat_seconds, headers=making.headers)
     if making.asked.background:
         await _first(making.begun, run)
     else:
@@ -119,39 +121,16 @@ async def _first(begun: asyncio.Event, run: Run) -> None:
         raise run.failure
 
 
-async def _followed(service: Service, run: Run, *, cancels: bool) -> AsyncIterator[bytes]:
-    try:
-        async for event in run.follow():
-            yield event
-    finally:
-        if cancels and not run.done:
-            await service.runs.cancel(run)
-
-
-def _cancels(service: Service, request: Request) -> bool:
-    return request.query_params.get("on_disconnect", service.config.server.on_disconnect) == "cancel"
-
-
 async def _earlier(service: Service, making: Responding) -> Response | None:
-    """The answer to the same request, if it came before. One that failed is made again, in the same place."""
-    store, caller = service.store_of(making.caller), making.caller
-    name = await earlier_run(store, making.claim)
-    if name is None:
-        return None
-    try:
-        document = await settled(service, store, await store.document(RUN, name))
-    except DocumentNotFound:
-        return None
-    if document.body["status"] in {"failed", "cancelled"}:
-        making.earlier = name
+    """The answer to the same request, if it came before and need not be made again."""
+    document = await earlier_response(making)
+    if document is None:
         return None
     headers = {"idempotent-replayed": "true", "x-conversation-id": document.conversation}
     if making.asked.stream:
-        events = events_from(service, caller, name, -1)
+        events = events_from(service, making.caller, document.id, -1)
         return streamed(events, heartbeat_seconds=service.config.server.heartbeat_seconds, headers=headers)
-    if not making.asked.background:
-        document = await ended(service, caller, name)
-    return Json((await told(store, document)).object(), headers=headers)
+    return Json((await told(service.store_of(making.caller), document)).object(), headers=headers)
 
 
 @router.post("/input_tokens", responses={200: {"model": InputTokens}, **errors(404)})

@@ -11,6 +11,9 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import uvicorn
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.types import Message, Scope
 
 from minutebook.cli.demomodel import NAME, demo_provider
 from minutebook.cli.state import state_folder
@@ -89,16 +92,29 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _served(service: Service, about: dict[str, str], tell: Tell) -> None:
     server = service.config.server
     await _require_guarded(service, server.host)
+    app = create_app(service)
+    await _built(app)
     with _listener(server.host, server.port) as listener:
-        config = uvicorn.Config(
-            create_app(service), log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=40
-        )
+        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=40)
         running = _Announced(config, lambda: tell(_address(listener), about))
         loop = asyncio.get_running_loop()
         reloads: set[asyncio.Task[None]] = set()
         if hasattr(signal, "SIGHUP"):
             loop.add_signal_handler(signal.SIGHUP, lambda: reloads.add(asyncio.create_task(_reload(service))))
         await running.serve([listener])
+
+
+async def _built(app: FastAPI) -> None:
+    """Have the routes built, as they are for the first request: it would take a tenth of a second, and others wait."""
+    scope: Scope = {"type": "http", "method": "GET", "path": "/nowhere", "root_path": "", "headers": [], "app": app}
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(_message: Message) -> None: ...
+
+    with suppress(HTTPException):  # it is not found, of course
+        await app.router(scope, receive, send)
 
 
 class _Announced(uvicorn.Server):

@@ -34,6 +34,7 @@ class Engine:
         self.url = f"sqlite:///{path}"
         self._path = str(Path(path).absolute())
         self._writer = Writer(self.url, self._path, idle=_index_whole)
+        self.write = self._writer.write
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix=f"reader of {path}")
         self._mine = threading.local()
         self._connections: list[apsw.Connection] = []
@@ -46,18 +47,6 @@ class Engine:
         if not self._open:
             await self._writer.write(lambda _unit: None, keeps=True)
             self._open = True
-
-    async def write(
-        self,
-        work: Callable[[Unit], T],
-        *,
-        keeps: bool = False,
-        alone: bool = False,
-        light: bool = False,
-        brief: bool = False,
-    ) -> T:
-        """Carry out a change, with the next commit; `alone` for what cannot be part of one."""
-        return await self._writer.write(work, keeps=keeps, alone=alone, light=light, brief=brief)
 
     def appended(self, count: int) -> None:
         """Note that there is more to index, when there is time for it; when it becomes much, have it done."""

@@ -50,7 +50,7 @@ from minutebook.store.types import (
 )
 from minutebook.store.words import query_words
 
-_PIN: Final = "INSERT INTO minutebook.pin VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
+_PIN: Final = "INSERT INTO minutebook.pin (tenant, conversation, position) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
 _UNPIN: Final = "DELETE FROM minutebook.pin WHERE tenant = %s AND conversation = %s AND position = %s"
 _HERE: Final = "WHERE tenant = %s AND number = %s"
 

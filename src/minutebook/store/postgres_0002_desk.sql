@@ -22,12 +22,13 @@ CREATE INDEX document_by_end ON minutebook.document (tenant, kind_hash, expires_
 -- A lease is on an id, which need not be a conversation yet. It is kept as a hash, so that no erased name stays here.
 CREATE TABLE minutebook.lease (
     fence bigint NOT NULL,
-    until bigint NOT NULL,
-    tenant text COLLATE "C" NOT NULL,
-    id bytea NOT NULL,
-    holder text COLLATE "C" NOT NULL,
-    PRIMARY KEY (tenant, id)
+    until bigint NOT NULL
 ) WITH (fillfactor = 70);
+ALTER TABLE minutebook.lease
+    ADD COLUMN tenant text COLLATE "C" NOT NULL, ALTER COLUMN tenant SET STORAGE PLAIN,
+    ADD COLUMN id bytea NOT NULL, ALTER COLUMN id SET STORAGE PLAIN,
+    ADD COLUMN holder text COLLATE "C" NOT NULL, ALTER COLUMN holder SET STORAGE PLAIN,
+    ADD PRIMARY KEY (tenant, id);
 CREATE SEQUENCE minutebook.fence;                   -- never goes back, also when leases are gone
 
 DO $$
@@ -43,7 +44,7 @@ BEGIN
         );
         -- Content is compressed already, and must not be sampled for statistics, which outlive an erasure.
         FOR one IN
-            SELECT attname AS name, atttypid = 'bytea'::regtype AS raw FROM pg_catalog.pg_attribute
+            SELECT attname AS name, atttypid = 'bytea'::regtype AND attstorage <> 'p' AS raw FROM pg_catalog.pg_attribute
             WHERE attrelid = relation AND attnum > 0 AND atttypid IN ('bytea'::regtype, 'text'::regtype)
                 AND attname <> 'tenant'
         LOOP

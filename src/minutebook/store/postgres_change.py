@@ -15,14 +15,16 @@ from minutebook.store import (
     postgres_words,
 )
 from minutebook.store.codec import microseconds
-from minutebook.store.postgres_rows import COLUMNS, Filed, filed
+from minutebook.store.postgres_rows import COLUMNS, FOR_RECIPIENT, Filed, filed
 from minutebook.store.postgres_work import Work
 from minutebook.store.request import tombstone
 from minutebook.store.rules import require_cut, require_purge
 from minutebook.store.types import Conversation, Origin, Receipt
 
 _LOCK: Final = f"SELECT {COLUMNS} FROM minutebook.conversation WHERE tenant = %s AND"  # noqa: S608 - a constant of ours
-_MARK: Final = "INSERT INTO minutebook.tombstone SELECT %s, id, %s FROM unnest(%s::bytea[]) AS id"
+_MARK: Final = (
+    "INSERT INTO minutebook.tombstone (tenant, id, erased_at) SELECT %s, id, %s FROM unnest(%s::bytea[]) AS id"
+)
 
 
 async def purge(work: Work, one: Filed, before: int) -> int:
@@ -101,16 +103,17 @@ async def erase(work: Work, conversation: str | None, recipient: str | None, at:
 
 async def _reached(work: Work, conversation: str | None, recipient: str | None) -> list[Filed]:
     """What is named, and what was forked from it, and so on; once one is locked, nobody forks it any more."""
-    named: tuple[str, Any] = ("id = %s", conversation) if recipient is None else ("recipient = %s", recipient)
     found: dict[int, Filed] = {}
-    where, value = named
+    where: str
+    values: list[Any]
+    where, values = ("id = %s", [conversation]) if recipient is None else (FOR_RECIPIENT, [recipient, recipient])
     while True:
-        rows = await work.rows(f"{_LOCK} {where} ORDER BY number FOR UPDATE", work.tenant, value)
+        rows = await work.rows(f"{_LOCK} {where} ORDER BY number FOR UPDATE", work.tenant, *values)
         level = [one for one in map(filed, rows) if one.number not in found]
         if not level:
             return list(found.values())
         found.update((one.number, one) for one in level)
-        where, value = "origin = ANY(%s::bigint[])", [one.number for one in level]
+        where, values = "origin = ANY(%s::bigint[])", [[one.number for one in level]]
 
 
 async def _delete(work: Work, table: str, column: str, numbers: list[int]) -> int:

@@ -105,7 +105,7 @@ async def copy(work: Work, filed: Filed, fork: Filed) -> None:
         *(work.tenant, filed.number, fork.conversation.length, work.tenant, fork.number),
     )
     await work.put(
-        "INSERT INTO minutebook.pin SELECT tenant, %s, position FROM minutebook.pin"
+        "INSERT INTO minutebook.pin (tenant, conversation, position) SELECT tenant, %s, position FROM minutebook.pin"
         " WHERE tenant = %s AND conversation = %s AND position < %s",
         *(fork.number, work.tenant, filed.number, fork.conversation.length),
     )

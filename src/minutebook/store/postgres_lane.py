@@ -20,11 +20,11 @@ from minutebook.store.postgres_append import Ask
 from minutebook.store.postgres_errors import AGAIN, translated
 from minutebook.store.postgres_group import IMPATIENT_SECONDS, LARGEST_GROUP
 from minutebook.store.postgres_open import SETTINGS
-from minutebook.store.postgres_quick import STATEMENT, Known, Plan, Quick
+from minutebook.store.postgres_quick import Known, Message, Plan, Quick
 
 _LATER: Final = (*AGAIN, psycopg.errors.LockNotAvailable)
 """What the long way deals with; nothing has been written."""
-_FORMATS: Final = (1,) * (STATEMENT.count(b"$"))
+_BINARY: Final = 1
 
 
 class Lane:
@@ -134,7 +134,7 @@ class Lane:
             return False
         patience = IMPATIENT_SECONDS if plan.conversations > 1 else self._patience_seconds
         try:
-            await self._exchange(pgconn, plan.values(int(1000 * patience)))
+            await self._exchange(pgconn, plan.message(int(1000 * patience)))
         except _LATER:
             plan.forget()
             return False
@@ -147,8 +147,9 @@ class Lane:
         plan.remember()
         return True
 
-    async def _exchange(self, pgconn: PGconn, values: list[bytes]) -> None:
-        pgconn.send_query_params(STATEMENT, values, param_formats=_FORMATS)
+    async def _exchange(self, pgconn: PGconn, message: Message) -> None:
+        formats = (_BINARY,) * len(message.values)
+        pgconn.send_query_params(message.statement, message.values, param_types=message.types, param_formats=formats)
         while pgconn.flush():
             await self._writable(pgconn)
         problem: psycopg.Error | None = None

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from struct import pack
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from minutebook.errors import IdempotencyConflict
 from minutebook.store.codec import Packed, microseconds
@@ -26,6 +26,7 @@ Known = MutableMapping[Name, tuple[int, Conversation]]
 
 _BYTES, _BIG, _SMALL, _INTEGER, _TEXT = 17, 20, 21, 23, 25
 """The database's own numbers for bytea, bigint, smallint, integer and text."""
+_PLAIN: Final = {_BIG: ">q", _SMALL: ">h", _INTEGER: ">i"}
 _FORMATS: Final = {_BIG: ">iq", _SMALL: ">ih", _INTEGER: ">ii"}
 _WIDTHS: Final = {_BIG: 8, _SMALL: 2, _INTEGER: 4}
 
@@ -34,12 +35,26 @@ _ENTRY: Final = (_BIG, _INTEGER, _SMALL, _INTEGER, _BYTES, _BYTES, _BYTES)
 _PAYLOAD: Final = (_BYTES, _BIG, _BYTES)
 _ANSWER: Final = (_BIG, _BYTES, _BYTES, _BIG)
 _KINDS: Final = (*_HEADER, *_ENTRY, *_PAYLOAD, *_ANSWER)
-_NAMES: Final = {_BYTES: "bytea", _BIG: "bigint", _SMALL: "smallint", _INTEGER: "integer", _TEXT: "text"}
-STATEMENT: Final = (
-    "SELECT minutebook.append($1::text, $2::text, "
-    + ", ".join(f"${number}::{_NAMES[kind]}[]" for number, kind in enumerate(_KINDS, 3))
-    + ")"
-).encode()
+_ARRAYS: Final = {_BYTES: 1001, _BIG: 1016, _SMALL: 1005, _INTEGER: 1007, _TEXT: 1009}
+"""The same for arrays of them."""
+_ONE_KINDS: Final = (*_HEADER, *_ENTRY[1:], _BYTES, _BYTES)
+
+
+class Message(NamedTuple):
+    """A statement on its way: types are said beside it, since reading casts takes the server as long as the work itself."""
+
+    statement: bytes
+    types: Sequence[int]
+    values: Sequence[bytes | None]
+
+
+def _call(function: str, types: Sequence[int]) -> tuple[bytes, Sequence[int]]:
+    numbers = ", ".join(f"${number}" for number in range(1, len(types) + 1))
+    return f"SELECT minutebook.{function}({numbers})".encode(), types
+
+
+_MANY: Final = _call("append", (_TEXT, _TEXT, *(_ARRAYS[kind] for kind in _KINDS)))
+_ONE: Final = _call("append_one", (_TEXT, _TEXT, *_ONE_KINDS))
 
 
 @dataclass(slots=True, eq=False)
@@ -98,13 +113,19 @@ class Plan:
         self._talks[ask.conversation] = talk
         return after.version
 
-    def values(self, lock_milliseconds: int) -> list[bytes]:
-        """What goes with `STATEMENT`. Conversations are in the order in which everybody locks them."""
+    def message(self, lock_milliseconds: int) -> Message:
+        """What has it written. Conversations are in the order in which everybody locks them."""
         talks = [self._talks[name] for name in sorted(self._talks)]
         rows = Rows()
         for talk in talks:
             for part in talk.parts:
                 rows.add(talk.number, *part)
+        start = [self._tenant.encode(), str(lock_milliseconds).encode()]
+        if len(rows.columns[0]) == 1 and not rows.payloads:
+            entry = [column[0] for column in rows.columns[1:]]
+            answer = next(((key, digest) for key, (digest, _) in talks[0].answers.items()), (None, None))
+            row = (*_header(talks[0]), *entry, *answer)
+            return Message(*_ONE, [*start, *map(_scalar, _ONE_KINDS, row)])
         payloads = ((digest, *kept) for digest, kept in rows.payloads.items())
         answers = ((talk.number, key, *kept) for talk in talks for key, kept in talk.answers.items())
         columns = (
@@ -114,7 +135,7 @@ class Plan:
             *_columns(_ANSWER, answers),
         )
         arrays = [_array(kind, column) for kind, column in zip(_KINDS, columns, strict=True)]
-        return [self._tenant.encode(), str(lock_milliseconds).encode(), *arrays]
+        return Message(*_MANY, [*start, *arrays])
 
     def remember(self) -> None:
         """Note how things are, now that it is done."""
@@ -139,6 +160,14 @@ def _columns(kinds: Sequence[int], rows: Iterable[Sequence[Any]]) -> list[list[A
         for column, value in zip(columns, row, strict=True):
             column.append(value)
     return columns
+
+
+def _scalar(kind: int, value: Any) -> bytes | None:
+    if value is None:
+        return None
+    if kind in _PLAIN:
+        return pack(_PLAIN[kind], value)
+    return value.encode() if isinstance(value, str) else bytes(value)
 
 
 def _array(kind: int, values: Sequence[Any]) -> bytes:

@@ -15,6 +15,8 @@ COLUMNS: Final = (
     "number, tenant, id, recipient, status, version, length, turns, lead, first, open_at, open_calls, labels, "
     "created_at, updated_at, status_updated_at, origin_id, origin_position, lineage, indexed"
 )
+FOR_RECIPIENT: Final = "((recipient = %s AND recipient <> id) OR (id = %s AND recipient = id))"
+"""Takes a recipient twice. What has none but itself is found by its id; the index of recipients has the others."""
 _FIND: Final = f"SELECT {COLUMNS} FROM minutebook.conversation WHERE tenant = %s"  # noqa: S608 - a constant of ours
 _BURIED: Final = "SELECT id FROM minutebook.tombstone WHERE tenant = %s AND id = ANY(%s::bytea[])"
 _INSERT: Final = (

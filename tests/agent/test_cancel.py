@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import threading
+from contextlib import contextmanager
 
 import pytest
 
@@ -170,18 +171,23 @@ def test_interrupting_a_wait_cancels_the_run_and_waits_until_it_has_settled():
     adapter = InProcess(reply(None, ("stuck", "a")))
     work = adapter.evaluate(prompt_of(tools=[stuck]), session=session)
 
-    interrupt_when(started)
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted_when(started), pytest.raises(KeyboardInterrupt):
         wait_for(work)
 
     assert [message["role"] for message in recorded(session)] == ["user", "assistant", "tool"]
 
 
-def interrupt_when(started):
-    """Send this process what Ctrl-C sends, once that has happened."""
+@contextmanager
+def interrupted_when(started):
+    """Send this process what Ctrl-C sends, once that has happened; also where it was begun so that it would not hear it."""
 
     def send():
         started.wait(20)
         os.kill(os.getpid(), signal.SIGINT)
 
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=send, daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -112,7 +113,10 @@ def test_interrupted_it_ends_in_order_with_130(program: Path) -> None:
         os.kill(process.pid, signal.SIGINT)
 
     with LoopbackProvider(ScriptedModel(say("Too late.") + slow(1)), wait=interrupt) as provider:
-        command = [*PROGRAM, "agent", "run", str(program), "Hi.", "--base-url", provider.base_url]
+        # A shell has what it runs in the background ignore interrupts, and that is passed on.
+        hear = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+        command = [sys.executable, "-c", f"{hear}; {PROGRAM[-1]}", "agent", "run", str(program), "Hi."]
+        command += ["--base-url", provider.base_url]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=inherited(), cwd=ROOT)
         _, errors = process.communicate(timeout=60)
 

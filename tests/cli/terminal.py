@@ -19,7 +19,7 @@ from tests.cli.conftest import inherited
 CODE = (
     # A terminal turns Ctrl-C into a signal for those it is the terminal of.
     "import fcntl, signal, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-    "signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "signal.signal(signal.SIGINT, signal.default_int_handler); signal.signal(signal.SIGHUP, signal.SIG_DFL); "
     "from minutebook.cli.main import main; main()"
 )
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")

@@ -9,7 +9,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
-MAIN = "from minutebook.cli.main import main; main()"
+MAIN = (
+    # A shell has what it runs in the background ignore interrupts, and that is passed on.
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from minutebook.cli.main import main; main()"
+)
 
 
 @contextmanager

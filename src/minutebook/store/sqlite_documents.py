@@ -89,8 +89,8 @@ def put(
 
 
 def tidy(db: apsw.Connection, tenant: str, documents: Sequence[PackedDocument], at: datetime) -> None:
-    """Remove some of what has expired, of the kinds of some documents that will."""
-    for kind in {one.kind for one in documents if one.expires_at is not None}:
+    """Remove some of what has expired, of the kinds of some documents."""
+    for kind in {one.kind for one in documents}:
         db.execute(_SWEEP, (tenant, kind, microseconds(at), SWEPT))
 
 

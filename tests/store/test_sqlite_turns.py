@@ -6,6 +6,7 @@ import threading
 import apsw
 import pytest
 
+from minutebook.errors import StoreUnavailable
 from minutebook.store.open import open_store
 from minutebook.testing.contract_parts import said, texts
 
@@ -136,5 +137,48 @@ def test_long_work_has_its_turn_while_others_write_all_the_time(tmp_path):
             appended += 1
             assert appended < 5_000
         assert (await long).conversations == 0
+
+    run(scene, tmp_path)
+
+
+class TurnThatEndsWhileItIsLookedAt:
+    """A lock that was taken when it was asked, and is free a moment later, before anybody waits for that."""
+
+    def __init__(self, writer):
+        self._writer, self._lock, self._left = writer, writer._turn, 2
+
+    def locked(self):
+        self._left -= 1
+        if self._left < 0:
+            return False
+        telling = threading.Thread(target=self._writer._tell_turn_over, daemon=True)
+        telling.start()
+        telling.join(0.1)  # it is done by then, unless it waits for whoever is looking
+        return True
+
+    def __getattr__(self, name):
+        return getattr(self._lock, name)
+
+    def __enter__(self):
+        return self._lock.__enter__()
+
+    def __exit__(self, *error):
+        return self._lock.__exit__(*error)
+
+
+def test_nobody_waits_for_a_turn_that_has_just_ended(tmp_path):
+    async def scene(store):
+        writer = store._engine._writer
+        writer._turn = TurnThatEndsWhileItIsLookedAt(writer)
+        assert await asyncio.wait_for(store.append("a", said("second")), 20) == 2
+
+    run(scene, tmp_path)
+
+
+def test_a_file_that_is_gone_is_told_in_our_words_to_a_reader_too(tmp_path):
+    async def scene(store):
+        (tmp_path / "chat.db").rename(tmp_path / "elsewhere.db")
+        with pytest.raises(StoreUnavailable):
+            await store.header("a")
 
     run(scene, tmp_path)

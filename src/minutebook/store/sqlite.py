@@ -1,6 +1,6 @@
 """Conversations in one SQLite file, safe for many tasks, threads and processes.
 
-Writes go through one thread that commits them in groups; reads go beside it, each on a snapshot of its own. An
+Writes go through one connection that commits them in groups; reads go beside it, each on a snapshot of its own. An
 acknowledged append is on the disk: the write-ahead log is synced with every commit.
 """
 

@@ -1,4 +1,4 @@
-"""One file, one thread that writes to it, and a few that read beside it."""
+"""One file, one connection that writes to it, and a few that read beside it."""
 
 import asyncio
 import threading
@@ -84,16 +84,18 @@ class Engine:
     def _read_at_once(self, work: Callable[[apsw.Connection], T]) -> T:
         """Read in the caller's thread, which takes less time than changing to another; unless it took long just now."""
         began = monotonic()
-        db = self._connection()
-        self._mine.patience.is_short = True
         try:
-            return self._read_on(db, work)
+            db = self._connection()
+            self._mine.patience.is_short = True
+            try:
+                return self._read_on(db, work)
+            finally:
+                self._mine.patience.is_short = False
         except apsw.BusyError:
             raise
         except apsw.Error as error:
             raise translated(error, self.url) from error
         finally:
-            self._mine.patience.is_short = False
             ended = monotonic()
             if ended - began > QUICK_SECONDS:
                 self._slow_until = ended + SLOW_SECONDS

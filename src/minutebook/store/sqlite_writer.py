@@ -133,14 +133,12 @@ class Writer:
 
     def _tell_turn_over(self) -> bool:
         """Wake those who wait for a turn; whether there were any."""
-        if not self._wanting:
-            return False
-        with self._lock:
+        with self._lock:  # also to see that there are none: somebody may just have found the turn taken
             wanting, self._wanting = self._wanting, []
         for over in wanting:
             with suppress(RuntimeError):  # the loop was closed: nobody waits any more
                 over.get_loop().call_soon_threadsafe(_wake, over)
-        return True
+        return bool(wanting)
 
     def _at_once(self, group: Sequence[Job]) -> list[Outcome]:
         """Carry a group out in this thread, or as much of it as can be done without keeping the loop."""

@@ -225,7 +225,7 @@ class Writer:
 
     def _next_group(self) -> list[Job] | None:
         """The next job and all that wait behind it; None when the store is closed."""
-        if not self._waiting:
+        if not self._waiting and not self._ended:
             try:
                 more = self._jobs.get(timeout=IDLE_SECONDS if self._restless else None)
             except Empty:

@@ -188,18 +188,17 @@ def test_closing_ends_also_when_a_chore_came_just_before_it(tmp_path):
     """The thread takes the chore and the end in one go, and must not wait for another end."""
 
     async def scene(store):
-        writer, done = store._engine._writer, []
-        with writer._turn:
-            writer.chore(lambda _unit: done.append("under way"))
-            while not writer._is_next:  # the thread has taken it, and waits for its turn
-                await asyncio.sleep(0.001)
-            writer.chore(lambda _unit: done.append("just before"))
-            closing = threading.Thread(target=writer.close, daemon=True)
-            closing.start()
-            while not writer._closed:
-                await asyncio.sleep(0.001)
-        await asyncio.to_thread(closing.join, 20)
+        writer, done, begun, go = store._engine._writer, [], threading.Event(), threading.Event()
+        writer.chore(lambda _unit: (begun.set(), go.wait(20)))
+        assert begun.wait(20)
+        writer.chore(done.append)
+        closing = threading.Thread(target=writer.close, daemon=True)
+        closing.start()
+        while not writer._closed:  # from then on the end is in the queue, behind the chore
+            closing.join(0.01)
+        go.set()
+        closing.join(20)
         assert not closing.is_alive()
-        assert done == ["under way", "just before"]
+        assert done
 
     run(scene, tmp_path)

@@ -80,6 +80,28 @@ def test_many_at_once_from_two_who_both_think_they_know_lose_nothing(url):
         assert sorted(found[name][2:]) == sorted(f"{id(store)} {n}" for store, at, n in writes if at == name)
 
 
+def test_what_goes_through_several_connections_at_once_keeps_its_order(url, taken):
+    """Also where all of it holds the same large text, which is one row that everybody counts up."""
+    large = "large " * 5_000
+
+    async def writer(store, name):
+        return [await store.append(name, said(f"{number}", large)) for number in range(8)]
+
+    async def story():
+        async with open_store(url) as store:
+            names = [f"talk {number}" for number in range(24)]
+            await asyncio.gather(*(store.append(name, said("begin")) for name in names))
+            versions = await asyncio.gather(*(writer(store, name) for name in names))
+            return versions, [texts((await store.load(name)).entries) for name in names]
+
+    versions, found = asyncio.run(story())
+
+    assert versions == 24 * [list(range(2, 10))]
+    assert found == 24 * [["begin", *(text for number in range(8) for text in (f"{number}", large))]]
+    assert len(taken) == 24 * 8
+    assert None not in taken
+
+
 def test_a_key_that_somebody_else_used_is_known_on_the_quick_way_too(url):
     async def story():
         async with open_store(url) as one, open_store(url) as other:

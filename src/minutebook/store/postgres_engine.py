@@ -20,6 +20,9 @@ from minutebook.store.postgres_work import READING, WRITING, Work
 T = TypeVar("T")
 IDLE_SECONDS: Final = 0.5
 """How long to wait for a moment in which nobody appends anything, to index what was appended."""
+LANES: Final = 2
+"""How many connections of its own a loop appends with. While the server writes what came through one of them, the loop
+prepares what goes through another; a conversation has one lane, so its appends stay in their order."""
 
 
 class Engine:
@@ -30,7 +33,7 @@ class Engine:
         self.store = self._connections.store
         self._groups = Groups(self._connections, due)
         self._loop = Loop(self.store)
-        self._lanes: dict[asyncio.AbstractEventLoop, Lane] = {}
+        self._lanes: dict[asyncio.AbstractEventLoop, tuple[Lane, ...]] = {}
         self._is_quick = due is None
         """Whether appends may be tried the quick way, which knows nothing of jobs."""
         self._unindexed: set[str] = set()
@@ -51,7 +54,7 @@ class Engine:
     async def append(self, tenant: str, ask: Ask) -> int:
         """Append with the next group of this tenant's appends."""
         if self._is_quick and not self._loop.is_closed:
-            lane = self._lane()
+            lane = self._lane(tenant, ask.conversation)
             version = await lane.append(tenant, ask) if lane.takes(tenant, ask) else None
             if version is not None:
                 if tenant not in self._unindexed:
@@ -75,28 +78,33 @@ class Engine:
         """Finish what was begun and let go of the connections and the thread."""
         self._is_quick = False
         while self._lanes:
-            loop, lane = self._lanes.popitem()
-            if loop is asyncio.get_running_loop():
-                await lane.finish()
-            elif loop.is_running():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(lane.finish(), loop))
-            else:
-                lane.abandon()
+            loop, lanes = self._lanes.popitem()
+            for lane in lanes:
+                if loop is asyncio.get_running_loop():
+                    await lane.finish()
+                elif loop.is_running():
+                    await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(lane.finish(), loop))
+                else:
+                    lane.abandon()
         await self._loop.close(self._close())
 
     async def _start(self) -> None:
         await self._connections.start()
 
-    def _lane(self) -> Lane:
+    def _lane(self, tenant: str, conversation: str) -> Lane:
+        """The lane of this loop for a conversation; one that is not used takes no connection."""
         loop = asyncio.get_running_loop()
-        lane = self._lanes.get(loop)
-        if lane is None:
-            for old in [one for one in self._lanes if one.is_closed()]:
-                self._lanes.pop(old).abandon()
-            connections = self._connections
-            lane = Lane(connections.url, self.store, connections.patience_seconds, self._groups.known)
-            self._lanes[loop] = lane
-        return lane
+        lanes = self._lanes.get(loop)
+        if lanes is None:
+            self._leave_closed_loops()
+            reach = (self._connections.url, self.store, self._connections.patience_seconds, self._groups.known)
+            lanes = self._lanes[loop] = tuple(Lane(*reach) for _ in range(LANES))
+        return lanes[hash((tenant, conversation)) % LANES]
+
+    def _leave_closed_loops(self) -> None:
+        for old in [one for one in self._lanes if one.is_closed()]:
+            for lane in self._lanes.pop(old):
+                lane.abandon()
 
     async def _append(self, tenant: str, ask: Ask) -> int:
         version = await self._groups.append(tenant, ask)
@@ -133,7 +141,7 @@ class Engine:
 
     @property
     def _is_idle(self) -> bool:
-        return self._groups.is_idle and all(lane.is_idle for lane in list(self._lanes.values()))
+        return self._groups.is_idle and all(lane.is_idle for lanes in list(self._lanes.values()) for lane in lanes)
 
     async def _close(self) -> None:
         await self._groups.finish()

@@ -79,7 +79,7 @@ docs: .venv/.dev
 
 fuzz: .venv/.dev
 	MINUTEBOOK_EXAMPLES=$$(( $(or $(N),100000) / $$($(BIN)/python -m pytest --collect-only -q -m fuzz | grep -c ::) + 1 )) \
-	  $(PYTEST) -q -m fuzz
+	  $(PYTEST) -q -m fuzz -o faulthandler_timeout=0
 
 .venv/.core: pyproject.toml
 	@[ -x $(BIN)/python ] || { echo "making .venv (once)"; $(PYTHON) -m venv .venv; }

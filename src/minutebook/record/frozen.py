@@ -5,12 +5,14 @@ raises. The record is handed to code that is not ours only in this form.
 """
 
 from collections.abc import Mapping
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from minutebook.errors import RecordIsReadOnly
 
 K = TypeVar("K")
 V = TypeVar("V")
+ATOMS: Final = frozenset({str, int, float, bool, type(None)})
+"""What nearly all of JSON data is in the end, known by its type alone: asking whether it is a mapping takes far longer."""
 
 
 def _refuse(name: str) -> Any:
@@ -46,6 +48,8 @@ class FrozenList(list[V]):
 
 def frozen(value: Any) -> Any:
     """A copy of JSON data that cannot be changed in place."""
+    if type(value) in ATOMS:
+        return value
     if isinstance(value, Mapping):
         return FrozenDict((key, frozen(inner)) for key, inner in value.items())
     if isinstance(value, (list, tuple)):
@@ -55,6 +59,8 @@ def frozen(value: Any) -> Any:
 
 def thawed(value: Any) -> Any:
     """A copy of JSON data in plain dicts and lists."""
+    if type(value) in ATOMS:
+        return value
     if isinstance(value, Mapping):
         return {key: thawed(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):

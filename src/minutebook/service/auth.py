@@ -5,6 +5,7 @@ conversations there are, nobody is told who may not see them: another's id is no
 """
 
 import ipaddress
+from functools import lru_cache
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
@@ -69,6 +70,7 @@ def from_here(request: Request) -> bool:
     return all(_is_ours(each) for each in named)
 
 
+@lru_cache(maxsize=64)
 def _is_ours(url: str) -> bool:
     """Whether a browser got there by a name that nobody elsewhere can own: one of this machine, or one without a dot."""
     try:
@@ -108,6 +110,7 @@ def require_sight(caller: Caller, conversation: Conversation) -> Conversation:
     return conversation
 
 
+@lru_cache(maxsize=64)  # asked of the same few with every request
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         address = ipaddress.ip_address(host.strip("[]"))

@@ -64,6 +64,8 @@ class Policy:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What it was made from, for `describe`."""
     _compaction: Callable[[Sequence[Fold], KeepFold | None, EventBus | None], CompactionManager] | None = None
+    _described: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What `describe` answers, once it was asked: every request writes it down."""
 
     def compaction(
         self, folds: Sequence[Fold] = (), keep: KeepFold | None = None, *, bus: EventBus | None = None
@@ -73,6 +75,11 @@ class Policy:
 
     def describe(self) -> dict[str, Any]:
         """The policy as JSON: its name, its parts and their settings. Equal policies are described alike."""
+        if not self._described:
+            self._described.update(self._description())
+        return dict(self._described)
+
+    def _description(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "mode": self.mode,

@@ -60,6 +60,7 @@ class Telemetry:
         except ImportError:
             return
         self._tracer = trace.get_tracer("minutebook", tracer_provider=tracer_provider)
+        self._given = tracer_provider is not None
 
     @contextmanager
     def request(self, method: str, headers: Mapping[str, str]) -> Iterator["RequestSpan"]:
@@ -128,7 +129,7 @@ class Telemetry:
             name,
             context=context,
             kind=kind,
-            attributes=_named(facts),
+            attributes=_named(facts) if self._is_heard() else None,
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
@@ -138,6 +139,12 @@ class Telemetry:
                 span.set_attribute(SERVICE_NAMES["error"], type(error).__name__)
                 span.set_status(Status(StatusCode.ERROR))
                 raise
+
+    def _is_heard(self) -> bool:
+        """Whether anybody collects spans; OpenTelemetry's own provider only stands in for one that may be set later."""
+        from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
+
+        return self._given or not isinstance(get_tracer_provider(), ProxyTracerProvider)
 
 
 class _Told:

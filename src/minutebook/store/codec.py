@@ -17,7 +17,7 @@ from zlib import DEFLATED, compressobj, decompress, decompressobj
 from minutebook.errors import InvalidMessage, InvalidSetting
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
-from minutebook.record.frozen import frozen, thawed
+from minutebook.record.frozen import ATOMS, frozen, thawed
 from minutebook.record.message import Message, MessageRole
 from minutebook.store.phrases import PHRASES
 from minutebook.wire.chat import entry_to_provider_message, provider_message_to_entry
@@ -232,6 +232,8 @@ def is_plain(text: str) -> bool:
 
 
 def _require_text_keys(value: Any, index: int | None) -> None:
+    if type(value) in ATOMS:
+        return
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if not isinstance(key, str):

@@ -115,6 +115,8 @@ def require_document(new: NewDocument) -> PackedDocument:
 
 def require_documents(new: Sequence[NewDocument]) -> tuple[PackedDocument, ...]:
     """Documents that are written together, if they can be."""
+    if not new:
+        return ()
     packed = tuple(require_document(one) for one in new)
     if len({(one.kind, one.id) for one in packed}) != len(packed):
         raise InvalidSetting("documents", [(one.kind, one.id) for one in packed], "each kind and id once")

@@ -56,11 +56,12 @@ def require_append(
     if not entries and expected_version != 0:
         raise InvalidSetting("entries", [], "at least one entry, or expected_version=0 for an empty conversation")
     pairs = [pack(entry, index) for index, entry in enumerate(entries)]
-    packed = tuple(one for one, _ in pairs)
+    packed: tuple[Packed, ...]
+    messages: tuple[Message, ...]
+    packed, messages = zip(*pairs, strict=True) if pairs else ((), ())
     digest = b""
     if idempotency_key is not None:
         digest = body_digest(packed) if fingerprint is None else sha256(fingerprint).digest()[:16]
-    messages = tuple(message for _, message in pairs)
     return AppendRequest(packed, messages, digest, require_documents(documents), require_own_lease(conversation, lease))
 
 

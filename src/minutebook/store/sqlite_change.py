@@ -70,7 +70,7 @@ def append(
         db.execute("INSERT INTO answer VALUES (?, ?, ?, ?)", (filed.number, key, request.digest, after.version))
     if request.documents:
         sqlite_documents.put(db, filed, request.documents, verdicts, at)
-        sqlite_documents.tidy(db, tenant, request.documents, at)
+        sqlite_documents.tidy(unit, tenant, request.documents, at)
     if not is_new:
         unit.later(sqlite_rows.GROW, [sqlite_rows.growth(filed.number, after)])
     unit.later(sqlite_entries.WRITE, made)

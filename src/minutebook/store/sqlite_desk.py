@@ -32,7 +32,7 @@ class SqliteDesk(Handle):
             verdict = sqlite_documents.verdict(unit.db, self.tenant, conversation, wanted, at)
             sqlite_documents.put(unit.db, filed, [wanted], [verdict], at)
             made = sqlite_documents.find(unit.db, self.tenant, wanted.kind, wanted.id)
-            sqlite_documents.tidy(unit.db, self.tenant, [wanted], at)
+            sqlite_documents.tidy(unit, self.tenant, [wanted], at)
             assert made is not None, "it was just written"
             return made
 

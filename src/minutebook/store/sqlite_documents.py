@@ -1,7 +1,7 @@
 """Documents as rows."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import apsw
@@ -11,10 +11,13 @@ from minutebook.store.codec import microseconds, squeezed, unsqueezed
 from minutebook.store.cursor import cursor_of, place_of
 from minutebook.store.documents import Document, PackedDocument, Verdict, document_of
 from minutebook.store.sqlite_rows import Filed, rows
+from minutebook.store.sqlite_unit import Unit
 from minutebook.store.types import Page
 
 SWEPT: Final = 100
 """How many documents that have expired a write takes away at most."""
+SWEEPING: Final = timedelta(seconds=1)
+"""How long after it was looked for what has expired it is not looked for again: nobody is shown it meanwhile."""
 _COLUMNS: Final = "document.kind, document.id, body, document.number, document.created_at, expires_at"
 _FIND: Final = (
     f"SELECT conversation.id, {_COLUMNS} FROM document JOIN conversation ON conversation.number = document.conversation"  # noqa: S608 - a constant
@@ -88,10 +91,13 @@ def put(
             db.execute(_REPLACE, (squeezed(one.body), one.expires_at, tenant, one.kind, one.id))
 
 
-def tidy(db: apsw.Connection, tenant: str, documents: Sequence[PackedDocument], at: datetime) -> None:
-    """Remove some of what has expired, of the kinds of some documents."""
+def tidy(unit: Unit, tenant: str, documents: Sequence[PackedDocument], at: datetime) -> None:
+    """Remove some of what has expired, of the kinds of some documents; not after every one of them."""
     for kind in {one.kind for one in documents}:
-        db.execute(_SWEEP, (tenant, kind, microseconds(at), SWEPT))
+        last = unit.swept.get((tenant, kind))
+        if last is None or not timedelta() <= at - last < SWEEPING:
+            unit.swept[tenant, kind] = at
+            unit.connection.execute(_SWEEP, (tenant, kind, microseconds(at), SWEPT))
 
 
 def listed(

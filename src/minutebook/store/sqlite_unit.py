@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 
 import apsw
@@ -30,6 +31,8 @@ class Unit:
     """Statement → the rows that it is carried out for before the next commit, and before anybody reads."""
     flushed: int = 0
     """How many rows were written after they were put off."""
+    swept: dict[tuple[str, str], datetime] = field(default_factory=dict)
+    """Tenant and kind of document → when it was last looked for what has expired."""
 
     @property
     def db(self) -> apsw.Connection:
@@ -43,6 +46,8 @@ class Unit:
         self.connection.execute("BEGIN IMMEDIATE")
         if self.connection.data_version() != self.seen or len(self.known) > MOST_KNOWN:
             self.forget()
+        if len(self.swept) > MOST_KNOWN:
+            self.swept.clear()
 
     def commit(self) -> None:
         """Make all of it durable. The state that this leaves is the one that the next transaction should find."""

@@ -1,5 +1,6 @@
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -246,3 +247,11 @@ def test_a_description_tells_settings_apart():
     assert one != other
     assert one["manager"]["name"] == "sliding_window"
     assert own(manager=(ManagerConfig("sliding_window"),)).manager == SlidingWindowManager(40)
+
+
+def test_a_policy_that_is_changed_is_described_as_it_is_then():
+    policy = named("retention")
+    policy.describe()["mode"] = "somebody's own"
+
+    assert policy.describe()["mode"] == "on"
+    assert replace(policy, mode="shadow").describe()["mode"] == "shadow"

@@ -1,3 +1,4 @@
+import subprocess
 import sys
 from datetime import UTC, datetime
 
@@ -122,3 +123,27 @@ def test_without_opentelemetry_nothing_is_traced_and_nothing_is_different(monkey
             chat.answered(Usage(1, 1))
             compact.compacted(HistoryCompacted("turns", (), 5, 1, None, datetime.now(UTC)))
         request.answered("GET", "/open", 500)
+
+
+def test_a_provider_that_is_set_after_the_service_was_made_is_told_everything():
+    """In a process of its own: it can be set once."""
+    code = """
+from minutebook.service.telemetry import Telemetry
+telemetry = Telemetry()
+with telemetry.prepare("unheard"):
+    pass
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+kept = InMemorySpanExporter()
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(kept))
+trace.set_tracer_provider(provider)
+with telemetry.prepare("heard"):
+    pass
+print(*(span.attributes["gen_ai.conversation.id"] for span in kept.get_finished_spans()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+
+    assert done.stdout == "heard\n"

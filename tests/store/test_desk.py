@@ -93,6 +93,29 @@ def test_the_name_of_a_document_that_has_expired_is_free_for_another_conversatio
     asyncio.run(story())
 
 
+def test_what_has_expired_is_looked_for_once_a_second(tmp_path):
+    clock = Clock()
+
+    async def story():
+        async with open_store(f"sqlite:///{tmp_path / 'chat.db'}", clock=clock) as store:
+
+            async def left():
+                return await store._engine.read(lambda db: db.execute("SELECT count(*) FROM document").get)
+
+            until = clock.now + timedelta(seconds=10)
+            await store.append("a", said("1"), documents=[NewDocument("reply", f"{n}", {}, until) for n in range(5)])
+            clock.later(9.5)
+            await store.put_document("a", NewDocument("reply", "looked", {}))
+            clock.later(0.5)
+            await store.put_document("a", NewDocument("reply", "too early", {}))
+            assert await left() == 7
+            clock.later(0.5)
+            await store.put_document("a", NewDocument("reply", "late enough", {}))
+            assert await left() == 3
+
+    asyncio.run(story())
+
+
 def test_two_processes_know_each_others_leases(tmp_path):
     url = f"sqlite:///{tmp_path / 'chat.db'}"
 

@@ -55,12 +55,12 @@ class Telemetry:
     def __init__(self, tracer_provider: "TracerProvider | None" = None) -> None:
         self._tracer: Tracer | None = None
         self._models = Label()
+        self._given = tracer_provider is not None
         try:
             from opentelemetry import trace
         except ImportError:
             return
         self._tracer = trace.get_tracer("minutebook", tracer_provider=tracer_provider)
-        self._given = tracer_provider is not None
 
     @contextmanager
     def request(self, method: str, headers: Mapping[str, str]) -> Iterator["RequestSpan"]:

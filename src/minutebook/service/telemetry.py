@@ -65,7 +65,7 @@ class Telemetry:
     @contextmanager
     def request(self, method: str, headers: Mapping[str, str]) -> Iterator["RequestSpan"]:
         """Around a whole request; the trace that its headers name goes on."""
-        if self._tracer is None:
+        if not self._is_heard():
             yield RequestSpan(None)
             return
         from opentelemetry.propagate import extract
@@ -96,7 +96,7 @@ class Telemetry:
             "session": conversation,
             "compacted": compacted or None,
         }
-        if self._tracer is None:
+        if not self._is_heard():
             yield ChatSpan(None)
             return
         from opentelemetry.trace import SpanKind
@@ -112,7 +112,7 @@ class Telemetry:
 
     @contextmanager
     def _inner(self, name: str, facts: Mapping[str, Any]) -> Iterator["Span | None"]:
-        if self._tracer is None:
+        if not self._is_heard():
             yield None
             return
         from opentelemetry.trace import SpanKind
@@ -129,7 +129,7 @@ class Telemetry:
             name,
             context=context,
             kind=kind,
-            attributes=_named(facts) if self._is_heard() else None,
+            attributes=_named(facts),
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
@@ -142,6 +142,8 @@ class Telemetry:
 
     def _is_heard(self) -> bool:
         """Whether anybody collects spans; OpenTelemetry's own provider only stands in for one that may be set later."""
+        if self._tracer is None:
+            return False
         from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 
         return self._given or not isinstance(get_tracer_provider(), ProxyTracerProvider)

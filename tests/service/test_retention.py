@@ -11,9 +11,10 @@ from minutebook import PassthroughManager, check, is_valid, view_of
 from minutebook.errors import InvalidSetting
 from minutebook.record.finding import errors
 from minutebook.record.message import is_user
+from minutebook.record.transcript import Transcript
 from minutebook.service.aging import Aged, _size, trim_all, without_payload
 from minutebook.service.config import RetentionConfig
-from minutebook.service.retention import PruningDecision, RetentionPolicy
+from minutebook.service.retention import PruningDecision, RetentionPolicy, _pruning
 from minutebook.service.toolsused import expanded, sanitised, tools_used
 from minutebook.service.truth import KEPT, SENT, Kept, Sent, kept, sent, truth_table
 from minutebook.store.memory import MemoryStore
@@ -251,6 +252,18 @@ def test_the_manager_keeps_the_newest_messages_from_the_start_of_a_turn_on():
     manager = policy(max_loaded_messages=14).manager()
 
     assert texts(view_of(messages, manager).messages)[:3] == ["s", "question 3", "answer 3"]
+
+
+@given(conversations(), st.integers(0, 6), st.integers(0, 3), st.booleans())
+def test_a_record_that_fits_is_not_taken_apart_and_every_other_is(chat, limit, preserve, prune):
+    config = RetentionConfig(max_loaded_messages=limit, preserve_turns=preserve, prune_tools_for_llm=prune)
+    parts = _pruning(config).curate(Transcript(chat))
+
+    view = RetentionPolicy(config, report=lambda _: None).manager().curate(Transcript(chat))
+
+    assert view == parts
+    assert list(view.origins) == list(parts.origins)
+    assert view.notes() == parts.notes()
 
 
 def test_preserved_turns_are_sent_whatever_the_limit():

@@ -20,6 +20,10 @@ class Assembly:
         for place, piece in enumerate(delta.get("tool_calls") or ()):
             self._add_call(piece, place)
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._calls and not any(any(pieces) for pieces in self._texts.values())
+
     def message(self) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": "".join(self._texts.get("content", ())) or None}
         message |= {key: text for key in _TEXTS[1:] if (text := "".join(self._texts.get(key, ())))}

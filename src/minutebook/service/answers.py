@@ -29,6 +29,11 @@ class Answer:
         return self._message if self._message is not None else self._assembly.message()
 
     @property
+    def has_words(self) -> bool:
+        """Whether anything was said yet; that it is the assistant who speaks is not."""
+        return not self._assembly.is_empty
+
+    @property
     def usage(self) -> Usage:
         return usage_of(self.reported)
 

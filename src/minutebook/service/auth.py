@@ -22,19 +22,25 @@ _BEARER: Final = HTTPBearer(auto_error=False, description="A key that `minuteboo
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip")
 
 
-def needs(scope: Scope) -> Any:
-    """A FastAPI dependency: the caller, who may do this, and not too often."""
+class Door:
+    """Lets in whoever may do something, and not too often."""
 
-    async def caller_of(request: Request, _documented: Annotated[Any, Depends(_BEARER)]) -> Caller:
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    async def __call__(self, request: Request, _documented: Annotated[Any, Depends(_BEARER)] = None) -> Caller:
         service = request.app.state.service
         caller = await entered(request, service.keys, tenant=service.config.database.tenant)
         request.scope.setdefault("state", {})["caller"] = caller
-        if not caller.may(scope):
-            raise RequestRefused(403, f"This API key lacks the scope '{scope}'.", "insufficient_scope")
+        if not caller.may(self._scope):
+            raise RequestRefused(403, f"This API key lacks the scope '{self._scope}'.", "insufficient_scope")
         service.limiter.request(caller)
         return caller
 
-    return Depends(caller_of)
+
+def needs(scope: Scope) -> Any:
+    """A FastAPI dependency: the caller, who may do this, and not too often."""
+    return Depends(Door(scope))
 
 
 async def entered(request: Request, keys: Keys, *, tenant: str) -> Caller:

@@ -192,6 +192,7 @@ class Completing:
             self._last = [b""]
             return
         held_back: list[bytes] = []
+        silent = True
         async with self.service.upstream.stream(body, authorization=self.authorization) as events:
             async for data, chunk in pieces(events):
                 ending = answer.take(chunk)
@@ -200,9 +201,11 @@ class Completing:
                 if ending:
                     held_back.append(b"data: %s\n\n" % data)
                     continue
-                if not run.events:
-                    self.service.metrics.first_token(time.monotonic() - self._begun)
                 run.say(b"data: %s\n\n" % data)
+                if silent and answer.has_words:
+                    silent = False
+                    await run.give_way()
+                    self.service.metrics.first_token(time.monotonic() - self._begun)
         await self._store(turn, answer)
         self._last = [*held_back, DONE]
 

@@ -20,7 +20,7 @@ from minutebook.service.runs import Run
 from minutebook.service.shapes import Open, errors
 from minutebook.service.state import Here, Service
 from minutebook.service.strict import StrictRoute
-from minutebook.service.wire import PING, Json, event_stream
+from minutebook.service.wire import EventStream, Json
 
 router = APIRouter(prefix="/v1", tags=["as OpenAI"], route_class=StrictRoute)
 MayChat = Annotated[Caller, needs("chat")]
@@ -76,7 +76,7 @@ async def create_completion(service: Here, request: Request, asked: ChatRequest,
     """An answer to a conversation that the client resends; ours is the record, and what the model sees of it."""
     body = asked.model_dump(exclude_unset=True)
     body["model"] = service.model_of(asked.model)
-    headers = request.headers
+    headers = dict(request.headers)
     identity = _identity(service, headers, body)
     making = Completing(
         service=service,
@@ -115,7 +115,7 @@ async def _answer(service: Service, run: Run, making: Completing, request: Reque
     try:
         await run.begun()
         if making.body.get("stream"):
-            return event_stream(_told(service, run, watch), headers=making.headers)
+            return EventStream(_told(service, run, watch), headers=making.headers)
         async for _ in run.follow():
             pass
     except BaseException:
@@ -127,7 +127,7 @@ async def _answer(service: Service, run: Run, making: Completing, request: Reque
 
 async def _told(service: Service, run: Run, watch: "asyncio.Task[None] | None") -> AsyncIterator[bytes]:
     try:
-        async for piece in run.told(heartbeat_seconds=service.config.server.heartbeat_seconds, quiet=PING):
+        async for piece in run.told(heartbeat_seconds=service.config.server.heartbeat_seconds):
             yield piece
     except asyncio.CancelledError:
         raise

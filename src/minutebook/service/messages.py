@@ -24,7 +24,7 @@ from minutebook.service.shapes import errors
 from minutebook.service.state import Here, Service
 from minutebook.service.strict import StrictRoute
 from minutebook.service.telling import Place, ThreadRun, place_in
-from minutebook.service.wire import Json, dumped, streamed
+from minutebook.service.wire import EventStream, Json, dumped
 from minutebook.store.cursor import cursor_of, place_of
 
 router = APIRouter(prefix="/threads", tags=["threads"], route_class=StrictRoute)
@@ -145,7 +145,8 @@ async def _answer(
     told = {"x-run-id": run.id, **run.headers, **(headers or {})}
     accepted = request.headers.get("accept", "")
     if "application/json" not in accepted or "text/event-stream" in accepted:
-        return streamed(run.follow(heard), heartbeat_seconds=service.config.server.heartbeat_seconds, headers=told)
+        events = run.told(heard, heartbeat_seconds=service.config.server.heartbeat_seconds)
+        return EventStream(events, headers=told)
     async for _ in run.follow():
         pass
     if run.result is None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -19,6 +19,7 @@ _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9 ._:/@-]{0,63}")
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _QUICK: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _SLOW: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+M = TypeVar("M", Counter, Histogram)
 
 
 class Label:
@@ -43,6 +44,7 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
         self._models, self._policies, self._strategies, self._reasons = Label(), Label(), Label(), Label()
+        self._children: dict[tuple[Any, ...], Any] = {}
         self._make_history()
         self._make_http()
 
@@ -50,8 +52,8 @@ class Metrics:
         """A request was answered; `route` is its template, never its path."""
         method = method if method in _METHODS else OTHER
         route = route or "none"
-        self._requests.labels(method, route, str(status)).inc()
-        self._request_seconds.labels(method, route).observe(seconds)
+        self._child(self._requests, method, route, str(status)).inc()
+        self._child(self._request_seconds, method, route).observe(seconds)
 
     def first_token(self, seconds: float) -> None:
         """The first words of an answer came so long after they were asked for."""
@@ -68,16 +70,16 @@ class Metrics:
     def pruned(self, fact: HistoryPruned) -> None:
         """A request's history was pruned, or would have been."""
         policy = self._policies.of(fact.policy)
-        self._decisions.labels(fact.mode, policy).inc()
-        self._messages.labels("loaded", policy).inc(fact.loaded)
-        self._messages.labels("pruned", policy).inc(fact.pruned)
-        self._tokens.labels("record").inc(fact.tokens_before)
-        self._tokens.labels("sent").inc(fact.tokens_after if fact.mode == "on" else fact.tokens_before)
+        self._child(self._decisions, fact.mode, policy).inc()
+        self._child(self._messages, "loaded", policy).inc(fact.loaded)
+        self._child(self._messages, "pruned", policy).inc(fact.pruned)
+        self._child(self._tokens, "record").inc(fact.tokens_before)
+        self._child(self._tokens, "sent").inc(fact.tokens_after if fact.mode == "on" else fact.tokens_before)
         self._saved.inc(fact.saved)
 
     def compacted(self, event: HistoryCompacted) -> None:
         """Old parts of a conversation were folded."""
-        self._compactions.labels(self._strategies.of(event.strategy)).inc()
+        self._child(self._compactions, self._strategies.of(event.strategy)).inc()
         self._folded.inc(max(0, event.tokens_before - event.tokens_after))
 
     def usage(self, model: str, usage: Usage) -> None:
@@ -90,7 +92,7 @@ class Metrics:
             ("cache_write", usage.cache_write_tokens),
             ("reasoning", usage.reasoning_tokens),
         ):
-            self._model_tokens.labels(model, category).inc(tokens)
+            self._child(self._model_tokens, model, category).inc(tokens)
 
     def unrecorded(self) -> None:
         """An answer was given that is in no record."""
@@ -98,7 +100,7 @@ class Metrics:
 
     def bypassed(self, reason: str) -> None:
         """A request was sent whole, since its history could not be curated."""
-        self._bypassed.labels(self._reasons.of(reason)).inc()
+        self._child(self._bypassed, self._reasons.of(reason)).inc()
 
     def watch_runs(self, active: Callable[[], float]) -> None:
         """Ask this for the number of answers in the making."""
@@ -107,6 +109,13 @@ class Metrics:
     def render(self) -> bytes:
         """All of it, as Prometheus reads it: of the media type `CONTENT_TYPE`."""
         return generate_latest(self.registry)
+
+    def _child(self, metric: M, *labels: str) -> M:
+        """The metric for these labels. It is asked for a dozen times a request, and Prometheus locks and builds each time."""
+        known: M | None = self._children.get((metric, labels))
+        if known is None:
+            known = self._children[metric, labels] = metric.labels(*labels)
+        return known
 
     def _make_history(self) -> None:
         into = self.registry

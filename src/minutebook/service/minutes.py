@@ -7,6 +7,7 @@ written out. So the minutes of a request are short, and build it again word by w
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 from minutebook.history.curated import Status
@@ -77,6 +78,8 @@ def digest(messages: Sequence[Message]) -> str:
 
 def _left_out(view: View, positions: Sequence[int | None]) -> list[dict[str, Any]]:
     stretches: list[dict[str, Any]] = []
+    if not view.hidden and len(view.messages) == len(view.record) and all(map(is_, view.messages, view.record)):
+        return stretches  # what is mostly asked needs no explanation
     for line in view.explain().lines:
         place = None if line.index is None else positions[line.index]
         if place is None or line.status is Status.SENT:

@@ -18,6 +18,7 @@ from minutebook.service.items import Item, item_id, shown
 from minutebook.service.replies import RUN
 from minutebook.service.responses_events import NameOf, Telling, cut
 from minutebook.service.state import Service
+from minutebook.service.wire import PING
 from minutebook.store.contract import ConversationStore
 from minutebook.store.documents import Document, NewDocument
 from minutebook.wire.chat import entry_to_provider_message
@@ -167,15 +168,20 @@ async def ended(service: Service, caller: Caller, name: str) -> Document:
 
 async def events_from(service: Service, caller: Caller, name: str, after: int) -> AsyncIterator[bytes]:
     """The events of a response after a number: as they come where it is made here, else once it has ended."""
-    store = service.store_of(caller)
+    store, heartbeat = service.store_of(caller), service.config.server.heartbeat_seconds
     run = service.runs.get(name, caller.tenant)
     if run is not None and (run.events or not run.done):
         with contextlib.suppress(Exception):  # how it failed is written down
-            async for event in run.follow(after + 1):
+            async for event in run.told(after + 1, heartbeat_seconds=heartbeat):
                 yield event
             return
-    document = await ended(service, caller, name)
-    for event in (await told(store, document)).events(after=after):
+    ending = asyncio.ensure_future(ended(service, caller, name))
+    try:
+        while not (await asyncio.wait({ending}, timeout=heartbeat))[0]:
+            yield PING
+    finally:
+        ending.cancel()
+    for event in (await told(store, ending.result())).events(after=after):
         yield event
 
 

@@ -28,7 +28,7 @@ from minutebook.service.shrinking import compacted
 from minutebook.service.state import Here, Service, counter_of
 from minutebook.service.strict import StrictRoute
 from minutebook.service.versions import expected_of
-from minutebook.service.wire import Json, dumped, streamed
+from minutebook.service.wire import EventStream, Json, dumped
 from minutebook.store.documents import NewDocument
 
 router = APIRouter(prefix="/v1/responses", tags=["as OpenAI"], route_class=StrictRoute)
@@ -94,7 +94,8 @@ async def _answer(service: Service, run: Run, making: Responding, request: Reque
         making.watcher = watched(service, request, run)
     if making.asked.stream:
         await run.begun()
-        return streamed(run.follow(), heartbeat_seconds=service.config.server.heartbeat_seconds, headers=making.headers)
+        events = run.told(heartbeat_seconds=service.config.server.heartbeat_seconds)
+        return EventStream(events, headers=making.headers)
     if making.asked.background:
         await _first(making.begun, run)
     else:
@@ -129,7 +130,7 @@ async def _earlier(service: Service, making: Responding) -> Response | None:
     headers = {"idempotent-replayed": "true", "x-conversation-id": document.conversation}
     if making.asked.stream:
         events = events_from(service, making.caller, document.id, -1)
-        return streamed(events, heartbeat_seconds=service.config.server.heartbeat_seconds, headers=headers)
+        return EventStream(events, headers=headers)
     return Json((await told(service.store_of(making.caller), document)).object(), headers=headers)
 
 
@@ -190,7 +191,7 @@ async def retrieve_response(
             raise RequestRefused(400, "starting_after needs stream=true.", "missing_stream", "starting_after")
         return Json((await told(service.store_of(caller), document)).object(), headers=headers)
     events = events_from(service, caller, response_id, -1 if starting_after is None else starting_after)
-    return streamed(events, heartbeat_seconds=service.config.server.heartbeat_seconds, headers=headers)
+    return EventStream(events, headers=headers)
 
 
 @router.delete("/{response_id}", responses={200: {"model": Deleted}, **errors(404)})

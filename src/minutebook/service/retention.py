@@ -7,6 +7,7 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from minutebook.errors import ConversationNotFound, InvalidSetting, StoreUnavailable
@@ -95,25 +96,17 @@ class RetentionManager(ContextualManager):
         session: SessionProtocol | None = None,
         context: CurationContext | None = None,
     ) -> Curated:
-        source = Transcript.of(messages)
-        pruned = self._pruning.curate(source, session=session, context=context)
+        source, pruning = Transcript.of(messages), _pruning(self.config)
+        with source.lock:
+            is_whole = source.coherent() is source and pruning.fits(source)
+        pruned = (PassthroughManager() if is_whole else pruning).curate(source, session=session, context=context)
         if self.report is not None or _LOG.isEnabledFor(logging.INFO):
             decision = self._decision(source, pruned)
             (self.report or logged)(decision)
         return pruned if self.config.mode == "on" else PassthroughManager().curate(source.coherent())
 
     def fits(self, messages: Sequence[Message]) -> bool:
-        return self.config.mode != "on" or self._pruning.fits(messages)
-
-    @property
-    def _pruning(self) -> ComposedManager:
-        """What is done where the mode is on. The turn that is being answered is no history: it stays whole."""
-        would = sent(self.config, mode="on")
-        turns = max(1, self.config.preserve_turns)
-        window = RecentTurns(self.config.max_loaded_messages, turns)
-        if would.older is Sent.WITH_TOOLS:
-            return ComposedManager((window,))
-        return ComposedManager((window, ToolStripper(turns if would.latest is Sent.WITH_TOOLS else 1)))
+        return self.config.mode != "on" or _pruning(self.config).fits(messages)
 
     def _decision(self, source: Transcript, view: Curated) -> PruningDecision:
         kept = sum(
@@ -222,6 +215,17 @@ class RetentionPolicy:
     async def age_out(self, store: ConversationStore, conversation: str) -> Aged:
         """Trim what has left the preserve window since the last time, as the configuration says; once for each row."""
         return await age_out(store, conversation, self.config)
+
+
+@lru_cache(maxsize=64)
+def _pruning(config: RetentionConfig) -> ComposedManager:
+    """What is done where the mode is on. The turn that is being answered is no history: it stays whole."""
+    would = sent(config, mode="on")
+    turns = max(1, config.preserve_turns)
+    window = RecentTurns(config.max_loaded_messages, turns)
+    if would.older is Sent.WITH_TOOLS:
+        return ComposedManager((window,))
+    return ComposedManager((window, ToolStripper(turns if would.latest is Sent.WITH_TOOLS else 1)))
 
 
 def first_turn(starts: Sequence[int], place: int, turns: int) -> int:

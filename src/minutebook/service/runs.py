@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from minutebook.errors import LeaseLost, RequestRefused, StoreUnavailable
+from minutebook.service.wire import PING
 from minutebook.store.contract import ConversationStore
 from minutebook.store.leases import Lease
 
@@ -45,6 +46,11 @@ class Run:
         """Tell everybody who listens."""
         self.events.append(event)
         self._wake()
+
+    async def give_way(self) -> None:
+        """Let whoever listens pass on what was said before anything else is done: one round to write it, one to send."""
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
 
     def _wake(self) -> None:
         for waiter in self._waiting:
@@ -87,13 +93,13 @@ class Run:
         if self.failure is not None:
             raise self.failure
 
-    async def told(self, *, heartbeat_seconds: float, quiet: bytes) -> AsyncIterator[bytes]:
-        """All events, those that came together in one piece; and `quiet` wherever none comes for so long.
+    async def told(self, after: int = 0, *, heartbeat_seconds: float) -> AsyncIterator[bytes]:
+        """The events from number `after` on, those that came together in one piece; and a ping where none comes for long.
 
         Raises:
             Exception: what ended the run early.
         """
-        place = 0
+        place = after
         while True:
             if place < len(self.events):
                 piece = b"".join(self.events[place:])
@@ -102,7 +108,7 @@ class Run:
             elif self.done:
                 break
             elif not await self._news(heartbeat_seconds):
-                yield quiet
+                yield PING
         if self.failure is not None:
             raise self.failure
 
@@ -198,7 +204,7 @@ async def held(store: ConversationStore, conversation: str, holder: str, *, seco
         LeaseLost: somebody else is by now, since this took longer than the lease and it could not be renewed.
     """
     hold = Hold(store, await store.acquire_lease(conversation, holder, seconds=seconds), seconds)
-    renewal = asyncio.create_task(hold.renew_forever(asyncio.current_task()))
+    hold.keep_for(asyncio.current_task())
     try:
         yield hold
     except asyncio.CancelledError:
@@ -208,9 +214,6 @@ async def held(store: ConversationStore, conversation: str, holder: str, *, seco
         task.uncancel()  # it was us, not somebody from outside
         raise hold.lost from None
     finally:
-        renewal.cancel()
-        with suppress(asyncio.CancelledError):
-            await renewal
         await hold.let_go()
 
 
@@ -223,22 +226,38 @@ class Hold:
     seconds: float
     lost: LeaseLost | None = None
     """Set when somebody else has the conversation."""
+    _due: asyncio.TimerHandle | None = None
+    """When it is renewed. Most answers are made before that, and need no task for it."""
+    _renewal: "asyncio.Task[None] | None" = None
 
-    async def renew_forever(self, owner: "asyncio.Task[Any] | None") -> None:
-        while True:
-            await asyncio.sleep(self.seconds / 3)
-            try:
-                self.lease = await self.store.renew_lease(self.lease, seconds=self.seconds)
-            except LeaseLost as lost:
-                _LOG.warning("a run lost its conversation to another one and is stopped")
-                self.lost = lost
-                if owner is not None:
-                    owner.cancel()
-                return
-            except StoreUnavailable:
-                _LOG.warning("a lease could not be renewed: the database cannot be reached")
+    def keep_for(self, owner: "asyncio.Task[Any] | None") -> None:
+        """Renew it from time to time, until it is let go; whoever needs it is cancelled where that cannot be done."""
+        self._due = asyncio.get_running_loop().call_later(self.seconds / 3, self._begin, owner)
+
+    def _begin(self, owner: "asyncio.Task[Any] | None") -> None:
+        self._renewal = asyncio.create_task(self._renew(owner))
+
+    async def _renew(self, owner: "asyncio.Task[Any] | None") -> None:
+        try:
+            self.lease = await self.store.renew_lease(self.lease, seconds=self.seconds)
+        except LeaseLost as lost:
+            _LOG.warning("a run lost its conversation to another one and is stopped")
+            self.lost = lost
+            if owner is not None:
+                owner.cancel()
+            return
+        except StoreUnavailable:
+            _LOG.warning("a lease could not be renewed: the database cannot be reached")
+        self.keep_for(owner)
 
     async def let_go(self) -> None:
+        """Stop renewing it, and give it back."""
+        if self._due is not None:
+            self._due.cancel()
+        if self._renewal is not None:
+            self._renewal.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._renewal
         try:
             await asyncio.shield(self.store.release_lease(self.lease))
         except StoreUnavailable:

@@ -61,6 +61,7 @@ class Telemetry:
         except ImportError:
             return
         self._tracer = trace.get_tracer("minutebook", tracer_provider=tracer_provider)
+        self._provider, self._stand_in = trace.get_tracer_provider, trace.ProxyTracerProvider
 
     @contextmanager
     def request(self, method: str, headers: Mapping[str, str]) -> Iterator["RequestSpan"]:
@@ -144,9 +145,7 @@ class Telemetry:
         """Whether anybody collects spans; OpenTelemetry's own provider only stands in for one that may be set later."""
         if self._tracer is None:
             return False
-        from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
-
-        return self._given or not isinstance(get_tracer_provider(), ProxyTracerProvider)
+        return self._given or not isinstance(self._provider(), self._stand_in)
 
 
 class _Told:

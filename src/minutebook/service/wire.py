@@ -1,12 +1,13 @@
-"""Bytes on their way out: JSON that any text survives, and server-sent events with a heartbeat."""
+"""Bytes on their way out: JSON that any text survives, and server-sent events."""
 
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Any, Final, cast
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 PING: Final = b": ping\n\n"
 """A comment: every client of server-sent events skips it, and proxies see that the line is alive."""
@@ -39,47 +40,42 @@ def sse(data: Any, *, event: str | None = None, number: int | str | None = None)
     return head + b"data: %s\n\n" % (data if isinstance(data, bytes) else dumped(data))
 
 
-def streamed(
-    events: AsyncIterator[bytes], *, heartbeat_seconds: float, headers: Mapping[str, str] | None = None
-) -> StreamingResponse:
-    """An answer of server-sent events, with a heartbeat."""
-    return event_stream(kept_alive(events, heartbeat_seconds), headers=headers)
+class EventStream(Response):
+    """An answer of server-sent events.
 
+    The first goes out together with the headers. Only then somebody watches whether the client is still there: the
+    tasks that takes would have the first words wait for them.
+    """
 
-def event_stream(events: AsyncIterator[bytes], *, headers: Mapping[str, str] | None = None) -> StreamingResponse:
-    """An answer of server-sent events, as they are."""
-    return StreamingResponse(events, media_type="text/event-stream", headers={**_QUIET, **(headers or {})})
+    media_type = "text/event-stream"
 
+    def __init__(self, events: AsyncIterator[bytes], *, headers: Mapping[str, str] | None = None) -> None:
+        self.status_code, self.background = 200, None
+        self._events = events
+        self._gone = False
+        self.init_headers({**_QUIET, **(headers or {})})
 
-async def kept_alive(events: AsyncIterator[bytes], seconds: float) -> AsyncIterator[bytes]:
-    """The same events, with a comment wherever none comes for so long."""
-    queue: asyncio.Queue[bytes | BaseException] = asyncio.Queue(maxsize=1_000)
-    pump = asyncio.create_task(_pumped(events, queue))
-    try:
-        while True:
-            try:
-                async with asyncio.timeout(seconds):
-                    event = await queue.get()
-            except TimeoutError:
-                event = PING
-            if isinstance(event, StopAsyncIteration):
-                return
-            if isinstance(event, BaseException):
-                raise event
-            yield event
-    finally:
-        pump.cancel()
-        with suppress(asyncio.CancelledError):
-            await pump
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - it is ASGI's
+        task, watch = asyncio.current_task(), None
+        assert task is not None
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            async with aclosing(cast("AsyncGenerator[bytes, None]", self._events)) as events:
+                async for event in events:
+                    await send({"type": "http.response.body", "body": event, "more_body": True})
+                    if watch is None:
+                        watch = asyncio.create_task(self._watch(receive, task))
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except asyncio.CancelledError:
+            if not self._gone or task.uncancel():
+                raise  # somebody else broke it off
+        finally:
+            if watch is not None:
+                watch.cancel()
 
-
-async def _pumped(events: AsyncIterator[bytes], queue: "asyncio.Queue[bytes | BaseException]") -> None:
-    """Waiting for an event with a time limit would break off whoever makes it, so they are handed over here."""
-    try:
-        async with aclosing(cast("AsyncGenerator[bytes, None]", events)):
-            async for event in events:
-                await queue.put(event)
-    except Exception as error:  # noqa: BLE001 - it is raised where the events are read
-        await queue.put(error)
-    else:
-        await queue.put(StopAsyncIteration())
+    async def _watch(self, receive: Receive, sender: "asyncio.Task[Any]") -> None:
+        """Break off when the client is gone."""
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._gone = True
+        sender.cancel()

@@ -56,12 +56,13 @@ def append(
     if request.lease is not None:
         sqlite_leases.require(db, tenant, request.lease, at)
     require_version(filed.conversation if filed else None, conversation, expected_version)
-    verdicts = [sqlite_documents.verdict(db, tenant, conversation, one, at) for one in request.documents]
+    number = None if filed is None else filed.number
+    verdicts = [sqlite_documents.verdict(db, tenant, conversation, number, one, at) for one in request.documents]
     is_new = filed is None
     if filed is None:
         before = created(tenant, conversation, recipient, labels, at)
         after = grown(before, request.messages, broken=broken, at=at)
-        filed = Filed(sqlite_rows.insert(db, after).number, before)
+        filed = Filed(sqlite_rows.insert(db, after, documents=len(request.documents)).number, before)
     else:
         require_recipient(filed.conversation, recipient)
         after = grown(filed.conversation, request.messages, broken=broken, at=at)
@@ -69,7 +70,7 @@ def append(
     if key is not None:
         db.execute("INSERT INTO answer VALUES (?, ?, ?, ?)", (filed.number, key, request.digest, after.version))
     if request.documents:
-        sqlite_documents.put(db, filed, request.documents, verdicts, at)
+        sqlite_documents.put(db, filed, request.documents, verdicts, at, counted=is_new)
         sqlite_documents.tidy(unit, tenant, request.documents, at)
     if not is_new:
         unit.later(sqlite_rows.GROW, [sqlite_rows.growth(filed.number, after)])

@@ -78,6 +78,7 @@ class Committer:
 
     def _run_alone(self, unit: Unit, job: Job) -> Outcome:
         unit.forget()
+        unit.wait_for_disk(True)
         if self._log is not None:
             self._log.forget()
         try:
@@ -101,16 +102,8 @@ class Committer:
             return [(job, None, self._ours(error)) for job in group]
 
     def _transaction(self, unit: Unit, group: Sequence[Job]) -> list[Outcome]:
-        if not all(job.light for job in group):
-            return self._carried_out(unit, group)
-        # the log is written, and synced by the next commit that waits
-        unit.connection.execute("PRAGMA synchronous = NORMAL")
-        try:
-            return self._carried_out(unit, group)
-        finally:
-            if unit.connection.in_transaction:  # it failed; within it the setting cannot be changed
-                unit.connection.execute("ROLLBACK")
-            unit.connection.execute("PRAGMA synchronous = FULL")
+        unit.wait_for_disk(not all(job.light for job in group))
+        return self._carried_out(unit, group)
 
     def _carried_out(self, unit: Unit, group: Sequence[Job]) -> list[Outcome]:
         unit.begin()

@@ -29,7 +29,7 @@ class SqliteDesk(Handle):
 
         def work(unit: Unit) -> Document:
             filed, at = self._found(unit.db, conversation), self._now()
-            verdict = sqlite_documents.verdict(unit.db, self.tenant, conversation, wanted, at)
+            verdict = sqlite_documents.verdict(unit.db, self.tenant, conversation, filed.number, wanted, at)
             sqlite_documents.put(unit.db, filed, [wanted], [verdict], at)
             made = sqlite_documents.find(unit.db, self.tenant, wanted.kind, wanted.id)
             sqlite_documents.tidy(unit, self.tenant, [wanted], at)
@@ -69,7 +69,7 @@ class SqliteDesk(Handle):
         """Have a conversation to oneself for a time; it is not waited for the disk."""
         require_lease(conversation, holder, seconds)
         return await self._engine.write(
-            lambda unit: sqlite_leases.acquire(unit.db, self.tenant, conversation, holder, seconds, self._now()),
+            lambda unit: sqlite_leases.acquire(unit, self.tenant, conversation, holder, seconds, self._now()),
             keeps=True,
             light=True,
             brief=True,

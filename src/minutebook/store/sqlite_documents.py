@@ -23,10 +23,7 @@ _FIND: Final = (
     f"SELECT conversation.id, {_COLUMNS} FROM document JOIN conversation ON conversation.number = document.conversation"  # noqa: S608 - a constant
     " WHERE document.tenant = ? AND document.kind = ? AND document.id = ?"
 )
-_KNOWN: Final = (
-    "SELECT conversation.id, expires_at FROM document JOIN conversation ON conversation.number = document.conversation"
-    " WHERE document.tenant = ? AND document.kind = ? AND document.id = ?"
-)
+_KNOWN: Final = "SELECT conversation, expires_at FROM document WHERE tenant = ? AND kind = ? AND id = ?"
 _COUNT: Final = "UPDATE conversation SET documents = documents + ? WHERE number = ? RETURNING documents"
 _REPLACE: Final = "UPDATE document SET body = ?, expires_at = ? WHERE tenant = ? AND kind = ? AND id = ?"
 _INSERT: Final = (
@@ -57,13 +54,18 @@ def found(db: apsw.Connection, tenant: str, kind: str, name: str, at: datetime) 
     return known
 
 
-def verdict(db: apsw.Connection, tenant: str, conversation: str, wanted: PackedDocument, at: datetime) -> Verdict:
-    """What is to be done with a new document. It is asked before anything is written."""
+def verdict(
+    db: apsw.Connection, tenant: str, conversation: str, number: int | None, wanted: PackedDocument, at: datetime
+) -> Verdict:
+    """What is to be done with a new document of a conversation, which has this number if it is there already.
+
+    It is asked before anything is written.
+    """
     row = db.execute(_KNOWN, (tenant, wanted.kind, wanted.id)).fetchone()
     if row is None:
         return Verdict.NEW
     home, expires_at = row
-    if wanted.replace and home == conversation and (expires_at is None or expires_at > microseconds(at)):
+    if wanted.replace and home == number and (expires_at is None or expires_at > microseconds(at)):
         return Verdict.REPLACE
     return wanted.verdict(find(db, tenant, wanted.kind, wanted.id), conversation, at)
 
@@ -74,12 +76,14 @@ def put(
     documents: Sequence[PackedDocument],
     verdicts: Sequence[Verdict],
     at: datetime,
+    *,
+    counted: bool = False,
 ) -> None:
-    """Do what was found to be right."""
+    """Do what was found to be right. Those of a new conversation are `counted` already."""
     tenant, now = filed.conversation.tenant, microseconds(at)
     new = [one for one, verdict in zip(documents, verdicts, strict=True) if verdict is Verdict.NEW]
     if new:  # one that has expired may stand in its place
-        last: int = db.execute(_COUNT, (len(new), filed.number)).get
+        last: int = len(new) if counted else db.execute(_COUNT, (len(new), filed.number)).get
         numbers = range(last - len(new) + 1, last + 1)
         rows_made = [
             (filed.number, tenant, one.kind, one.id, number, now, one.expires_at, squeezed(one.body))

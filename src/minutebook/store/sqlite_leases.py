@@ -16,17 +16,24 @@ from minutebook.store import sqlite_rows
 from minutebook.store.codec import microseconds, moment
 from minutebook.store.leases import Lease, end_of, kept_fence, require_standing, stands
 from minutebook.store.request import tombstone
+from minutebook.store.sqlite_unit import Unit
 
 _TAKE: Final = "INSERT INTO lease (id, holder, until) VALUES (?, ?, ?)"
 
 
-def acquire(db: apsw.Connection, tenant: str, conversation: str, holder: str, seconds: float, at: datetime) -> Lease:
+def acquire(unit: Unit, tenant: str, conversation: str, holder: str, seconds: float, at: datetime) -> Lease:
     """Take a lease, or have it for longer."""
-    sqlite_rows.find(db, tenant, conversation)  # raises if it was erased
+    db, name = unit.db, (tenant, conversation)
+    if name not in unit.known:
+        filed = sqlite_rows.find(db, tenant, conversation)  # raises if it was erased
+        if filed is not None:
+            unit.known[name] = filed
     place, until = tombstone(tenant, conversation), end_of(at, seconds)
-    fence = kept_fence(find(db, tenant, conversation), conversation, holder, at)
+    last = find(db, tenant, conversation)
+    fence = kept_fence(last, conversation, holder, at)
     if fence is None:
-        db.execute("DELETE FROM lease WHERE id = ?", (place,))
+        if last is not None:
+            db.execute("DELETE FROM lease WHERE id = ?", (place,))
         db.execute(_TAKE, (place, holder, microseconds(until)))
         fence = db.last_insert_rowid()
     else:

@@ -21,8 +21,8 @@ COLUMNS: Final = (
 _FIND: Final = f"SELECT {COLUMNS} FROM conversation WHERE tenant = ? AND id = ?"  # noqa: S608 - a constant of ours
 _INSERT: Final = (
     "INSERT INTO conversation (tenant, id, recipient, status, version, length, turns, lead, first, indexed, open_at, open_calls,"
-    " labels, created_at, updated_at, status_updated_at, origin, origin_id, origin_position, lineage)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " labels, created_at, updated_at, status_updated_at, origin, origin_id, origin_position, lineage, documents)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 GROW: Final = (
     "UPDATE conversation SET version = ?, length = ?, turns = ?, lead = ?, open_at = ?, open_calls = ?, updated_at = ?"
@@ -135,8 +135,9 @@ def insert(
     *,
     origin: int | None = None,
     lineage: tuple[tuple[int, int], ...] = (),
+    documents: int = 0,
 ) -> Filed:
-    """File a new conversation."""
+    """File a new conversation, which so many documents are put into at once."""
     one = conversation
     db.execute(
         _INSERT,
@@ -153,6 +154,7 @@ def insert(
             *(microseconds(one.updated_at), microseconds(one.status_updated_at), origin),
             *((one.origin.conversation, one.origin.position) if one.origin else (None, None)),
             _json(lineage),
+            documents,
         ),
     )
     return Filed(db.last_insert_rowid(), one, lineage)

@@ -31,6 +31,8 @@ class Unit:
     """Statement → the rows that it is carried out for before the next commit, and before anybody reads."""
     flushed: int = 0
     """How many rows were written after they were put off."""
+    waits: bool = True
+    """Whether commits wait until they are on the disk, as they do in a connection that was just opened."""
     swept: dict[tuple[str, str], datetime] = field(default_factory=dict)
     """Tenant and kind of document → when it was last looked for what has expired."""
 
@@ -40,6 +42,12 @@ class Unit:
         if self.put_off:
             self.flush()
         return self.connection
+
+    def wait_for_disk(self, wanted: bool) -> None:
+        """Have the next commit wait until it is on the disk; or only be written, and synced by the next that waits."""
+        if wanted != self.waits:
+            self.connection.execute(f"PRAGMA synchronous = {'FULL' if wanted else 'NORMAL'}")
+            self.waits = wanted
 
     def begin(self) -> None:
         """Take the lock that writers take, and forget what others may have changed."""

@@ -1,4 +1,8 @@
-"""The service beside asking the provider directly, and beside the litellm proxy: first words, requests, memory."""
+"""The service beside asking the provider directly, and beside the litellm proxy: first words, requests, memory.
+
+The ways take turns, in rounds of a second. Ratios are of one round, and the middle one counts; a time is judged by its
+quietest round, since whatever else the machine does makes a round longer and never shorter. Both are told.
+"""
 
 import asyncio
 import os
@@ -13,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from bench.corpus import ROOT
 from bench.peers_env import HOME, OFFLINE
@@ -23,6 +28,8 @@ CLIENTS = (1, 16, 64)
 IDLE = 500
 LITELLM = "litellm[proxy]==1.106.2"
 KEY = "sk-bench"
+ROUNDS = 9
+SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -37,34 +44,51 @@ class Way:
     """Whether requests name a conversation, so that it is kept."""
 
 
+Rounds = dict[tuple[bool, int, str], list[Heard]]
+"""Whether it was streamed, how many clients, and which way → what was heard in each round."""
+
+
 def measure(*, quick: bool) -> Part:
     part = Part()
-    seconds = 2.0 if quick else 6.0
+    rounds = 3 if quick else ROUNDS
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="minutebook-bench-")))
         ways = list(_ways(stack, folder, part, quick=quick))
         for way in ways:
             load(way.port, clients=4, seconds=1.0, stream=True, key=way.key, named=way.named)  # what loads once
-        heard = {
-            (stream, clients, way.name): _heard(way, clients, seconds, stream=stream)
-            for stream in (True, False)
-            for clients in CLIENTS
-            for way in ways
-        }
+        heard: Rounds = {}
+        for stream in (True, False):
+            for clients in CLIENTS:
+                progress(f"service: {clients} clients, {'streamed' if stream else 'whole'}, {rounds} rounds")
+                for way in ways * rounds:
+                    heard.setdefault((stream, clients, way.name), []).append(_heard(way, clients, stream=stream))
         for stream in (True, False):
             part.tables.append(_table(ways, heard, stream=stream))
         part.tables.append(_memory(ways, IDLE // 5 if quick else IDLE, part))
     _judge(part, ways, heard)
     part.figures["requests"] = {
-        f"{name}, {'streamed' if stream else 'whole'}, {clients}": {"per_second": h.per_second, "first": h.first_token}
-        for (stream, clients, name), h in heard.items()
+        f"{name}, {'streamed' if stream else 'whole'}, {clients}": {
+            "per_second": [each.per_second for each in found],
+            "first": [each.first_token for each in found],
+        }
+        for (stream, clients, name), found in heard.items()
     }
     return part
 
 
-def _heard(way: Way, clients: int, seconds: float, *, stream: bool) -> Heard:
-    progress(f"service: {way.name}, {clients} clients, {'streamed' if stream else 'whole'}")
-    return load(way.port, clients=clients, seconds=seconds, stream=stream, key=way.key, named=way.named)
+def _heard(way: Way, clients: int, *, stream: bool) -> Heard:
+    heard = load(way.port, clients=clients, seconds=SECONDS, stream=stream, key=way.key, named=way.named)
+    _settle(way.pid)
+    return heard
+
+
+def _settle(pid: int) -> None:
+    """Wait until a server has done what it put off, such as indexing: the next to be measured should have the machine."""
+    for _ in range(20):
+        before = _cpu(pid)
+        time.sleep(0.25)
+        if _cpu(pid) - before <= 1:
+            return
 
 
 def _ways(stack: ExitStack, folder: Path, part: Part, *, quick: bool) -> Iterator[Way]:
@@ -83,19 +107,22 @@ def _ways(stack: ExitStack, folder: Path, part: Part, *, quick: bool) -> Iterato
     yield Way("litellm proxy", *stack.enter_context(_litellm_proxy(command, folder, upstream)), key=KEY)
 
 
-def _table(ways: list[Way], heard: dict[tuple[bool, int, str], Heard], *, stream: bool) -> Table:
+def _table(ways: list[Way], heard: Rounds, *, stream: bool) -> Table:
     table = Table(
         f"Chat completions, {'streamed' if stream else 'not streamed'}, answers of 20 words",
         ["", *(f"{clients} clients: {what}" for clients in CLIENTS for what in ("first words", "a second"))],
     )
     for way in ways:
         found = [heard[stream, clients, way.name] for clients in CLIENTS]
-        table.rows.append(
-            [way.name, *(cell for h in found for cell in (time_of(h.first_token), f"{h.per_second:,.0f}"))]
-        )
-    table.notes.append(
-        "recorded: request and answer are stored durably (SQLite, synchronous=FULL) before the end is told."
-    )
+        cells = [
+            (time_of(median(each.first_token for each in h)), f"{median(each.per_second for each in h):,.0f}")
+            for h in found
+        ]
+        table.rows.append([way.name, *(cell for pair in cells for cell in pair)])
+    table.notes += [
+        "recorded: request and answer are stored durably (SQLite, synchronous=FULL) before the end is told.",
+        "the middle of all rounds, each figure for itself",
+    ]
     return table
 
 
@@ -120,21 +147,26 @@ async def _held(way: Way, streams: int) -> int:
     return held
 
 
-def _judge(part: Part, ways: list[Way], heard: dict[tuple[bool, int, str], Heard]) -> None:
+def _judge(part: Part, ways: list[Way], heard: Rounds) -> None:
     direct, ours = heard[True, 1, "the provider itself"], heard[True, 1, "minutebook, recorded"]
-    added = ours.first_token - direct.first_token
-    part.targets.append(
-        Target("at most 5 ms added to the first words, 1 client, recorded", time_of(max(added, 1e-6)), added <= 0.005)
+    added = sorted(us.first_token - them.first_token for us, them in zip(ours, direct, strict=True))
+    measured = (
+        f"{time_of(max(added[0], 1e-6))} in the quietest round, {time_of(max(median(added), 1e-6))} in the middle"
     )
+    what = "at most 5 ms added to the first words, 1 client, recorded"
+    part.targets.append(Target(what, measured, added[0] <= 0.005))
     if "litellm proxy" not in {way.name for way in ways}:
         return
     for stream in (True, False):
         for clients in CLIENTS:
-            us, them = (heard[stream, clients, name].per_second for name in ("minutebook, recorded", "litellm proxy"))
+            pairs = zip(
+                heard[stream, clients, "minutebook, recorded"], heard[stream, clients, "litellm proxy"], strict=True
+            )
+            ratio = median(us.per_second / them.per_second for us, them in pairs)
             what = (
                 f"at least 3 times litellm's requests a second, {clients} clients, {'streamed' if stream else 'whole'}"
             )
-            part.targets.append(Target(what, times(us / them), us >= 3 * them))
+            part.targets.append(Target(what, times(ratio), ratio >= 3))
 
 
 @contextmanager
@@ -223,6 +255,12 @@ def _free_port() -> int:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
         return port
+
+
+def _cpu(pid: int) -> int:
+    """The time that a process has computed, in hundredths of a second."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
 
 
 def _rss(pid: int) -> int:

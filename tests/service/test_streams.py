@@ -11,15 +11,17 @@ class Line:
 
     def __init__(self):
         self.sent = []
-        self.watched_after = None
+        self.sent_before_watching = None
+        self.begun, self.watched = asyncio.Event(), asyncio.Event()
         self.gone = asyncio.Event()
 
     async def send(self, message):
         self.sent.append(message.get("body", message["type"]))
+        self.begun.set()
 
     async def receive(self):
-        if self.watched_after is None:
-            self.watched_after = len(self.sent)
+        self.sent_before_watching = list(self.sent)
+        self.watched.set()
         await self.gone.wait()
         return {"type": "http.disconnect"}
 
@@ -37,13 +39,12 @@ def test_the_first_event_goes_out_before_anybody_watches_the_client():
     async def main():
         line, closed = Line(), []
         answer = asyncio.create_task(EventStream(counted(closed=closed))({}, line.receive, line.send))
-        while line.watched_after is None:
-            await asyncio.sleep(0)
+        await line.watched.wait()
         answer.cancel()
         return line
 
     line = asyncio.run(main())
-    assert line.sent[: line.watched_after] == ["http.response.start", b"1"]
+    assert line.sent_before_watching == ["http.response.start", b"1"]
 
 
 def test_a_client_that_goes_away_ends_its_stream_and_nothing_else():
@@ -62,8 +63,7 @@ def test_a_stream_that_the_server_breaks_off_says_so():
     async def main():
         line, closed = Line(), []
         answer = asyncio.create_task(EventStream(counted(closed=closed))({}, line.receive, line.send))
-        while not line.sent:
-            await asyncio.sleep(0)
+        await line.begun.wait()
         answer.cancel()
         with pytest.raises(asyncio.CancelledError):
             await answer

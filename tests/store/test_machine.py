@@ -115,8 +115,9 @@ class StoreMachine(RuleBasedStateMachine):
         key=st.sampled_from([None, "k1", "k2"]),
         paper=st.none() | papers,
         leased=st.sampled_from([None, None, "held", "lost"]),
+        release=st.booleans(),
     )
-    def append(self, name, chat, recipient, stale, key, paper, leased):
+    def append(self, name, chat, recipient, stale, key, paper, leased, release):
         talk = self.talks.get(name)
         expected = None if stale is None else (talk.version if talk else 0) + stale
         if not chat or (expected is not None and expected < 0) or (leased and name not in self.fences):
@@ -133,6 +134,7 @@ class StoreMachine(RuleBasedStateMachine):
             idempotency_key=key,
             documents=[new_paper(paper)] if paper else [],
             lease=lease,
+            release=bool(lease and release),
         )
         taken = self.taken(name, paper) if paper else False
         known = self.keys.get((name, key)) if key and talk else None
@@ -140,6 +142,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.refused(ConversationErased, attempt)
         elif known and known[0] == normal(chat):
             assert self.do(attempt) == known[1]
+            self.released(name, given=stands and release)
         elif known:
             self.refused(IdempotencyConflict, attempt)
         elif leased and not stands:
@@ -154,10 +157,15 @@ class StoreMachine(RuleBasedStateMachine):
             )
         else:
             self.appended(name, chat, recipient, self.do(attempt))
+            self.released(name, given=stands and release)
             if paper:
                 self.read_paper(name, paper)
             if key:
                 self.keys[name, key] = (normal(chat), self.talks[name].version)
+
+    def released(self, name, *, given):
+        if given:
+            self.leases.pop(name, None)
 
     def appended(self, name, chat, recipient, version):
         if name in self.talks:

@@ -94,7 +94,7 @@ async def pieces(events: AsyncIterator[bytes]) -> AsyncIterator[tuple[bytes, dic
     """
     async for data in events:
         try:
-            chunk = json.loads(data)
+            chunk = json.loads(data.decode("utf-8", "surrogatepass"))  # bytes would first be asked for their encoding
         except ValueError:
             chunk = None
         if not isinstance(chunk, dict):

@@ -19,7 +19,7 @@ from minutebook.service.pruned import HistoryPruned
 from minutebook.service.reconcile import lead_of
 from minutebook.service.replaying import as_stream, completion_of, earlier_completion
 from minutebook.service.replies import Claim, earlier_run
-from minutebook.service.runs import Run, held
+from minutebook.service.runs import Hold, Run, held
 from minutebook.service.state import Service, counter_of, info_of
 from minutebook.service.turns import Call, Turn
 from minutebook.service.wire import DONE, dumped, sse
@@ -79,19 +79,18 @@ class Completing:
         if decision == "auxiliary":
             await self._aside(run)
             return
-        lease = hold.lease
         if loaded is not None and loaded.conversation.id != root_id:
             inner = held(store, loaded.conversation.id, run.id, seconds=self.service.lease_seconds)
-            lease = (await stack.enter_async_context(inner)).lease
+            hold = await stack.enter_async_context(inner)
             self.headers["x-conversation-branch"] = loaded.conversation.id
         with self.service.telemetry.prepare(root_id) as span:
-            turn = self._turn(store, loaded, new, lease, run, decision)
+            turn = self._turn(store, loaded, new, hold.lease, run, decision)
             documents = [self.claim.document(turn.call.request_id)]
             if turn.call.conversation != root_id:  # a claim stays where the first try left it
                 await store.put_document(root_id, documents.pop())
             await turn.begin(documents=documents, recipient=self.recipient)
             span.pruned(self._tell(turn))
-        await self._answered(run, turn)
+        await self._answered(run, turn, hold)
 
     def _tell_again(self, run: Run, completion: dict[str, Any]) -> None:
         """The answer that the same request got before."""
@@ -161,13 +160,13 @@ class Completing:
         )
         return Turn(store, call, loaded, new)
 
-    async def _answered(self, run: Run, turn: Turn) -> None:
+    async def _answered(self, run: Run, turn: Turn, hold: Hold) -> None:
         """Ask until the view is short enough, and store what comes."""
         answer, most = Answer(), turn.minutes.tokens_after + self._longest_answer(turn.call.model)
         try:
             async with self.service.limiter.spending(self.caller, most) as spending:
                 with self.service.telemetry.chat(turn.call.model, turn.call.conversation) as span:
-                    await turn.until_it_fits(lambda: self._ask(run, turn, answer), self._tell)
+                    await turn.until_it_fits(lambda: self._ask(run, turn, hold, answer), self._tell)
                     span.answered(answer.usage, finish=answer.finish, model=answer.head.get("model"))
                 spending.tokens = answer.usage.input_tokens + answer.usage.output_tokens
         except BaseException as error:
@@ -182,12 +181,12 @@ class Completing:
         info = info_of(model)
         return info.max_output_tokens if info.is_known else 0
 
-    async def _ask(self, run: Run, turn: Turn, answer: Answer) -> None:
+    async def _ask(self, run: Run, turn: Turn, hold: Hold, answer: Answer) -> None:
         body = self._upstream_body(turn.messages)
         if not self.body.get("stream"):
             completion = await self.service.upstream.ask(body, authorization=self.authorization)
             answer.take_whole(completion)
-            await self._store(turn, answer)
+            await self._store(turn, hold, answer)
             self.result = completion
             self._last = [b""]
             return
@@ -206,12 +205,14 @@ class Completing:
                     silent = False
                     await run.give_way()
                     self.service.metrics.first_token(time.monotonic() - self._begun)
-        await self._store(turn, answer)
+        await self._store(turn, hold, answer)
         self._last = [*held_back, DONE]
 
-    async def _store(self, turn: Turn, answer: Answer) -> None:
+    async def _store(self, turn: Turn, hold: Hold, answer: Answer) -> None:
         started = time.monotonic()
-        await turn.finish([answer.message], {**answer.outcome(), "answer": turn.length, "head": answer.head})
+        outcome = {**answer.outcome(), "answer": turn.length, "head": answer.head}
+        async with hold.given_back():
+            await turn.finish([answer.message], outcome, release=True)
         self.service.metrics.appended(time.monotonic() - started)
         self.service.metrics.usage(turn.call.model, answer.usage)
 

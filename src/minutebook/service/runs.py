@@ -226,6 +226,8 @@ class Hold:
     seconds: float
     lost: LeaseLost | None = None
     """Set when somebody else has the conversation."""
+    is_over: bool = False
+    """Whether it was given back."""
     _due: asyncio.TimerHandle | None = None
     """When it is renewed. Most answers are made before that, and need no task for it."""
     _renewal: "asyncio.Task[None] | None" = None
@@ -250,14 +252,26 @@ class Hold:
             _LOG.warning("a lease could not be renewed: the database cannot be reached")
         self.keep_for(owner)
 
-    async def let_go(self) -> None:
-        """Stop renewing it, and give it back."""
+    @asynccontextmanager
+    async def given_back(self) -> AsyncIterator[None]:
+        """Around what gives the lease back itself, if it succeeds: it must not be renewed meanwhile."""
+        await self._stop()
+        yield
+        self.is_over = True
+
+    async def _stop(self) -> None:
         if self._due is not None:
             self._due.cancel()
         if self._renewal is not None:
             self._renewal.cancel()
             with suppress(asyncio.CancelledError):
                 await self._renewal
+
+    async def let_go(self) -> None:
+        """Stop renewing it, and give it back."""
+        await self._stop()
+        if self.is_over:
+            return
         try:
             await asyncio.shield(self.store.release_lease(self.lease))
         except StoreUnavailable:

@@ -172,9 +172,14 @@ class Turn:
         self.look()
 
     async def finish(
-        self, answer: Sequence[Message], outcome: Mapping[str, Any], documents: Sequence[NewDocument] = ()
+        self,
+        answer: Sequence[Message],
+        outcome: Mapping[str, Any],
+        documents: Sequence[NewDocument] = (),
+        *,
+        release: bool = False,
     ) -> None:
-        """Store the answer, all of it or nothing, and how the request ended.
+        """Store the answer, all of it or nothing, and how the request ended; and give its lease back with it.
 
         Raises:
             LeaseLost: somebody else answers there by now.
@@ -186,6 +191,7 @@ class Turn:
                 expected_version=self.version,
                 lease=self.call.lease,
                 documents=[*documents, self._document(outcome)],
+                release=release,
             )
         )
         try:

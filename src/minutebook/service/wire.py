@@ -12,13 +12,14 @@ from starlette.types import Receive, Scope, Send
 PING: Final = b": ping\n\n"
 """A comment: every client of server-sent events skips it, and proxies see that the line is alive."""
 DONE: Final = b"data: [DONE]\n\n"
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _QUIET: Final = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
 def dumped(value: Any) -> bytes:
     """A value as JSON; half a surrogate pair, which UTF-8 cannot say, as an escape."""
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        return _ENCODER.encode(value).encode()
     except UnicodeEncodeError:
         return json.dumps(value, separators=(",", ":")).encode()
 

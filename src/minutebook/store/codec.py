@@ -31,6 +31,8 @@ SHORT: Final = 12
 """Pieces up to this size gain nothing from being deflated."""
 _PLAINLY, _DEFLATED, _AFTER_PHRASES = b"\0", b"\1", b"\3"
 """The first byte of a piece says how it was put away. 2 is PostgreSQL's, for what is kept elsewhere."""
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+_ASCII: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _READY: Final = compressobj(4, DEFLATED, -13, 5, zdict=PHRASES)
 """A copy of this is made in less time than a new one, and has read the phrases already."""
 _TEXT_APART: Final = 0
@@ -206,7 +208,7 @@ _PLAIN: Final = frozenset({"system", "user", "assistant"})
 def _dumped(value: Any, index: int | None, *, ensure_ascii: bool) -> str:
     """A value as JSON. In ASCII, surrogates that make a pair are read back as the one character they spell."""
     try:
-        return json.dumps(value, ensure_ascii=ensure_ascii, separators=(",", ":"), allow_nan=False)
+        return (_ASCII if ensure_ascii else _ENCODER).encode(value)
     except (TypeError, ValueError, RecursionError) as problem:
         raise InvalidMessage("it", f"cannot be stored as JSON: {problem}", index) from problem
 

@@ -64,6 +64,7 @@ class ConversationStore(Protocol):
         broken: Broken = "raise",
         documents: Sequence[NewDocument] = (),
         lease: Lease | None = None,
+        release: bool = False,
     ) -> int:
         """Add entries at the end, all or none; return the new version.
 
@@ -79,7 +80,8 @@ class ConversationStore(Protocol):
         views mend them.
 
         `documents` are put into the conversation in the same step; when a key is repeated they are not put again. With
-        a `lease`, nothing is written unless that one stands.
+        a `lease`, nothing is written unless that one stands; `release` gives it back in the same step, once they are
+        written or were before. When they cannot be, it stands as it did.
 
         Raises:
             LeaseLost: it does not.

@@ -82,6 +82,7 @@ async def appended(store: ConversationStore, ring: Keyring, wanted: Append) -> i
             broken=wanted.broken,
             documents=[sealed_document(cipher, one, store.tenant, name) for one in wanted.request.documents],
             lease=wanted.request.lease,
+            release=wanted.request.release,
         )
     except VersionConflict as problem:
         if expected is None or (header is None and wanted.idempotency_key is not None):

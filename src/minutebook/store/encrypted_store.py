@@ -52,11 +52,12 @@ class EncryptedStore(EncryptedDesk):
         broken: Broken = "raise",
         documents: Sequence[NewDocument] = (),
         lease: Lease | None = None,
+        release: bool = False,
     ) -> int:
         """Add entries at the end, all or none; return the new version."""
         request = require_append(
             *(conversation, entries, recipient, labels, expected_version, idempotency_key, fingerprint),
-            *(documents, lease),
+            *(documents, lease, release),
         )
         require_free_labels(labels or {})
         wanted = Append(conversation, request, recipient, dict(labels or {}), expected_version, idempotency_key, broken)

@@ -59,17 +59,19 @@ class MemoryStore(MemoryDesk):
         broken: Broken = "raise",
         documents: Sequence[NewDocument] = (),
         lease: Lease | None = None,
+        release: bool = False,
     ) -> int:
         """Add entries at the end, all or none; return the new version."""
         request = require_append(
             *(conversation, entries, recipient, labels, expected_version, idempotency_key, fingerprint),
-            *(documents, lease),
+            *(documents, lease, release),
         )
         with self._open():
             at = self._now()
             book = self._find(conversation)
             known = book.answer(idempotency_key, request.digest) if book else None
             if known is not None:
+                self._release(lease if release else None)
                 return known
             if lease is not None:
                 self._require_lease(lease, at)
@@ -84,6 +86,7 @@ class MemoryStore(MemoryDesk):
             self._shelf.books[self.tenant, conversation] = book
             for one, verdict in zip(request.documents, verdicts, strict=True):
                 self._put(book, one, verdict, at)
+            self._release(lease if release else None)
             return book.header.version
 
     async def header(self, conversation: str) -> Conversation:

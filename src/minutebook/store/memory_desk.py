@@ -108,9 +108,7 @@ class MemoryDesk(Handle):
     async def release_lease(self, lease: Lease) -> None:
         """Give a lease back."""
         with self._open():
-            place = tombstone(self.tenant, lease.conversation)
-            if stands(self._shelf.leases.get(place), lease, self._now()):
-                del self._shelf.leases[place]
+            self._release(lease)
 
     async def trim(self, conversation: str, changes: Mapping[int, Message]) -> int:
         """Replace messages by smaller ones."""
@@ -169,6 +167,14 @@ class MemoryDesk(Handle):
             if has_expired(one, at):
                 self._forget(one)
         self._shelf.leases = {place: one for place, one in self._shelf.leases.items() if at < one.until}
+
+    def _release(self, lease: Lease | None) -> None:
+        """Give a lease back, if there is one and it stands."""
+        if lease is None:
+            return
+        place = tombstone(self.tenant, lease.conversation)
+        if stands(self._shelf.leases.get(place), lease, self._now()):
+            del self._shelf.leases[place]
 
     def _require_lease(self, lease: Lease, at: datetime) -> None:
         require_standing(self._shelf.leases.get(tombstone(self.tenant, lease.conversation)), lease, at)

@@ -99,11 +99,12 @@ class PostgresStore(PostgresDesk):
         broken: Broken = "raise",
         documents: Sequence[NewDocument] = (),
         lease: Lease | None = None,
+        release: bool = False,
     ) -> int:
         """Add entries at the end, all or none; return the new version once the database has committed them."""
         request = require_append(
             *(conversation, entries, recipient, labels, expected_version, idempotency_key, fingerprint),
-            *(documents, lease),
+            *(documents, lease, release),
         )
         ask = Ask(
             conversation,

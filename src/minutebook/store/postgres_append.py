@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from minutebook.errors import ConversationErased, IdempotencyConflict, MinutebookError
 from minutebook.record.transcript import Broken
-from minutebook.store import postgres_rows
+from minutebook.store import postgres_leases, postgres_rows
 from minutebook.store.codec import Packed
 from minutebook.store.postgres_beside import Beside
 from minutebook.store.postgres_entries import Kept, Rows
@@ -124,6 +124,7 @@ def _decide(tenant: str, talk: _Talk, ask: Ask, erased: set[str], beside: Beside
     if answered is not None and answered[0] != ask.request.digest:
         raise IdempotencyConflict(ask.conversation, ask.idempotency_key or "")
     if answered is not None:
+        beside.release(ask.request)
         return answered[1]
     beside.require_lease(ask.request.lease)
     require_version(talk.header, ask.conversation, ask.expected_version)
@@ -132,6 +133,7 @@ def _decide(tenant: str, talk: _Talk, ask: Ask, erased: set[str], beside: Beside
     documents = beside.decide(ask.conversation, ask.request.documents, ask.at)
     after = grown(before, ask.request.messages, broken=ask.broken, at=ask.at)
     beside.take(documents)
+    beside.release(ask.request)
     talk.parts.append((before.length, before.turns, ask.request.packed, ask.kept))
     talk.header = after
     if ask.idempotency_key is not None:
@@ -160,7 +162,8 @@ async def _write(work: Work, talks: Sequence[_Talk], due: Due | None, beside: Be
         answers += [(number, key, *talk.answers[key]) for key in talk.new_keys]
     await entries.write(work)
     await beside.write(work, numbers)
-    await work.commit(*_last(work.tenant, grew, answers, [one for talk in talks if (one := talk.header)], due))
+    last = _last(work.tenant, grew, answers, [one for talk in talks if (one := talk.header)], due)
+    await work.commit(*last, *(postgres_leases.given_back(work.tenant, lease) for lease in beside.released))
     return numbers
 
 

@@ -27,6 +27,8 @@ class Beside:
     planned: dict[Name, Document] = field(default_factory=dict)
     """The documents as they will be, after those that were decided on."""
     plan: Plan = field(default_factory=list)
+    released: list[Lease] = field(default_factory=list)
+    """Those that are given back with the commit."""
 
     @classmethod
     async def of(cls, work: Work, requests: Sequence[AppendRequest]) -> Self:
@@ -43,7 +45,13 @@ class Beside:
     def require_lease(self, lease: Lease | None) -> None:
         """Raises `LeaseLost` unless the lease stands; none need not."""
         if lease is not None and self.now is not None:
-            require_standing(self.leases.get(lease.conversation), lease, self.now)
+            known = None if lease in self.released else self.leases.get(lease.conversation)
+            require_standing(known, lease, self.now)
+
+    def release(self, request: AppendRequest) -> None:
+        """Note that a lease is given back, if it is."""
+        if request.release and request.lease is not None:
+            self.released.append(request.lease)
 
     def decide(self, conversation: str, documents: Sequence[PackedDocument], at: datetime) -> Plan:
         """What is to be done with the documents of one append.

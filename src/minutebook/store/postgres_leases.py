@@ -74,6 +74,11 @@ async def held(work: Work, conversations: Iterable[str]) -> tuple[Mapping[str, L
     }, moment(now)
 
 
+def given_back(tenant: str, lease: Lease) -> Query:
+    """Gives a lease back that stands, or did."""
+    return _RELEASE, (tenant, tombstone(tenant, lease.conversation), lease.fence)
+
+
 def sweep(tenant: str) -> Query:
     """Removes all of a tenant's that have run out."""
     return f"DELETE FROM minutebook.lease WHERE tenant = %s AND until <= ({_NOW})", (tenant,)  # noqa: S608 - a constant

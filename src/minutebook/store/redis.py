@@ -94,11 +94,12 @@ class RedisStore(RedisDesk):
         broken: Broken = "raise",
         documents: Sequence[NewDocument] = (),
         lease: Lease | None = None,
+        release: bool = False,
     ) -> int:
         """Add entries at the end, all or none; return the new version."""
         request = require_append(
             *(conversation, entries, recipient, labels, expected_version, idempotency_key, fingerprint),
-            *(documents, lease),
+            *(documents, lease, release),
         )
         wanted = Append(
             conversation,

@@ -79,7 +79,14 @@ class Append:
 
 
 async def append(shelf: Shelf, wanted: Append) -> int:
-    """Add entries at the end; return the new version."""
+    """Add entries at the end; return the new version. A lease is given back after that, and else runs out by itself."""
+    version = await _appended(shelf, wanted)
+    if wanted.request.release and wanted.request.lease is not None:
+        await redis_leases.release(shelf, wanted.request.lease)
+    return version
+
+
+async def _appended(shelf: Shelf, wanted: Append) -> int:
     engine, name = shelf.engine, wanted.conversation
     async with engine.lock(shelf.tenant, name):
         found: Filed | None = engine.known.get((shelf.tenant, name))

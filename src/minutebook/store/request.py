@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 
 from minutebook.errors import InvalidSetting
@@ -25,6 +26,8 @@ class AppendRequest:
     documents: tuple[PackedDocument, ...] = ()
     lease: Lease | None = None
     """The one that must stand."""
+    release: bool = False
+    """Whether it is given back with that."""
 
 
 def require_append(
@@ -37,11 +40,12 @@ def require_append(
     fingerprint: bytes | None,
     documents: Sequence[NewDocument] = (),
     lease: Lease | None = None,
+    release: bool = False,
 ) -> AppendRequest:
     """An append, if it can be one.
 
     Raises:
-        InvalidSetting: a name cannot be one, or there is nothing to append.
+        InvalidSetting: a name cannot be one, there is nothing to append, or no lease to give back.
         InvalidMessage: an entry is not JSON.
     """
     require_name("conversation", conversation)
@@ -55,6 +59,8 @@ def require_append(
         raise InvalidSetting("expected_version", expected_version, "0 or more")
     if not entries and expected_version != 0:
         raise InvalidSetting("entries", [], "at least one entry, or expected_version=0 for an empty conversation")
+    if release and lease is None:
+        raise InvalidSetting("release", release, "a lease besides, which is given back")
     pairs = [pack(entry, index) for index, entry in enumerate(entries)]
     packed: tuple[Packed, ...]
     messages: tuple[Message, ...]
@@ -62,7 +68,8 @@ def require_append(
     digest = b""
     if idempotency_key is not None:
         digest = body_digest(packed) if fingerprint is None else sha256(fingerprint).digest()[:16]
-    return AppendRequest(packed, messages, digest, require_documents(documents), require_own_lease(conversation, lease))
+    lease = require_own_lease(conversation, lease)
+    return AppendRequest(packed, messages, digest, require_documents(documents), lease, release)
 
 
 def require_status(status: ConversationStatus | str) -> ConversationStatus:
@@ -77,6 +84,7 @@ def require_status(status: ConversationStatus | str) -> ConversationStatus:
         raise InvalidSetting("status", status, f"one of {', '.join(ConversationStatus)}") from None
 
 
+@lru_cache(maxsize=1_024)  # asked for by every part of a transaction
 def tombstone(tenant: str, conversation: str) -> bytes:
     """What is left of an erased conversation's id: enough to know it again, not enough to read it."""
     return sha256(f"{len(tenant)}:{tenant}{conversation}".encode()).digest()[:16]

@@ -93,7 +93,7 @@ def created(
 ) -> Conversation:
     """The header of a conversation that nothing was appended to yet."""
     made = Conversation(tenant, conversation, recipient or conversation, at, at, at)
-    return labelled(made, labels)
+    return labelled(made, labels) if labels else made
 
 
 def require_version(conversation: Conversation | None, name: str, expected: int | None) -> None:

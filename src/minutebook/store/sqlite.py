@@ -77,11 +77,12 @@ class SqliteStore(SqliteDesk):
         broken: Broken = "raise",
         documents: Sequence[NewDocument] = (),
         lease: Lease | None = None,
+        release: bool = False,
     ) -> int:
         """Add entries at the end, all or none; return the new version once they are on the disk."""
         request = require_append(
             *(conversation, entries, recipient, labels, expected_version, idempotency_key, fingerprint),
-            *(documents, lease),
+            *(documents, lease, release),
         )
         version = await self._engine.write(
             lambda unit: sqlite_change.append(

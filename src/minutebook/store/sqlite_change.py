@@ -52,6 +52,7 @@ def append(
         if answered is not None and answered[0] != request.digest:
             raise IdempotencyConflict(conversation, idempotency_key or "")
         if answered is not None:
+            _release(db, tenant, request, at)
             return int(answered[1])
     if request.lease is not None:
         sqlite_leases.require(db, tenant, request.lease, at)
@@ -79,7 +80,13 @@ def append(
         unit.behind.add(filed.number)
         unit.later(_BEHIND, [(filed.number,)])
     unit.known[name] = Filed(filed.number, after, filed.lineage)
+    _release(db, tenant, request, at)
     return after.version
+
+
+def _release(db: apsw.Connection, tenant: str, request: AppendRequest, at: datetime) -> None:
+    if request.release and request.lease is not None:
+        sqlite_leases.release(db, tenant, request.lease, at)
 
 
 def purge(db: apsw.Connection, filed: Filed, before: int) -> int:

@@ -8,6 +8,7 @@ from minutebook.errors import (
     ConversationNotFound,
     InvalidSetting,
     LeaseLost,
+    VersionConflict,
 )
 from minutebook.store.contract import ConversationStore
 from minutebook.store.documents import NewDocument
@@ -82,6 +83,23 @@ class LeaseContract:
         await refused(LeaseLost, store.renew_lease(mine, seconds=60))
         assert await store.append("a", said("1"), lease=mine, idempotency_key="k") == 1
         assert await store.append("a", said("2")) == 2
+
+    @scenario
+    async def test_a_lease_is_given_back_with_an_append_that_is_written(self, store: ConversationStore) -> None:
+        mine = await store.acquire_lease("a", "w1", seconds=60)
+        await refused(InvalidSetting, store.append("a", said("0"), release=True))
+        await refused(VersionConflict, store.append("a", said("0"), lease=mine, expected_version=3, release=True))
+        await refused(ConversationBusy, store.acquire_lease("a", "w2", seconds=60))
+
+        assert await store.append("a", said("1"), lease=mine, release=True, idempotency_key="k") == 1
+
+        await refused(LeaseLost, store.append("a", said("2"), lease=mine))
+        next_ = await store.acquire_lease("a", "w2", seconds=60)
+        assert next_.fence > mine.fence
+        assert await store.append("a", said("1"), lease=mine, release=True, idempotency_key="k") == 1
+        await refused(ConversationBusy, store.acquire_lease("a", "w3", seconds=60))
+        assert await store.append("a", said("1"), lease=next_, release=True, idempotency_key="k") == 1
+        assert (await store.acquire_lease("a", "w3", seconds=60)).holder == "w3"
 
     @scenario
     async def test_the_same_holder_with_a_new_lease_cannot_use_the_old_one(self, store: ConversationStore) -> None:

@@ -1,6 +1,7 @@
 """The provider behind the service: any server that speaks OpenAI's chat completions."""
 
 import asyncio
+import errno
 import io
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -37,7 +38,7 @@ class Upstream:
             ProviderFailed: there is none.
         """
         with _transport():
-            async with self._asked(body, authorization) as answer:
+            async with await self._asked(body, authorization) as answer:
                 content = await answer.read()
         _require_success(answer, content)
         return _document(content)
@@ -75,14 +76,25 @@ class Upstream:
         _require_success(answer, content)
         return _document(content)
 
-    def _asked(self, body: Mapping[str, Any], authorization: str | None) -> Any:
+    async def _asked(self, body: Mapping[str, Any], authorization: str | None) -> aiohttp.ClientResponse:
+        """Ask, and once more where the line was closed before a word came back.
+
+        A provider closes lines that were idle for some seconds, and the next request may be on its way by then: such a
+        line says nothing about the request. The official clients ask again then, too.
+        """
         content = dumped(body)
-        return self._client.post(
-            f"{self.url}/chat/completions",
-            data=content if len(content) < _LARGE else io.BytesIO(content),
-            headers=self._headers(authorization),
-            allow_redirects=False,
-        )
+        for left in (True, False):
+            try:
+                return await self._client.post(
+                    f"{self.url}/chat/completions",
+                    data=content if len(content) < _LARGE else io.BytesIO(content),
+                    headers=self._headers(authorization),
+                    allow_redirects=False,
+                )
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                if not left or not _was_closed(error):
+                    raise
+        raise AssertionError("the last try returns or raises")
 
     @property
     def _client(self) -> aiohttp.ClientSession:
@@ -109,6 +121,13 @@ class Upstream:
         if authorization is not None:
             return headers | {"authorization": authorization}
         return headers if self._key is None else headers | {"authorization": f"Bearer {self._key}"}
+
+
+def _was_closed(error: Exception) -> bool:
+    """Whether there was a line, and the provider had closed it."""
+    return isinstance(error, aiohttp.ServerDisconnectedError) or (
+        isinstance(error, OSError) and error.errno in {errno.ECONNRESET, errno.EPIPE}
+    )
 
 
 @contextmanager

@@ -65,6 +65,16 @@ def test_a_line_that_was_closed_meanwhile_fails_nobody(words):
     assert asyncio.run(main()) == ([WHOLE, WHOLE], 3)
 
 
+def test_all_lines_closed_at_once_fail_nobody():
+    async def main():
+        async with Provider(*[1] * 60) as (provider, upstream):
+            together = [await asyncio.gather(*(upstream.ask(ASKED) for _ in range(30))) for _ in range(2)]
+            await upstream.close()
+            return together, provider.requests
+
+    assert asyncio.run(main()) == ([[WHOLE] * 30] * 2, 90)
+
+
 def test_a_stream_is_asked_for_again_too():
     async def main():
         async with Provider(1, 1) as (provider, upstream):

@@ -1,7 +1,6 @@
 """The provider behind the service: any server that speaks OpenAI's chat completions."""
 
 import asyncio
-import errno
 import io
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -91,8 +90,10 @@ class Upstream:
                     headers=self._headers(authorization),
                     allow_redirects=False,
                 )
-            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                if not left or not _was_closed(error):
+            except aiohttp.ClientConnectorError:
+                raise  # there never was a line
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                if not left:
                     raise
         raise AssertionError("the last try returns or raises")
 
@@ -121,13 +122,6 @@ class Upstream:
         if authorization is not None:
             return headers | {"authorization": authorization}
         return headers if self._key is None else headers | {"authorization": f"Bearer {self._key}"}
-
-
-def _was_closed(error: Exception) -> bool:
-    """Whether there was a line, and the provider had closed it."""
-    return isinstance(error, aiohttp.ServerDisconnectedError) or (
-        isinstance(error, OSError) and error.errno in {errno.ECONNRESET, errno.EPIPE}
-    )
 
 
 @contextmanager

@@ -1,5 +1,8 @@
 """The whole service, behind a real port, with secrets in everything that clients and the provider send."""
 
+import json
+import subprocess
+import sys
 from contextlib import contextmanager
 
 import pytest
@@ -90,3 +93,54 @@ def test_of_two_hundred_secrets_none_gets_out_of_the_whole_service(model):
     assert [answer.url.path for answer in answers if answer.status_code == 500] == []
     assert any(answer.status_code == 200 for answer in answers)
     assert "pruned" in watched.lines.getvalue()
+
+
+BESIDE = """
+import asyncio, json
+import httpx2
+from opentelemetry import _logs, metrics, trace
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+spans, logs, meters = InMemorySpanExporter(), InMemoryLogRecordExporter(), InMemoryMetricReader()
+tracers, loggers = TracerProvider(), LoggerProvider()
+tracers.add_span_processor(SimpleSpanProcessor(spans))
+loggers.add_log_record_processor(SimpleLogRecordProcessor(logs))
+trace.set_tracer_provider(tracers)
+_logs.set_logger_provider(loggers)
+metrics.set_meter_provider(MeterProvider([meters]))
+
+from minutebook.service.app import create_app
+from minutebook.service.configfile import ConfigHolder
+from minutebook.service.opening import running, service_from
+
+async def main():
+    environment = {"MINUTEBOOK_DB": "memory:", "MINUTEBOOK_UPSTREAM_URL": "http://127.0.0.1:9/v1"}
+    service = service_from(ConfigHolder(environment=environment))
+    async with running(service):
+        transport = httpx2.ASGITransport(create_app(service))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000", trust_env=False) as http:
+            for path in ("/v1/chat/completions", "/v1/responses", "/v1/conversations/secretword/items?a=secretword"):
+                for body in ({"messages": "secretword"}, {"messages": [{"role": "user", "content": "secretword"}]}):
+                    await http.post(path, json=body)
+
+asyncio.run(main())
+told = "".join(span.to_json() for span in spans.get_finished_spans())
+told += "".join(record.log_record.to_json() if hasattr(record.log_record, "to_json") else str(record.log_record)
+                for record in logs.get_finished_logs())
+told += meters.get_metrics_data().to_json() if meters.get_metrics_data() is not None else ""
+scopes = {span.instrumentation_scope.name for span in spans.get_finished_spans()}
+print(json.dumps([sorted(scopes), len(logs.get_finished_logs()), "secretword" in told]))
+"""
+
+
+def test_where_everything_is_collected_only_we_tell_of_requests():
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", BESIDE], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [["minutebook"], 0, False]

@@ -95,7 +95,14 @@ async def _served(service: Service, about: dict[str, str], tell: Tell) -> None:
     app = create_app(service)
     await _built(app)
     with _listener(server.host, server.port) as listener:
-        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=40)
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,  # what is forwarded is not from here, whoever says so
+            lifespan="on",
+            timeout_graceful_shutdown=40,
+        )
         running = _Announced(config, lambda: tell(_address(listener), about))
         loop = asyncio.get_running_loop()
         reloads: set[asyncio.Task[None]] = set()

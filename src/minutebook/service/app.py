@@ -2,8 +2,10 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 from fastapi import FastAPI
+from fastapi.telemetry import TelemetryConfig
 
 from minutebook import __version__
 from minutebook.service import (
@@ -23,6 +25,9 @@ from minutebook.service.middleware import Guard
 from minutebook.service.opening import running
 from minutebook.service.state import Service
 
+_OWN: Final[TelemetryConfig] = {"tracing": False, "metrics": False, "logs": False, "operation_spans": False}
+"""What is told of a request we tell ourselves: FastAPI's own would quote what came in, in exceptions and their traces."""
+
 
 def create_app(service: Service) -> FastAPI:
     """The application of a service."""
@@ -39,6 +44,7 @@ def create_app(service: Service) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,  # its pages would load scripts from elsewhere
         redoc_url=None,
+        telemetry=_OWN,
     )
     app.state.service = service
     install_handlers(app)
@@ -48,7 +54,8 @@ def create_app(service: Service) -> FastAPI:
         metrics=service.metrics,
         telemetry=service.telemetry,
     )
-    for part in (completions, responses, conversations, contents, context, recipients, threads, messages, operations):
+    app.router.routes += completions.router.routes  # first, and not by way of a router within: it is asked for most
+    for part in (responses, conversations, contents, context, recipients, threads, messages, operations):
         app.include_router(part.router)
     describe(app)
     return app

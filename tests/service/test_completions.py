@@ -327,18 +327,18 @@ def test_a_view_that_the_provider_finds_too_long_is_made_shorter():
 
 
 @pytest.mark.parametrize(
-    ("step", "status", "code"),
+    ("steps", "status", "code"),
     [
-        (fail(429, retry_after=1), 429, "upstream_refused"),
-        (fail(500), 502, "upstream_error"),
-        (fail(401), 502, "upstream_unauthorized"),
-        (fail(400, "sk-secret is in your prompt"), 400, "upstream_refused"),
-        (cut(after_chunks=0), 502, "upstream_error"),
+        ([fail(429, retry_after=1)], 429, "upstream_refused"),
+        ([fail(500)], 502, "upstream_error"),
+        ([fail(401)], 502, "upstream_unauthorized"),
+        ([fail(400, "sk-secret is in your prompt")], 400, "upstream_refused"),
+        ([cut(after_chunks=0)] * 2, 502, "upstream_error"),
     ],
     ids=["busy", "broken", "key", "refused", "gone"],
 )
-def test_a_failing_provider_is_told_in_our_words_and_a_retry_works(step, status, code):
-    with served(ScriptedModel(step, otherwise="Yes.")) as here:
+def test_a_failing_provider_is_told_in_our_words_and_a_retry_works(steps, status, code):
+    with served(ScriptedModel(*steps, otherwise="Yes.")) as here:
         client = here.client()
         with pytest.raises(openai.APIStatusError) as failed:
             completed(client, [user("one")])

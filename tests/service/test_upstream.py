@@ -75,6 +75,17 @@ def test_all_lines_closed_at_once_fail_nobody():
     assert asyncio.run(main()) == ([[WHOLE] * 30] * 2, 90)
 
 
+def test_of_many_lines_that_were_closed_none_is_tried_after_another():
+    async def main():
+        async with Provider(*[1] * 40) as (provider, upstream):
+            await asyncio.gather(*(upstream.ask(ASKED) for _ in range(30)))
+            assert await upstream.ask(ASKED) == WHOLE
+            await upstream.close()
+            return provider.requests
+
+    assert asyncio.run(main()) == 32
+
+
 def test_a_stream_is_asked_for_again_too():
     async def main():
         async with Provider(1, 1) as (provider, upstream):

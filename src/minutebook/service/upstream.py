@@ -28,7 +28,7 @@ class Upstream:
         self.url = url.rstrip("/")
         self._key = key
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=timeout_seconds)
-        self._made: aiohttp.ClientSession | None = None
+        self._made: dict[bool, aiohttp.ClientSession] = {}
 
     async def ask(self, body: Mapping[str, Any], *, authorization: str | None = None) -> dict[str, Any]:
         """A chat completion, whole.
@@ -69,22 +69,25 @@ class Upstream:
             ProviderFailed: it lists none.
         """
         with _transport():
-            asked = self._client.get(f"{self.url}/models", headers=self._headers(authorization), allow_redirects=False)
+            asked = self._client().get(
+                f"{self.url}/models", headers=self._headers(authorization), allow_redirects=False
+            )
             async with asked as answer:
                 content = await answer.read()
         _require_success(answer, content)
         return _document(content)
 
     async def _asked(self, body: Mapping[str, Any], authorization: str | None) -> aiohttp.ClientResponse:
-        """Ask, and once more where the line was closed before a word came back.
+        """Ask, and once more on a new line where one was closed before a word came back.
 
         A provider closes lines that were idle for some seconds, and the next request may be on its way by then: such a
-        line says nothing about the request. The official clients ask again then, too.
+        line says nothing about the request, and others that were as idle are no better. The official clients ask again
+        then, too.
         """
         content = dumped(body)
-        for left in (True, False):
+        for new_line in (False, True):
             try:
-                return await self._client.post(
+                return await self._client(new_line=new_line).post(
                     f"{self.url}/chat/completions",
                     data=content if len(content) < _LARGE else io.BytesIO(content),
                     headers=self._headers(authorization),
@@ -93,20 +96,21 @@ class Upstream:
             except aiohttp.ClientConnectorError:
                 raise  # there never was a line
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-                if not left:
+                if new_line:
                     raise
         raise AssertionError("the last try returns or raises")
 
-    @property
-    def _client(self) -> aiohttp.ClientSession:
-        """Made by the first who asks: it belongs to their loop."""
-        if self._made is None:
-            self._made = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=1_000, keepalive_timeout=30.0),
+    def _client(self, *, new_line: bool = False) -> aiohttp.ClientSession:
+        """Made by the first who asks: it belongs to their loop. On a `new_line`, which is hung up after the answer."""
+        made = self._made.get(new_line)
+        if made is None:
+            keep: dict[str, Any] = {"force_close": True} if new_line else {"keepalive_timeout": 30.0}
+            made = self._made[new_line] = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=1_000, **keep),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=self._timeout,
             )
-        return self._made
+        return made
 
     def adapter(self, model: str, **options: Any) -> OpenAIAdapter:
         """An adapter for agents that ask the same provider."""
@@ -114,8 +118,8 @@ class Upstream:
 
     async def close(self) -> None:
         """Hang up."""
-        if self._made is not None:
-            await self._made.close()
+        for made in self._made.values():
+            await made.close()
 
     def _headers(self, authorization: str | None) -> dict[str, str]:
         headers = {"content-type": "application/json"}

@@ -1,9 +1,10 @@
 import asyncio
 from contextlib import suppress
+from datetime import UTC, datetime
 
 import pytest
 
-from minutebook import ConversationBusy, LeaseLost, open_store
+from minutebook import ConversationBusy, LeaseLost, MemoryStore, open_store
 from minutebook.service.runs import Run, Runs, held
 
 
@@ -120,3 +121,61 @@ def test_whoever_loses_its_conversation_to_another_is_told_so():
 
     with pytest.raises(LeaseLost):
         asyncio.run(main())
+
+
+class Counting(MemoryStore):
+    """A store whose clock stands still, so that no lease runs out; it counts what is done with them."""
+
+    def __init__(self):
+        super().__init__(clock=lambda: datetime(2026, 1, 1, tzinfo=UTC))
+        self.renewed = self.released = 0
+        self.renewed_often = asyncio.Event()
+
+    async def renew_lease(self, lease, *, seconds):
+        self.renewed += 1
+        if self.renewed == 3:
+            self.renewed_often.set()
+        return await super().renew_lease(lease, seconds=seconds)
+
+    async def release_lease(self, lease):
+        self.released += 1
+        await super().release_lease(lease)
+
+
+def test_a_lease_is_renewed_for_as_long_as_it_is_needed_and_no_longer():
+    async def main():
+        store = Counting()
+        async with held(store, "c", "first", seconds=0.003):
+            await store.renewed_often.wait()
+        renewed = store.renewed
+        await asyncio.sleep(0.01)
+        return renewed, store.renewed, store.released
+
+    renewed, later, released = asyncio.run(main())
+    assert renewed >= 3
+    assert (later, released) == (renewed, 1)
+
+
+def test_a_lease_that_was_given_back_is_neither_renewed_nor_released_again():
+    async def main():
+        store = Counting()
+        async with held(store, "c", "first", seconds=0.003) as hold:
+            async with hold.given_back():
+                await store.release_lease(hold.lease)
+            renewed = store.renewed
+            await asyncio.sleep(0.01)
+        async with held(store, "c", "second", seconds=30):
+            return store.renewed - renewed, store.released
+
+    assert asyncio.run(main()) == (0, 1)
+
+
+def test_a_lease_that_could_not_be_given_back_with_the_answer_is_released_in_the_end():
+    async def main():
+        store = Counting()
+        with suppress(ZeroDivisionError):
+            async with held(store, "c", "first", seconds=30) as hold, hold.given_back():
+                raise ZeroDivisionError
+        return store.released
+
+    assert asyncio.run(main()) == 1

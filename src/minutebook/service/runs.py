@@ -264,14 +264,17 @@ class Hold:
             self._due.cancel()
         if self._renewal is not None:
             self._renewal.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._renewal
+            await asyncio.wait({self._renewal})  # and not the task itself: a cancellation of ours must not be lost
 
     async def let_go(self) -> None:
         """Stop renewing it, and give it back."""
-        await self._stop()
-        if self.is_over:
-            return
+        try:
+            await self._stop()
+        finally:
+            if not self.is_over:
+                await self._release()
+
+    async def _release(self) -> None:
         try:
             await asyncio.shield(self.store.release_lease(self.lease))
         except StoreUnavailable:

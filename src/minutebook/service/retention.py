@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from minutebook.errors import ConversationNotFound, InvalidSetting, StoreUnavailable
 from minutebook.history.compose import ComposedManager, PassthroughManager
 from minutebook.history.context import CurationContext
-from minutebook.history.curated import Curated, tokens_of_view
+from minutebook.history.curated import Curated, Trail, tokens_of_view
 from minutebook.history.draft import ContextualManager, Curator, Draft, WindowDraft
 from minutebook.history.keep import Keep
 from minutebook.history.protocol import HistoryManager, SessionProtocol
@@ -99,7 +99,11 @@ class RetentionManager(ContextualManager):
         source, pruning = Transcript.of(messages), _pruning(self.config)
         with source.lock:
             is_whole = source.coherent() is source and pruning.fits(source)
-        pruned = (PassthroughManager() if is_whole else pruning).curate(source, session=session, context=context)
+        if is_whole:  # nobody has anything to say; who would have been asked is as in every other view
+            nothing: tuple[Trail | None, ...] = (None,) * len(pruning.managers)
+            pruned = Curated(source, PassthroughManager().curate(source).origins, nothing)
+        else:
+            pruned = pruning.curate(source, session=session, context=context)
         if self.report is not None or _LOG.isEnabledFor(logging.INFO):
             decision = self._decision(source, pruned)
             (self.report or logged)(decision)

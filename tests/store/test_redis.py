@@ -18,7 +18,7 @@ from minutebook.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from minutebook.store import codec
+from minutebook.store import codec, redis_leases
 from minutebook.store.documents import NewDocument
 from minutebook.store.open import open_store
 from minutebook.store.redis_append import Append
@@ -139,6 +139,20 @@ def test_an_append_gives_a_conversation_more_time_and_what_it_was_forked_from():
     last = {time for name in "abcd" for time in times_to_go(url, name)}
     assert len(last) == 1
     assert min(last) > max(after) + 8_000_000
+
+
+def test_what_is_written_is_acknowledged_also_where_its_lease_cannot_be_given_back(monkeypatch):
+    async def away(_shelf, _lease):
+        raise redis.ConnectionError
+
+    async def main():
+        async with open_store(new_url()) as store:
+            lease = await store.acquire_lease("a", "w", seconds=60)
+            monkeypatch.setattr(redis_leases, "release", away)
+            assert await store.append("a", said("1"), lease=lease, release=True) == 1
+            return texts((await store.load("a")).entries)
+
+    assert asyncio.run(main()) == ["1"]
 
 
 def test_without_a_ttl_nothing_goes():

@@ -45,8 +45,8 @@ class Beside:
     def require_lease(self, lease: Lease | None) -> None:
         """Raises `LeaseLost` unless the lease stands; none need not."""
         if lease is not None and self.now is not None:
-            known = None if lease in self.released else self.leases.get(lease.conversation)
-            require_standing(known, lease, self.now)
+            is_released = any(lease.fence == one.fence for one in self.released)  # renewed or not, it is the same
+            require_standing(None if is_released else self.leases.get(lease.conversation), lease, self.now)
 
     def release(self, request: AppendRequest) -> None:
         """Note that a lease is given back, if it is."""

@@ -5,16 +5,18 @@ loses that race is told the new header and tries again, unless the caller named 
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 
-from minutebook.errors import ConversationErased, IdempotencyConflict, LeaseLost, MinutebookError
+from minutebook.errors import ConversationErased, IdempotencyConflict, LeaseLost, MinutebookError, StoreUnavailable
 from minutebook.record.message import MessageRole
 from minutebook.record.transcript import Broken
 from minutebook.store import redis_documents, redis_leases
 from minutebook.store.codec import microseconds, moment
 from minutebook.store.redis_engine import Value
+from minutebook.store.redis_errors import errors_of
 from minutebook.store.redis_keys import Claim, created_at_of
 from minutebook.store.redis_rows import LETTERS, Filed, digests_of, entry_to_bytes, first_fields, grown_fields
 from minutebook.store.redis_shelf import Shelf
@@ -82,7 +84,10 @@ async def append(shelf: Shelf, wanted: Append) -> int:
     """Add entries at the end; return the new version. A lease is given back after that, and else runs out by itself."""
     version = await _appended(shelf, wanted)
     if wanted.request.release and wanted.request.lease is not None:
-        await redis_leases.release(shelf, wanted.request.lease)
+        with suppress(ConversationErased, StoreUnavailable), errors_of(shelf.engine.address.name):
+            await redis_leases.release(
+                shelf, wanted.request.lease
+            )  # what is written is written, whatever becomes of this
     return version
 
 

@@ -179,7 +179,7 @@ class Turn:
         *,
         release: bool = False,
     ) -> None:
-        """Store the answer, all of it or nothing, and how the request ended; and give its lease back with it.
+        """Store the answer, all of it or nothing, and how the request ended; `release` gives its lease back with that.
 
         Raises:
             LeaseLost: somebody else answers there by now.

@@ -29,7 +29,6 @@ from bench.session import coding_session
 from minutebook import (
     CompactionManager,
     HistoryStrategy,
-    HybridStrategy,
     Message,
     ModelInfo,
     SummarizeStrategy,
@@ -37,6 +36,7 @@ from minutebook import (
     TruncateStrategy,
     TurnStrategy,
 )
+from minutebook.compaction import HybridStrategy
 
 AT = 10_000
 WINDOW = 128_000

@@ -13,7 +13,8 @@ from typing import Any
 from uuid import uuid4
 
 from bench.keeping import Contender, Said
-from minutebook import ConversationEntry, MessageRole, open_store
+from minutebook import ConversationEntry, open_store
+from minutebook.record import MessageRole
 
 
 class Ours:

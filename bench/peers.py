@@ -23,7 +23,8 @@ from bench.contest import BUDGET, FIRST, WINDOW, Entry, Fresh, contest, our_entr
 from bench.corpus import conversations
 from bench.replay import Policy, recordings, replay
 from bench.session import long_conversation
-from minutebook import ExactCounter, Message
+from minutebook import Message
+from minutebook.tokens import ExactCounter
 
 T = TypeVar("T")
 

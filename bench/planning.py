@@ -29,14 +29,13 @@ from minutebook import (
     TokenBudgetManager,
     ToolContext,
     Transcript,
-    provider_message_to_entry,
     view_of,
 )
-from minutebook.planning.budget import StepBudget
-from minutebook.planning.manager import StepHistoryManager
-from minutebook.planning.planner import PlanningToolsSection
-from minutebook.planning.section import TaskHistorySection
-from minutebook.testing.planned import planned_project
+from minutebook.planning.budget import StepBudget, StepHistoryManager
+from minutebook.planning.history_section import TaskHistorySection
+from minutebook.planning.plan_section import PlanningToolsSection
+from minutebook.testing.simulator.planned import planned_project
+from minutebook.wire import provider_message_to_entry
 
 BUDGET = 32_000
 

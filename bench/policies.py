@@ -19,10 +19,10 @@ from minutebook import (
     TokenBudgetManager,
     ToolResultClearer,
     ToolResultTruncator,
-    ToolStripper,
     Transcript,
     TurnWindowManager,
 )
+from minutebook.history import ToolStripper
 
 AGENTS = ("coding_agents", "claude_code", "codex_responses")
 BUDGET = 32_000

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from minutebook import CacheLedger, CannotFit, ExactCounter, Message
+from minutebook import CannotFit, Message
+from minutebook.history import CacheLedger
+from minutebook.tokens import ExactCounter
 
 Policy: TypeAlias = Callable[[list[Message], int, dict[str, Any]], Sequence[Message]]
 """(messages so far, budget, a place for the policy's own state in this conversation) → view"""

@@ -10,11 +10,8 @@ from minutebook import (
     ConversationRunner,
     HistoryManager,
     MarkdownSection,
-    ModelReply,
-    ModelRequest,
     Prompt,
     PromptTemplate,
-    ProviderAdapter,
     Session,
     SlidingWindowManager,
     TokenBudgetManager,
@@ -24,7 +21,8 @@ from minutebook import (
     Transcript,
     view_of,
 )
-from minutebook.agent.request import OnDelta
+from minutebook.agent import ModelReply, ModelRequest, ProviderAdapter
+from minutebook.agent.messages import OnDelta
 
 LENGTHS = (100, 1_000, 10_000)
 CALLS = 60

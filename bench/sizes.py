@@ -11,7 +11,8 @@ from bench.keeping import Places
 from bench.replay import plain
 from bench.report import Part, Table, Target, progress
 from bench.session import coding_session
-from minutebook import InvalidMessage, Message, open_store
+from minutebook import Message, open_store
+from minutebook.errors import InvalidMessage
 from minutebook.record.message import text_of
 from minutebook.wire.chat import provider_message_to_entry
 

@@ -12,10 +12,8 @@ from bench.corpus import conversations, folder
 from bench.replay import plain
 from bench.report import Part, Table, Target, progress
 from minutebook import CompactionManager, Message, ModelInfo, SummarizeStrategy, Transcript, view_of
-from minutebook.compaction.facts import HEAD, Reading, spelled_out
-from minutebook.compaction.notes import Notes
-from minutebook.compaction.shown import is_summary, summary_text
-from minutebook.compaction.tally import WEIGHTS, Weights
+from minutebook.compaction.fact_ledger import HEAD, WEIGHTS, Notes, Reading, Weights, spelled_out
+from minutebook.compaction.summarizer import is_summary, summary_text
 
 FILES = ("coding_agents", "claude_code", "codex_responses")
 KINDS = ("paths", "ids", "numbers", "commands")

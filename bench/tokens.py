@@ -9,7 +9,7 @@ from bench.contest import FIRST, forget_counts
 from bench.peers_env import HOME
 from bench.report import Part, Table, progress
 from bench.session import long_conversation
-from minutebook import EstimatedCounter, ExactCounter
+from minutebook.tokens import EstimatedCounter, ExactCounter
 from tests.tokens.reference import fill_cache
 from tests.tokens.samples import SAMPLES
 

@@ -1,52 +1,80 @@
-"""Writes the reference pages from the code they describe: `python docs/generate.py`. A test fails when they are stale."""
+"""Writes what is generated of the documentation: `python docs/generate.py`. A test fails when a page is stale."""
 
 import ast
 import inspect
 import re
 import sys
+from collections.abc import Iterator
 from enum import Enum
+from functools import partial
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
+import architecture
+
 import minutebook
+from minutebook import errors
 from minutebook.cli.reference import command_reference
 
 HERE = Path(__file__).parent / "reference"
-TITLES = {
-    "record": ("The record", "Messages, entries, exchanges, checking, repairing, the transcript, folds."),
-    "wire": ("The wire", "Provider messages to entries and back."),
-    "tokens": ("Tokens", "Counting, exactly and otherwise."),
-    "history": ("History", "Managers, views, the guard, explanations."),
-    "compaction": ("Compaction", "Strategies that fold old parts of a conversation, summaries, the ledger of facts."),
-    "store": ("Stores", "Conversations that survive."),
-    "session": ("Sessions", "State as typed slices, folded from events; the record; snapshots."),
-    "prompt": ("Prompts", "Sections, templates, tools, and answers read into dataclasses."),
-    "dsl": ("The agent language", "Reading, checking, printing and compiling programs."),
-    "planning": ("Planning", "A plan that the model keeps, and a history organised by its steps."),
-    "service": ("The service", "Its configuration, retention, and the application itself."),
-    "agent": ("Agents", "Adapters, the loop that records everything, retries, deadlines, budgets, telemetry."),
-    "errors": ("Errors", "Everything raised on purpose."),
+PACKAGES = {
+    "record": "The record",
+    "wire": "The wire",
+    "tokens": "Tokens",
+    "history": "History",
+    "compaction": "Compaction",
+    "store": "Stores",
+    "conversation": "Conversations",
+    "session": "Sessions",
+    "prompt": "Prompts",
+    "dsl": "The agent language",
+    "planning": "Planning",
+    "service": "The service",
+    "agent": "Agents",
+    "testing": "Parts for tests",
+    "integrations.adk": "Google ADK",
 }
+"""Public package → its heading in the reference."""
 RAISES = re.compile(r"^    (\w+):", re.MULTILINE)
 HEAD = "<!-- Written by docs/generate.py from the docstrings; change those. -->\n"
 
 
 def api() -> str:
     """One section for every public name: its signature, its docstring, its fields."""
-    parts = [HEAD, "# The public names\n", "All of them are in `minutebook`: `from minutebook import Transcript`.\n"]
-    for room, (title, what) in TITLES.items():
-        parts.append(f"\n## {title}\n\n{what}\n")
-        for home, names in minutebook._HOMES.items():
-            if home.partition(".")[0] == room:
-                parts += [section(name, getattr(minutebook, name)) for name in names]
+    parts = [HEAD, "# The public names\n", "\nMost programs need only these, which `minutebook` itself exports: "]
+    parts += [", ".join(f"`{name}`" for name in minutebook.__all__ if not name.startswith("_")), ".\n"]
+    for name, title in PACKAGES.items():
+        package = import_module(f"minutebook.{name}")
+        parts.append(f"\n## {title}\n\n`minutebook.{name}`. {inspect.getdoc(package)}\n")
+        if name != "integrations.adk":  # google-adk is not installed where the reference is written
+            parts += [section(each, getattr(package, each)) for names in package._EXPORTS.values() for each in names]
+    parts.append("\n## Errors\n\n`minutebook.errors`. Everything raised on purpose.\n")
+    parts.append("\n```text\n" + "".join(error_tree(errors.MinutebookError)) + "```\n")
+    raised = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception)]
+    parts += [section(each.__name__, each) for each in raised]
     return "".join(parts)
 
 
+def error_tree(error: type[BaseException], first: str = "", below: str = "") -> Iterator[str]:
+    """A line for the error and each that inherits from it: its name, what else it is, and what its docstring says first."""
+    other = ", ".join(base.__name__ for base in error.__bases__ if not issubclass(base, errors.MinutebookError))
+    name = f"{first}{error.__name__}{f'({other})' if other and first else ''}"
+    said = re.split(r"[;.](?:\s|$)", inspect.getdoc(error) or "")[0]
+    yield f"{name:<38}{said}\n"
+    inner = [each for each in error.__subclasses__() if each.__module__.startswith("minutebook.")]
+    for each in inner:
+        last = each is inner[-1]
+        yield from error_tree(each, f"{below}{'└── ' if last else '├── '}", f"{below}{'    ' if last else '│   '}")
+
+
 def section(name: str, value: object) -> str:
+    value = inspect.unwrap(value) if callable(value) else value  # type: ignore[arg-type]
     doc = RAISES.sub(r"- raises `\1`:", (inspect.getdoc(value) or "").replace("\nRaises:\n", "\n"))
     if not (inspect.isclass(value) or inspect.isfunction(value)):
-        return f"\n### `{name}`\n\n`{str(value).replace('typing.', '')}`\n"
+        shown = type(value).__name__ if isinstance(value, tuple) else str(value).replace("typing.", "")
+        return f"\n### `{name}`\n\n`{shown}`\n"
     return f"\n### `{name}{signature(value)}`\n\n{doc}\n{fields(value)}{methods(value)}"
 
 
@@ -118,8 +146,8 @@ def cli() -> str:
 def http() -> str:
     """A row for every endpoint of the service."""
     from minutebook.service.app import create_app
-    from minutebook.service.configfile import ConfigHolder, Flag
-    from minutebook.service.opening import service_from
+    from minutebook.service.config.loader import ConfigHolder, Flag
+    from minutebook.service.lifespan import service_from
 
     nowhere = {"database.url": Flag("here", "memory:"), "upstream.url": Flag("here", "http://127.0.0.1:1")}
     app = create_app(service_from(ConfigHolder(None, environment={}, flags=nowhere)))
@@ -138,24 +166,30 @@ def http() -> str:
     return "".join(parts)
 
 
-def stub() -> str:
+def stub(package: str) -> str:
     """What type checkers and editors read in place of the names that load on first use."""
+    module = import_module(package)
     lines = [
-        f"from minutebook.{home} import (\n    {name} as {name},\n)\n"
-        for home, name in sorted((home, name) for name, home in minutebook._HOME_OF.items())
+        f"from {package}.{home} import (\n{''.join(f'    {name} as {name},' + chr(10) for name in sorted(names))})\n"
+        for home, names in sorted(module._EXPORTS.items())
     ]
-    names = "".join(f'    "{name}",\n' for name in minutebook.__all__)
-    return f"{''.join(lines)}\n__version__: str\n__all__ = [\n{names}]\n"
+    names = "".join(f'    "{name}",\n' for name in module.__all__)
+    version = "__version__: str\n" if package == "minutebook" else ""
+    return f"{''.join(lines)}\n{version}__all__ = [\n{names}]\n"
 
 
 PAGES = {
     HERE / "api.md": api,
     HERE / "cli.md": cli,
     HERE / "http.md": http,
-    Path(minutebook.__file__).with_suffix(".pyi"): stub,
+    architecture.PAGE: architecture.page,
+    **{
+        Path(import_module(package).__file__ or "").with_suffix(".pyi"): partial(stub, package)
+        for package in ("minutebook", *(f"minutebook.{name}" for name in PACKAGES))
+    },
 }
 
 if __name__ == "__main__":
     for page, make in PAGES.items():
         page.write_text(make(), encoding="utf-8")
-        sys.stdout.write(f"wrote {page.name}\n")
+        sys.stdout.write(f"wrote {page.relative_to(HERE.parents[1])}\n")

@@ -9,22 +9,20 @@ from minutebook import (
     AnthropicAdapter,
     ConversationEntry,
     ConversationRunner,
-    Finished,
     MarkdownSection,
     OpenAIAdapter,
     Prompt,
     PromptTemplate,
     Session,
     SlidingWindowManager,
-    TextDelta,
     TokenBudgetManager,
     Tool,
     ToolResult,
-    ViewMade,
     check,
-    entry_to_provider_message,
 )
+from minutebook.agent import Finished, TextDelta, ViewMade
 from minutebook.testing import LocalModel
+from minutebook.wire import entry_to_provider_message
 
 ADAPTERS = {
     "openai": lambda model, **options: OpenAIAdapter(model.model, base_url=model.base_url, api_key="any", **options),

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from minutebook.errors import InvalidSetting, ModelDidNotStart
-from minutebook.testing import LocalModel
-from minutebook.testing.weights import smollm2
+from minutebook.errors import InvalidSetting
+from minutebook.testing import LocalModel, ModelDidNotStart
+from minutebook.testing.local_model import smollm2
 
 
 def port_of(model):

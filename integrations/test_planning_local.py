@@ -20,20 +20,20 @@ from minutebook import (
     Prompt,
     PromptTemplate,
     Session,
-    SummaryRejected,
     Tool,
     ToolResult,
     check,
-    entry_to_provider_message,
-    is_valid,
 )
-from minutebook.planning.manager import StepHistoryManager
+from minutebook.errors import SummaryRejected
+from minutebook.planning.budget import StepHistoryManager
+from minutebook.planning.history_section import TaskHistorySection
 from minutebook.planning.plan import Plan
-from minutebook.planning.planner import PlanningToolsSection
-from minutebook.planning.prompted import auto_summarize_step
-from minutebook.planning.section import TaskHistorySection
-from minutebook.planning.task import TaskHistory
+from minutebook.planning.plan_section import PlanningToolsSection
+from minutebook.planning.summaries import auto_summarize_step
+from minutebook.planning.task_history import TaskHistory
+from minutebook.record import is_valid
 from minutebook.record.finding import errors
+from minutebook.wire import entry_to_provider_message
 
 TEXT = {"type": "string", "minLength": 3, "maxLength": 60}
 FIRST = {"const": 1}

@@ -1,20 +1,19 @@
 """Every manager we ship. What holds of all of them is written once and run over this list."""
 
 from minutebook import (
-    ActiveToolsManager,
     ComposedManager,
     ObservableManager,
     PassthroughManager,
     SlidingWindowManager,
-    StepHistoryManager,
     TokenBudgetManager,
     ToolResultClearer,
     ToolResultTruncator,
-    ToolStripper,
     TurnWindowManager,
 )
-from minutebook.service.config import RetentionConfig
-from minutebook.service.retention import RetentionManager
+from minutebook.conversation.config import RetentionConfig
+from minutebook.conversation.retention import RetentionManager
+from minutebook.history import ActiveToolsManager, ToolStripper
+from minutebook.planning import StepHistoryManager
 
 
 class Bus:

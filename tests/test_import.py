@@ -1,9 +1,10 @@
-"""What `import minutebook` loads, and that every public name is there and explained."""
+"""What importing minutebook loads, and that every public name is there, explained and listed."""
 
 import ast
 import inspect
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,13 @@ import minutebook
 
 HEAVY = {"asyncio", "click", "rich", "splintr", "tiktoken", "dataclasses", "typing_extensions", "json", "re", "uuid"}
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+PINNED = dict(
+    line.split(": ", 1)
+    for line in Path(__file__).with_name("public_names.txt").read_text(encoding="utf-8").splitlines()
+)
+"""Package → its public names. A name that is added or removed on purpose is added or removed there too."""
+INSTALLED = [package for package in PINNED if package != "minutebook.integrations.adk"]
+"""Those whose libraries every test environment has; google-adk is tested in an environment of its own."""
 
 
 def loaded_by(statement):
@@ -20,11 +28,15 @@ def loaded_by(statement):
     return {name.partition(".")[0] if not name.startswith("minutebook") else name for name in done.stdout.split()}
 
 
-def test_importing_minutebook_loads_nothing_heavy():
-    loaded = loaded_by("import minutebook")
+def test_importing_every_package_loads_nothing_heavy():
+    loaded = loaded_by("import minutebook, " + ", ".join(PINNED))
 
-    assert loaded.isdisjoint(HEAVY)
-    assert {name for name in loaded if name.startswith("minutebook")} == {"minutebook"}
+    assert loaded.isdisjoint({*HEAVY, "apsw", "psycopg", "redis", "fastapi", "lark", "openai"})
+    assert {name for name in loaded if name.startswith("minutebook")} == {
+        "minutebook._lazy",
+        "minutebook.integrations",
+        *PINNED,
+    }
 
 
 def test_the_managers_need_no_library_of_ours_or_others():
@@ -33,27 +45,73 @@ def test_the_managers_need_no_library_of_ours_or_others():
     assert loaded.isdisjoint({"asyncio", "click", "rich", "splintr", "tiktoken", "httpx"})
 
 
-@pytest.mark.parametrize("name", minutebook.__all__)
-def test_every_public_name_resolves_and_has_a_docstring(name):
-    value = getattr(minutebook, name)
-    if inspect.isclass(value) or inspect.isfunction(value):
-        assert inspect.getdoc(value), f"{name} has no docstring"
+@pytest.mark.parametrize("package", PINNED)
+def test_the_public_names_of_each_package_are_pinned(package):
+    assert " ".join(import_module(package).__all__) == PINNED[package]
+
+
+def test_the_root_is_small_and_its_names_are_also_in_their_packages():
+    assert len(minutebook.__all__) <= 60
+    for module, names in minutebook._EXPORTS.items():
+        home = import_module(f"minutebook.{module}")
+        assert all(getattr(home, name) is getattr(minutebook, name) for name in names)
+
+
+@pytest.mark.parametrize("package", INSTALLED)
+def test_every_public_name_resolves_and_has_a_docstring(package):
+    module = import_module(package)
+    for name in module.__all__:
+        value = getattr(module, name)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            assert inspect.getdoc(value), f"{name} has no docstring"
+
+
+@pytest.mark.parametrize("package", INSTALLED)
+def test_no_public_name_is_also_a_module_of_its_package(package):
+    module = import_module(package)
+    submodules = {path.stem for folder in module.__path__ for path in Path(folder).iterdir()}
+
+    assert submodules.isdisjoint(module.__all__)
 
 
 def test_every_public_name_has_its_place_in_the_docs():
     pages = "\n".join(page.read_text(encoding="utf-8") for page in REFERENCE.glob("*.md"))
+    names = {name for package in INSTALLED for name in import_module(package).__all__}
 
-    assert [name for name in minutebook.__all__ if f"`{name}" not in pages and not name.startswith("_")] == []
+    assert [name for name in sorted(names) if f"`{name}" not in pages and not name.startswith("_")] == []
 
 
-def test_type_checkers_see_the_same_names():
-    stub = ast.parse(Path(minutebook.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("package", PINNED)
+def test_type_checkers_see_the_same_names(package):
+    module = import_module(package)
+    stub = ast.parse(Path(module.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     imported = {alias.asname for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names}
 
-    assert imported == set(minutebook.__all__) - {"__version__"}
-    assert set(minutebook.__all__) <= set(dir(minutebook))
+    assert imported == set(module.__all__) - {"__version__"}
+    assert set(module.__all__) <= set(dir(module))
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="has no attribute 'Nonsense'"):
+    with pytest.raises(AttributeError, match="module 'minutebook' has no attribute 'Nonsense'"):
         minutebook.Nonsense  # noqa: B018 - looking is the point
+
+
+@pytest.mark.parametrize(
+    ("library", "use", "extra"),
+    [
+        ("psycopg", "from minutebook.store import PostgresStore", "postgres"),
+        ("redis", "from minutebook.store import RedisStore", "redis"),
+        (
+            "cryptography",
+            "from minutebook.store import MemoryStore, encrypted; encrypted(MemoryStore(), bytes(32))",
+            "encryption",
+        ),
+        ("fastapi", "from minutebook.service import create_app", "service"),
+        ("procrastinate", "from minutebook.conversation import run_worker", "postgres"),
+    ],
+)
+def test_a_name_whose_library_is_missing_says_which_extra_to_install(library, use, extra):
+    code = f"import sys; sys.modules[{library!r}] = None; {use}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.stderr.rstrip().endswith(f"MissingExtra: {library} is not installed; pip install 'minutebook[{extra}]'")

@@ -19,6 +19,8 @@ NAMES = (
     "provider_recordings",
     "terminal",
 )
+FILES = [name if name == "terminal" else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
+"""The same as parameters of a test: `make test` reads the smallest file, `make test-all` every file."""
 
 needs_corpus = pytest.mark.skipif(
     corpus.folder() is None, reason="no real transcripts: set MINUTEBOOK_CORPUS to the folder that has them"

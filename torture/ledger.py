@@ -7,8 +7,8 @@ from itertools import pairwise
 
 from minutebook.errors import ConversationNotFound
 from minutebook.record.message import MessageRole
-from minutebook.store.open import open_store
 from minutebook.store.types import Loaded
+from minutebook.store.url import open_store
 from torture.writing import turn
 
 

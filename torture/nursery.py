@@ -21,10 +21,10 @@ from typing import Any, NoReturn, Self, TextIO
 _ROOT = Path(__file__).parents[1]
 _MOST_BYTES = 65_536
 _LOADED = (
-    "minutebook.cli.serve",
-    "minutebook.cli.serving",
-    "minutebook.store.sqlite",
-    "minutebook.store.postgres",
+    "minutebook.cli.commands.serve",
+    "minutebook.cli.server",
+    "minutebook.store.sqlite.store",
+    "minutebook.store.postgres.store",
     "aiohttp",
     "anyio._backends._asyncio",
     "openai",

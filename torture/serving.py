@@ -14,9 +14,9 @@ from typing import Any
 
 from bench.report import progress
 from minutebook.record.message import text_of
-from minutebook.store.open import open_store
+from minutebook.store.url import open_store
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, say, slow
-from minutebook.testing.received import ReceivedRequest
+from minutebook.testing.script import ReceivedRequest
 from torture.completions import CompletionTalker
 from torture.killing import Tally
 from torture.ledger import Found

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from minutebook.errors import ConversationNotFound
-from minutebook.record.check import check
 from minutebook.record.finding import errors
-from minutebook.store.contract import ConversationStore
+from minutebook.record.validation import check
+from minutebook.store.base import ConversationStore
 from torture.ledger import Found
 
 Message = dict[str, Any]

@@ -12,9 +12,9 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from minutebook.errors import StoreFull, StoreReadOnly, StoreUnavailable
-from minutebook.store.contract import ConversationStore
-from minutebook.store.open import open_store
-from minutebook.testing.contract_parts import refused, said
+from minutebook.store.base import ConversationStore
+from minutebook.store.url import open_store
+from minutebook.testing.contract.samples import refused, said
 from torture.server import NotPossible
 
 WRITERS = 16

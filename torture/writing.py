@@ -16,8 +16,8 @@ from multiprocessing.connection import Connection
 from minutebook.errors import StoreUnavailable
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
-from minutebook.store.open import open_store
-from minutebook.testing.contract_parts import entries_of
+from minutebook.store.url import open_store
+from minutebook.testing.contract.samples import entries_of
 
 PATIENCE_SECONDS = 120
 """How long nothing may be heard of a process before it counts as hanging."""
@@ -25,7 +25,12 @@ AGAIN_SECONDS = 0.02
 
 _forks = get_context("forkserver")
 _forks.set_forkserver_preload(
-    ["torture.writing", "minutebook.store.sqlite", "minutebook.store.postgres", "minutebook.store.redis"]
+    [
+        "torture.writing",
+        "minutebook.store.sqlite.store",
+        "minutebook.store.postgres.store",
+        "minutebook.store.redis.store",
+    ]
 )
 
 

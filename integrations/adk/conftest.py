@@ -11,7 +11,7 @@ from google.adk.sessions import InMemorySessionService
 from google.genai import types
 
 from minutebook import MemoryStore, ModelInfo
-from minutebook.integrations.adk_contents import KEY, messages_of
+from minutebook.integrations.adk.contents import KEY, messages_of
 from minutebook.testing import LoopbackProvider, ScriptedModel, call
 
 WINDOW = 3_000

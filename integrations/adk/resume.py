@@ -6,7 +6,7 @@ from google.adk.sessions.sqlite_session_service import SqliteSessionService
 
 from integrations.adk.conftest import WINDOW, Ship
 from minutebook import ModelInfo, open_store
-from minutebook.integrations.adk import AdkCompaction
+from minutebook.integrations.adk.compaction import AdkCompaction
 
 
 def main(base_url, store, sessions, strategy):

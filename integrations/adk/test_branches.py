@@ -7,7 +7,7 @@ from google.adk.agents import ParallelAgent
 
 from integrations.adk.conftest import WINDOW, Ship, folds, mate, pages, recorded
 from minutebook import check
-from minutebook.integrations.adk import AdkCompaction
+from minutebook.integrations.adk.compaction import AdkCompaction
 from minutebook.testing import LoopbackProvider, ScriptedModel
 
 CREW = ["bosun", "cook"]

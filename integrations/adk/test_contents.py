@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from integrations.adk.conftest import without_note
-from minutebook import entry_to_provider_message, provider_message_to_entry
-from minutebook.integrations.adk_contents import contents_of, messages_of
+from minutebook.integrations.adk.contents import contents_of, messages_of
+from minutebook.wire import entry_to_provider_message, provider_message_to_entry
 
 texts = st.text(max_size=12)
 values = st.dictionaries(

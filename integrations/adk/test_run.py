@@ -13,7 +13,7 @@ from google.adk.sessions.sqlite_session_service import SqliteSessionService
 
 from integrations.adk.conftest import CONVERSATION, WINDOW, Ship, folds, mate, pages, reads_many, recorded
 from minutebook import CannotFit, HistoryCompacted, ModelInfo, check, open_store
-from minutebook.integrations.adk import AdkCompaction
+from minutebook.integrations.adk.compaction import AdkCompaction
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, fail
 
 ROOT = Path(__file__).parents[2]

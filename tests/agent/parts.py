@@ -11,15 +11,13 @@ from minutebook import (
     OpenAIAdapter,
     Prompt,
     PromptTemplate,
-    ProviderAdapter,
-    TextDelta,
-    Throttle,
     Tool,
     ToolResult,
     check,
-    entry_to_provider_message,
 )
+from minutebook.agent import ProviderAdapter, TextDelta, Throttle
 from minutebook.record.finding import errors
+from minutebook.wire import entry_to_provider_message
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from minutebook import (
-    ConversationRunner,
-    MarkdownSection,
-    ModelReply,
-    SectionVisibility,
-    Session,
-    SlidingWindowManager,
-    Tool,
-    Transcript,
-)
-from minutebook.agent.bridge import wait_for
+from minutebook import ConversationRunner, MarkdownSection, Session, SlidingWindowManager, Tool, Transcript
+from minutebook.agent import ModelReply
+from minutebook.agent.sync import wait_for
+from minutebook.prompt import SectionVisibility
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, cut, fail, say
 from tests.agent.parts import (
     FETCH,

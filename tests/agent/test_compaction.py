@@ -8,13 +8,13 @@ from minutebook import (
     ModelInfo,
     Session,
     SummarizeStrategy,
-    Throttle,
     Tool,
     ToolResult,
     counter_for,
-    is_valid,
 )
-from minutebook.compaction.facts import spelled_out
+from minutebook.agent import Throttle
+from minutebook.compaction.fact_ledger import spelled_out
+from minutebook.record import is_valid
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, say
 from tests.agent.parts import ADAPTERS, Path, adapter_for, assert_coherent, prompt_of, recorded
 

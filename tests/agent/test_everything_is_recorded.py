@@ -7,14 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook import (
-    ConversationEntry,
-    ConversationRunner,
-    Session,
-    SlidingWindowManager,
-    TokenBudgetManager,
-    is_valid,
-)
+from minutebook import ConversationEntry, ConversationRunner, Session, SlidingWindowManager, TokenBudgetManager
+from minutebook.record import is_valid
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, cut, fail, say, slow
 from tests.agent.parts import ADAPTERS, adapter_for, assert_coherent, cancelled_after, prompt_of, recorded
 

@@ -2,10 +2,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from minutebook import ContextOverflow, InvalidSetting
-from minutebook.agent.budget import Budget
-from minutebook.agent.deadline import Deadline
-from minutebook.agent.failure import from_status, retry_after
+from minutebook.agent.limits import Budget, Deadline
+from minutebook.agent.retry import from_status, retry_after
+from minutebook.errors import ContextOverflow, InvalidSetting
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 

@@ -5,35 +5,34 @@ from threading import Barrier
 import pytest
 
 from minutebook import (
-    Budget,
-    BudgetExceeded,
-    BudgetTracker,
-    Compaction,
     ConversationEntry,
     ConversationRecorded,
     ConversationRunner,
-    Deadline,
-    DeadlineExceeded,
     Fold,
     HistoryCurated,
     InProcessEventBus,
-    InvalidSetting,
     MarkdownSection,
-    ModelReply,
     ObservableManager,
-    OutputParseError,
-    PromptEvaluationError,
     Section,
-    SectionVisibility,
     Session,
     SlidingWindowManager,
     Tool,
     ToolResult,
-    TooManyCalls,
     Transcript,
     VisibilityExpansionRequired,
-    get_evaluation_history,
 )
+from minutebook.agent import Budget, BudgetTracker, Deadline, ModelReply
+from minutebook.compaction import CompactionResult
+from minutebook.errors import (
+    BudgetExceeded,
+    DeadlineExceeded,
+    InvalidSetting,
+    OutputParseError,
+    PromptEvaluationError,
+    TooManyCalls,
+)
+from minutebook.prompt import SectionVisibility
+from minutebook.session import get_evaluation_history
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, refuse, say, uses
 from tests.agent.parts import (
     READ,
@@ -541,8 +540,8 @@ def test_a_compactor_is_asked_before_every_call_and_its_folds_are_applied(sessio
             self.asked += 1
             assert overhead_tokens > 0
             if len(record) < 4:
-                return Compaction(())
-            return Compaction((Fold("f1", 1, 3, ({"role": "system", "content": "[it read a.py]"},), "old"),))
+                return CompactionResult()
+            return CompactionResult((Fold("f1", 1, 3, ({"role": "system", "content": "[it read a.py]"},), "old"),))
 
     compactor = Shortener()
     _, requests = evaluate(

@@ -1,11 +1,12 @@
-"""The provider finds the prompt too long: one tighter view, then an error that says what does not fit."""
+"""The provider finds the prompt too long: tighter views, then an error that says what does not fit."""
 
 import pytest
 
-from minutebook import CannotFit, Session, TokenBudgetManager, ViewMade
+from minutebook import CannotFit, Session, TokenBudgetManager
+from minutebook.agent import ViewMade
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, overflow, say
 from tests.agent.parts import ADAPTERS, adapter_for, assert_coherent, prompt_of, recorded
-from tests.agent.test_adapters import evaluate as evaluated
+from tests.agent.providers.test_adapters import evaluate as evaluated
 
 LONG = "word " * 300
 
@@ -45,10 +46,8 @@ def test_what_cannot_be_made_shorter_is_an_error_that_names_it():
     assert_coherent(session)
 
 
-def test_a_provider_that_still_finds_it_too_long_is_not_asked_a_third_time():
-    model = ScriptedModel(
-        *[call("read", path=f"{n} {LONG}") for n in range(4)], overflow(9000, 8000), overflow(9000, 8000)
-    )
+def test_a_provider_that_still_finds_it_too_long_is_not_asked_a_fourth_time():
+    model = ScriptedModel(*[call("read", path=f"{n} {LONG}") for n in range(4)], *[overflow(9000, 8000)] * 3)
     session = Session()
 
     with LoopbackProvider(model) as provider, adapter_for(provider) as adapter:
@@ -56,7 +55,7 @@ def test_a_provider_that_still_finds_it_too_long_is_not_asked_a_third_time():
             adapter.evaluate_sync(prompt_of(), session=session)
         asked = len(provider.requests)
 
-    assert asked == 6
+    assert asked == 7
 
 
 def test_max_tokens_holds_whatever_the_manager_does():

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from minutebook import Session, Transcript
-from minutebook.dsl.instruction import prompt_of
+from minutebook.agent.prompt_message import prompt_of
 from minutebook.testing import LoopbackProvider, ScriptedModel
 from tests.agent.parts import READ, open_adapter, spoken
 

@@ -6,8 +6,8 @@ import pytest
 
 from minutebook.agent.summarizer import ModelSummarizer
 from minutebook.compaction.summarizer import SummaryRequest
+from minutebook.conversation.history import ConversationHistory
 from minutebook.errors import DeadlineExceeded, InvalidSetting, MinutebookError, ProviderFailed, SummaryRejected
-from minutebook.store.history import ConversationHistory
 from minutebook.store.memory import MemoryStore
 from minutebook.testing import LoopbackProvider, ScriptedModel, ends, fail, say
 from minutebook.tokens import EstimatedCounter

@@ -7,7 +7,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from minutebook import MissingExtra, OpenTelemetry, ProviderFailed, Session, Throttle
+from minutebook import Session
+from minutebook.agent import OpenTelemetry, Throttle
+from minutebook.errors import MissingExtra, ProviderFailed
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, fail, say
 from tests.agent.parts import adapter_for, prompt_of
 

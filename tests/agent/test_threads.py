@@ -4,6 +4,8 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from minutebook import (
     ComposedManager,
     ConversationEntry,
@@ -12,10 +14,8 @@ from minutebook import (
     SlidingWindowManager,
     ToolResultTruncator,
 )
-from minutebook.agent.request import ModelReply
+from minutebook.agent.messages import ModelReply
 from tests.agent.parts import InProcess, prompt_of
-
-RUNS = 1_000
 
 
 def answers(name):
@@ -30,7 +30,8 @@ def answers(name):
     return [*(calling(number) for number in range(6)), ModelReply({"role": "assistant", "content": f"{name} is done"})]
 
 
-def test_a_thousand_runs_over_one_manager_and_one_bus_do_not_mix():
+@pytest.mark.parametrize("runs", [150, pytest.param(1_000, marks=pytest.mark.slow)])
+def test_runs_over_one_manager_and_one_bus_do_not_mix(runs):
     manager = ComposedManager((ToolResultTruncator(20), SlidingWindowManager(4)))
     bus, prompt = InProcessEventBus(), prompt_of()
     threads = set()
@@ -54,7 +55,7 @@ def test_a_thousand_runs_over_one_manager_and_one_bus_do_not_mix():
         )
 
     with ThreadPoolExecutor(16) as pool:
-        results = list(pool.map(one, range(RUNS)))
+        results = list(pool.map(one, range(runs)))
 
     assert len(threads) > 1
     assert bus.subscriber_count() == 0

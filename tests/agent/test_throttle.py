@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook import InvalidSetting, ProviderFailed, RetriesExhausted, Throttle
+from minutebook.agent import Throttle
+from minutebook.errors import InvalidSetting, ProviderFailed, RetriesExhausted
 
 
 class Clock:

@@ -9,7 +9,8 @@ import pytest
 from bench.corpus import conversations, folder
 from bench.policies import BUDGETED, FULL, MANAGERS, ours
 from bench.replay import Policy, Recording, Tally, problems, recordings, replay
-from minutebook import CannotFit, ExactCounter, Message
+from minutebook import CannotFit, Message
+from minutebook.tokens import ExactCounter
 
 SYSTEM: Message = {"role": "system", "content": "Be brief."}
 TASK: Message = {"role": "user", "content": "Fix src/app.py"}
@@ -179,7 +180,11 @@ def real(name: str, most: int, least: int) -> list[Recording]:
     return recordings(conversations(name), most=most, least=least)
 
 
-SUBSETS: list[tuple[str, int]] = [("coding_agents", 8_000), ("coding_agents", 32_000), ("customer_service", 4_000)]
+SUBSETS = [
+    pytest.param("coding_agents", 8_000, marks=pytest.mark.slow),
+    pytest.param("coding_agents", 32_000, marks=pytest.mark.slow),
+    ("customer_service", 4_000),
+]
 
 
 @pytest.mark.parametrize(("name", "budget"), SUBSETS)

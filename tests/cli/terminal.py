@@ -7,7 +7,6 @@ import re
 import select
 import struct
 import subprocess
-import sys
 import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,13 +14,8 @@ from pathlib import Path
 from threading import Event
 
 from tests.cli.conftest import inherited
+from tests.programs import Program
 
-CODE = (
-    # A terminal turns Ctrl-C into a signal for those it is the terminal of.
-    "import fcntl, signal, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-    "signal.signal(signal.SIGINT, signal.default_int_handler); signal.signal(signal.SIGHUP, signal.SIG_DFL); "
-    "from minutebook.cli.main import main; main()"
-)
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 PATIENCE_SECONDS = 60.0
 
@@ -32,14 +26,8 @@ class Terminal:
     def __init__(self, *arguments: str | Path, **environment: str) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", CODE, *map(str, arguments)],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-            env={**inherited(), "TERM": "xterm-256color", **environment},
-        )
+        variables = {**inherited(), "TERM": "xterm-256color", **environment}
+        self.process = Program(*arguments, terminal=theirs, env=variables)
         os.close(theirs)
         self.raw = ""
         self._read = 0

@@ -34,6 +34,7 @@ def test_every_command_and_option_has_help_with_an_example(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
 
     assert command is not None
+    assert command.get_short_help_str(200) == COMMANDS[name]
     assert "Example: minutebook" in (command.help or "") or name == "completion"
     for option in command.params:
         assert isinstance(option, click.Argument) or "Example: " in getattr(option, "help", "")

@@ -6,10 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minutebook import Transcript, counter_for
-from minutebook.compaction.facts import Reading
-from minutebook.compaction.notes import Notes
-from minutebook.compaction.situation import outside
-from minutebook.compaction.tally import Tally, Weights
+from minutebook.compaction.fact_ledger import Notes, Reading, Tally, Weights
+from minutebook.compaction.strategy import outside
 from tests.strategies import conversations
 
 NAMES = st.sampled_from(

@@ -4,16 +4,9 @@ import asyncio
 
 import pytest
 
-from minutebook import (
-    CompactionManager,
-    HybridStrategy,
-    InvalidSetting,
-    ModelInfo,
-    SummarizeStrategy,
-    Transcript,
-    TruncateStrategy,
-    TurnStrategy,
-)
+from minutebook import CompactionManager, ModelInfo, SummarizeStrategy, Transcript, TruncateStrategy, TurnStrategy
+from minutebook.compaction import HybridStrategy
+from minutebook.errors import InvalidSetting
 
 WINDOW = 4_000
 SHARED = [SummarizeStrategy, TruncateStrategy, HybridStrategy]

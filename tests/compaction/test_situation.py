@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minutebook import Fold, ModelInfo, Transcript
-from minutebook.compaction.situation import Situation, has_at_most, runs
+from minutebook.compaction.strategy import Situation, has_at_most, runs
 from tests.strategies import conversations
 
 

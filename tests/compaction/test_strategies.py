@@ -15,28 +15,25 @@ from minutebook import (
     Fold,
     HistoryCompacted,
     HistoryStrategy,
-    HybridStrategy,
     InProcessEventBus,
-    InvalidSetting,
     ModelInfo,
+    PassthroughManager,
     Session,
     SummarizeStrategy,
+    TokenBudgetManager,
     Transcript,
     TruncateStrategy,
     TurnStrategy,
-    UnknownStrategy,
-    is_valid,
     register_strategy,
-    strategy_named,
-    strategy_names,
-    unregister_strategy,
     view_of,
 )
-from minutebook.compaction.extract import ExtractiveSummarizer
-from minutebook.compaction.shown import is_summary
-from minutebook.errors import DuplicateName
+from minutebook.compaction import HybridStrategy, strategy_named, strategy_names, unregister_strategy
+from minutebook.compaction.extractive import ExtractiveSummarizer
+from minutebook.compaction.summarizer import is_summary
+from minutebook.errors import InvalidSetting, UnknownName
+from minutebook.record import is_valid
 from tests.strategies import conversations
-from tests.transcripts import NAMES, needs_corpus, real
+from tests.transcripts import FILES, needs_corpus, real
 
 STRATEGIES = {
     "summarize": SummarizeStrategy(),
@@ -44,6 +41,7 @@ STRATEGIES = {
     "turns": TurnStrategy(max_turns=2, keep_turns=1),
     "hybrid": HybridStrategy(),
 }
+ROLES = ("user", "assistant")
 EVERY = pytest.mark.parametrize("name", sorted(STRATEGIES))
 
 
@@ -248,7 +246,7 @@ def test_a_summary_that_fails_changes_nothing_and_says_so(answer):
 
     assert not done
     assert done.folds == ()
-    assert done.failure is not None
+    assert done.error is not None
 
 
 def test_where_the_call_would_not_fit_a_failed_summary_is_followed_by_truncation():
@@ -405,7 +403,7 @@ def test_without_a_strategy_nothing_is_done():
 def test_strategies_go_by_their_names():
     assert strategy_names() == ["hybrid", "summarize", "truncate", "turns"]
     assert all(isinstance(strategy_named(name), HistoryStrategy) for name in strategy_names())
-    with pytest.raises(UnknownStrategy, match="did you mean 'summarize'"):
+    with pytest.raises(UnknownName, match="did you mean 'summarize'"):
         strategy_named("sumarize")
 
 
@@ -422,12 +420,32 @@ def test_a_strategy_of_ones_own_goes_by_its_name():
     register_strategy("never", Never)
     try:
         assert isinstance(strategy_named("never"), Never)
-        with pytest.raises(DuplicateName):
+        with pytest.raises(InvalidSetting, match="a strategy of that name is registered already"):
             register_strategy("never", Never)
     finally:
         unregister_strategy("never")
-    with pytest.raises(DuplicateName):
+    with pytest.raises(InvalidSetting, match="a strategy of that name is built in already"):
         register_strategy("summarize", Never)
+
+
+def test_what_is_pinned_stays_in_every_view_of_a_record_that_is_folded_by_turns():
+    chat = [{"role": role, "content": f"{role} {at} " + "word " * 60} for at in range(22) for role in ROLES]
+    record = Transcript(chat[:28])
+    record.pin(3)
+    compactor = CompactionManager(
+        TurnStrategy(max_summary_tokens=50, max_ledger_tokens=50), ModelInfo("m"), ExtractiveSummarizer()
+    )
+
+    assert asyncio.run(compactor.check_and_apply(record))
+    record.pin(0)  # what is pinned within a summary comes back with the next one
+    record.extend(chat[28:])
+    assert asyncio.run(compactor.check_and_apply(record))
+
+    managers = PassthroughManager(), TokenBudgetManager(500)
+    views = [view_of(record, each, folds=compactor.folds).messages for each in managers]
+    assert len(views[0]) > len(views[1])
+    for view in views:
+        assert [message for message in view if message in (chat[0], chat[3])] == [chat[0], chat[3]]
 
 
 def test_turns_that_cannot_be_meant_are_refused():
@@ -437,7 +455,7 @@ def test_turns_that_cannot_be_meant_are_refused():
 
 @needs_corpus
 @EVERY
-@pytest.mark.parametrize("file", NAMES)
+@pytest.mark.parametrize("file", FILES)
 def test_real_conversations_stay_within_their_window(name, file):
     for window in (4_000, 32_000):
         for conversation in islice(real(file), 2):

@@ -6,11 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook.compaction.chunk import head, pieces, split, summarized
-from minutebook.compaction.config import HistoryConfig
-from minutebook.compaction.plain import paragraphs, words_of
-from minutebook.compaction.shown import is_summary, summary_message, summary_text, unflagged
-from minutebook.compaction.summarizer import SummaryRequest, accepted
+from minutebook.compaction.summarizer import (
+    SummaryRequest,
+    accepted,
+    head,
+    is_summary,
+    paragraphs,
+    pieces,
+    split,
+    summarized,
+    summary_message,
+    summary_text,
+    unflagged,
+    words_of,
+)
 from minutebook.errors import InvalidSetting, SummaryRejected
 from minutebook.tokens import EstimatedCounter, ExactCounter
 from tests.strategies import any_text, conversations
@@ -152,34 +161,6 @@ def test_a_summary_on_the_way_that_is_none_ends_it():
 
     with pytest.raises(SummaryRejected, match="is empty"):
         asyncio.run(summarized(["a", "b"], SummaryRequest([]), summarize, max_piece_tokens=40))
-
-
-def test_settings_are_taken_in_both_spellings():
-    document = {"maxTurnsBeforeCompaction": 10, "recentTurnsToKeep": 3, "maxRecentTurns": 10}
-
-    assert HistoryConfig.from_mapping(document) == HistoryConfig()
-    assert HistoryConfig.from_mapping({"recent_turns_to_keep": 2, "purgeCompacted": True}) == HistoryConfig(
-        recent_turns_to_keep=2, purge_compacted=True
-    )
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"recentTurnsToKep": 3}, "did you mean 'recentTurnsToKeep'"),
-        ({"banana": 3}, "one of max_turns_before_compaction"),
-        ({"recentTurnsToKeep": 3, "recent_turns_to_keep": 3}, "give it once"),
-        ({"recent_turns_to_keep": 0}, "a whole number above 0"),
-        ({"recent_turns_to_keep": True}, "a whole number above 0"),
-        ({"max_recent_turns": "10"}, "a whole number above 0"),
-        ({"recent_turns_to_keep": 11}, "at most max_turns_before_compaction, which is 10"),
-        ({"summary_role": "tool"}, "'system' or 'user'"),
-        ({"purge_compacted": 1}, "True or False"),
-    ],
-)
-def test_a_setting_that_cannot_be_meant_is_refused(settings, said):
-    with pytest.raises(InvalidSetting, match=said):
-        HistoryConfig.from_mapping(settings)
 
 
 def test_a_request_has_room_for_a_summary():

@@ -3,13 +3,15 @@
 import asyncio
 from contextlib import asynccontextmanager
 
-from minutebook import Throttle, check, entry_to_provider_message
-from minutebook.compaction.extract import ExtractiveSummarizer
-from minutebook.dsl.adapters import provider_adapters
+from minutebook import check
+from minutebook.agent import Throttle
+from minutebook.compaction.extractive import ExtractiveSummarizer
+from minutebook.dsl.models import provider_adapters
 from minutebook.dsl.workflow import DslWorkflow
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.finding import errors
 from minutebook.testing import LoopbackProvider
+from minutebook.wire import entry_to_provider_message
 
 HEAD = """
 model main:

@@ -1,7 +1,7 @@
 import pytest
 
-from minutebook.dsl.compile import compile_agents
-from minutebook.dsl.diagnostic import CODES, WARNINGS, errors_in
+from minutebook.dsl.compiler import compile_agents
+from minutebook.dsl.diagnostics import CODES, WARNINGS, errors_in
 from minutebook.errors import ProgramInvalid
 from tests.dsl.bad import BAD
 

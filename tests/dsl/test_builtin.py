@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from minutebook.dsl.builtin import BUILTINS, LONGEST_FILE, builtin_tools, current_time
+from minutebook.agent.toolbox import BUILTINS, LONGEST_FILE, builtin_tools, current_time
 from minutebook.errors import InvalidSetting, ToolValidationError
 
 

@@ -4,11 +4,12 @@ import threading
 import pytest
 
 from minutebook import errors
+from minutebook.agent import mcp
 from minutebook.compaction.registry import BUILTIN_STRATEGIES
 from minutebook.dsl import spec as s
-from minutebook.dsl.compile import compile_agents
-from minutebook.dsl.parse import parse_agents
-from minutebook.dsl.scope import STRATEGIES
+from minutebook.dsl.checks.scope import STRATEGIES
+from minutebook.dsl.compiler import compile_agents
+from minutebook.dsl.parser import parse_agents
 from minutebook.prompt.parse import parse_arguments
 from tests.dsl.good import AGENT, GOOD, MODEL, PROMPT, agent, flow, model, tool
 
@@ -45,7 +46,7 @@ def test_the_documents_example_with_its_prompt_compiles():
             "code_reviewer",
             "main",
             "code_review_prompt",
-            tools=(s.ToolRef("mcp", "read_file", external=True), s.ToolRef("mcp", "list_directory", external=True)),
+            tools=(mcp.ToolRef("mcp", "read_file", external=True), mcp.ToolRef("mcp", "list_directory", external=True)),
             history=s.HistorySpec("summarize"),
         ),
     )
@@ -75,7 +76,7 @@ def test_every_property_of_an_agent_is_there():
         model="main",
         instruction="p",
         prompt="ask",
-        tools=(s.ToolRef("t"),),
+        tools=(mcp.ToolRef("t"),),
         produces="S",
         retry=s.RetrySpec("r", 2),
         timeout_seconds=60.0,
@@ -133,16 +134,16 @@ def test_default_policies_are_for_agents_that_name_none():
 @pytest.mark.parametrize(
     ("text", "origin"),
     [
-        ("builtin files", s.BuiltinTools("files")),
-        ("python a.b:c", s.PythonFunction("a.b", "c")),
-        ('mcp "https://x.org"', s.McpServer("https://x.org")),
+        ("builtin files", mcp.BuiltinTools("files")),
+        ("python a.b:c", mcp.PythonFunction("a.b", "c")),
+        ('mcp "https://x.org"', mcp.McpServer("https://x.org")),
         (
             'mcp "https://x.org" with header "A" "b" with auth basic ${env:L}',
-            s.McpServer("https://x.org", "basic", s.Secret(env="L"), (("A", s.Secret(value="b")),)),
+            mcp.McpServer("https://x.org", "basic", mcp.Secret(env="L"), (("A", mcp.Secret(value="b")),)),
         ),
         (
             'mcp command "run \'it all\' now" with env "K" ${env:V}',
-            s.McpProcess(("run", "it all", "now"), (("K", s.Secret(env="V")),)),
+            mcp.McpProcess(("run", "it all", "now"), (("K", mcp.Secret(env="V")),)),
         ),
     ],
     ids=["builtin", "python", "url", "clauses", "command"],

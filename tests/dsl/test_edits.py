@@ -5,11 +5,11 @@ import random
 
 import pytest
 
-from minutebook.dsl.check import check_agents
-from minutebook.dsl.compile import compile_agents
-from minutebook.dsl.diagnostic import CODES, errors_in
-from minutebook.dsl.parse import parse_agents, parsed
-from minutebook.dsl.printer import format_agents
+from minutebook.dsl.checks.program import check_agents
+from minutebook.dsl.compiler import compile_agents
+from minutebook.dsl.diagnostics import CODES, errors_in
+from minutebook.dsl.formatter import format_agents
+from minutebook.dsl.parser import parse_agents, parsed
 from minutebook.errors import ProgramInvalid
 from tests.dsl.good import GOOD
 

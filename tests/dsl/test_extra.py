@@ -1,8 +1,8 @@
 import subprocess
 import sys
 
-WITHOUT = "import sys; sys.modules['lark'] = None; from minutebook.dsl.parse import parse_agents; parse_agents('')"
-LOADED = "import sys; import minutebook.dsl.compile, minutebook.dsl.printer; print('lark' in sys.modules)"
+WITHOUT = "import sys; sys.modules['lark'] = None; from minutebook.dsl.parser import parse_agents; parse_agents('')"
+LOADED = "import sys; import minutebook.dsl.compiler, minutebook.dsl.formatter; print('lark' in sys.modules)"
 
 
 def test_without_lark_it_says_what_to_install():

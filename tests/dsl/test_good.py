@@ -1,10 +1,10 @@
 import pytest
 
-from minutebook.dsl.check import check_agents
-from minutebook.dsl.compile import compile_agents
-from minutebook.dsl.diagnostic import errors_in
-from minutebook.dsl.parse import parse_agents
-from minutebook.dsl.printer import format_agents
+from minutebook.dsl.checks.program import check_agents
+from minutebook.dsl.compiler import compile_agents
+from minutebook.dsl.diagnostics import errors_in
+from minutebook.dsl.formatter import format_agents
+from minutebook.dsl.parser import parse_agents
 from minutebook.dsl.spec import WorkflowSpec
 from tests.dsl.good import GOOD
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from minutebook.dsl.check import check_agents
-from minutebook.dsl.compile import compile_agents
-from minutebook.dsl.diagnostic import CODES, WARNINGS
-from minutebook.dsl.parse import parse_agents
-from minutebook.dsl.printer import format_agents
-from minutebook.dsl.spec import BuiltinTools, PythonFunction
-from minutebook.prompt.function import tool_from
+from minutebook.agent.mcp import BuiltinTools, PythonFunction
+from minutebook.dsl.checks.program import check_agents
+from minutebook.dsl.compiler import compile_agents
+from minutebook.dsl.diagnostics import CODES, WARNINGS
+from minutebook.dsl.formatter import format_agents
+from minutebook.dsl.parser import parse_agents
+from minutebook.prompt.tools import tool
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "language.md").read_text(encoding="utf-8")
@@ -63,7 +63,7 @@ def test_the_functions_of_the_examples_are_tools():
         if isinstance(tool.origin, PythonFunction)
     }
 
-    assert {tool_from(getattr(examples.tools, name)).name for name in named} == named
+    assert {tool(getattr(examples.tools, name)).name for name in named} == named
     assert examples.tools.calculate("-(1 + 2) * 3 / 2") == -4.5
 
 

@@ -1,8 +1,8 @@
 import pytest
 from hypothesis import given
 
-from minutebook.dsl.parse import parse_agents
-from minutebook.dsl.printer import format_agents
+from minutebook.dsl.formatter import format_agents
+from minutebook.dsl.parser import parse_agents
 from tests.dsl.trees import programs
 
 pytestmark = pytest.mark.fuzz

@@ -1,7 +1,7 @@
 import pytest
 
-from minutebook.dsl.compile import compile_agents
-from minutebook.dsl.diagnostic import WARNINGS
+from minutebook.dsl.compiler import compile_agents
+from minutebook.dsl.diagnostics import WARNINGS
 from tests.dsl.good import AGENT, MODEL, agent, flow, tool
 from tests.dsl.test_bad import marked
 

@@ -5,20 +5,14 @@ from contextlib import aclosing
 
 import pytest
 
-from minutebook import (
-    DeadlineExceeded,
-    HistoryCompacted,
-    InvalidSetting,
-    ProviderFailed,
-    RetriesExhausted,
-    TextDelta,
-    tool_from,
-)
+from minutebook import HistoryCompacted
+from minutebook.agent import TextDelta
 from minutebook.agent.events import Finished, ToolAnswered
-from minutebook.dsl.builtin import builtin_tools
-from minutebook.dsl.happening import AgentEvent, WorkflowFinished
+from minutebook.agent.toolbox import builtin_tools
+from minutebook.dsl.agents import AgentEvent, WorkflowFinished
 from minutebook.dsl.workflow import DslWorkflow
-from minutebook.errors import FlowFailed
+from minutebook.errors import DeadlineExceeded, FlowFailed, InvalidSetting, ProviderFailed, RetriesExhausted
+from minutebook.prompt import tool
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, fail, say
 from tests.dsl.parts import HEAD, assert_whole, opened, played, quick, said, streamed
 from tests.dsl.test_compile import DOCUMENT, MISSING
@@ -48,7 +42,7 @@ def test_a_run_that_would_outgrow_its_window_finishes_with_notices_that_no_model
         chapters(20),
         "Read all chapters.",
         server={"max_context_tokens": 8_000},
-        externals={"mine": [tool_from(read)]},
+        externals={"mine": [tool(read)]},
     )
 
     notices = [each.event.notice for each in events[:-1] if isinstance(each.event, HistoryCompacted)]
@@ -67,7 +61,7 @@ def test_without_a_strategy_the_server_refuses_the_same_run():
         chapters(12),
         "Read.",
         server={"max_context_tokens": 8_000},
-        externals={"mine": [tool_from(read)]},
+        externals={"mine": [tool(read)]},
     )
 
     assert "8000" in workflow.provider.problems[0]
@@ -140,7 +134,7 @@ agent b:
 
 
 def helped(how, *steps, inputs=("Ask b.",), **options):
-    return played(HELPERS.format(how=how), ScriptedModel(*steps), *inputs, externals={"mine": [tool_from(read)]})
+    return played(HELPERS.format(how=how), ScriptedModel(*steps), *inputs, externals={"mine": [tool(read)]})
 
 
 def test_an_agent_that_is_used_has_a_session_of_its_own_and_the_caller_only_its_answer():
@@ -186,7 +180,7 @@ def test_after_two_delegations_at_once_it_is_the_caller_that_answers():
     model = ScriptedModel(
         *steps, otherwise=lambda request: say("Both." if "Be brief." in str(request.body) else "Something.")
     )
-    [answer], workflow = played(HELPERS.format(how="delegate"), model, "Go.", externals={"mine": [tool_from(read)]})
+    [answer], workflow = played(HELPERS.format(how="delegate"), model, "Go.", externals={"mine": [tool(read)]})
 
     assert answer == "Both."
     assert len(workflow.actors) == 3
@@ -196,7 +190,7 @@ def test_events_say_whose_they_are():
     model = ScriptedModel(call("b", request="What?"), say("Foxes."), say("b says foxes."))
     program = HELPERS.format(how="use")
 
-    events, _ = streamed(program, model, "Ask b.", externals={"mine": [tool_from(read)]})
+    events, _ = streamed(program, model, "Ask b.", externals={"mine": [tool(read)]})
 
     words = {(each.name, each.depth): "" for each in events[:-1]}
     for each in events[:-1]:
@@ -264,7 +258,7 @@ def test_an_agent_that_takes_too_long_is_stopped_with_its_record_whole():
     program = SOLO + "    tools mine.stuck\n    timeout 2 seconds\n"
 
     async def main():
-        async with opened(program, ScriptedModel(call("stuck")), externals={"mine": [tool_from(stuck)]}) as workflow:
+        async with opened(program, ScriptedModel(call("stuck")), externals={"mine": [tool(stuck)]}) as workflow:
             with pytest.raises(DeadlineExceeded):
                 await workflow.run("Go.")
             assert said(workflow.actors[0])[-1]["role"] == "tool"
@@ -277,7 +271,7 @@ def test_a_helper_that_takes_too_long_is_a_result_that_its_caller_reads():
     program = HELPERS.format(how="use").replace("mine.read", "mine.stuck") + "    timeout 2 seconds\n"
     model = ScriptedModel(call("b", request="?"), call("stuck"), say("b is late."))
 
-    [answer], workflow = played(program, model, "Go.", externals={"mine": [tool_from(stuck)]})
+    [answer], workflow = played(program, model, "Go.", externals={"mine": [tool(stuck)]})
 
     assert answer == "b is late."
     assert "b had no more time" in said(workflow.actors[0])[3]["content"]
@@ -306,7 +300,7 @@ def test_parallel_calls_are_all_asked_before_any_of_them_is_answered():
     program = program.replace("instruction p\n", "instruction p\n    tools mine.meet\n")
     model = ScriptedModel(call("meet"), call("meet"), otherwise="Met.")
 
-    [answer], workflow = played(program, model, "Go.", externals={"mine": [tool_from(meet)]})
+    [answer], workflow = played(program, model, "Go.", externals={"mine": [tool(meet)]})
 
     assert answer == ["Met.", "Met."]
     assert_whole(workflow)
@@ -330,7 +324,7 @@ def test_the_first_call_of_a_parallel_block_that_fails_ends_the_others():
     model = ScriptedModel(otherwise=lambda request: fail(401) if request.last_text == "2" else call("stuck"))
 
     async def main():
-        async with opened(program, model, externals={"mine": [tool_from(stuck)]}) as workflow:
+        async with opened(program, model, externals={"mine": [tool(stuck)]}) as workflow:
             with pytest.raises(ProviderFailed):
                 await workflow.run("Go.")
             assert_whole(workflow)
@@ -343,7 +337,7 @@ def test_leaving_a_stream_early_cancels_it_and_leaves_no_call_open_in_any_sessio
     model = ScriptedModel(call("b", request="?"), call("stuck"))
 
     async def main():
-        async with opened(program, model, externals={"mine": [tool_from(stuck)]}) as workflow:
+        async with opened(program, model, externals={"mine": [tool(stuck)]}) as workflow:
             async with aclosing(workflow.stream("Go.")) as events:
                 async for each in events:
                     if each.name == "b" and type(each.event).__name__ == "ToolCalled":
@@ -442,7 +436,7 @@ def test_a_function_that_cannot_be_imported_is_an_error_before_anything_runs(tar
 def test_the_results_of_tools_are_events_too():
     model = ScriptedModel(call("read", path="1"), say("Done."))
 
-    events, _ = streamed(SOLO + "    tools mine.read\n", model, "Go.", externals={"mine": [tool_from(read)]})
+    events, _ = streamed(SOLO + "    tools mine.read\n", model, "Go.", externals={"mine": [tool(read)]})
 
     [done] = [each.event for each in events[:-1] if isinstance(each.event, ToolAnswered)]
     assert done.content.startswith("Chapter 1")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from minutebook.dsl.compile import compile_agents
-from minutebook.dsl.spec import McpProcess, McpServer
+from minutebook.agent.mcp import McpProcess, McpServer
+from minutebook.dsl.compiler import compile_agents
 from minutebook.testing import ScriptedModel, call, say
 from tests.dsl.parts import assert_whole, played, said
 from tests.dsl.test_workflow_servers import COMMAND, over_http

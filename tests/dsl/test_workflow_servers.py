@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from minutebook import ConversationRecorded, InvalidSetting
-from minutebook.dsl.compile import compile_agents
-from minutebook.errors import ToolServerFailed
+from minutebook import ConversationRecorded
+from minutebook.dsl.compiler import compile_agents
+from minutebook.errors import InvalidSetting, ToolServerFailed
 from minutebook.testing import ScriptedModel, call, say
 from tests.dsl.parts import HEAD, assert_whole, opened, played, said
 

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from minutebook.dsl import tree as t
+from minutebook.dsl import syntax as t
 
 names = st.sampled_from(["a", "main", "agent", "tools", "x1", "_y", "history", "list", "string", "run", "model"]).map(
     t.Name

@@ -3,22 +3,21 @@
 import pytest
 
 from minutebook import (
-    ActiveToolsManager,
     CannotFit,
     ComposedManager,
     CurationContext,
-    ExactCounter,
-    InvalidSetting,
     PassthroughManager,
     SlidingWindowManager,
     TokenBudgetManager,
     ToolResultClearer,
     ToolResultTruncator,
-    ToolStripper,
     Transcript,
     TurnWindowManager,
     check,
 )
+from minutebook.errors import InvalidSetting
+from minutebook.history import ActiveToolsManager, ToolStripper
+from minutebook.tokens import ExactCounter
 
 SYSTEM = {"role": "system", "content": "be brief"}
 

@@ -1,15 +1,9 @@
 from datetime import UTC, datetime
 from uuid import UUID
 
-from minutebook import (
-    HistoryCurated,
-    ObservableManager,
-    ObservableSlidingWindowManager,
-    SlidingWindowManager,
-    TokenBudgetManager,
-    Transcript,
-)
-from minutebook.history.observe import strategy_name
+from minutebook import HistoryCurated, ObservableManager, SlidingWindowManager, TokenBudgetManager, Transcript
+from minutebook.history import ObservableSlidingWindowManager
+from minutebook.history.compose import strategy_name
 from tests.every import Bus
 from tests.history.test_managers import SYSTEM, turn
 

@@ -2,7 +2,7 @@
 
 import copy
 import os
-from itertools import pairwise
+from itertools import islice, pairwise
 from zlib import crc32
 
 import pytest
@@ -19,23 +19,49 @@ from minutebook import (
     Transcript,
     check,
     counter_for,
-    is_valid,
     view_of,
 )
+from minutebook.record import is_valid
 from minutebook.record.finding import errors
 from minutebook.record.message import is_system, is_user
 from tests.every import MANAGERS, Bus
 from tests.strategies import broken, conversations, in_flight
-from tests.transcripts import NAMES, needs_corpus, real
+from tests.transcripts import FILES, needs_corpus, real
 
-pytestmark = pytest.mark.fuzz
 EACH = int(os.environ.get("MINUTEBOOK_EXAMPLES", "20"))
 """Examples for each manager: a few hundred for each promise, over all of them."""
+GROUPS = 5
+ALL = [
+    *(
+        pytest.param(dict(islice(MANAGERS.items(), first, None, GROUPS)), id=f"{first + 1} of {GROUPS}")
+        for first in range(GROUPS)
+    ),
+    *(
+        pytest.param({name: manager}, id=name, marks=[pytest.mark.slow, pytest.mark.fuzz])
+        for name, manager in MANAGERS.items()
+    ),
+]
+"""Every manager twice: in a group that shares its conversations, since to draw one takes longer than to curate it; and,
+in `make test-all` and `make fuzz`, alone."""
 
 
-def every_manager(test):
+def every_manager(**drawn):
     """Run a property over every manager we ship."""
-    return pytest.mark.parametrize("manager", MANAGERS.values(), ids=MANAGERS.keys())(settings(max_examples=EACH)(test))
+
+    def decorate(promise):
+        def test(managers, **values):
+            for name, manager in managers.items():
+                try:
+                    promise(manager, **values)
+                except Exception as broken_promise:
+                    broken_promise.add_note(f"The manager is {name!r}.")
+                    raise
+
+        test.__name__ = test.__qualname__ = promise.__name__
+        test.__doc__ = promise.__doc__
+        return pytest.mark.parametrize("managers", ALL)(settings(max_examples=EACH)(given(**drawn)(test)))
+
+    return decorate
 
 
 chats = st.one_of(conversations(), conversations(user_first=True), in_flight(), broken())
@@ -64,8 +90,7 @@ def says_something(chat):
     return any(not is_system(message) and message["role"] != "narrator" for message in Transcript.of(chat).coherent())
 
 
-@every_manager
-@given(chat=chats, context=contexts, provider=providers)
+@every_manager(chat=chats, context=contexts, provider=providers)
 def test_1_every_view_is_valid(manager, chat, context, provider):
     try:
         view = view_of(chat, manager, context=context, provider=provider)
@@ -76,16 +101,14 @@ def test_1_every_view_is_valid(manager, chat, context, provider):
         assert errors(check(view.messages, provider=provider)) == []
 
 
-@every_manager
-@given(chat=conversations(user_first=True))
+@every_manager(chat=conversations(user_first=True))
 def test_1_a_manager_alone_never_separates_a_call_from_its_result(manager, chat):
     view = curated(manager, chat)
 
     assert view is None or not [f for f in errors(check(view)) if f.kind != "empty_view"]
 
 
-@every_manager
-@given(chat=chats, context=contexts, budget=st.integers(1, 3_000))
+@every_manager(chat=chats, context=contexts, budget=st.integers(1, 3_000))
 def test_2_every_view_fits_or_says_so(manager, chat, context, budget):
     try:
         view = view_of(chat, manager, context=context, max_tokens=budget)
@@ -97,6 +120,7 @@ def test_2_every_view_fits_or_says_so(manager, chat, context, budget):
     assert sum(map(COUNT, view.messages)) <= budget
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize(
     ("manager", "limit"),
     [
@@ -115,8 +139,7 @@ def test_2_a_manager_with_a_budget_keeps_to_it_wherever_it_stands(manager, limit
     assert view is None or sum(map(COUNT, view)) <= limit
 
 
-@every_manager
-@given(chat=chats, context=contexts)
+@every_manager(chat=chats, context=contexts)
 def test_3_every_view_keeps_what_matters(manager, chat, context):
     try:
         view = view_of(chat, manager, context=context)
@@ -137,8 +160,7 @@ def test_3_every_view_keeps_what_matters(manager, chat, context):
         assert all(message in view.messages for message in whole[-context.preserve_last_n :])
 
 
-@every_manager
-@given(chat=conversations(user_first=True), context=contexts)
+@every_manager(chat=conversations(user_first=True), context=contexts)
 def test_4_what_fits_is_untouched(manager, chat, context):
     if manager.fits(chat):
         view = curated(manager, chat, context)
@@ -146,8 +168,7 @@ def test_4_what_fits_is_untouched(manager, chat, context):
         assert all(one is other for one, other in zip(view, chat, strict=True))
 
 
-@every_manager
-@given(chat=conversations(max_steps=24))
+@every_manager(chat=conversations(max_steps=24))
 def test_5_between_two_cuts_every_view_begins_with_the_one_before(manager, chat):
     transcript = Transcript()
     views = []
@@ -165,6 +186,7 @@ def was_cut(earlier, later):
     return any(one is not other for one, other in zip(earlier.trails, later.trails, strict=True))
 
 
+@pytest.mark.fuzz
 @given(chat=conversations(user_first=True, max_steps=40), target=st.floats(0.2, 0.9))
 def test_5_a_cut_goes_down_to_the_target_so_that_cuts_are_rare(chat, target):
     manager = TokenBudgetManager(1_500, target=target)
@@ -187,8 +209,7 @@ def _last_exchange_tokens(transcript):
     return sum(transcript.tokens_of(place) for place in transcript.exchange_of(len(transcript) - 1))
 
 
-@every_manager
-@given(chat=chats, context=contexts)
+@every_manager(chat=chats, context=contexts)
 def test_6_the_same_messages_give_the_same_view_and_are_left_alone(manager, chat, context):
     before = copy.deepcopy(chat)
     once, again = curated(manager, chat, context), curated(manager, chat, context)
@@ -197,8 +218,7 @@ def test_6_the_same_messages_give_the_same_view_and_are_left_alone(manager, chat
     assert chat == before
 
 
-@every_manager
-@given(chat=chats, data=st.data())
+@every_manager(chat=chats, data=st.data())
 def test_6_a_transcript_and_a_plain_list_give_the_same_view(manager, chat, data):
     """And it does not matter at which lengths anybody looked before."""
     transcript = Transcript(broken="mark")
@@ -211,8 +231,7 @@ def test_6_a_transcript_and_a_plain_list_give_the_same_view(manager, chat, data)
     assert curated(manager, transcript) == curated(manager, chat)
 
 
-@every_manager
-@given(chat=conversations(user_first=True))
+@every_manager(chat=conversations(user_first=True))
 def test_curating_a_view_again_changes_nothing_more(manager, chat):
     """For the managers whose limits are met by their own views; a rewritten result is not rewritten again."""
     view = curated(manager, chat)
@@ -237,8 +256,7 @@ class Counting:
         return self.inner.message(message)
 
 
-@every_manager
-@given(chat=conversations(user_first=True, max_steps=24))
+@every_manager(chat=conversations(user_first=True, max_steps=24))
 def test_7_no_message_is_counted_twice(manager, chat):
     counter = Counting()
     transcript = Transcript(counter=counter)
@@ -270,7 +288,7 @@ BUDGETS = {f"{tokens:,}": TokenBudgetManager(tokens) for tokens in (2_000, 8_000
 
 
 @needs_corpus
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FILES)
 def test_real_conversations_keep_every_promise_at_four_budgets(name):
     """Of a large file, each conversation at each length meets some of the managers, and every manager many of them."""
     found = list(real(name))

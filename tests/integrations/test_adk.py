@@ -4,9 +4,9 @@ import sys
 CODE = """
 import sys
 sys.modules["google.genai"] = sys.modules["google.adk"] = None  # as if they were not installed
-from minutebook import MissingExtra
+from minutebook.errors import MissingExtra
 try:
-    import minutebook.integrations.adk
+    from minutebook.integrations.adk import AdkCompaction
 except MissingExtra as error:
     print(error)
 """

@@ -16,11 +16,11 @@ from minutebook import (
     Tool,
     ToolContext,
     ToolResult,
-    provider_message_to_entry,
 )
-from minutebook.planning.planner import PlanningToolsSection
-from minutebook.planning.section import TaskHistorySection
+from minutebook.planning.history_section import TaskHistorySection
+from minutebook.planning.plan_section import PlanningToolsSection
 from minutebook.testing import ScriptedModel, call, say
+from minutebook.wire import provider_message_to_entry
 
 MONDAY = datetime(2025, 1, 6, 9, tzinfo=UTC)
 RUN = UUID(int=7)

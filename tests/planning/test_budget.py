@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from minutebook import HistoryCompacted, InvalidSetting, ModelInfo, Transcript, view_of
-from minutebook.planning.budget import StepBudget
+from minutebook import HistoryCompacted, ModelInfo, Transcript, view_of
+from minutebook.errors import InvalidSetting
+from minutebook.planning.budget import StepBudget, StepHistoryManager
 from minutebook.planning.events import PinStep, SetActiveStep, SetupPlan, UpdateStep
-from minutebook.planning.manager import StepHistoryManager
 from minutebook.planning.plan import Plan, PlanStep
-from minutebook.planning.task import TaskHistory
+from minutebook.planning.task_history import TaskHistory
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, say
 from tests.planning.parts import Talk, adapter_for, new_session, prompt_for
 
@@ -99,7 +99,7 @@ def test_a_summarizer_that_fails_changes_nothing():
 
     done = checked(StepBudget(SMALL, Failing()), session, talk)
 
-    assert isinstance(done.failure, RuntimeError)
+    assert isinstance(done.error, RuntimeError)
     assert session.snapshot().slices == before.slices
 
 

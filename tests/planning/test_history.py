@@ -5,7 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from minutebook import ConversationRecorded, InvalidSetting, ReducerFailed, Session, provider_message_to_entry
+from minutebook import ConversationRecorded, Session
+from minutebook.errors import InvalidSetting, ReducerFailed
 from minutebook.planning.events import (
     AddHistorySteps,
     AddStep,
@@ -17,16 +18,14 @@ from minutebook.planning.events import (
     SummarizeStep,
     UpdateStep,
 )
-from minutebook.planning.extract import extractive_summary
-from minutebook.planning.install import install_history, install_plan, sync_plan_to_history
-from minutebook.planning.level import StepVisibilityResolver
+from minutebook.planning.history_section import TaskHistorySection
 from minutebook.planning.plan import Plan, PlanStep
-from minutebook.planning.section import TaskHistorySection
-from minutebook.planning.task import StepHistory, TaskHistory
-from minutebook.planning.turn import Turn
-from minutebook.prompt.context import RenderContext
+from minutebook.planning.setup import install_history, install_plan, sync_plan_to_history
+from minutebook.planning.task_history import StepHistory, StepVisibilityResolver, TaskHistory, Turn, extractive_summary
+from minutebook.prompt.tools import RenderContext
 from minutebook.prompt.visibility import SectionVisibility
 from minutebook.record.entry import ToolCall
+from minutebook.wire import provider_message_to_entry
 from tests.planning.parts import MONDAY, Talk, new_session, prompt_for
 
 

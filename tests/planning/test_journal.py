@@ -7,15 +7,16 @@ import sys
 
 import pytest
 
-from minutebook import ConversationNotFound, TypeRegistry, UnreadableInput, VersionConflict
+from minutebook.errors import ConversationNotFound, UnreadableInput, VersionConflict
+from minutebook.planning.budget import StepHistoryManager
 from minutebook.planning.events import SetupPlan, SummarizeStep, UpdateStep
 from minutebook.planning.journal import TaskJournal
-from minutebook.planning.manager import StepHistoryManager
 from minutebook.planning.plan import Plan, PlanStep
-from minutebook.planning.task import TaskHistory
+from minutebook.planning.task_history import TaskHistory
+from minutebook.session import TypeRegistry
 from minutebook.session.snapshot import Snapshot
 from minutebook.store.memory import MemoryStore
-from minutebook.store.open import open_store
+from minutebook.store.url import open_store
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, say
 from tests.planning.parts import Talk, adapter_for, new_session, prompt_for, worker
 
@@ -23,8 +24,8 @@ OTHER_PROCESS = """
 import asyncio, json, sys
 from minutebook import view_of
 from minutebook.planning.journal import TaskJournal
-from minutebook.planning.manager import StepHistoryManager
-from minutebook.store.open import open_store
+from minutebook.planning.budget import StepHistoryManager
+from minutebook.store.url import open_store
 from tests.planning.parts import prompt_for
 
 async def main():

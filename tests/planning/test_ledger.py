@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from minutebook import ToolCall
 from minutebook.planning.events import AppendTurn, ExpandStep, SetupPlan, SummarizeStep, UpdateStep
-from minutebook.planning.ledger import AHEAD, HEAD, StepLedger
 from minutebook.planning.plan import PlanStep
-from minutebook.planning.turn import Turn
+from minutebook.planning.summaries import AHEAD, HEAD, StepLedger
+from minutebook.planning.task_history import Turn
 from minutebook.tokens import counter_for
 from tests.planning.parts import new_session, prompt_for
 
@@ -104,8 +104,8 @@ def test_it_is_within_its_bound_and_says_only_what_was_named(said, bound, ahead)
 
 def test_another_process_writes_the_same_bytes():
     script = (
-        "from minutebook.planning.ledger import StepLedger\n"
-        "from minutebook.planning.turn import Turn\n"
+        "from minutebook.planning.summaries import StepLedger\n"
+        "from minutebook.planning.task_history import Turn\n"
         f"turn = Turn(1, 'tool', {LISTING!r} + ' AB-123 CD-456 EF-789 GH-012')\n"
         "print(StepLedger(60).text([turn], said='', ahead=['Mend shipping, billing and returns']))"
     )

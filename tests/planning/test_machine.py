@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run_machine
 
-from minutebook import Fold, InvalidSetting, ReducerFailed, Session, Transcript, is_valid, view_of
+from minutebook import Fold, Session, Transcript, view_of
+from minutebook.errors import InvalidSetting, ReducerFailed
+from minutebook.planning.budget import StepHistoryManager
 from minutebook.planning.events import AddStep, ExpandStep, NoteSummary, PinStep, SetupPlan, SummarizeStep, UpdateStep
-from minutebook.planning.following import find_history
 from minutebook.planning.journal import TaskJournal
-from minutebook.planning.keeping import next_step_id
-from minutebook.planning.manager import StepHistoryManager
 from minutebook.planning.plan import Plan, PlanStep
-from minutebook.planning.task import TaskHistory
+from minutebook.planning.reducers import find_history, next_step_id
+from minutebook.planning.task_history import TaskHistory
+from minutebook.record import is_valid
 from minutebook.store.memory import MemoryStore
 from tests.planning.parts import MONDAY, Talk, new_session, prompt_for
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from minutebook import ComposedManager, CurationContext, SlidingWindowManager, Status, Transcript, view_of
+from minutebook import ComposedManager, CurationContext, SlidingWindowManager, Transcript, view_of
+from minutebook.history import Status
+from minutebook.planning.budget import StepHistoryManager
 from minutebook.planning.events import ExpandStep, SetupPlan, SummarizeStep, UpdateStep
-from minutebook.planning.manager import StepHistoryManager
 from minutebook.planning.plan import PlanStep
 from tests.planning.parts import Talk, new_session, prompt_for
 

@@ -4,12 +4,13 @@ import asyncio
 
 import pytest
 
-from minutebook import InvalidSetting, SummaryRejected, ToolValidationError
+from minutebook import ToolValidationError
+from minutebook.errors import InvalidSetting, SummaryRejected
 from minutebook.planning.events import SetupPlan, UpdateStep
 from minutebook.planning.plan import PlanStep
-from minutebook.planning.planner import PlanningToolsSection
-from minutebook.planning.prompted import auto_summarize_step
-from minutebook.planning.task import TaskHistory
+from minutebook.planning.plan_section import PlanningToolsSection
+from minutebook.planning.summaries import auto_summarize_step
+from minutebook.planning.task_history import TaskHistory
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, ends, say
 from tests.planning.parts import Talk, adapter_for, new_session, prompt_for
 

@@ -4,15 +4,14 @@ import asyncio
 
 import pytest
 
-from minutebook import InvalidSetting, ModelInfo, ReducerFailed, Transcript
-from minutebook.planning.budget import StepBudget
+from minutebook import ModelInfo, Transcript
+from minutebook.errors import InvalidSetting, ReducerFailed
+from minutebook.planning.budget import StepBudget, StepHistoryManager
 from minutebook.planning.events import SetupPlan, SummarizeStep, UpdateStep
-from minutebook.planning.level import KEEP
-from minutebook.planning.manager import StepHistoryManager
 from minutebook.planning.plan import PlanStep
-from minutebook.planning.planner import PlanningToolsSection
-from minutebook.planning.prompted import auto_summarize_step
-from minutebook.planning.task import TaskHistory
+from minutebook.planning.plan_section import PlanningToolsSection
+from minutebook.planning.summaries import auto_summarize_step
+from minutebook.planning.task_history import KEEP, TaskHistory
 from minutebook.testing import LoopbackProvider, ScriptedModel, say
 from tests.planning.parts import Talk, adapter_for, context_of, new_session, prompt_for
 

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from minutebook import ConversationRecorded, InvalidSetting, MarkdownSection, ModelInfo, Transcript
-from minutebook.planning.budget import StepBudget
+from minutebook import ConversationRecorded, MarkdownSection, ModelInfo, Transcript
+from minutebook.errors import InvalidSetting
+from minutebook.planning.budget import StepBudget, StepHistoryManager
 from minutebook.planning.events import SetupPlan, UpdateStep
-from minutebook.planning.manager import StepHistoryManager
+from minutebook.planning.history_section import TaskHistorySection
 from minutebook.planning.plan import PlanStep
-from minutebook.planning.section import TaskHistorySection
-from minutebook.planning.task import TaskHistory
-from minutebook.prompt.prompt import Prompt, PromptTemplate
+from minutebook.planning.task_history import TaskHistory
+from minutebook.prompt.template import Prompt, PromptTemplate
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, say
 from tests.planning.parts import MODEL, Talk, adapter_for, context_of, new_session, prompt_for, worker
 

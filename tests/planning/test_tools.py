@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
-from minutebook import InvalidSetting, ReducerFailed, ToolValidationError, VisibilityExpansionRequired
+from minutebook import ToolValidationError, VisibilityExpansionRequired
+from minutebook.errors import InvalidSetting, ReducerFailed
 from minutebook.planning.events import SummarizeStep, UpdateStep
 from minutebook.planning.plan import Plan
-from minutebook.planning.pressure import ContextPressure
-from minutebook.planning.task import TaskHistory
+from minutebook.planning.task_history import TaskHistory
+from minutebook.planning.tools import ContextPressure
 from minutebook.prompt.visibility import SectionVisibility
 from tests.planning.parts import MODEL, Talk, context_of, new_session, prompt_for
 

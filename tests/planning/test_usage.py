@@ -15,15 +15,15 @@ from minutebook import (
     VisibilityExpansionRequired,
     check,
     counter_for,
-    entry_to_provider_message,
-    is_valid,
 )
-from minutebook.planning.manager import StepHistoryManager
+from minutebook.planning.budget import StepHistoryManager
 from minutebook.planning.plan import Plan
-from minutebook.planning.planner import PlanningToolsSection
-from minutebook.planning.task import TaskHistory
+from minutebook.planning.plan_section import PlanningToolsSection
+from minutebook.planning.task_history import TaskHistory
+from minutebook.record import is_valid
 from minutebook.record.finding import errors
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, say
+from minutebook.wire import entry_to_provider_message
 from tests.planning.parts import MODEL, adapter_for, new_session, prompt_for, worker
 
 

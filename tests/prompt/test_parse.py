@@ -7,8 +7,8 @@ from typing import Any, Literal
 import pytest
 
 from minutebook.errors import OutputParseError, ToolValidationError, UnsupportedType
-from minutebook.prompt.dump import dump, dump_text
 from minutebook.prompt.parse import parse, parse_arguments
+from minutebook.prompt.schema import dump, dump_text
 from tests.prompt.generated import Colour, Tree
 from tests.prompt.test_schema import Plan, Status, Step
 

@@ -4,20 +4,17 @@ from typing import Any
 import pytest
 
 from minutebook.errors import (
-    DuplicateName,
+    InvalidPrompt,
     InvalidSetting,
-    MissingParams,
     OutputParseError,
     ToolValidationError,
-    UnknownPlaceholder,
     UnsupportedType,
     VisibilityExpansionRequired,
 )
-from minutebook.prompt.context import ToolContext
-from minutebook.prompt.function import tool_from
 from minutebook.prompt.markdown import MarkdownSection
-from minutebook.prompt.prompt import Prompt, PromptTemplate
 from minutebook.prompt.section import Section
+from minutebook.prompt.template import Prompt, PromptTemplate
+from minutebook.prompt.tools import ToolContext, tool
 from minutebook.prompt.visibility import SectionVisibility
 from tests.prompt.test_section import TASK, Counter, CountSection, Task
 from tests.prompt.test_tool import ADD
@@ -39,7 +36,7 @@ class Reader:
 
 
 def named(name):
-    return tool_from(lambda: name, name=name, description=name)
+    return tool(lambda: name, name=name, description=name)
 
 
 STYLE = MarkdownSection(
@@ -158,7 +155,7 @@ def test_the_session_is_read_at_each_rendering():
 
 
 def test_missing_params_name_the_section_and_the_type():
-    with pytest.raises(MissingParams) as caught:
+    with pytest.raises(InvalidPrompt) as caught:
         Prompt(TEMPLATE).render()
 
     assert str(caught.value) == (
@@ -169,7 +166,7 @@ def test_missing_params_name_the_section_and_the_type():
 def test_params_of_a_section_that_is_hidden_now_are_missed_too():
     inner = TASK.clone(key="inner")
     hidden = STYLE.clone(children=[inner])
-    with pytest.raises(MissingParams, match=r"section 'style\.inner' needs a Task"):
+    with pytest.raises(InvalidPrompt, match=r"section 'style\.inner' needs a Task"):
         PromptTemplate[str](ns="a", key="b", sections=[hidden]).bind().render()
 
 
@@ -204,7 +201,7 @@ def section(key, *tools, children=()):
     ],
 )
 def test_names_in_one_prompt_must_differ(sections, said):
-    with pytest.raises(DuplicateName) as caught:
+    with pytest.raises(InvalidPrompt) as caught:
         PromptTemplate[str](ns="a", key="b", sections=sections)
 
     assert str(caught.value).startswith(said)
@@ -322,5 +319,5 @@ def test_what_accepts_no_override_is_not_overridden():
         fixed.override(sections={"nope": "x"})
     with pytest.raises(InvalidSetting, match="the key of a Markdown section"):
         TEMPLATE.override(sections={"guide": "x"})
-    with pytest.raises(UnknownPlaceholder):
+    with pytest.raises(InvalidPrompt):
         TEMPLATE.override(sections={"task": "${nope}"})

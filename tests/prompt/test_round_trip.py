@@ -6,9 +6,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from minutebook.errors import OutputParseError, UnsupportedType
-from minutebook.prompt.dump import dump, dump_text
 from minutebook.prompt.parse import parse
-from minutebook.prompt.schema import json_schema
+from minutebook.prompt.schema import dump, dump_text, json_schema
 from tests.prompt.generated import values_of_classes
 from tests.prompt.schemacheck import accepts
 

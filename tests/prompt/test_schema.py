@@ -7,9 +7,8 @@ from typing import Annotated, Any, Generic, Literal, NewType, TypeVar
 import pytest
 
 from minutebook.errors import UnsupportedType
-from minutebook.prompt.dump import dump
 from minutebook.prompt.parse import parse
-from minutebook.prompt.schema import json_schema
+from minutebook.prompt.schema import dump, json_schema
 from tests.prompt.generated import Tree
 
 Id = NewType("Id", int)

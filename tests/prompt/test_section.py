@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from minutebook.errors import InvalidSetting, UnknownPlaceholder
-from minutebook.prompt.context import RenderContext
+from minutebook.errors import InvalidPrompt, InvalidSetting
 from minutebook.prompt.markdown import MarkdownSection
 from minutebook.prompt.section import Section
+from minutebook.prompt.tools import RenderContext
 from minutebook.prompt.visibility import SectionVisibility
 from tests.prompt.generated import Colour
 from tests.prompt.test_tool import ADD, Report
@@ -77,7 +77,7 @@ def test_only_braces_make_a_placeholder_and_two_dollars_escape_one():
 @pytest.mark.parametrize("where", ["template", "summary"])
 def test_an_unknown_placeholder_is_named_at_construction(where):
     texts = {"template": "x", where: "Do ${objectiv}."}
-    with pytest.raises(UnknownPlaceholder) as caught:
+    with pytest.raises(InvalidPrompt) as caught:
         MarkdownSection[Task](title="T", key="task", **texts)
 
     assert str(caught.value) == (
@@ -88,7 +88,7 @@ def test_an_unknown_placeholder_is_named_at_construction(where):
 
 def test_a_placeholder_without_params_is_an_error_too():
     with pytest.raises(
-        UnknownPlaceholder, match=r"section 'task' has \$\{x\} and no params; make it MarkdownSection\[Params\]"
+        InvalidPrompt, match=r"section 'task' has \$\{x\} and no params; make it MarkdownSection\[Params\]"
     ):
         MarkdownSection(title="T", key="task", template="${x}")
 
@@ -135,7 +135,7 @@ def test_a_clone_is_changed_and_the_original_is_not():
     assert (changed.title, changed.key, changed.params_type) == ("Job", "job", Task)
     assert (TASK.title, TASK.key) == ("Task", "task")
     assert type(changed) is type(TASK)
-    with pytest.raises(UnknownPlaceholder):
+    with pytest.raises(InvalidPrompt):
         TASK.clone(template="${nope}")
     with pytest.raises(InvalidSetting, match="a change to section 'task' is 'colour'; give one of template, title"):
         TASK.clone(colour="red")

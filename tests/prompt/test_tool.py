@@ -6,12 +6,9 @@ from typing import Annotated, Any
 import pytest
 
 from minutebook.errors import InvalidSetting, ToolValidationError, UnsupportedType
-from minutebook.prompt.context import ToolContext
-from minutebook.prompt.function import tool, tool_from
-from minutebook.prompt.prompt import PromptTemplate
-from minutebook.prompt.result import ToolResult
 from minutebook.prompt.section import Section
-from minutebook.prompt.tool import Tool, ToolExample
+from minutebook.prompt.template import PromptTemplate
+from minutebook.prompt.tools import Tool, ToolContext, ToolExample, ToolResult, tool
 from tests.prompt.generated import Colour
 
 
@@ -204,8 +201,8 @@ def test_a_function_may_ask_for_the_context_and_return_what_it_likes():
     assert whoever.schema()["properties"] == {}
     assert (whoever.name, whoever.timeout_seconds) == ("who", 2)
     assert whoever.call({}, context=CONTEXT).render() == "it is call_1"
-    assert tool_from(lambda: None, name="x", description="X.").call({}, context=CONTEXT).render() == "Done."
-    refused = tool_from(lambda: ToolResult.error("no"), name="x", description="X.")
+    assert tool(lambda: None, name="x", description="X.").call({}, context=CONTEXT).render() == "Done."
+    refused = tool(lambda: ToolResult.error("no"), name="x", description="X.")
     assert refused.call({}, context=CONTEXT) == ToolResult.error("no")
 
 
@@ -238,8 +235,8 @@ def test_a_function_that_a_model_cannot_call_is_refused():
         pass
 
     with pytest.raises(InvalidSetting, match="parameter 'query' of tool 'untyped' is 'without a type'"):
-        tool_from(untyped)
+        tool(untyped)
     with pytest.raises(InvalidSetting, match="parameter 'queries' of tool 'many'"):
-        tool_from(many)
+        tool(many)
     with pytest.raises(InvalidSetting, match="the description of tool 'undocumented' is ''"):
-        tool_from(undocumented)
+        tool(undocumented)

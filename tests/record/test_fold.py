@@ -2,7 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook import Fold, InvalidSetting, Status, TokenBudgetManager, Transcript, exchanges, view_of
+from minutebook import Fold, TokenBudgetManager, Transcript, view_of
+from minutebook.errors import InvalidSetting
+from minutebook.history import Status
+from minutebook.record import exchanges
 from minutebook.record.fold import folded, standing_folds
 from tests.strategies import conversations
 

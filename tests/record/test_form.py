@@ -22,12 +22,11 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 
-from minutebook.errors import NotStorable, UnsupportedType
-from minutebook.prompt.dump import dump
+from minutebook.errors import InvalidSetting, UnsupportedType
 from minutebook.prompt.parse import parse
-from minutebook.prompt.schema import json_schema
+from minutebook.prompt.schema import dump, json_schema
 from minutebook.record.form import Unresolved, fields_of, form_of, is_a, is_required, label, same
-from minutebook.record.frozen import FrozenDict
+from minutebook.record.message import FrozenDict
 from minutebook.session import TypeRegistry
 from tests.prompt.generated import values_of_classes
 from tests.session.parts import Mood, Note, Owner, Step
@@ -166,7 +165,7 @@ def test_a_hint_that_leads_nowhere_is_told_by_both_readers_in_the_same_words(hin
         fields_of(Lost)
     with pytest.raises(UnsupportedType, match=rf"Lost is a dataclass with hints that cannot be resolved \(.*{said}"):
         json_schema(Lost)
-    with pytest.raises(NotStorable, match=rf"Lost: \[0\] has hints that cannot be resolved: .*{said}"):
+    with pytest.raises(InvalidSetting, match=rf"Lost: \[0\] has hints that cannot be resolved: .*{said}"):
         TypeRegistry(Lost).to_data(Lost, [Lost(None)])
 
 
@@ -213,7 +212,7 @@ def test_null_is_no_member_of_a_union_that_does_not_name_it():
     class Whole:
         part: named_alike(int) | named_alike(str)
 
-    with pytest.raises(NotStorable, match=r"\.part is None, not"):
+    with pytest.raises(InvalidSetting, match=r"\.part is None, not"):
         TypeRegistry(Whole).to_data(Whole, [Whole(None)])
 
 

@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
-from minutebook import RecordIsReadOnly
-from minutebook.record.frozen import frozen, thawed
+from minutebook.errors import RecordIsReadOnly
+from minutebook.record.message import frozen, thawed
 
 MESSAGE = {"role": "assistant", "content": [{"type": "text", "text": "hi"}], "tool_calls": [{"id": "a"}]}
 

@@ -5,20 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook import (
-    BrokenConversation,
-    FindingKind,
-    InvalidMessage,
-    InvalidSetting,
-    Transcript,
-    check,
-    counter_for,
-    exchanges,
-    repair,
-    safe_boundaries,
-    turn_count,
-    turns,
-)
+from minutebook import Transcript, check, counter_for, repair
+from minutebook.errors import BrokenConversation, InvalidMessage, InvalidSetting
+from minutebook.record import FindingKind, exchanges, safe_boundaries, turn_count, turns
 from minutebook.record.finding import errors
 from tests.strategies import broken, conversations, in_flight
 

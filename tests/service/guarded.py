@@ -17,19 +17,16 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from starlette.responses import StreamingResponse
 
 from minutebook import MemoryStore
-from minutebook.service.audit import Audit
-from minutebook.service.auth import needs
-from minutebook.service.caller import Caller
-from minutebook.service.config import ServiceConfig
-from minutebook.service.handlers import install_handlers
-from minutebook.service.keys import Keys
-from minutebook.service.limits import Limiter
-from minutebook.service.logs import logging_to
-from minutebook.service.metrics import Metrics
-from minutebook.service.middleware import Guard
-from minutebook.service.tally import Tally
-from minutebook.service.telemetry import Telemetry
-from minutebook.service.wire import Json
+from minutebook.service.access.api_keys import Caller, Keys
+from minutebook.service.access.audit import Audit
+from minutebook.service.access.limits import Limiter, Tally
+from minutebook.service.config.schema import ServiceConfig
+from minutebook.service.http.auth import needs
+from minutebook.service.http.middleware import Guard, install_handlers
+from minutebook.service.http.responses import Json
+from minutebook.service.observability.logs import logging_to
+from minutebook.service.observability.metrics import Metrics
+from minutebook.service.observability.tracing import ServiceTelemetry
 from tests.service.clocks import Clock
 
 MOST_BYTES = 1_000
@@ -48,7 +45,7 @@ class Watched:
     def telemetry(self):
         tracers = TracerProvider()
         tracers.add_span_processor(SimpleSpanProcessor(self.spans))
-        return Telemetry(tracers)
+        return ServiceTelemetry(tracers)
 
 
 class Guarded:

@@ -2,14 +2,13 @@
 
 import json
 import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from threading import Event
 
 import pytest
 
 from minutebook.testing import ScriptedModel, call
+from tests.programs import Program
 from tests.servers import require_postgres, shared
 from tests.service.serving import Served, served
 
@@ -21,7 +20,11 @@ DATABASES = ("sqlite", "postgres")
 @pytest.fixture(params=DATABASES)
 def db(request, tmp_path):
     """The URL of an empty database: a file, or a real PostgreSQL."""
-    if request.param == "sqlite":
+    return empty_database(request.param, tmp_path)
+
+
+def empty_database(kind, tmp_path):
+    if kind == "sqlite":
         return f"sqlite:///{tmp_path / 'chat.db'}"
     require_postgres()
     return shared.empty()
@@ -142,12 +145,11 @@ def adding(turns, *, says="Sum {number}: "):
 class Apart:
     """A service in a process of its own, which can be killed."""
 
-    def __init__(self, db, upstream, *, lease_seconds=2.0):
-        command = [sys.executable, "-c", "from minutebook.cli.main import main; main()", "serve", "--json"]
-        command += ["--log-level", "error", "--db", db, "--upstream", upstream, "--port", "0"]
+    def __init__(self, db, upstream, *, lease_seconds=1.0):
+        options = ["--log-level", "error", "--db", db, "--upstream", upstream, "--port", "0"]
         variables = {name: value for name, value in os.environ.items() if not name.startswith("MINUTEBOOK_")}
         variables["MINUTEBOOK_SERVER_LEASE_SECONDS"] = str(lease_seconds)
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables)
+        self._process = Program("serve", "--json", *options, env=variables)
         line = self._process.stdout.readline()
         if not line:
             self.kill()
@@ -159,3 +161,4 @@ class Apart:
         self._process.kill()
         self._process.wait()
         self._process.stdout.close()
+        self._process.stderr.close()

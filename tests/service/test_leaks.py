@@ -9,9 +9,9 @@ import pytest
 
 from minutebook import MemoryStore
 from minutebook.service.app import create_app
-from minutebook.service.configfile import ConfigHolder
-from minutebook.service.logs import logging_to
-from minutebook.service.opening import service_from
+from minutebook.service.config.loader import ConfigHolder
+from minutebook.service.lifespan import service_from
+from minutebook.service.observability.logs import logging_to
 from minutebook.testing import LoopbackProvider, ScriptedModel, fail
 from tests.service.endpoints import BODIES, asked, names_in, operations
 from tests.service.guarded import Watched
@@ -116,8 +116,8 @@ _logs.set_logger_provider(loggers)
 metrics.set_meter_provider(MeterProvider([meters]))
 
 from minutebook.service.app import create_app
-from minutebook.service.configfile import ConfigHolder
-from minutebook.service.opening import running, service_from
+from minutebook.service.config.loader import ConfigHolder
+from minutebook.service.lifespan import running, service_from
 
 async def main():
     environment = {"MINUTEBOOK_DB": "memory:", "MINUTEBOOK_UPSTREAM_URL": "http://127.0.0.1:9/v1"}

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from minutebook import ConversationBusy, LeaseLost, MemoryStore, open_store
+from minutebook import MemoryStore, open_store
+from minutebook.errors import ConversationBusy, LeaseLost
 from minutebook.service.runs import Run, Runs, held
 
 

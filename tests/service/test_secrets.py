@@ -3,7 +3,7 @@ import logging
 
 import pytest
 
-from minutebook.service.redact import LONGEST, REDACTED, cleaned, is_clean, redacted
+from minutebook.service.observability.logs import LONGEST, REDACTED, cleaned, is_clean, redacted
 from tests.service.guarded import Guarded
 from tests.service.secrets import SHAPES, leaks, places, secrets, tail_of
 

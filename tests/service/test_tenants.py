@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from minutebook import Fold, MemoryStore
-from minutebook.service.keys import Keys
+from minutebook.service.access.api_keys import Keys
 from tests.service.endpoints import asked, names_in, operations
 from tests.service.serving import served
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from minutebook.dsl.spec import BuiltinTools, McpProcess, McpServer, PythonFunction, Secret
-from minutebook.errors import DuplicateName, InvalidSetting, ToolServerFailed
-from minutebook.prompt.context import ToolContext
-from minutebook.service.config import ToolConfig
-from minutebook.service.tools import ConfiguredTools, origins
+from minutebook.agent.mcp import BuiltinTools, McpProcess, McpServer, PythonFunction, Secret
+from minutebook.errors import InvalidPrompt, InvalidSetting, ToolServerFailed
+from minutebook.prompt.tools import ToolContext
+from minutebook.service.agent_tools import ConfiguredTools, origins
+from minutebook.service.config.schema import ToolConfig
 
 SERVER = Path(__file__).parents[1] / "dsl" / "toolserver.py"
 COMMAND = shlex.join([sys.executable, str(SERVER)])
@@ -85,9 +85,9 @@ def test_a_secret_that_is_not_there_is_an_error_that_names_its_variable():
 
 
 def test_two_tools_may_not_go_by_one_name():
-    with pytest.raises(DuplicateName, match=r"'add' .*tools\[0\], tools\[1\]"):
+    with pytest.raises(InvalidPrompt, match=r"'add' .*tools\[0\], tools\[1\]"):
         origins([ToolConfig(python=f"{KIT}:add"), ToolConfig(python=f"{KIT}:shout", name="add")])
-    with pytest.raises(DuplicateName, match="current_time"):
+    with pytest.raises(InvalidPrompt, match="current_time"):
         asyncio.run(listed([ToolConfig(builtin="clock"), ToolConfig(python=f"{KIT}:current_time")]))
 
 

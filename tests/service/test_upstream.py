@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from minutebook import ProviderFailed
+from minutebook.errors import ProviderFailed
 from minutebook.service.upstream import Upstream
 
 WHOLE = {"choices": [{"message": {"role": "assistant", "content": "Hello."}}]}

@@ -7,7 +7,8 @@ from enum import Enum, Flag
 from typing import Any, Literal, NewType
 from uuid import UUID
 
-from minutebook import ConversationEntry, ConversationRecorded, MessageRole
+from minutebook import ConversationEntry, ConversationRecorded
+from minutebook.record import MessageRole
 
 MONDAY = datetime(2025, 1, 6, 9, tzinfo=UTC)
 RUN, OTHER_RUN = UUID(int=1), UUID(int=2)

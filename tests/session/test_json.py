@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook import ConversationEntry, InvalidSetting, UnreadableInput, provider_message_to_entry
-from minutebook.errors import NotStorable, UnknownType
+from minutebook import ConversationEntry
+from minutebook.errors import InvalidSetting, UnknownName, UnreadableInput
 from minutebook.session import Session, SliceKind, Snapshot, TypeRegistry
+from minutebook.wire import provider_message_to_entry
 from tests.session.parts import MONDAY, RUN, Mood, Note, Owner, Plan, Rights, Step, Total, entry
 from tests.strategies import conversations
 
@@ -125,9 +126,9 @@ def test_a_type_is_known_by_the_name_the_registry_gives_it():
 def test_a_name_that_the_registry_has_not_is_refused_with_those_it_has():
     text = snapshot_of(Note("a")).to_json()
 
-    with pytest.raises(UnknownType, match="no type 'Note' in the registry, which knows ConversationEntry, Total;"):
+    with pytest.raises(UnknownName, match="no type 'Note'; choose one of ConversationEntry, Total, or register it"):
         Snapshot.from_json(text, TypeRegistry(Total))
-    with pytest.raises(UnknownType, match="no type 'Note'"):
+    with pytest.raises(UnknownName, match="no type 'Note'"):
         snapshot_of(Note("a")).to_json(TypeRegistry(Total))
 
 
@@ -136,7 +137,7 @@ def test_data_names_no_module():
 
     assert "tests" not in text
     assert json.loads(text)["slices"][1]["values"][0]["target"] == {"is": "tuple[int, ...]", "value": [1]}
-    with pytest.raises(UnknownType):
+    with pytest.raises(UnknownName):
         Snapshot.from_json(text.replace('"type":"Plan"', '"type":"os.system"'), TypeRegistry(Plan))
 
 
@@ -221,7 +222,10 @@ class Loose:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (replace(PLAN, objective=3), r"Plan: \[0\]\.objective is 3, not a text"),
+        (
+            replace(PLAN, objective=3),
+            r"'Plan: \[0\]\.objective is 3, not a text'; give one that JSON gives back the same",
+        ),
         (replace(PLAN, steps=(Step("a"), Step("b", "wrong"))), r"\.steps\[1\]\.status is 'wrong', not one of 'open'"),
         (replace(PLAN, steps=[Step("a")]), r"\.steps is \[.*\], not a tuple"),
         (replace(PLAN, steps=(SubStep("a"),)), r"\.steps\[0\] is .*, not exactly a Step; declare a union"),
@@ -239,17 +243,17 @@ class Loose:
     ids=str,
 )
 def test_what_would_not_come_back_the_same_is_refused_and_the_place_named(value, said):
-    with pytest.raises(NotStorable, match=said):
+    with pytest.raises(InvalidSetting, match=said):
         snapshot_of(value).to_json()
 
 
 def test_functions_that_give_no_json_or_fail_are_named():
     registry = TypeRegistry()
     registry.register(complex, to_json=lambda one: {one}, from_json=complex)
-    with pytest.raises(NotStorable, match="to_json gave what is not JSON"):
+    with pytest.raises(InvalidSetting, match="to_json gave what is not JSON"):
         snapshot_of(1j).to_json(registry)
     registry.register(complex, to_json=lambda one: one.missing, from_json=lambda data: complex(data["x"]))
-    with pytest.raises(NotStorable, match="AttributeError"):
+    with pytest.raises(InvalidSetting, match="AttributeError"):
         snapshot_of(1j).to_json(registry)
     with pytest.raises(UnreadableInput, match=r"complex: \[0\] does not fit: KeyError: 'x'"):
         registry.from_data(complex, [{}])
@@ -259,7 +263,7 @@ def test_what_is_nested_too_deeply_is_refused():
     deep = []
     for _ in range(100_000):
         deep = [deep]
-    with pytest.raises(NotStorable, match="nested too deeply"):
+    with pytest.raises(InvalidSetting, match="nested too deeply"):
         TypeRegistry().to_data(Loose, [Loose(deep)])
     with pytest.raises(UnreadableInput):
         TypeRegistry().slice_from_json(Loose, '[{"value":' + "[" * 100_000 + "]" * 100_000 + "}]")
@@ -327,7 +331,7 @@ def test_a_damaged_snapshot_is_refused_or_read_and_nothing_else(data):
 
     try:
         back = Snapshot.from_json(text, TypeRegistry(Plan))
-    except (UnreadableInput, UnknownType) as refused:
+    except (UnreadableInput, UnknownName) as refused:
         assert str(refused)
     else:
         assert Snapshot.from_json(back.to_json(), TypeRegistry(Plan)) == back

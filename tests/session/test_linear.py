@@ -5,7 +5,7 @@ from contextlib import suppress
 from minutebook import ConversationEntry, ConversationRecorded
 from minutebook.errors import ReducerFailed
 from minutebook.session import Append, Session, append
-from minutebook.session.values import Values
+from minutebook.session.slices import Values
 from tests.session.parts import Added, Note, Noted, fail, recorded
 
 MANY = 2_000

@@ -2,8 +2,8 @@
 
 import pytest
 
-from minutebook import ConversationEntry, InvalidSetting
-from minutebook.errors import LogIsAppendOnly, ReducerFailed
+from minutebook import ConversationEntry
+from minutebook.errors import InvalidSetting, LogIsAppendOnly, ReducerFailed
 from minutebook.session import Session, SliceKind, append
 from tests.session.parts import MONDAY, Added, Note, Noted, Total, add, entry, note, recorded
 

@@ -2,8 +2,10 @@ from uuid import UUID
 
 import pytest
 
-from minutebook import ConversationEntry, ConversationRecorded, InvalidSetting, MessageRole, SessionProtocol
-from minutebook.errors import NoReducer, ReducerFailed
+from minutebook import ConversationEntry, ConversationRecorded
+from minutebook.errors import InvalidSetting, NoReducer, ReducerFailed
+from minutebook.history import SessionProtocol
+from minutebook.record import MessageRole
 from minutebook.session import (
     InProcessEventBus,
     Session,
@@ -11,7 +13,6 @@ from minutebook.session import (
     get_evaluation_history,
     replace_latest,
     select_all,
-    select_latest,
     select_where,
     upsert_by,
 )
@@ -271,7 +272,7 @@ def test_the_functions_of_000_read_what_the_session_reads():
 
     for source in (session, session.snapshot()):
         assert select_all(source, ConversationEntry) == session.query(ConversationEntry).all()
-        assert select_latest(source, ConversationEntry) == entry(1, run=OTHER_RUN)
+        assert source.query(ConversationEntry).latest() == entry(1, run=OTHER_RUN)
         assert len(select_where(source, ConversationEntry, lambda one: one.role == MessageRole.USER)) == 4
         assert get_evaluation_history(source, RUN) == (entry(0), entry(1))
 

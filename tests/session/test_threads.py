@@ -9,7 +9,7 @@ import pytest
 
 from minutebook import ConversationEntry
 from minutebook.session import Append, InProcessEventBus, Session, append
-from minutebook.session.values import Values
+from minutebook.session.slices import Values
 from tests.session.parts import Added, Note, Noted, Total, add, entry, recorded
 
 WRITERS, TIMES = 8, 60

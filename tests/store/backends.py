@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
-from minutebook.store.encrypted import encrypted
+import pytest
+
+from minutebook.store.encryption import encrypted
 from minutebook.store.memory import MemoryStore
-from minutebook.store.open import open_store
+from minutebook.store.url import open_store
 from tests.servers import require_postgres, shared
-from tests.store import servers_redis
+from tests.store.redis import servers as servers_redis
 
 KEY = bytes(range(32))
 
@@ -53,3 +55,8 @@ BACKENDS = {
     "sqlite": sqlite,
 }
 """Name → a function that makes a new, empty store in a folder of its own."""
+
+
+def each_backend(*quick):
+    """Every name as a parameter; those that are not `quick` run in `make test-all` only."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in sorted(BACKENDS)]

@@ -3,12 +3,12 @@ import os
 import pytest
 
 from tests.servers import shared
-from tests.store import servers_redis
+from tests.store.redis import servers as servers_redis
 
 pytest.register_assert_rewrite(
     *(
-        f"minutebook.testing.contract_{part}"
-        for part in ("append", "documents", "erase", "folds", "leases", "load", "pages", "parts", "trim")
+        f"minutebook.testing.contract.{part}"
+        for part in ("append", "documents", "erase", "folds", "leases", "load", "pages", "samples", "trim")
     )
 )
 

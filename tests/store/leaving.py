@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
-from minutebook.store.documents import NewDocument
-from minutebook.testing.contract_parts import entries_of, said
+from minutebook.store.types import NewDocument
+from minutebook.testing.contract.samples import entries_of, said
 
 LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
 GONE = [f"gone{number:03}zqx" for number in range(8)]

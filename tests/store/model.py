@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from minutebook import Fold, Transcript, exchanges, turns
+from minutebook import Fold, Transcript
+from minutebook.record import exchanges, turns
 from minutebook.record.fold import folded
 from minutebook.record.message import text_of
-from minutebook.store.words import words
+from minutebook.store.search import words
 
 
 @dataclass

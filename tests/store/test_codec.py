@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook import ConversationEntry, InvalidMessage
+from minutebook import ConversationEntry
+from minutebook.errors import InvalidMessage
 from minutebook.store.codec import LARGE, body_digest, microseconds, moment, pack, squeezed, unpack, unsqueezed
-from minutebook.testing.contract_parts import SOME_TIME, entries_of
-from minutebook.wire.chat import entry_to_provider_message
-from minutebook.wire.stored import entry_from_json, entry_to_json
+from minutebook.testing.contract.samples import SOME_TIME, entries_of
+from minutebook.wire.chat import entry_from_json, entry_to_json, entry_to_provider_message
 from tests.strategies import any_text, conversations
 from tests.transcripts import NAMES, needs_corpus, real
 
@@ -34,6 +34,7 @@ def test_an_id_is_read_as_it_will_be_stored():
 
 
 @needs_corpus
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_real_messages_come_back_byte_for_byte(name):
     for conversation in real(name):

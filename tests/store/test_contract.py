@@ -3,10 +3,10 @@
 import pytest
 
 from minutebook.testing import StoreContract
-from tests.store.backends import BACKENDS
+from tests.store.backends import BACKENDS, each_backend
 
 
 class TestStores(StoreContract):
-    @pytest.fixture(params=sorted(BACKENDS))
+    @pytest.fixture(params=each_backend("encrypted-memory", "memory", "postgres", "redis", "sqlite"))
     def store(self, request, tmp_path):
         return BACKENDS[request.param](tmp_path)

@@ -11,8 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from minutebook import BrokenConversation, Fold, exchanges
+from minutebook import Fold
 from minutebook.errors import (
+    BrokenConversation,
     ConversationBusy,
     ConversationErased,
     ConversationNotFound,
@@ -24,13 +25,13 @@ from minutebook.errors import (
     LeaseLost,
     VersionConflict,
 )
+from minutebook.record import exchanges
 from minutebook.record.message import text_of
-from minutebook.store.documents import NewDocument
-from minutebook.store.types import ConversationStatus
-from minutebook.store.words import words
-from minutebook.testing.contract_parts import entries_of
+from minutebook.store.search import words
+from minutebook.store.types import ConversationStatus, NewDocument
+from minutebook.testing.contract.samples import entries_of
 from minutebook.wire.chat import entry_to_provider_message
-from tests.store.backends import BACKENDS
+from tests.store.backends import BACKENDS, each_backend
 from tests.store.leaving import LONG_AGO
 from tests.store.model import Paper, Talk
 from tests.strategies import conversations
@@ -458,7 +459,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert by_messages.messages == talk.messages[by_messages.start :]
 
 
-@pytest.mark.parametrize("backend", sorted(BACKENDS))
+@pytest.mark.parametrize("backend", each_backend("memory", "postgres", "redis", "sqlite"))
 def test_a_store_does_what_the_model_does(backend):
     machine = type(f"{backend.title()}Machine", (StoreMachine,), {"backend": backend})
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from minutebook import InvalidSetting
-from minutebook.testing.playback import Playback
-from minutebook.testing.received import ReceivedRequest
+from minutebook.errors import InvalidSetting
+from minutebook.testing.provider.answers import Playback
 from minutebook.testing.script import (
     Answer,
     Failure,
+    ReceivedRequest,
     ScriptedModel,
     Text,
     Thinking,
@@ -123,6 +123,6 @@ def test_an_unknown_finish_reason_is_refused_at_once():
 
 
 def test_keys_are_not_among_the_headers_that_are_kept():
-    from minutebook.testing.received import public_headers
+    from minutebook.testing.script import public_headers
 
     assert public_headers({"Authorization": "Bearer s", "X-Api-Key": "s", "User-Agent": "u"}) == {"user-agent": "u"}

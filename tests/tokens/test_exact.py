@@ -12,7 +12,7 @@ import tiktoken.registry
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook.errors import MissingExtra, UnknownVocabulary
+from minutebook.errors import MissingExtra, UnknownName
 from minutebook.tokens import VOCABULARIES, CalibratedCounter, EstimatedCounter, ExactCounter, ScaledCounter
 from minutebook.tokens import vocabulary as vocabularies
 from minutebook.tokens.vocabulary import REMEMBERED_CHARACTERS, Encoder, encoder, load
@@ -81,7 +81,7 @@ def test_every_vocabulary_loads_and_counts(name: str) -> None:
 
 
 def test_an_unknown_vocabulary_is_refused_when_it_is_named() -> None:
-    with pytest.raises(UnknownVocabulary, match="choose one of o200k_base"):
+    with pytest.raises(UnknownName, match=r"did you mean 'o200k_base'\? Choose one of o200k_base"):
         ExactCounter("o300k_base")
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from minutebook.tokens import ANTHROPIC, GEMINI, OPENAI, OPENAI_MINI, ExactCounter, MediaPrices, ScaledCounter
-from minutebook.tokens.media import media_tokens
-from minutebook.tokens.picture import image_size
+from minutebook.tokens.media import image_size, media_tokens
 
 NOISE = bytes(range(256)) * 400
 

@@ -4,7 +4,9 @@ import warnings
 
 import pytest
 
-from minutebook import InvalidSetting, MissingExtra, ModelInfo, UnknownModel, known_models, model_info
+from minutebook import ModelInfo, model_info
+from minutebook.errors import InvalidSetting, MissingExtra
+from minutebook.tokens import UnknownModel, known_models
 
 
 def test_knows_what_models_read_and_write_and_cost():

@@ -5,18 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook import (
-    InvalidMessage,
-    check,
-    entry_from_json,
-    entry_to_json,
-    entry_to_provider_message,
-    provider_message_to_entry,
-)
+from minutebook import check
+from minutebook.errors import InvalidMessage
 from minutebook.record.finding import FindingKind, errors
+from minutebook.wire import entry_from_json, entry_to_json, entry_to_provider_message, provider_message_to_entry
 from minutebook.wire.responses import REMEMBERED, bare, items_to_messages, message_to_items
 from tests.strategies import conversations
-from tests.transcripts import NAMES, needs_corpus, real
+from tests.transcripts import FILES, needs_corpus, real
 from tests.wire.test_chat import NOW, RUN, json_values
 
 TEXT = st.text(max_size=12)
@@ -143,11 +138,17 @@ def test_a_chat_survives_the_way_through_items(chat):
 
 
 @needs_corpus
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FILES)
 def test_real_conversations_survive_it(name):
-    items = [item for message in real(name) for item in message_to_items(message)]
+    seen = 0
+    for conversation in real(name):
+        items = back(conversation["messages"])
+        if any(item.get("call_id") == "" for item in items):  # refused: a result names the call it answers
+            continue
+        seen += len(items)
+        assert json.dumps(back(items_to_messages(items))) == json.dumps(items), conversation["id"]
 
-    assert json.dumps(back(items_to_messages(items))) == json.dumps(items)
+    assert seen > 400
 
 
 def test_what_is_usual_is_remembered_nowhere():

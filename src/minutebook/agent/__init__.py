@@ -1,0 +1,21 @@
+"""The agent loop: provider adapters, tools, retries, limits, telemetry, and the runner that records everything.
+
+Conversations in a store are in `conversation`; agents written in a file are in `dsl`. Start with `runner`, then `loop`.
+"""
+
+from minutebook._lazy import exports
+
+_EXPORTS = {
+    "adapter": ("ProviderAdapter",),
+    "events": ("AnswerRestarted", "Finished", "ModelAnswered", "RunEvent", "ToolAnswered", "ToolCalled", "ViewMade"),
+    "limits": ("Budget", "BudgetTracker", "Deadline"),
+    "messages": ("ModelReply", "ModelRequest", "PromptResponse", "TextDelta", "ThinkingDelta", "Usage"),
+    "providers.anthropic": ("AnthropicAdapter",),
+    "providers.openai": ("OpenAIAdapter",),
+    "retry": ("Throttle",),
+    "runner": ("ConversationRunner",),
+    "summarizer": ("ModelSummarizer",),
+    "telemetry": ("OpenTelemetry",),
+    "toolbox": ("builtin_tools",),
+}
+__all__, __getattr__, __dir__ = exports(__name__, _EXPORTS)

@@ -5,17 +5,15 @@ from collections.abc import AsyncGenerator, Mapping
 from types import TracebackType
 from typing import ClassVar, Self, TypedDict, TypeVar, Unpack
 
-from minutebook.agent.bridge import wait_for
-from minutebook.agent.budget import Budget, BudgetTracker
-from minutebook.agent.deadline import Deadline
 from minutebook.agent.events import RunEvent
-from minutebook.agent.request import ModelReply, ModelRequest, OnDelta
-from minutebook.agent.response import PromptResponse
+from minutebook.agent.limits import Budget, BudgetTracker, Deadline
+from minutebook.agent.messages import ModelReply, ModelRequest, OnDelta, PromptResponse
+from minutebook.agent.retry import Throttle
 from minutebook.agent.runner import Compactor, ConversationRunner
-from minutebook.agent.telemetry import Telemetry, Unwatched
-from minutebook.agent.throttle import Throttle
+from minutebook.agent.sync import wait_for
+from minutebook.agent.telemetry import Telemetry
 from minutebook.history.protocol import EventBus, HistoryManager, SessionProtocol
-from minutebook.prompt.prompt import Prompt
+from minutebook.prompt.template import Prompt
 from minutebook.prompt.visibility import SectionPath, SectionVisibility
 from minutebook.record.message import Message, Provider
 from minutebook.record.transcript import Transcript
@@ -60,7 +58,7 @@ class ProviderAdapter(ABC):
     ) -> None:
         self.model = model
         self.throttle = throttle or Throttle()
-        self.telemetry: Telemetry = telemetry or Unwatched()
+        self.telemetry: Telemetry = telemetry or Telemetry()
         self.counter = counter or counter_for(model)
         """Counts the tokens of conversations that do not bring a counter of their own."""
 

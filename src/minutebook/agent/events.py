@@ -4,10 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from minutebook.agent.request import TextDelta, ThinkingDelta
-from minutebook.agent.response import PromptResponse
-from minutebook.agent.usage import Usage
-from minutebook.compaction.events import HistoryCompacted
+from minutebook.agent.messages import PromptResponse, TextDelta, ThinkingDelta, Usage
+from minutebook.compaction.manager import HistoryCompacted
 from minutebook.history.view import View
 from minutebook.record.entry import ToolCall
 

@@ -11,15 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from minutebook.agent.events import AnswerRestarted, Emit, ModelAnswered, ViewMade
-from minutebook.agent.lens import Lens
-from minutebook.agent.offer import Offer
-from minutebook.agent.opening import Opening
-from minutebook.agent.recorder import Recorder, publish
-from minutebook.agent.reply import sound
-from minutebook.agent.request import Delta, ModelReply, ModelRequest, TextDelta
-from minutebook.agent.response import PromptResponse
+from minutebook.agent.messages import Delta, ModelReply, ModelRequest, Offer, PromptResponse, TextDelta, Usage
+from minutebook.agent.prompt_message import Opening
+from minutebook.agent.recorder import Recorder, publish, sound
+from minutebook.agent.retry import retry_overflow
 from minutebook.agent.tools import Workbench, calls_of
-from minutebook.agent.usage import Usage
 from minutebook.errors import (
     CannotFit,
     ContextOverflow,
@@ -30,11 +26,11 @@ from minutebook.errors import (
     TooManyCalls,
     VisibilityExpansionRequired,
 )
-from minutebook.history.compose import PassthroughManager
-from minutebook.history.events import HistoryCurated
-from minutebook.history.observe import ObservableManager, strategy_name
+from minutebook.history.compose import ObservableManager, PassthroughManager, strategy_name
+from minutebook.history.overflow import Lens
+from minutebook.history.protocol import HistoryCurated
 from minutebook.history.view import View
-from minutebook.prompt.context import ToolContext
+from minutebook.prompt.tools import ToolContext
 from minutebook.record.entry import ToolCall
 from minutebook.record.fold import Fold
 from minutebook.record.message import text_of
@@ -82,7 +78,7 @@ class Run(Generic[Out]):
             max_tokens=runner.max_tokens,
             prompt_name=runner.prompt.name,
         )
-        self.workbench = Workbench(emit=emit, spans=self.adapter.telemetry)
+        self.workbench = Workbench(emit=emit, telemetry=self.adapter.telemetry)
         self.offer = Offer(self.opening.rendered, strict_tools=self.adapter.strict_tools)
         self.usage = Usage()
         self.calls = self.expansions = self.failed_outputs = 0
@@ -115,20 +111,22 @@ class Run(Generic[Out]):
             self._settle()
 
     async def _ask(self) -> tuple[View, ModelReply]:
-        """What the model is sent next, and what it answers; if that was too long, once more with less."""
+        """What the model is sent next, and what it answers; if that was too long, again with less."""
         if self.calls >= self.runner.max_calls:
             raise TooManyCalls(self.runner.prompt.name, self.calls)
         folds = await self._folds()
         view = self._view(folds)
-        try:
-            return view, await self._call(view)
-        except ContextOverflow as overflow:
+
+        def shorten(overflow: ContextOverflow) -> None:
+            nonlocal view
             self.lens.narrow(view, overflow)
-        view = self._view(folds)
+            view = self._view(folds)
+
         try:
-            return view, await self._call(view)
-        except ContextOverflow as again:
-            raise self.lens.too_long(view) from again
+            reply = await retry_overflow(lambda: self._call(view), shorten)
+        except ContextOverflow as overflow:
+            raise self.lens.too_long(view) from overflow
+        return view, reply
 
     async def _folds(self) -> Sequence[Fold]:
         """What is shown in place of parts of the conversation: the prompt as it is now, and old parts in short.
@@ -210,7 +208,13 @@ class Run(Generic[Out]):
                 lambda: self.adapter.ask(request, on_delta=self._hear if self.streaming else None),
                 on_retry=self._start_again,
             )
-            span.answered(reply)
+            span.answered(
+                reply.usage,
+                finish=reply.finish,
+                model=reply.model,
+                response_id=reply.response_id,
+                message=reply.message,
+            )
         self.heard.clear()
         self.calls += 1
         self.usage += reply.usage

@@ -1,14 +1,16 @@
-"""Says each message once to everybody who must hear of it: the conversation, and through the bus the session."""
+"""Says each message once to everybody who must hear of it: the conversation, and through the bus the session.
+
+A model's message, made fit for the record: servers that are not OpenAI's forget ids and give one twice.
+"""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from minutebook.errors import PromptEvaluationError
 from minutebook.history.protocol import EventBus
-from minutebook.record.entry import ConversationEntry
-from minutebook.record.events import ConversationRecorded
+from minutebook.record.entry import ConversationEntry, ConversationRecorded
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
 from minutebook.wire.chat import provider_message_to_entry
@@ -100,3 +102,30 @@ def publish(bus: EventBus, event: object, prompt_name: str, phase: str) -> None:
     if failures:
         first = failures[0].error
         raise PromptEvaluationError(prompt_name, phase, f"{type(first).__name__}: {first}") from first
+
+
+def sound(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The message with an id of its own for every call, and a name and arguments that are text.
+
+    Everything else is as the model said it.
+    """
+    calls = message.get("tool_calls")
+    if not calls:
+        return {key: value for key, value in message.items() if key != "tool_calls"}
+    taken: set[str] = set()
+    mended = []
+    for call in calls:
+        call_id = call.get("id")
+        if not isinstance(call_id, str) or not call_id or call_id in taken:
+            call_id = f"call_{uuid4().hex[:24]}"
+        taken.add(call_id)
+        mended.append(_whole(call, call_id))
+    return {**message, "tool_calls": mended}
+
+
+def _whole(call: Mapping[str, Any], call_id: str) -> dict[str, Any]:
+    if isinstance(call.get("custom"), Mapping):
+        return {**call, "id": call_id}
+    function = call.get("function") or {}
+    function = {**function, "name": function.get("name") or "", "arguments": function.get("arguments") or ""}
+    return {**call, "id": call_id, "type": "function", "function": function}

@@ -8,15 +8,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from uuid import UUID, uuid4
 
-from minutebook.agent.budget import Budget, BudgetTracker
-from minutebook.agent.deadline import Deadline, now
 from minutebook.agent.events import Emit, Finished, RunEvent, unheard
+from minutebook.agent.limits import Budget, BudgetTracker, Deadline, now
 from minutebook.agent.loop import Run
-from minutebook.agent.response import PromptResponse
-from minutebook.compaction.manager import Compaction
+from minutebook.agent.messages import PromptResponse
+from minutebook.compaction.manager import CompactionResult
 from minutebook.errors import InvalidSetting
 from minutebook.history.protocol import EventBus, HistoryManager, SessionProtocol
-from minutebook.prompt.prompt import Prompt
+from minutebook.prompt.template import Prompt
 from minutebook.prompt.visibility import SectionPath, SectionVisibility
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
@@ -32,7 +31,7 @@ class Compactor(Protocol):
 
     async def check_and_apply(
         self, record: Transcript, *, session: SessionProtocol, overhead_tokens: int
-    ) -> Compaction:
+    ) -> CompactionResult:
         """What stands folded now. `overhead_tokens` is what a call sends besides messages: the tools."""
         ...
 

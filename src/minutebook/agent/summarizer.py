@@ -8,14 +8,12 @@ import re
 from typing import Final
 
 from minutebook.agent.adapter import ProviderAdapter
-from minutebook.agent.deadline import Deadline
-from minutebook.compaction.chunk import summarized
-from minutebook.compaction.plain import paragraphs
-from minutebook.compaction.summarizer import SummaryRequest, accepted
+from minutebook.agent.limits import Deadline
+from minutebook.compaction.summarizer import SummaryRequest, accepted, paragraphs, summarized
 from minutebook.errors import InvalidSetting, SummaryRejected
 from minutebook.prompt.markdown import MarkdownSection
-from minutebook.prompt.prompt import Prompt, PromptTemplate
-from minutebook.session.session import Session
+from minutebook.prompt.template import Prompt, PromptTemplate
+from minutebook.session.state import Session
 
 _INSTRUCTIONS: Final = """
 You write the minutes of a conversation between a user and an assistant. The assistant will read them in place of what

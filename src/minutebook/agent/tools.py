@@ -3,26 +3,18 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from inspect import isawaitable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from minutebook.agent.events import Emit, ToolAnswered, ToolCalled
+from minutebook.agent.telemetry import Telemetry
 from minutebook.errors import BudgetExceeded, DeadlineExceeded, ToolValidationError, VisibilityExpansionRequired
-from minutebook.prompt.context import ToolContext
-from minutebook.prompt.result import ToolResult
-from minutebook.prompt.tool import AnyTool
+from minutebook.prompt.tools import AnyTool, ToolContext, ToolResult
 from minutebook.record.entry import ToolCall
 from minutebook.record.message import Message, call_ids
 
 _LOG: Final = logging.getLogger("minutebook.agent")
-
-
-class ToolSpans(Protocol):
-    """Who watches tools for telemetry."""
-
-    def tool(self, call: ToolCall) -> AbstractContextManager[Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +42,9 @@ def calls_of(message: Message) -> list[ToolCall]:
 class Workbench:
     """Where tools are run, and what has come out of them so far."""
 
-    def __init__(self, *, emit: Emit, spans: ToolSpans) -> None:
+    def __init__(self, *, emit: Emit, telemetry: Telemetry) -> None:
         self._emit = emit
-        self._spans = spans
+        self._telemetry = telemetry
         self.outcomes: dict[str, Outcome] = {}
 
     async def use(self, calls: Sequence[ToolCall], context: ToolContext) -> None:
@@ -65,7 +57,7 @@ class Workbench:
                 together.create_task(self._answer(call, replace(context, call_id=call.id)))
 
     async def _answer(self, call: ToolCall, context: ToolContext) -> None:
-        with self._spans.tool(call):
+        with self._telemetry.tool(call):
             outcome = await _outcome(call, context)
         self.outcomes[call.id] = outcome
         self._emit(ToolAnswered(call, outcome.content, outcome.success))

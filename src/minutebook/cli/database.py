@@ -2,24 +2,39 @@
 
 A command is a plain function that prints; a store is asynchronous. `Database.run` carries out one operation and
 `Database.each` goes through many, on one event loop for the whole command.
+
+Whether a kept conversation is what its header says, read from the first message to the last.
+
+A SQLite database as a file: what it is, whether it is whole, and a copy of it.
+
+A database that is a server: what it says of itself.
 """
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Coroutine, Iterator
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
-from minutebook.cli.state import state_folder
-from minutebook.errors import ConversationErased, ConversationNotFound, InvalidSetting
-from minutebook.store.contract import ConversationStore
+import apsw
+
+from minutebook.cli.options import state_folder
+from minutebook.cli.progress import counting
+from minutebook.errors import ConversationErased, ConversationNotFound, InvalidSetting, StoreDamaged, closest
+from minutebook.record.finding import FindingKind
+from minutebook.record.message import is_user
+from minutebook.record.pairing import Pairing
+from minutebook.store.base import ConversationStore
 from minutebook.store.memory import MemoryStore
-from minutebook.store.open import open_store
-from minutebook.store.sqlite import SqliteStore
+from minutebook.store.sqlite.connection import APPLICATION, errors_of, opened, opened_to_read
+from minutebook.store.sqlite.store import SqliteStore
 from minutebook.store.types import Conversation, ConversationStatus
+from minutebook.store.url import open_store
 
 T = TypeVar("T")
 PAGE: Final = 500
@@ -133,5 +148,154 @@ async def _some(items: AsyncIterator[T]) -> list[T]:
 async def _hint(store: ConversationStore, wanted: str) -> str:
     """An id on the first page that is like the wanted one."""
     known = [one.id for one in (await store.list(limit=PAGE)).items]
-    near = [one for one in known if one.startswith(wanted)] or get_close_matches(wanted, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else "'minutebook ls' lists what there is"
+    near = next((one for one in known if one.startswith(wanted)), None) or closest(wanted, known)
+    return f"did you mean {near!r}?" if near else "'minutebook ls' lists what there is"
+
+
+def audited(database: Database, name: str, advance: Callable[[int], None]) -> Iterator[str]:
+    """What is wrong with a conversation. It is read as it was at the beginning; what is appended meanwhile is not."""
+    header = database.run(database.store.header(name))
+    pairing, turns, position = Pairing(), 0, header.first
+    while position < header.length:
+        part = database.run(database.store.load(name, since=position, limit=min(STEP, header.length - position)))
+        expected = position
+        for at, message in zip(part.positions, part.messages, strict=True):
+            if at != expected:
+                yield f"no message at {expected}" if at == expected + 1 else f"no messages at {expected}-{at - 1}"
+            for finding in pairing.problems(at, message):
+                if finding.kind is not FindingKind.REUSED_ID:
+                    yield str(finding)
+            pairing.take(at, message)
+            turns += is_user(message)
+            expected = at + 1
+        position = min(position + STEP, header.length)
+        if expected != position:
+            yield f"no messages at {expected}-{position - 1}"
+        advance(len(part.entries))
+    if not header.first and turns != header.turns:
+        yield f"its header counts {header.turns:,} turns, and it has {turns:,}"
+    waiting = sorted(call for call, count in pairing.open.items() for _ in range(count))
+    if waiting != sorted(header.open_calls):
+        yield f"its header says that {len(header.open_calls)} calls wait for results, and {len(waiting)} do"
+
+
+PAGES: Final = 1000
+"""How many pages are copied at a time."""
+_COUNTS: Final = {
+    "tenants": "SELECT count(DISTINCT tenant) FROM conversation",
+    "conversations": "SELECT count(*) FROM conversation",
+    "entries": "SELECT count(*) FROM entry",
+    "folds": "SELECT count(*) FROM fold",
+    "pins": "SELECT count(*) FROM pin",
+    "erased": "SELECT count(*) FROM tombstone",
+    "not_yet_indexed": "SELECT count(*) FROM unindexed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a file says of itself."""
+
+    step: int
+    """The last of the numbered steps that it has seen."""
+    newest: int
+    """The last that there is."""
+    size: int
+    log_size: int
+    sqlite: str
+
+
+def facts(path: Path) -> Facts:
+    """What kind of database it is; it is not brought up to date.
+
+    Raises:
+        StoreDamaged: it is no database of ours.
+    """
+    with _reading(path) as db:
+        step = int(db.execute("PRAGMA user_version").get)
+        if db.execute("PRAGMA application_id").get != APPLICATION:
+            raise StoreDamaged(f"sqlite:///{path}", "is a database of another program")
+    new = opened(":memory:")  # one that has just been made has seen every step
+    newest = int(new.execute("PRAGMA user_version").get)
+    new.close()
+    log = Path(f"{path}-wal")
+    return Facts(
+        step, newest, path.stat().st_size, log.stat().st_size if log.exists() else 0, apsw.sqlite_lib_version()
+    )
+
+
+def counts(path: Path) -> dict[str, int]:
+    """How much there is of everything, of all tenants."""
+    with _reading(path) as db:
+        return {name: int(db.execute(query).get) for name, query in _COUNTS.items()}
+
+
+def integrity(path: Path) -> list[str]:
+    """What SQLite finds wrong with the file."""
+    with _reading(path) as db:
+        found = [str(problem) for (problem,) in db.execute("PRAGMA integrity_check")]
+    return [problem for problem in found if problem != "ok"]
+
+
+def copied(source: Path, target: Path) -> int:
+    """Copy a database that may be in use, in one step as others see it; return the size of the copy."""
+    with tempfile.TemporaryDirectory(dir=target.absolute().parent, prefix=f".{target.name}.") as folder:
+        made = Path(folder) / "copy.db"
+        with _reading(source) as db, _made(made) as copy:
+            # One snapshot for the whole copy: it need not begin again whenever somebody writes.
+            db.execute("BEGIN")
+            pages = int(db.execute("PRAGMA page_count").get)
+            with counting("copying", pages, silent=True) as advance, copy.backup("main", db, "main") as work:
+                while not work.done:
+                    work.step(PAGES)
+                    advance(PAGES)
+            db.execute("ROLLBACK")
+        shutil.copymode(source, made)
+        made.replace(target)
+    return target.stat().st_size
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[apsw.Connection]:
+    with errors_of(f"sqlite:///{path}"):
+        db = opened_to_read(str(path))
+        try:
+            yield db
+        finally:
+            db.close()
+
+
+@contextmanager
+def _made(path: Path) -> Iterator[apsw.Connection]:
+    with errors_of(f"sqlite:///{path}"):
+        db = apsw.Connection(str(path))
+        try:
+            yield db
+        finally:
+            db.close()
+
+
+PATIENCE_SECONDS: Final = 10.0
+_SIZE: Final = "SELECT current_setting('server_version'), pg_database_size(current_database())"
+
+
+def server_facts(database: Database, url: str) -> dict[str, Any]:
+    """The version and the size of a PostgreSQL database; of another server, nothing."""
+    if not url.startswith("postgres"):
+        return {}
+    from minutebook.store.postgres.connection import steps
+
+    version, size = database.run(_asked(url))
+    newest = steps()[-1][0]  # opening it has brought it there
+    return {"postgresql": version, "step": newest, "newest_step": newest, "bytes": size}
+
+
+async def _asked(url: str) -> tuple[str, int]:
+    from minutebook.store.postgres.connection import connected, errors_of
+
+    db = await connected(url, "postgresql", PATIENCE_SECONDS)
+    async with db:
+        with errors_of("postgresql"):
+            row = await (await db.execute(_SIZE)).fetchone()
+    assert row is not None
+    return str(row[0]), int(row[1])

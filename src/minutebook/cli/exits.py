@@ -33,8 +33,7 @@ from minutebook.errors import (
     InvalidSetting,
     MinutebookError,
     ProgramInvalid,
-    UnknownStrategy,
-    UnknownVocabulary,
+    UnknownName,
     UnreadableInput,
 )
 
@@ -47,8 +46,7 @@ EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (BrokenConversation, INVALID),
     (ProgramInvalid, INVALID),
     (InvalidSetting, USAGE),
-    (UnknownVocabulary, USAGE),
-    (UnknownStrategy, USAGE),
+    (UnknownName, USAGE),
     (ConversationNotFound, NOT_FOUND),
     (FoldNotFound, NOT_FOUND),
     (DocumentNotFound, NOT_FOUND),

@@ -11,31 +11,37 @@ import click
 from minutebook import __version__
 
 COMMANDS: Final = {
-    "agent": "minutebook.cli.agent",
-    "chat": "minutebook.cli.chat",
-    "check": "minutebook.cli.check",
-    "compact": "minutebook.cli.compact",
-    "completion": "minutebook.cli.completion",
-    "config": "minutebook.cli.config",
-    "db": "minutebook.cli.db",
-    "demo": "minutebook.cli.demo",
-    "erase": "minutebook.cli.erase",
-    "export": "minutebook.cli.export",
-    "fork": "minutebook.cli.fork",
-    "gc": "minutebook.cli.gc",
-    "import": "minutebook.cli.import_",
-    "keys": "minutebook.cli.keys",
-    "ls": "minutebook.cli.ls",
-    "models": "minutebook.cli.models",
-    "repair": "minutebook.cli.repair",
-    "search": "minutebook.cli.search",
-    "serve": "minutebook.cli.serve",
-    "show": "minutebook.cli.show",
-    "tokens": "minutebook.cli.tokens",
-    "undo": "minutebook.cli.undo",
-    "view": "minutebook.cli.view",
+    "agent": "Check, format and run agent programs.",
+    "chat": "Talk to a model, and see what it is sent.",
+    "check": "What a provider would refuse.",
+    "compact": "Show the old part of a conversation as a summary.",
+    "completion": "Completion for bash, zsh or fish.",
+    "config": "What the service is told, and by whom.",
+    "db": "Make, look after and copy the database.",
+    "demo": "A coding agent's session, sent three ways.",
+    "erase": "Remove conversations for good.",
+    "export": "Write conversations as lines of JSON.",
+    "fork": "Begin another conversation like one that is there.",
+    "gc": "Trim the payloads of old tool calls.",
+    "import": "Keep the conversations of a file.",
+    "keys": "Make, list, revoke and rotate API keys; the audit log.",
+    "ls": "Which conversations are kept.",
+    "models": "How much a model reads and writes, and what that costs.",
+    "repair": "Put right what a provider would refuse.",
+    "search": "Find where something was said.",
+    "serve": "Serve chat over HTTP, with kept and pruned history.",
+    "show": "Read a conversation.",
+    "tokens": "Tokens in all, by role, and the largest messages.",
+    "undo": "Take a fold away.",
+    "view": "What a model would be sent, beside the record.",
 }
-"""Command → the module whose `command` it is."""
+"""Command → what it does, so that help needs to import none of them."""
+
+
+def _module(name: str) -> str:
+    return {"chat": "minutebook.cli.chat.command", "import": "minutebook.cli.commands.import_"}.get(
+        name, f"minutebook.cli.commands.{name}"
+    )
 
 
 class LazyGroup(click.Group):
@@ -45,21 +51,24 @@ class LazyGroup(click.Group):
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
-        home = COMMANDS.get(cmd_name)
-        if home is None:
+        if cmd_name not in COMMANDS:
             return None
-        command = import_module(home).command
+        command = import_module(_module(cmd_name)).command
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(COMMANDS.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from difflib import get_close_matches
+            from minutebook.errors import closest
 
-            near = get_close_matches(args[0], COMMANDS, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else f" Commands: {', '.join(sorted(COMMANDS))}."
+            near = closest(args[0], COMMANDS)
+            hint = f" Did you mean {near!r}?" if near else f" Commands: {', '.join(sorted(COMMANDS))}."
             ctx.fail(f"No such command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
 

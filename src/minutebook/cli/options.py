@@ -1,6 +1,11 @@
-"""Options that several commands have."""
+"""Options that several commands have.
 
+Where the command keeps what it is not told a place for.
+"""
+
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import click
@@ -60,19 +65,27 @@ def store_options(function: F) -> F:
 
 
 def manager_options(function: F) -> F:
-    """How what is sent is chosen: `--manager` and `--max-tokens`, for `manager_from`."""
+    """How what is sent is chosen: `--manager` and `--max-tokens`, for `manager_from_texts`."""
     limit = click.option(
         "--max-tokens",
         type=click.IntRange(min=1),
         metavar="N",
-        help="The most tokens to send; alone it means the budget manager. Example: --max-tokens 32000",
+        help="The most tokens to send; alone it means token_budget. Example: --max-tokens 32000",
     )
     managers = click.option(
         "--manager",
         "managers",
         multiple=True,
         metavar="NAME[:K=V,…]",
-        help="passthrough, window, turns, truncate, clear, strip, active-tools or budget; several apply in their order. "
-        "Example: --manager clear --manager window:window_size=20,slack=10",
+        help="passthrough, sliding_window, turn_window, tool_result_truncator, tool_result_clearer, tool_stripper, "
+        "active_tools, token_budget or retention, as in a configuration file; several apply in their order. "
+        "Example: --manager tool_result_clearer --manager sliding_window:window_size=20,slack=10",
     )
     return managers(limit(function))
+
+
+def state_folder() -> Path:
+    """Our part of the folder for state of the XDG rules; it may not be there yet."""
+    told = os.environ.get("XDG_STATE_HOME", "")
+    state = Path(told) if Path(told).is_absolute() else Path.home() / ".local" / "state"
+    return state / "minutebook"

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from minutebook.agent.adapter import ProviderAdapter
-from minutebook.agent.anthropic import AnthropicAdapter
-from minutebook.agent.openai import OpenAIAdapter
+from minutebook.agent.providers.anthropic import AnthropicAdapter
+from minutebook.agent.providers.openai import OpenAIAdapter
 from minutebook.cli.exits import complain
 from minutebook.cli.screen import one_line
 from minutebook.errors import InvalidSetting, ProviderFailed, RetriesExhausted

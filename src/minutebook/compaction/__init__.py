@@ -1,0 +1,21 @@
+"""Strategies that decide when a part of the conversation is folded and what is shown instead.
+
+Summaries, the fact ledger and the registry of strategies by name. Everything here works on a transcript in memory;
+`conversation` applies it to a stored one. Start with `strategy`, then `manager`.
+"""
+
+from minutebook._lazy import exports
+
+_EXPORTS = {
+    "extractive": ("ExtractiveSummarizer",),
+    "fact_ledger": ("facts", "ledger"),
+    "hybrid": ("HybridStrategy",),
+    "manager": ("CompactionManager", "CompactionResult", "HistoryCompacted"),
+    "registry": ("register_strategy", "strategy_named", "strategy_names", "unregister_strategy"),
+    "strategy": ("HistoryStrategy", "Situation"),
+    "summarize": ("SummarizeStrategy",),
+    "summarizer": ("Summarizer", "SummaryRequest", "SummaryRole", "is_summary", "summary_message", "summary_text"),
+    "truncate": ("TruncateStrategy",),
+    "turns": ("TurnStrategy",),
+}
+__all__, __getattr__, __dir__ = exports(__name__, _EXPORTS)

@@ -4,12 +4,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from minutebook.compaction.situation import Situation, essentials, tail_start
-from minutebook.compaction.strategy import THRESHOLD, is_too_full, require_shares
+from minutebook.compaction.strategy import THRESHOLD, Situation, essentials, is_too_full, require_shares, tail_start
 from minutebook.compaction.summarize import HALF, SummarizeStrategy
 from minutebook.compaction.summarizer import Summarizer
 from minutebook.compaction.truncate import TARGET_RATIO, truncated
-from minutebook.history.results import cleared
+from minutebook.history.tool_results import cleared
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message
 

@@ -1,12 +1,139 @@
-"""What a compaction strategy is."""
+"""What a compaction strategy is.
 
-from collections.abc import AsyncIterator
+What a strategy looks at before it decides: the record, what of it is folded already, and the model's window.
+"""
+
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, Protocol, runtime_checkable
 
-from minutebook.compaction.situation import Situation
-from minutebook.compaction.summarizer import Summarizer
+from minutebook.compaction.summarizer import Summarizer, is_summary
 from minutebook.errors import InvalidSetting
-from minutebook.record.fold import Fold
+from minutebook.history.incremental import last_exchange
+from minutebook.record.fold import Fold, folded, standing_folds
+from minutebook.record.transcript import Transcript
+from minutebook.tokens.models import ModelInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A conversation before a call of a model."""
+
+    record: Transcript
+    folds: tuple[Fold, ...]
+    """All folds that were made, in their order."""
+    model: ModelInfo
+    overhead_tokens: int = 0
+    """What the call sends besides messages: tools, and a system prompt that is not in the record."""
+    reply_tokens: int | None = None
+    """What is kept free for the answer."""
+
+    @property
+    def shown(self) -> Transcript:
+        """The record as its folds show it."""
+        return folded(self.record, self.folds).transcript
+
+    @property
+    def tokens(self) -> int:
+        """What the next call would send, before any manager."""
+        return self.shown.tokens + self.overhead_tokens
+
+    @property
+    def turns(self) -> int:
+        """How many turns no fold covers; found without a look at each of them."""
+        starts = self.record.turn_starts
+        hidden = (bisect_left(starts, fold.stop) - bisect_left(starts, fold.start) for fold in self.standing)
+        return len(starts) - sum(hidden)
+
+    @property
+    def limit(self) -> int:
+        """What it may send."""
+        return (
+            self.model.max_input_tokens
+            if self.reply_tokens is None
+            else self.model.room(reply_tokens=self.reply_tokens)
+        )
+
+    def with_folds(self, added: Iterable[Fold]) -> "Situation":
+        return Situation(self.record, (*self.folds, *added), self.model, self.overhead_tokens, self.reply_tokens)
+
+    @property
+    def standing(self) -> list[Fold]:
+        """The folds that no later one has taken the place of, in the order of the record."""
+        return standing_folds(self.record, self.folds)
+
+    @property
+    def summary(self) -> Fold | None:
+        """The standing fold that shows a summary."""
+        return next(filter(shows_summary, self.standing), None)
+
+
+def shows_summary(fold: Fold) -> bool:
+    """Whether a fold shows a summary, so that its maker has read what it covers. A marker's has not."""
+    return any(map(is_summary, fold.shown))
+
+
+def essentials(record: Transcript) -> set[int]:
+    """Where the messages stand that no compaction takes: system, pins, the first and the newest request, what is open."""
+    kept = set(range(record.lead)) | set(last_exchange(record))
+    kept |= {place for pin in record.pins for place in record.exchange_of(pin)}
+    for request in (record.first_request, record.newest_request):
+        if request is not None:
+            kept |= set(record.exchange_of(request))
+    return kept
+
+
+def tail_start(record: Transcript, room: int, *, no_earlier_than: int = 0) -> int:
+    """Where the last whole exchanges begin that have so many tokens together; the last one is always among them."""
+    start = last_exchange(record).start
+    room -= sum(map(record.tokens_of, range(start, len(record))))
+    while start > no_earlier_than:
+        before = record.exchange_of(start - 1)
+        room -= sum(map(record.tokens_of, before))
+        if room < 0 or before.start < no_earlier_than:
+            break
+        start = before.start
+    return start
+
+
+def turns_start(record: Transcript, keep_turns: int, room: int, *, no_earlier_than: int = 0) -> int | None:
+    """Where the last so many turns begin, if they have no more than so many tokens together."""
+    turns = record.turn_starts
+    starts = turns[max(bisect_left(turns, no_earlier_than), len(turns) - keep_turns) :]
+    return starts[0] if starts and has_at_most(record, starts[0], len(record), room) else None
+
+
+def has_at_most(record: Transcript, start: int, stop: int, tokens: int) -> bool:
+    """Whether a stretch has no more than so many tokens; of a longer one only so much is looked at."""
+    for place in range(start, stop):
+        tokens -= record.tokens_of(place)
+        if tokens < 0:
+            return False
+    return tokens >= 0
+
+
+def runs(situation: Situation, kept: set[int], stop: int) -> list[range]:
+    """The stretches up to `stop` that may be folded: all that is not kept, and all that is folded already."""
+    standing, start = situation.standing, situation.record.lead
+    between = sorted(
+        place
+        for place in kept
+        if start <= place < stop and not any(fold.start <= place < fold.stop for fold in standing)
+    )
+    found = [range(before + 1, after) for before, after in pairwise([start - 1, *between, max(start, stop)])]
+    return [run for run in found if run]
+
+
+def outside(run: range, others: Sequence[range]) -> Iterator[int]:
+    """The places of a stretch that are in none of the others, which are in order."""
+    place = run.start
+    for other in others:
+        yield from range(place, min(other.start, run.stop))
+        place = max(place, other.stop)
+    yield from range(place, run.stop)
+
 
 THRESHOLD: Final = 0.8
 """A window that is fuller than this is compacted."""

@@ -1,17 +1,34 @@
 """Summing up the middle: the goal, the newest exchanges and the files in hand stay; a summary stands for the rest."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from minutebook.compaction.facts import files_of, without_ledger
-from minutebook.compaction.notes import Notes
-from minutebook.compaction.shown import SummaryRole, is_summary, summary_message, summary_text
-from minutebook.compaction.situation import Situation, essentials, has_at_most, outside, runs, tail_start, turns_start
-from minutebook.compaction.strategy import THRESHOLD, is_too_full, require_shares
-from minutebook.compaction.summarizer import Summarizer, SummaryRequest, accepted
+from minutebook.compaction.fact_ledger import Notes, files_of, without_ledger
+from minutebook.compaction.strategy import (
+    THRESHOLD,
+    Situation,
+    essentials,
+    has_at_most,
+    is_too_full,
+    outside,
+    require_shares,
+    runs,
+    tail_start,
+    turns_start,
+)
+from minutebook.compaction.summarizer import (
+    Summarizer,
+    SummaryRequest,
+    SummaryRole,
+    accepted,
+    is_summary,
+    summary_message,
+    summary_text,
+)
 from minutebook.errors import InvalidSetting
 from minutebook.record.fold import Fold
+from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
 
 PRESERVE_RECENT_FILES: Final = 10
@@ -115,24 +132,21 @@ async def summed_up(
     Raises:
         SummaryRejected: the summary may not be used.
     """
-    record, counter = situation.record, situation.record.counter
-    before = situation.summary
+    record, before = situation.record, situation.summary
     already = [] if before is None else [range(before.start, before.stop)]
     fresh = [record[place] for run in stretches for place in outside(run, already)]
     if not fresh or not stretches:
         return []
-    carried = next((message for message in before.shown if is_summary(message)), None) if before else None
-    request = SummaryRequest(
+    text = await write_summary(
+        record,
+        stretches,
         fresh,
-        previous=None if carried is None else without_ledger(summary_text(carried)),
-        max_tokens=max_summary_tokens,
-        counter=counter,
+        summarizer,
+        carried=next((message for message in before.shown if is_summary(message)), None) if before else None,
+        max_summary_tokens=max_summary_tokens,
+        max_ledger_tokens=lambda _: max_ledger_tokens,
     )
-    summary = accepted(await summarizer.summarize(request), request)
-    noted = ""
-    if max_ledger_tokens:
-        noted = Notes.of(record).ledger(stretches, carried=carried, max_tokens=max_ledger_tokens, said=summary)
-    shown = summary_message(f"{summary}\n\n{noted}" if noted else summary, role)
+    shown = summary_message(text, role)
     count = sum(map(len, stretches))
     return [
         Fold(
@@ -144,6 +158,37 @@ async def summed_up(
         )
         for number, run in enumerate(stretches)
     ]
+
+
+async def write_summary(
+    record: Transcript,
+    stretches: Sequence[range],
+    fresh: Sequence[Message],
+    summarizer: Summarizer,
+    *,
+    carried: Message | None,
+    max_summary_tokens: int,
+    max_ledger_tokens: Callable[[str], int],
+) -> str:
+    """The summary of the `fresh` messages and of the `carried` summary, and after it the ledger of all stretches.
+
+    `max_ledger_tokens` is asked how long the ledger may be beside the summary.
+
+    Raises:
+        SummaryRejected: the summary may not be used.
+    """
+    request = SummaryRequest(
+        fresh,
+        previous=None if carried is None else without_ledger(summary_text(carried)),
+        max_tokens=max_summary_tokens,
+        counter=record.counter,
+    )
+    summary = accepted(await summarizer.summarize(request), request)
+    room = max_ledger_tokens(summary)
+    if room < 1:
+        return summary
+    ledger = Notes.of(record).ledger(stretches, carried=carried, max_tokens=room, said=summary)
+    return f"{summary}\n\n{ledger}" if ledger else summary
 
 
 def _turn_start(record: Transcript, start: int, situation: Situation) -> int:

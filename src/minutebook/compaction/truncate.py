@@ -4,13 +4,20 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from minutebook.compaction.shown import is_summary
-from minutebook.compaction.situation import Situation, essentials, runs, tail_start, turns_start
-from minutebook.compaction.strategy import THRESHOLD, is_too_full, require_shares
-from minutebook.compaction.summarizer import Summarizer
+from minutebook.compaction.strategy import (
+    THRESHOLD,
+    Situation,
+    essentials,
+    is_too_full,
+    require_shares,
+    runs,
+    tail_start,
+    turns_start,
+)
+from minutebook.compaction.summarizer import Summarizer, is_summary
 from minutebook.errors import CannotFit, InvalidSetting
 from minutebook.history.budget import TokenBudgetManager
-from minutebook.history.keep import last_exchange
+from minutebook.history.incremental import last_exchange
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript

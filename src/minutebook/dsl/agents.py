@@ -1,149 +1,341 @@
-"""Checks of agents."""
+"""A program's agents at run time: their conversations, delegation to each other, and the events of a run.
 
-from typing import Any
+An agent in one conversation.
 
-from minutebook.dsl import tree as t
-from minutebook.dsl.builtin import BUILTINS
-from minutebook.dsl.definitions import check_duration, check_once, check_strategy, place_of
-from minutebook.dsl.placeholder import INPUT, placeholders
-from minutebook.dsl.scope import Scope, modifier, names_in, properties
+Agents that an agent calls, as its tools.
 
+What happens while a program runs, and to whom.
 
-def check_agent(node: t.AgentDef, scope: Scope) -> None:
-    check_once(node.properties, scope)
-    given = properties(node)
-    instruction = _prompt(given.get("instruction"), scope)
-    if "instruction" not in given:
-        at, who = (node.name.at, repr(node.name.text)) if node.name else (node.at, "without a name")
-        scope.findings.add("no-instruction", at, f"agent {who} has no instruction; add `instruction NAME` of a prompt")
-    prompt = _prompt(given.get("prompt"), scope)
-    _check_model(node, given, instruction, prompt, scope)
-    _check_answer(given, instruction, prompt, scope)
-    _check_tools(given, scope)
-    _check_helpers(node, given, scope)
-    if "retry" in given:
-        scope.find("retry", given["retry"])
-    match given.get("timeout"):
-        case t.Name() as name:
-            scope.find("timeout", name)
-        case t.Duration() as duration:
-            check_duration(duration, scope)
-    if "history" in given:
-        check_strategy(given["history"], scope)
-    if "description" in given and not given["description"].value.strip():
-        scope.findings.add("empty-text", given["description"].at, "this description says nothing")
+The text of a program's prompt, as a prompt of ours.
 
+All who act in a workflow: models, tools, and agents in their conversations.
+"""
 
-def _prompt(name: t.Name | None, scope: Scope) -> t.PromptDef | None:
-    """The prompt that an agent names; nobody gives it values other than the input."""
-    if name is None:
-        return None
-    prompt: t.PromptDef | None = scope.find("prompt", name)
-    for each in placeholders(prompt.text.value) if prompt else ():
-        if each != INPUT and each.isidentifier():
-            assert prompt is not None
-            message = f"an agent's prompt is given ${{{INPUT}}} and nothing else, so ${{{each}}} stays empty"
-            scope.findings.add("unknown-variable", place_of(each, prompt, scope), message)
-    return prompt
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, TypeAlias
+from uuid import UUID
+
+from minutebook.agent.adapter import ProviderAdapter
+from minutebook.agent.events import RunEvent
+from minutebook.agent.limits import Deadline
+from minutebook.agent.messages import ModelReply, ModelRequest, OnDelta, TextDelta
+from minutebook.agent.prompt_message import prompt_of
+from minutebook.agent.runner import ConversationRunner
+from minutebook.agent.summarizer import ModelSummarizer
+from minutebook.agent.toolbox import Toolbox
+from minutebook.compaction.manager import CompactionManager
+from minutebook.compaction.registry import FIELDS
+from minutebook.compaction.strategy import HistoryStrategy
+from minutebook.compaction.summarizer import Summarizer, is_summary
+from minutebook.dsl.flow_strategy import FlowSummarizer, strategy_of
+from minutebook.dsl.models import Adapters, patient
+from minutebook.dsl.spec import INPUT, AgentSpec, RetrySpec, WorkflowSpec
+from minutebook.errors import DeadlineExceeded, InvalidSetting
+from minutebook.prompt.markdown import shown
+from minutebook.prompt.tools import AnyTool, Tool, ToolContext, ToolResult
+from minutebook.record.message import is_result, text_of
+from minutebook.record.transcript import Transcript
+from minutebook.session.state import Session
+from minutebook.tokens.models import ModelInfo, model_info
 
 
-def _check_model(
-    node: t.AgentDef,
-    given: dict[str, Any],
-    instruction: t.PromptDef | None,
-    prompt: t.PromptDef | None,
-    scope: Scope,
-) -> None:
-    model = scope.model_of(instruction)
-    if model is None and ("instruction" not in given or instruction is not None):
-        models = ", ".join(scope.tables["model"]) or "none"
-        message = (
-            f"no model for this agent: its instruction names none, none is called 'main', and there is not exactly one "
-            f"(there are: {models}); write `using model NAME` at the instruction"
+@dataclass(frozen=True)
+class Asked:  # what a helper is told; a docstring would be told to the model
+    request: Annotated[str, "what it is to do, with all it must know: it sees nothing else of this conversation"]
+
+
+class Relay(ProviderAdapter):
+    """The adapter of an agent that may hand over: what it handed over to has answered for it, and no model is asked."""
+
+    def __init__(self, inner: ProviderAdapter) -> None:
+        super().__init__(inner.model, throttle=inner.throttle, telemetry=inner.telemetry, counter=inner.counter)
+        self._inner = inner
+        self.provider = inner.provider  # type: ignore[misc]  # it speaks for whomever it relays to
+        self.name = inner.name  # type: ignore[misc]  # same
+        self.answer: str | None = None
+
+    @property
+    def native_output(self) -> bool:
+        return self._inner.native_output
+
+    @property
+    def strict_tools(self) -> bool:
+        return self._inner.strict_tools
+
+    async def ask(self, request: ModelRequest, *, on_delta: OnDelta | None = None) -> ModelReply:
+        answer, self.answer = self.answer, None
+        # One of several calls is an opinion among others: then it is the model that answers.
+        alone = is_result(request.messages[-1]) and not is_result(request.messages[-2])
+        if answer is None or not alone:
+            return await self._inner.ask(request, on_delta=on_delta)
+        if on_delta is not None:
+            on_delta(TextDelta(answer))
+        return ModelReply({"role": "assistant", "content": answer})
+
+
+def helper_tools(actor: "Actor", relay: Relay, watch: "Watch") -> list[AnyTool]:
+    """A tool for each agent that this one may hand over to or ask."""
+    spec = actor.cast.spec
+    handed = [_tool(actor, spec.agent(name), watch, relay) for name in actor.agent.delegate]
+    return [*handed, *(_tool(actor, spec.agent(name), watch, None) for name in actor.agent.use)]
+
+
+def _tool(actor: "Actor", helper: AgentSpec, watch: "Watch", relay: Relay | None) -> AnyTool:
+    """`delegate` goes on with one conversation and answers for the caller; `use` is asked anew each time."""
+
+    async def handler(params: Asked, *, context: ToolContext) -> ToolResult[Any]:
+        lasting = relay is not None
+        try:
+            async with actor.cast.on_stage(helper, actor, lasting=lasting) as child:
+                said = await child.run(
+                    params.request, watch=watch.deeper(), deadline=context.deadline, told=actor.shared_summary()
+                )
+        except DeadlineExceeded as error:
+            if context.deadline is not None and not context.deadline.remaining_seconds():
+                raise
+            return ToolResult.error(f"{helper.name} had no more time: {error}")
+        answer = shown(said)
+        if relay is not None and actor.agent.produces in {None, helper.produces}:
+            relay.answer = answer
+        return ToolResult.ok(answer)
+
+    description = helper.description or f"The agent {helper.name}."
+    if relay is not None:
+        description += " It takes over: its answer goes to the user as it is."
+    return Tool[Asked, Any](name=helper.name, description=description, handler=handler)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEvent:
+    """Something happened in the run of an agent, or in a call of a prompt."""
+
+    kind: Literal["agent", "prompt"]
+    name: str
+    """Of the agent or the prompt; empty for the agent without a name."""
+    event: RunEvent
+    session_id: UUID
+    """The session that records it."""
+    depth: int = 0
+    """0 for what the program itself runs, 1 for an agent that such an agent calls, and so on."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowFinished:
+    """The program is done; always the last event."""
+
+    result: Any
+
+
+WorkflowEvent: TypeAlias = AgentEvent | WorkflowFinished
+Tell: TypeAlias = Callable[[AgentEvent], None]
+
+
+def untold(_event: AgentEvent) -> None:
+    """Nobody watches."""
+
+
+OUTPUT_ATTEMPTS = 3
+"""How often an answer that is not of its schema is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Who watches a run, and from how far above."""
+
+    tell: Tell = untold
+    depth: int = 0
+
+    @property
+    def streaming(self) -> bool:
+        return self.tell is not untold
+
+    def deeper(self) -> "Watch":
+        return replace(self, depth=self.depth + 1)
+
+
+class Actor:
+    """An agent, its session, and what was said in it so far. It does one run at a time."""
+
+    def __init__(self, agent: AgentSpec, cast: "Cast", session: Session, parent: "Actor | None" = None) -> None:
+        self.agent, self.cast, self.session, self.parent = agent, cast, session, parent
+        self.adapter = cast.adapter(agent.model, agent.retry)
+        self.conversation = Transcript(counter=self.adapter.counter)
+        self.compactor: CompactionManager | None = cast.compactor(agent, session)
+        self.busy = False
+
+    async def run(self, given: Any, *, watch: Watch, deadline: Deadline | None = None, told: str = "") -> Any:
+        """The agent's answer to an input: a text, or what it produces. `told` is what another agent shares with it.
+
+        Raises:
+            InvalidSetting: there is nothing to answer.
+        """
+        agent, spec = self.agent, self.cast.spec
+        values = {INPUT: shown(given)}
+        asked = spec.prompt(agent.prompt).fill(values) if agent.prompt else values[INPUT]
+        if not asked.strip():
+            expected = "something to answer, or the agent a `prompt` that says what to do"
+            raise InvalidSetting(f"the input of agent {agent.name!r}", given, expected)
+        relay = Relay(self.adapter)
+        tools = [*await self.cast.toolbox.tools(agent.tools), *helper_tools(self, relay, watch)]
+        runner = ConversationRunner(
+            adapter=relay if agent.delegate else self.adapter,
+            prompt=prompt_of(
+                agent.name,
+                spec.prompt(agent.instruction).fill(values),
+                tools,
+                spec.output_type(agent.produces) if agent.produces else None,
+            ),
+            session=self.session,
+            request=f"{told}\n\n{asked}" if told else asked,
+            conversation=self.conversation,
+            deadline=self._deadline(deadline),
+            compactor=self.compactor,
+            max_output_attempts=OUTPUT_ATTEMPTS,
         )
-        scope.findings.add("no-model", node.name.at if node.name else node.at, message)
-    other = modifier(prompt, "model")
-    if other is not None and model is not None and other.text != model:
-        message = (
-            f"this prompt is for model {other.text!r}, and the agent runs on {model!r}, which its instruction decides"
+
+        def emit(event: RunEvent) -> None:
+            watch.tell(AgentEvent("agent", agent.name, event, self.session.session_id, watch.depth))
+
+        response = await runner.run(emit, streaming=watch.streaming)
+        return response.output
+
+    def shared_summary(self) -> str:
+        """The summary that stands for the old part of the conversation, where the policy shares it with helpers."""
+        if self.compactor is None or not self.cast.spec.compaction.share:
+            return ""
+        fold = self.compactor.situation(self.conversation).summary
+        return "\n\n".join(text_of(message) for message in fold.shown if is_summary(message)) if fold else ""
+
+    def _deadline(self, given: Deadline | None) -> Deadline | None:
+        if self.agent.timeout_seconds is None:
+            return given
+        own = Deadline.after(self.agent.timeout_seconds)
+        return own if given is None or own.expires_at < given.expires_at else given
+
+
+_LONGEST_PIECE = 16_000
+"""Tokens of a record that a model sums up at once, at most."""
+
+RunFlow = Callable[[str, str], Awaitable[Any]]
+"""Runs a flow of one parameter."""
+
+
+class Cast:
+    """Makes everything that a program names, once, and keeps it for as long as the workflow is open.
+
+    Raises:
+        InvalidSetting: the policy has a setting that none of the strategies knows.
+        UnknownName: nobody registered a strategy that an agent names.
+    """
+
+    def __init__(
+        self,
+        spec: WorkflowSpec,
+        *,
+        adapters: Adapters,
+        toolbox: Toolbox,
+        session: Session,
+        summarizer: Summarizer | None,
+        run_flow: RunFlow,
+    ) -> None:
+        self.spec, self.toolbox, self.session = spec, toolbox, session
+        self._make, self._summarizer, self._run_flow = adapters, summarizer, run_flow
+        self._adapters: dict[str, ProviderAdapter] = {}
+        self._strategies = self._all_strategies()
+        self.actors: list[Actor] = []
+        self._lasting: dict[tuple[int, str], list[Actor]] = {}
+
+    def adapter(self, model: str, retry: RetrySpec | None = None) -> ProviderAdapter:
+        """The adapter for a model of the program, as patient as a policy says."""
+        if model not in self._adapters:
+            self._adapters[model] = self._make(self.spec.model(model))
+        return patient(self._adapters[model], retry)
+
+    def compactor(self, agent: AgentSpec, session: Session) -> CompactionManager | None:
+        """What keeps one conversation of an agent short; None where it keeps all of it."""
+        if agent.history is None:
+            return None
+        model = self.spec.model(agent.model)
+        info = self._info(agent.model)
+        return CompactionManager(
+            self._strategies[agent.name],
+            info,
+            self._summarizer_of(agent, info),
+            bus=session.bus,
+            reply_tokens=model.max_tokens,
         )
-        scope.findings.add("conflict", given["prompt"].at, message)
 
+    @asynccontextmanager
+    async def on_stage(self, agent: AgentSpec, parent: Actor | None, *, lasting: bool) -> AsyncIterator[Actor]:
+        """The agent in the conversation that it goes on with, or in a new one.
 
-def _check_answer(
-    given: dict[str, Any], instruction: t.PromptDef | None, prompt: t.PromptDef | None, scope: Scope
-) -> None:
-    if "produces" in given:
-        scope.find("schema", given["produces"])
-    said = [given.get("produces"), modifier(instruction, "expecting"), modifier(prompt, "expecting")]
-    names = list(dict.fromkeys(name.text for name in said if name is not None))
-    if len(names) > 1:
-        at = (given.get("produces") or given.get("prompt") or given["instruction"]).at
-        message = f"the agent's answer cannot be {' and '.join(map(repr, names))} at once"
-        scope.findings.add("conflict", at, message)
+        Where that conversation is taken, because the agent runs beside itself, there is another for the second run.
+        """
+        actor = self._free(agent, parent) if lasting else self._new(agent, parent)
+        actor.busy = True
+        try:
+            yield actor
+        finally:
+            actor.busy = False
+            if not lasting:
+                actor.session.close()
 
+    async def aclose(self) -> None:
+        """Close connections, servers and sessions; the sessions can still be read."""
+        for actor in self.actors:
+            if actor.session is not self.session:
+                actor.session.close()
+        await asyncio.gather(self.toolbox.aclose(), *(adapter.aclose() for adapter in self._adapters.values()))
 
-def _check_tools(given: dict[str, Any], scope: Scope) -> None:
-    offered: dict[str, str] = {}
-    for name in names_in(given.get("tools")):
-        tools = _tools_of(name, scope)
-        for tool in tools:
-            if offered.setdefault(tool, name.text) != name.text:
-                message = f"the agent has a tool {tool!r} already, from {offered[tool]!r}"
-                scope.findings.add("name-clash", name.at, message)
-    _check_repeats(names_in(given.get("tools")), scope)
-    for name in (*names_in(given.get("delegate")), *names_in(given.get("use"))):
-        if name.text in offered:
-            message = f"the agent has a tool {name.text!r}, and an agent that it calls has the same name"
-            scope.findings.add("name-clash", name.at, message)
+    def _free(self, agent: AgentSpec, parent: Actor | None) -> Actor:
+        group = self._lasting.setdefault((id(parent), agent.name), [])
+        for actor in group:
+            if not actor.busy:
+                return actor
+        group.append(self._new(agent, parent))
+        return group[-1]
 
+    def _new(self, agent: AgentSpec, parent: Actor | None) -> Actor:
+        # The first to act, if nobody called it, has the workflow's own session.
+        own = self.session if parent is None and not self.actors else Session(bus=self.session.bus)
+        actor = Actor(agent, self, own, parent)
+        self.actors.append(actor)
+        return actor
 
-def _tools_of(name: t.Name, scope: Scope) -> tuple[str, ...]:
-    """The names under which a model sees what an agent lists; none where only the server knows them."""
-    head, dot, tail = name.text.partition(".")
-    tool: t.ToolDef | None = scope.tables["tool"].get(head)
-    if tool is None and dot:
-        if head not in scope.known.externals:
-            message = f"the program defines no tool {head!r}, so whoever runs it must bring {name.text!r}"
-            scope.findings.add("external-tool", name.at, message)
-        return (tail,)
-    if tool is None:
-        scope.unknown("tool", name, scope.tables["tool"])
-        return ()
-    scope.used.add(("tool", head))
-    match tool.origin:
-        case t.Python():
-            if dot:
-                message = f"{head!r} is one function, so it has no {tail!r}"
-                scope.findings.add("unknown-tool", name.at, message, head)
-            return (head,)
-        case t.Builtin(builtin):
-            names = BUILTINS.get(builtin.text, (tail,) if dot else ())
-            if dot and tail not in names:
-                scope.unknown("tool", t.Name(tail, at=name.at), names, f"tool of {head!r} called")
-                return ()
-            return (tail,) if dot else names
-    return (tail,) if dot else ()
+    def _all_strategies(self) -> dict[str, HistoryStrategy]:
+        policy = self.spec.compaction
+        made = {
+            agent.name: strategy_of(agent.history, policy) for agent in self.spec.agents if agent.history is not None
+        }
+        taken = {name for _, names in made.values() for name in names}
+        for name in FIELDS:
+            if getattr(policy, name) is not None and name not in taken:
+                expected = (
+                    f"a strategy that knows it: none of {', '.join(s.name for s, _ in made.values()) or 'no'} does"
+                )
+                raise InvalidSetting(f"{name} of policy compaction", getattr(policy, name), expected)
+        return {name: strategy for name, (strategy, _) in made.items()}
 
+    def _summarizer_of(self, agent: AgentSpec, info: ModelInfo) -> Summarizer:
+        assert agent.history is not None
+        flow = agent.history.flow
+        if flow is not None:
+            windows = [each.max_input_tokens for each in self.spec.models if each.max_input_tokens is not None]
+            return FlowSummarizer(
+                lambda text: self._run_flow(flow, text),
+                min(_LONGEST_PIECE, info.max_input_tokens // 2, *(window // 2 for window in windows)),
+            )
+        if self._summarizer is not None:
+            return self._summarizer
+        model = self.spec.compaction.model or agent.model
+        window = self._info(model).max_input_tokens
+        return ModelSummarizer(
+            self.adapter(model, agent.retry), max_input_tokens=min(_LONGEST_PIECE, window * 3 // 4), tool_details=True
+        )
 
-def _check_helpers(node: t.AgentDef, given: dict[str, Any], scope: Scope) -> None:
-    delegates, uses = names_in(given.get("delegate")), names_in(given.get("use"))
-    for name in (*delegates, *uses):
-        helper: t.AgentDef | None = scope.find("agent", name)
-        if helper is not None and helper is not node and "description" not in properties(helper):
-            message = f"agent {name.text!r} has no description, by which another would know when to call it"
-            scope.findings.add("no-description", name.at, message)
-    for names in (delegates, uses):
-        _check_repeats(names, scope)
-    for name in uses:
-        if name.text in {each.text for each in delegates}:
-            message = f"agent {name.text!r} is delegated to already; an agent either hands over or asks"
-            scope.findings.add("conflict", name.at, message)
-
-
-def _check_repeats(names: tuple[t.Name, ...], scope: Scope) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name.text in seen:
-            scope.findings.add("duplicate", name.at, f"{name.text!r} is in this list already")
-        seen.add(name.text)
+    def _info(self, model: str) -> ModelInfo:
+        spec = self.spec.model(model)
+        return model_info(spec.id, max_input_tokens=spec.max_input_tokens, max_output_tokens=spec.max_tokens)

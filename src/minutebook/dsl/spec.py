@@ -1,13 +1,36 @@
-"""What a program means, as data: everything whoever runs it needs, resolved and checked. No code is made from it."""
+"""What a program means, as data: everything whoever runs it needs, resolved and checked. No code is made from it.
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+`${name}` in the text of a prompt: where a value goes. `$${name}` stands for itself.
 
-from minutebook.dsl.diagnostic import Diagnostic
-from minutebook.dsl.placeholder import filled, placeholders
-from minutebook.dsl.tree import Backoff, Statement
+Schemas as dataclasses, which is what prompts ask for and answers are read into.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, make_dataclass
+from functools import lru_cache
+from typing import Annotated, Any, Final, Literal, Protocol, TypeVar
+
+from minutebook.agent.mcp import ToolOrigin, ToolRef
+from minutebook.dsl.diagnostics import Diagnostic
+from minutebook.dsl.syntax import Backoff, Statement
 from minutebook.errors import InvalidSetting
+
+INPUT: Final = "input"
+"""What an agent, a prompt or the whole program was asked."""
+
+_PLACEHOLDER: Final = re.compile(r"\$(?P<escaped>\$\{)|\$\{(?P<name>[^}\n]*)\}")
+
+
+def placeholders(text: str) -> tuple[str, ...]:
+    """The names a text has places for, each once, in their order."""
+    found = (match["name"] for match in _PLACEHOLDER.finditer(text) if match["name"] is not None)
+    return tuple(dict.fromkeys(found))
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """The text with values in their places; they are put in as they are and not searched again."""
+    return _PLACEHOLDER.sub(lambda match: "${" if match["escaped"] else values[match["name"]], text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,74 +79,9 @@ class SchemaSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Secret:
-    """A value that must not be shown, or the environment variable that has it."""
-
-    env: str | None = None
-    value: str | None = field(default=None, repr=False)
-
-    def reveal(self, environment: Mapping[str, str]) -> str:
-        """The value itself.
-
-        Raises:
-            InvalidSetting: the environment variable is not set.
-        """
-        if self.env is None:
-            return self.value or ""
-        if self.env not in environment:
-            raise InvalidSetting(f"the environment variable {self.env}", None, "it a value: a tool needs it")
-        return environment[self.env]
-
-
-@dataclass(frozen=True, slots=True)
-class McpServer:
-    """A server of tools at a URL."""
-
-    url: str
-    auth: Literal["bearer", "basic"] | None = None
-    secret: Secret | None = None
-    headers: tuple[tuple[str, Secret], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class McpProcess:
-    """A server of tools that is started as a program and spoken to through its stdin and stdout."""
-
-    command: tuple[str, ...]
-    env: tuple[tuple[str, Secret], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class BuiltinTools:
-    """Tools that come with minutebook: see `builtin_tools`."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class PythonFunction:
-    module: str
-    function: str
-
-
-ToolOrigin: TypeAlias = McpServer | McpProcess | BuiltinTools | PythonFunction
-
-
-@dataclass(frozen=True, slots=True)
 class ToolSpec:
     name: str
     origin: ToolOrigin
-
-
-@dataclass(frozen=True, slots=True)
-class ToolRef:
-    """A tool that an agent may call."""
-
-    tool: str
-    """The definition; where `external`, the name by which whoever runs the program brings the server."""
-    member: str | None = None
-    """One tool of the server; None for all of them."""
-    external: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,8 +234,6 @@ class WorkflowSpec:
 
     def output_type(self, schema: str) -> type:
         """The dataclass of a schema, for `PromptTemplate[…]` and `json_schema`."""
-        from minutebook.dsl.output import output_type
-
         return output_type(self.schema(schema), self.schemas)
 
     def json_schema(self, schema: str, *, strict: bool = False) -> dict[str, Any]:
@@ -292,3 +248,37 @@ def _named(kind: str, items: Iterable[N], name: str) -> N:
     if name not in known:
         raise InvalidSetting(kind, name, f"one that the program defines: {', '.join(known) or 'there is none'}")
     return known[name]
+
+
+def output_type(schema: SchemaSpec, schemas: Sequence[SchemaSpec]) -> type:
+    """The frozen dataclass of a schema, the same one each time; `schemas` are those that it may refer to."""
+    return _made(schema, tuple(schemas))
+
+
+@lru_cache(maxsize=1024)
+def _made(schema: SchemaSpec, schemas: tuple[SchemaSpec, ...]) -> type:
+    fields = [_field(each, schemas) for each in schema.fields]
+    return make_dataclass(schema.name, fields, frozen=True, kw_only=True, namespace={"__doc__": ""})
+
+
+def _field(spec: FieldSpec, schemas: tuple[SchemaSpec, ...]) -> tuple[str, Any, Any]:
+    hint = _hint(spec.type, schemas)
+    if spec.description:
+        hint = Annotated[hint, spec.description]
+    return spec.name, hint, field(default=None) if spec.type.kind == "optional" else field()
+
+
+def _hint(kind: FieldType, schemas: tuple[SchemaSpec, ...]) -> Any:
+    match kind.kind:
+        case "choice":
+            return Literal[kind.options]
+        case "list":
+            assert kind.item is not None
+            item: Any = _hint(kind.item, schemas)
+            return tuple[item, ...]
+        case "optional":
+            assert kind.item is not None
+            return _hint(kind.item, schemas) | None
+        case "schema":
+            return _made(next(each for each in schemas if each.name == kind.schema), schemas)
+    return {"string": str, "int": int, "float": float, "bool": bool}[kind.kind]

@@ -10,22 +10,45 @@ from types import TracebackType
 from typing import Any, Self
 
 from minutebook.agent.events import RunEvent
+from minutebook.agent.prompt_message import prompt_of
 from minutebook.agent.runner import ConversationRunner
+from minutebook.agent.toolbox import Externals, Toolbox
 from minutebook.compaction.summarizer import Summarizer
-from minutebook.dsl.actor import OUTPUT_ATTEMPTS, Actor, Watch
-from minutebook.dsl.adapters import Adapters, provider_adapters
-from minutebook.dsl.cast import Cast
-from minutebook.dsl.compile import compile_agents
-from minutebook.dsl.happening import AgentEvent, Tell, WorkflowEvent, WorkflowFinished, untold
-from minutebook.dsl.instruction import prompt_of
-from minutebook.dsl.interpret import Interpreter
-from minutebook.dsl.placeholder import INPUT
-from minutebook.dsl.spec import Entry, WorkflowSpec
-from minutebook.dsl.tooling import Externals, toolbox_of
+from minutebook.dsl.agents import (
+    OUTPUT_ATTEMPTS,
+    Actor,
+    AgentEvent,
+    Cast,
+    Tell,
+    Watch,
+    WorkflowEvent,
+    WorkflowFinished,
+    untold,
+)
+from minutebook.dsl.compiler import compile_agents
+from minutebook.dsl.interpreter import Interpreter
+from minutebook.dsl.models import Adapters, provider_adapters
+from minutebook.dsl.spec import INPUT, Entry, WorkflowSpec
 from minutebook.errors import InvalidSetting
 from minutebook.prompt.markdown import shown
 from minutebook.session.bus import InProcessEventBus
-from minutebook.session.session import Session
+from minutebook.session.state import Session
+
+
+def toolbox_of(spec: WorkflowSpec, externals: Externals, environment: Mapping[str, str], root: Path) -> Toolbox:
+    """The tools of a program: those that it defines, and those that whoever runs it brings.
+
+    Raises:
+        InvalidSetting: a function cannot be imported, or an agent names a tool that nobody brings.
+    """
+    brought: Externals = {**{tool.name: tool.origin for tool in spec.tools}, **externals}
+    toolbox = Toolbox(brought, environment, root)
+    for agent in spec.agents:
+        for ref in agent.tools:
+            if ref.tool not in brought:
+                wanted = f"{ref.tool}.{ref.member}" if ref.member else ref.tool
+                raise InvalidSetting("externals", tuple(externals), f"{ref.tool!r}, for {wanted}")
+    return toolbox
 
 
 class DslWorkflow:
@@ -39,7 +62,7 @@ class DslWorkflow:
     Raises:
         ProgramInvalid: `program` is a text that cannot be compiled.
         InvalidSetting: a tool cannot be found, or a setting has no effect.
-        UnknownStrategy: nobody registered a strategy that the program names.
+        UnknownName: nobody registered a strategy that the program names.
     """
 
     def __init__(

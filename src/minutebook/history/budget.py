@@ -11,10 +11,8 @@ from dataclasses import dataclass
 
 from minutebook.errors import CannotFit, InvalidSetting
 from minutebook.history.curated import Curated, Note, Status
-from minutebook.history.draft import Curator, Draft
-from minutebook.history.keep import Keep, last_exchange
-from minutebook.history.results import cleared
-from minutebook.history.shorten import clipped
+from minutebook.history.incremental import Curator, Draft, Keep, last_exchange
+from minutebook.history.tool_results import cleared, clipped
 from minutebook.history.window import require_count
 from minutebook.record.message import Message, call_ids, is_result, is_user, text_of
 from minutebook.record.transcript import Transcript

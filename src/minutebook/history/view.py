@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from minutebook.history.compose import PassthroughManager, curated_by
-from minutebook.history.context import NO_CONTEXT, CurationContext
 from minutebook.history.curated import Curated, tokens_of_view
-from minutebook.history.explain import Explanation, explain
-from minutebook.history.guard import Breach, guard
-from minutebook.history.protocol import HistoryManager, SessionProtocol
+from minutebook.history.explanation import Explanation, explain
+from minutebook.history.guarantees import Breach, guard
+from minutebook.history.protocol import NO_CONTEXT, CurationContext, HistoryManager, SessionProtocol
 from minutebook.record.fold import Fold, folded
 from minutebook.record.message import Message, Provider
 from minutebook.record.transcript import Transcript

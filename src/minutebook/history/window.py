@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from minutebook.errors import InvalidSetting
-from minutebook.history.draft import Curator, Draft, WindowDraft
-from minutebook.history.keep import Keep
+from minutebook.history.incremental import Curator, Draft, Keep, WindowDraft
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
 

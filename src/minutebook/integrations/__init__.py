@@ -1,0 +1,1 @@
+"""Adapters for other frameworks, one folder each. Nothing else in minutebook imports them."""

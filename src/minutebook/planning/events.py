@@ -1,10 +1,13 @@
-"""What happens to a plan and to its history. Each is folded into the session, and is all that must be kept of it."""
+"""What happens to a plan and to its history. Each is folded into the session, and is all that must be kept of it.
+
+What the tools of planning are called.
+"""
 
 from dataclasses import dataclass
+from typing import Final
 
-from minutebook.planning.level import StepVisibility
 from minutebook.planning.plan import PlanStep, StepStatus
-from minutebook.planning.turn import Turn
+from minutebook.planning.task_history import StepVisibility, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +97,19 @@ class PinStep:
 
     step_id: int
     pinned: bool = True
+
+
+SETUP_PLAN: Final = "planning_setup_plan"
+ADD_STEP: Final = "planning_add_step"
+UPDATE_STEP: Final = "planning_update_step"
+READ_PLAN: Final = "planning_read_plan"
+SUMMARIZE_STEP: Final = "summarize_step"
+EXPAND_STEP: Final = "expand_step"
+CONTEXT_PRESSURE: Final = "context_pressure"
+PIN_STEP: Final = "pin_step"
+REFERENCE_STEP: Final = "reference_step"
+
+BOOKKEEPING: Final = frozenset(
+    {SETUP_PLAN, ADD_STEP, UPDATE_STEP, READ_PLAN, SUMMARIZE_STEP, CONTEXT_PRESSURE, PIN_STEP}
+)
+"""Tools whose results say nothing that the plan and the history do not show as well."""

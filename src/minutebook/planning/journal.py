@@ -13,19 +13,17 @@ from datetime import UTC, datetime
 from typing import Any, Final, Self, TypeAlias
 
 from minutebook.errors import ConversationErased, ConversationNotFound, UnreadableInput
-from minutebook.planning.install import EVENTS, PLACED, PROMPT, PlanningNote, install_history, install_plan
-from minutebook.planning.task import TaskHistory
-from minutebook.record.entry import ConversationEntry
-from minutebook.record.events import ConversationRecorded
+from minutebook.planning.setup import EVENTS, PLACED, PROMPT, PlanningNote, install_history, install_plan
+from minutebook.planning.task_history import TaskHistory
+from minutebook.record.entry import ConversationEntry, ConversationRecorded
 from minutebook.record.message import MessageRole
 from minutebook.record.transcript import Transcript
 from minutebook.session.bus import InProcessEventBus
-from minutebook.session.session import Session
-from minutebook.store.contract import ConversationStore
+from minutebook.session.state import Session
+from minutebook.store.base import ConversationStore
 from minutebook.store.types import Loaded
 from minutebook.tokens import TokenCounter
-from minutebook.wire.chat import entry_to_provider_message
-from minutebook.wire.stored import entry_from_json
+from minutebook.wire.chat import entry_from_json, entry_to_provider_message
 
 Happening: TypeAlias = ConversationEntry | PlanningNote
 

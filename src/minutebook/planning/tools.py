@@ -1,23 +1,156 @@
-"""The tools by which a model manages its own context, step by step."""
+"""The tools by which a model manages its own context, step by step.
+
+What the handlers of the planning tools share: the session, and what to say when a call cannot be meant.
+
+How full the context is: what the next call would send, beside what the model can read.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, NoReturn
+from typing import Final, Literal, NoReturn, TypeAlias
 
-from minutebook.errors import ToolValidationError, VisibilityExpansionRequired
-from minutebook.planning.events import ExpandStep, NoteSummary, PinStep, SummarizeStep
-from minutebook.planning.folding import bound
-from minutebook.planning.handling import require_session, require_step, require_summary
-from minutebook.planning.names import CONTEXT_PRESSURE, EXPAND_STEP, PIN_STEP, REFERENCE_STEP, SUMMARIZE_STEP
-from minutebook.planning.pressure import ContextPressure
-from minutebook.planning.task import StepHistory
-from minutebook.planning.turn import Turn
-from minutebook.prompt.context import ToolContext
-from minutebook.prompt.result import ToolResult
-from minutebook.prompt.tool import AnyTool, Tool
+from minutebook.errors import InvalidSetting, ToolValidationError, VisibilityExpansionRequired
+from minutebook.history.protocol import SessionProtocol
+from minutebook.planning.events import (
+    CONTEXT_PRESSURE,
+    EXPAND_STEP,
+    PIN_STEP,
+    REFERENCE_STEP,
+    SETUP_PLAN,
+    SUMMARIZE_STEP,
+    ExpandStep,
+    NoteSummary,
+    PinStep,
+    SummarizeStep,
+)
+from minutebook.planning.folds import bound
+from minutebook.planning.plan import Plan, PlanStep
+from minutebook.planning.reducers import find_history
+from minutebook.planning.task_history import UNASSIGNED, StepHistory, TaskHistory, Turn
+from minutebook.prompt.tools import AnyTool, RenderContext, Tool, ToolContext, ToolResult
 from minutebook.prompt.visibility import SectionVisibility
-from minutebook.session.session import Session
+from minutebook.session.state import Session
 from minutebook.tokens.models import ModelInfo
+
+MAX_SUMMARY: Final = 1000
+MAX_TITLE: Final = 200
+NO_PLAN: Final = f"There is no plan yet. Call `{SETUP_PLAN}` with an objective and its steps first."
+
+
+def session_of(context: RenderContext | ToolContext, own: Session | None) -> Session | None:
+    """The session that a rendering or a call is for, or else the one that the section was made with."""
+    found: SessionProtocol | None = context.session
+    return found if isinstance(found, Session) else own
+
+
+def require_session(context: ToolContext, own: Session | None) -> Session:
+    session = session_of(context, own)
+    if session is None:
+        raise ToolValidationError("There is no session here that could keep a plan; go on without one.")
+    return session
+
+
+def require_plan(session: Session) -> Plan:
+    plan = session.query(Plan).latest()
+    if plan is None:
+        raise ToolValidationError(NO_PLAN)
+    return plan
+
+
+def require_plan_step(plan: Plan, step_id: int) -> PlanStep:
+    step = plan.step(step_id)
+    if step is None:
+        raise ToolValidationError(f"The plan has no step {step_id}. {_ids([one.step_id for one in plan.steps])}")
+    return step
+
+
+def require_step(session: Session, step_id: int) -> tuple[TaskHistory, StepHistory]:
+    """The step that a call names, and the history it is in."""
+    histories = session.query(TaskHistory).all()
+    if not histories:
+        raise ToolValidationError(f"There is no task history yet. {NO_PLAN}")
+    history = find_history(histories, step_id)
+    step = None if history is None else history.step(step_id)
+    if history is None or step is None:
+        if step_id == UNASSIGNED:
+            raise ToolValidationError("Nothing was said outside of the steps.")
+        known = [one.step_id for history in histories for one in history.steps]
+        raise ToolValidationError(f"There is no step {step_id}. {_ids(known) if known else NO_PLAN}")
+    return history, step
+
+
+def one_line(name: str, text: str, longest: int) -> str:
+    """A title or an objective, if it is one line of a bearable length."""
+    stripped = text.strip()
+    if not stripped:
+        raise ToolValidationError(f"The {name} is empty. Say in a few words what it is.")
+    if "\n" in stripped or "\r" in stripped:
+        raise ToolValidationError(f"The {name} has several lines. Give one.")
+    if len(stripped) > longest:
+        raise ToolValidationError(f"The {name} has {len(stripped)} characters. Give at most {longest}.")
+    return stripped
+
+
+def require_summary(text: str) -> str:
+    """A summary of 1 to 1,000 characters."""
+    summary = text.strip()
+    if not summary:
+        raise ToolValidationError("Summary must not be empty. Say in 1-3 sentences what was done and what was found.")
+    if len(summary) > MAX_SUMMARY:
+        raise ToolValidationError(
+            f"Summary must be <= {MAX_SUMMARY} characters, and has {len(summary)}. Say it in 1-3 sentences."
+        )
+    return summary
+
+
+def _ids(known: list[int]) -> str:
+    return f"Steps: {', '.join(map(str, known))}." if known else "It has no steps; add some first."
+
+
+Recommendation: TypeAlias = Literal["ok", "consider_summarizing", "urgent"]
+
+CONSIDER: Final = 0.7
+URGENT: Final = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class ContextPressure:
+    """How much of the model's window the next call would fill.
+
+    Raises:
+        InvalidSetting: there is no window.
+    """
+
+    used_tokens: int
+    max_tokens: int
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1:
+            raise InvalidSetting("max_tokens", self.max_tokens, "a number above 0")
+
+    @property
+    def raw(self) -> float:
+        """The share that is used; above 1 where it is too much."""
+        return self.used_tokens / self.max_tokens
+
+    @property
+    def utilization(self) -> float:
+        """The same, from 0 to 1."""
+        return min(1.0, max(0.0, self.raw))
+
+    @property
+    def recommendation(self) -> Recommendation:
+        if self.raw < CONSIDER:
+            return "ok"
+        return "consider_summarizing" if self.raw < URGENT else "urgent"
+
+    def render(self) -> str:
+        """What the model is told."""
+        return (
+            f"used_tokens: {self.used_tokens}, max_tokens: {self.max_tokens}, utilization: {self.utilization:.2f}, "
+            f"recommendation: {self.recommendation}"
+        )
+
 
 _STEP_ID: Final = {"description": "ID of the step; 0 for what was said outside any step."}
 

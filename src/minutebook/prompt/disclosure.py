@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from minutebook.errors import ToolValidationError, VisibilityExpansionRequired
-from minutebook.prompt.context import ToolContext
-from minutebook.prompt.result import ToolResult
-from minutebook.prompt.tool import AnyTool, Tool
+from minutebook.prompt.tools import AnyTool, Tool, ToolContext, ToolResult
 from minutebook.prompt.visibility import SectionPath, SectionVisibility, dotted, path_of
 
 

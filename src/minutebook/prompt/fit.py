@@ -5,9 +5,9 @@ from enum import IntEnum
 from types import NoneType
 from typing import Any, Final
 
+from minutebook.prompt.answer import said
 from minutebook.prompt.coerce import coerced
 from minutebook.prompt.hints import members
-from minutebook.prompt.problem import said
 from minutebook.prompt.shape import FORMATS, Member, Shape
 from minutebook.record.form import is_a, same
 

@@ -11,11 +11,10 @@ from enum import Enum
 from textwrap import dedent
 from typing import Any, Final, TypeVar
 
-from minutebook.errors import InvalidSetting, UnknownPlaceholder
-from minutebook.prompt.context import RenderContext
-from minutebook.prompt.dump import dump_text
+from minutebook.errors import InvalidPrompt, InvalidSetting
+from minutebook.prompt.schema import dump_text
 from minutebook.prompt.section import AnySection, Section
-from minutebook.prompt.tool import AnyTool
+from minutebook.prompt.tools import AnyTool, RenderContext
 from minutebook.prompt.visibility import SectionPath, SectionVisibility
 
 Params = TypeVar("Params")
@@ -64,7 +63,13 @@ class MarkdownSection(Section[Params]):
             for match in _PLACEHOLDER.finditer(text):
                 name = match["name"]
                 if name is not None and name not in known:
-                    raise UnknownPlaceholder(self.key, name, None if cls is None else cls.__name__, known)
+                    raise InvalidPrompt(
+                        f"the template of section {self.key!r}",
+                        f"has ${{{name}}} and no params; make it MarkdownSection[Params](…), or write $${{{name}}} for plain text"
+                        if cls is None
+                        else f"has ${{{name}}}, which {cls.__name__} lacks (it has {', '.join(known) or 'no fields'}); "
+                        f"write $${{{name}}} for plain text",
+                    )
 
     def body(self, params: Params, depth: int, number: str, *, path: SectionPath, context: RenderContext) -> str:  # noqa: ARG002
         return _filled(self.template, params)

@@ -3,18 +3,21 @@
 Types are taken strictly: a whole number may stand for any number, and null for a field that has a default; nothing
 else is converted unless the caller says `coerce=True`. Keys that are not fields are refused. Of a union, the first
 member that fits is taken, in the order in which they are written.
+
+How a prompt asks for its answer as JSON.
 """
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 from minutebook.errors import OutputParseError, ToolValidationError
-from minutebook.prompt.answer import decoded, values
+from minutebook.prompt.answer import Problem, decoded, values
 from minutebook.prompt.fit import Lenience
 from minutebook.prompt.hints import shape_of
-from minutebook.prompt.problem import Problem
 from minutebook.prompt.read import Reader
+from minutebook.prompt.schema import json_schema
 
 Out = TypeVar("Out")
 
@@ -75,3 +78,18 @@ def _text(answer: str | Mapping[str, Any]) -> str:
         return json.dumps(answer, ensure_ascii=False, default=repr)
     except (RecursionError, TypeError, ValueError):  # the error that is to be raised says more
         return "an object"
+
+
+_FORMAT = """## {number}. Response format
+
+Answer with one JSON object that fits this JSON Schema, and nothing else:
+
+```json
+{schema}
+```"""
+
+
+@lru_cache(maxsize=256)
+def response_format(output_type: type, number: int) -> str:
+    """The section that ends a prompt whose answer is a dataclass."""
+    return _FORMAT.format(number=number, schema=json.dumps(json_schema(output_type), ensure_ascii=False))

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from minutebook.prompt.answer import Problem, at_index, at_key, said
 from minutebook.prompt.coerce import coerced
 from minutebook.prompt.fit import Lenience, expected, fits, nearest
 from minutebook.prompt.hints import members
 from minutebook.prompt.limits import Kind, breaches
-from minutebook.prompt.problem import Problem, at_index, at_key, said
 from minutebook.prompt.shape import FORMATS, Member, Shape
 from minutebook.record.form import is_a, same
 

@@ -12,9 +12,7 @@ from types import NoneType
 from typing import Any, ClassVar, Final, Generic, Self, TypeAlias, TypeVar
 
 from minutebook.errors import InvalidSetting
-from minutebook.prompt.context import RenderContext
-from minutebook.prompt.tool import AnyTool, Tool
-from minutebook.prompt.typed import Typed
+from minutebook.prompt.tools import AnyTool, RenderContext, Tool, Typed
 from minutebook.prompt.visibility import SectionPath, SectionVisibility, dotted
 
 Params = TypeVar("Params")
@@ -77,7 +75,7 @@ class Section(Typed, Generic[Params]):
             raise InvalidSetting(f"default_params of {where}", self.default_params, f"a {_name(self.params_type)}")
         for tool in self.tools:
             if not isinstance(tool, Tool):
-                raise InvalidSetting(f"a tool of {where}", tool, "a Tool; tool_from(function) makes one")
+                raise InvalidSetting(f"a tool of {where}", tool, "a Tool; tool(function) makes one")
         for child in self.children:
             if not isinstance(child, Section):
                 raise InvalidSetting(f"a child of {where}", child, "a Section")

@@ -1,0 +1,19 @@
+"""The record: messages, entries, exchanges and turns, validation, repair, the transcript and folds.
+
+Pure values and functions on them, without input or output. What is left out of a view is decided in `history`. Start
+with `exchange`, then `transcript`.
+"""
+
+from minutebook._lazy import exports
+
+_EXPORTS = {
+    "entry": ("ConversationEntry", "ConversationRecorded", "ToolCall"),
+    "exchange": ("exchanges", "safe_boundaries", "turn_count", "turns"),
+    "finding": ("Finding", "FindingKind"),
+    "fold": ("Fold",),
+    "message": ("ChatMessage", "Message", "MessageRole", "Provider"),
+    "repairs": ("Repair", "RepairAction", "Repaired", "repair"),
+    "transcript": ("Transcript",),
+    "validation": ("check", "is_valid"),
+}
+__all__, __getattr__, __dir__ = exports(__name__, _EXPORTS)

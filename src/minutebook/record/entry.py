@@ -1,4 +1,7 @@
-"""One message in the record: immutable, numbered, timed."""
+"""One message in the record: immutable, numbered, timed.
+
+Facts about the record.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,8 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from minutebook.errors import InvalidMessage
-from minutebook.record.frozen import FrozenDict, frozen
-from minutebook.record.message import MessageRole
+from minutebook.record.message import FrozenDict, MessageRole, frozen
 
 
 @dataclass(slots=True, frozen=True)
@@ -86,3 +88,19 @@ class ConversationEntry:
             raise InvalidMessage("tool_call_id", "is missing; a tool message names the call it answers")
         if self.role is not MessageRole.TOOL and self.tool_call_id is not None:
             raise InvalidMessage("tool_call_id", f"stands on a {self.role.value} message; only results have one")
+
+
+@dataclass(slots=True, frozen=True)
+class ConversationRecorded:
+    """Emitted when a conversation entry is added to history."""
+
+    entry: ConversationEntry
+    """The recorded conversation entry."""
+    session_id: UUID | None
+    """Session that recorded this entry."""
+    created_at: datetime
+    """When the event was emitted."""
+    position: int | None = None
+    """Where its message stands in the conversation that is going on; None for what stands nowhere in it."""
+    is_prompt: bool = False
+    """Whether it is the prompt itself, as it was rendered, and nothing that anybody said."""

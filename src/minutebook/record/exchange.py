@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from minutebook.record.message import Message, call_ids, is_result, is_user, role_of
-from minutebook.record.survey import survey
+from minutebook.record.pairing import survey
 
 
 def exchanges(messages: Sequence[Message]) -> list[range]:

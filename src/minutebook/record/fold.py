@@ -87,6 +87,10 @@ class _Folding:
         self._record = record
         self._seen = place
         self._folded = Folded(record.derive(messages, origins), Hidden(standing))
+        pinned = {id(record[index]) for pin in record.pins for index in record.exchange_of(pin)}
+        for index, origin in enumerate(origins if pinned else ()):
+            if origin is None and id(messages[index]) in pinned:  # a fold that hides what is pinned shows it
+                self._folded.transcript.pin(index)
 
     def current(self) -> Folded:
         for message in self._record.since(self._seen):

@@ -14,7 +14,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, NamedTuple, NewType, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
-from minutebook.record.frozen import FrozenDict
+from minutebook.record.message import FrozenDict
 
 _SCALARS: Final = frozenset({str, bool, int, float, NoneType, bytes, UUID, datetime, date, timedelta})
 _CONTAINERS: Final[Mapping[type, tuple[type, ...]]] = {

@@ -11,11 +11,10 @@ from operator import is_
 from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
 
 from minutebook.errors import BrokenConversation, InvalidSetting
-from minutebook.record.coherence import Mended
 from minutebook.record.finding import Finding, FindingKind
 from minutebook.record.message import RESULT_ROLES, SYSTEM_ROLES, Message, require_message, role_of
 from minutebook.record.pairing import Pairing
-from minutebook.record.repair import Repair
+from minutebook.record.repairs import Mended, Repair
 from minutebook.tokens import TokenCounter, counter_for
 
 Broken: TypeAlias = Literal["raise", "mark"]

@@ -1,1 +1,15 @@
-"""The chat service: conversations kept in a store, what the model sees pruned by configuration, answers streamed."""
+"""The HTTP service: chat completions, responses, threads and conversations on FastAPI.
+
+One folder per group of endpoints; `http`, `access`, `config` and `observability` are shared by them. Start with `app`,
+then `completions/routes` and `completions/run`.
+"""
+
+from minutebook._lazy import exports
+
+_EXPORTS = {
+    "app": ("create_app",),
+    "config.loader": ("ConfigHolder", "LoadedConfig", "load_config"),
+    "config.schema": ("ServiceConfig",),
+    "lifespan": ("service_from",),
+}
+__all__, __getattr__, __dir__ = exports(__name__, _EXPORTS)

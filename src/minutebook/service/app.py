@@ -8,22 +8,17 @@ from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
 
 from minutebook import __version__
-from minutebook.service import (
-    completions,
-    contents,
-    context,
-    conversations,
-    messages,
-    operations,
-    recipients,
-    responses,
-    threads,
-)
-from minutebook.service.document import describe
-from minutebook.service.handlers import install_handlers
-from minutebook.service.middleware import Guard
-from minutebook.service.opening import running
+from minutebook.service import health
+from minutebook.service.completions import routes as completions
+from minutebook.service.conversations import context_routes, item_routes, recipient_routes
+from minutebook.service.conversations import routes as conversations
+from minutebook.service.http.middleware import Guard, install_handlers
+from minutebook.service.http.openapi import describe
+from minutebook.service.lifespan import running
+from minutebook.service.responses import routes as responses
 from minutebook.service.state import Service
+from minutebook.service.threads import message_routes
+from minutebook.service.threads import routes as threads
 
 _OWN: Final[TelemetryConfig] = {"tracing": False, "metrics": False, "logs": False, "operation_spans": False}
 """What is told of a request we tell ourselves: FastAPI's own would quote what came in, in exceptions and their traces."""
@@ -54,8 +49,17 @@ def create_app(service: Service) -> FastAPI:
         metrics=service.metrics,
         telemetry=service.telemetry,
     )
-    app.router.routes += completions.router.routes  # first, and not by way of a router within: it is asked for most
-    for part in (responses, conversations, contents, context, recipients, threads, messages, operations):
+    for part in (
+        completions,
+        responses,
+        conversations,
+        item_routes,
+        context_routes,
+        recipient_routes,
+        threads,
+        message_routes,
+        health,
+    ):
         app.include_router(part.router)
     describe(app)
     return app

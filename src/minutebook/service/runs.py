@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from minutebook.errors import LeaseLost, RequestRefused, StoreUnavailable
-from minutebook.service.wire import PING
-from minutebook.store.contract import ConversationStore
-from minutebook.store.leases import Lease
+from minutebook.service.http.responses import PING
+from minutebook.store.base import ConversationStore
+from minutebook.store.types import Lease
 
 _LOG: Final = logging.getLogger("minutebook.service")
 KEEP_SECONDS: Final = 900.0
@@ -40,6 +40,8 @@ class Run:
     task: "asyncio.Task[None] | None" = None
     cancelled: bool = False
     """Whether somebody asked that it be stopped."""
+    watcher: "asyncio.Task[None] | None" = None
+    """Who stops it when its client is gone, where that is wanted."""
     _waiting: "list[asyncio.Future[bool]]" = field(default_factory=list)
 
     def say(self, event: bytes) -> None:
@@ -70,6 +72,11 @@ class Run:
                 late.cancel()
             with suppress(ValueError):
                 self._waiting.remove(waiter)
+
+    @property
+    def interruption(self) -> RequestRefused:
+        """What a client is told of an answer that was stopped."""
+        return _CANCELLED if self.cancelled else _STOPPING
 
     def end(self, failure: BaseException | None = None) -> None:
         """Nothing more comes."""
@@ -174,7 +181,7 @@ class Runs:
             await work
         except asyncio.CancelledError:
             if not run.done:
-                run.end(_CANCELLED if run.cancelled else _STOPPING)
+                run.end(run.interruption)
             raise
         except Exception as error:  # noqa: BLE001 - whoever listens is told, and decides
             run.end(error)

@@ -1,49 +1,38 @@
-"""What all handlers of the service share."""
+"""What all handlers of the service share.
 
+Clients that go away before they have their answer, and want it to be stopped then.
+"""
+
+import asyncio
 import warnings
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Annotated, Any, Final, Protocol
+from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request
 
-from minutebook.agent.openai import OpenAIAdapter
+from minutebook.agent.providers.openai import OpenAIAdapter
 from minutebook.agent.summarizer import ModelSummarizer
 from minutebook.compaction.summarizer import Summarizer
-from minutebook.service.audit import Audit
-from minutebook.service.caller import Caller
-from minutebook.service.config import ServiceConfig
-from minutebook.service.configfile import ConfigHolder
-from minutebook.service.keys import Keys
-from minutebook.service.limits import Limiter
-from minutebook.service.logs import log_pruned
-from minutebook.service.metrics import Metrics
-from minutebook.service.policy import Policy, policy_named, summary_model
-from minutebook.service.pruned import HistoryPruned
-from minutebook.service.runs import Runs
-from minutebook.service.telemetry import Telemetry
-from minutebook.service.turns import heard
+from minutebook.conversation.minutes import HistoryPruned, SentRequest
+from minutebook.conversation.policy import Policy, policy_named, summary_model
+from minutebook.conversation.retention import report_decision
+from minutebook.service.access.api_keys import Caller, Keys
+from minutebook.service.access.audit import Audit
+from minutebook.service.access.limits import Limiter
+from minutebook.service.config.loader import ConfigHolder
+from minutebook.service.config.schema import ServiceConfig
+from minutebook.service.observability.logs import log_pruned
+from minutebook.service.observability.metrics import Metrics
+from minutebook.service.observability.tracing import ServiceTelemetry
+from minutebook.service.runs import Run, Runs
 from minutebook.service.upstream import Upstream
-from minutebook.store.contract import ConversationStore
+from minutebook.store.base import ConversationStore
 from minutebook.tokens import TokenCounter, counter_for
 from minutebook.tokens.models import ModelInfo, model_info
 
 MOST_POLICIES: Final = 500
 """So many are remembered, one for each model and name."""
-
-
-class Asked(Protocol):
-    """A call of the model, whose view was made."""
-
-    @property
-    def pruned(self) -> HistoryPruned:
-        """What the view left out."""
-        ...
-
-    @property
-    def bypass(self) -> str | None:
-        """Why the view was not used, where it could not be."""
-        ...
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -57,7 +46,7 @@ class Service:
     limiter: Limiter
     audit: Audit
     metrics: Metrics
-    telemetry: Telemetry
+    telemetry: ServiceTelemetry
     runs: Runs = field(default_factory=Runs)
     _policies: dict[tuple[str, str], Policy] = field(default_factory=dict)
     _policies_of: ServiceConfig | None = None
@@ -105,16 +94,16 @@ class Service:
         key = model, name or config.conversation.policy
         if key not in self._policies:
             self._policies[key] = policy_named(
-                key[1], config, model=info_of(model), summarizer=self._summarizer(key[1], model), report=heard
+                key[1], config, model=info_of(model), summarizer=self._summarizer(key[1], model), report=report_decision
             )
         return self._policies[key]
 
-    def tell(self, asked: Asked) -> HistoryPruned:
-        """Log and count what a call's view left out."""
-        fact = asked.pruned
+    def report(self, request: SentRequest) -> HistoryPruned:
+        """Log and count what a request's view left out."""
+        fact = request.pruned
         self.metrics.pruned(fact)
-        if asked.bypass is not None:
-            self.metrics.bypassed(asked.bypass)
+        if request.bypass is not None:
+            self.metrics.bypassed(request.bypass)
         log_pruned(fact)
         return fact
 
@@ -153,3 +142,16 @@ Here = Annotated[Service, Depends(service_of)]
 def adapter_of(service: Service, model: str, **options: Any) -> OpenAIAdapter:
     """An adapter for the provider behind the service."""
     return service.upstream.adapter(model, counter=counter_of(model), **options)
+
+
+def watch_connection(service: Service, request: Request, run: Run) -> None:
+    """Stop an answer when its client is gone, where that is wanted."""
+    if request.query_params.get("on_disconnect", service.config.server.on_disconnect) == "cancel":
+        run.watcher = asyncio.create_task(_stop_when_gone(service, request, run))
+
+
+async def _stop_when_gone(service: Service, request: Request, run: Run) -> None:
+    """Of an idle stream, and of an answer that is to come whole, only the connection says that nobody waits for it."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    await service.runs.cancel(run)

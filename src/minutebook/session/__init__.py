@@ -1,32 +1,16 @@
-"""The event-sourced session: typed slices, reducers, snapshots, and the bus that brings the events."""
+"""The session: typed slices of state, reducers, snapshots, and the event bus.
 
-from minutebook.session.bus import HandlerFailure, InProcessEventBus, PublishResult
-from minutebook.session.fluent import Mutation, Query
-from minutebook.session.reducer import Append, Reducer, ReducerContext, append, replace_latest, upsert_by
-from minutebook.session.registry import TypeRegistry
-from minutebook.session.select import get_evaluation_history, select_all, select_latest, select_where
-from minutebook.session.session import Session
-from minutebook.session.snapshot import Snapshot
-from minutebook.session.staging import SliceKind
+State of one process, derived from events. What must survive is in `store`. Start with `state`.
+"""
 
-__all__ = [
-    "Append",
-    "HandlerFailure",
-    "InProcessEventBus",
-    "Mutation",
-    "PublishResult",
-    "Query",
-    "Reducer",
-    "ReducerContext",
-    "Session",
-    "SliceKind",
-    "Snapshot",
-    "TypeRegistry",
-    "append",
-    "get_evaluation_history",
-    "replace_latest",
-    "select_all",
-    "select_latest",
-    "select_where",
-    "upsert_by",
-]
+from minutebook._lazy import exports
+
+_EXPORTS = {
+    "bus": ("InProcessEventBus", "PublishResult"),
+    "query": ("Query", "get_evaluation_history", "select_all", "select_where"),
+    "reducers": ("Append", "Reducer", "ReducerContext", "append", "replace_latest", "upsert_by"),
+    "slices": ("SliceKind",),
+    "snapshot": ("Snapshot", "TypeRegistry"),
+    "state": ("Session",),
+}
+__all__, __getattr__, __dir__ = exports(__name__, _EXPORTS)

@@ -2,20 +2,198 @@
 
 Reading needs no lock: a change builds the new slices aside and puts them in place at once. A change that is asked for
 while another is being made (by a reducer) waits until that one is in place; if that one fails, it is dropped with it.
+
+The values of a slice: nobody can change them, and appending to them is cheap.
+
+Values that grow out of one another share one list, and each knows how much of it is its own. The newest appends in
+place; an older one that is appended to (after a rollback) copies its part first. So a million appends copy nothing,
+and a snapshot costs nothing.
+
+One event, folded into the slices: all of its reducers succeed, or nothing has happened.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from threading import RLock
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+from threading import Lock, RLock
+from typing import Any, Generic, TypeAlias, TypeVar, overload
 
-from minutebook.errors import EventFailed, LogIsAppendOnly, MinutebookError, NoReducer
-from minutebook.record.frozen import FrozenDict
-from minutebook.session.reducer import Reducer, ReducerContext, is_same
-from minutebook.session.staging import Registration, Slices, reduced
-from minutebook.session.values import Values
+from minutebook.errors import EventFailed, InvalidSetting, LogIsAppendOnly, MinutebookError, NoReducer, ReducerFailed
+from minutebook.record.message import FrozenDict
+from minutebook.session.reducers import Append, Reducer, ReducerContext, is_same
 
 T = TypeVar("T")
+
+
+class _Shared(Generic[T]):
+    __slots__ = ("items", "lock")
+
+    def __init__(self, items: list[T]) -> None:
+        self.items = items
+        self.lock = Lock()
+
+
+class Values(Sequence[T]):
+    """An immutable sequence that is equal to the tuple of its values."""
+
+    __slots__ = ("_count", "_shared", "_tuple")
+    _shared: _Shared[T]
+    _count: int
+    _tuple: tuple[T, ...] | None
+
+    def __init__(self, values: Iterable[T] = ()) -> None:
+        items = list(values)
+        self._shared, self._count, self._tuple = _Shared(items), len(items), None
+
+    def plus(self, more: tuple[T, ...]) -> "Values[T]":
+        """These values and then more; amortised O(more)."""
+        shared = self._shared
+        with shared.lock:
+            if len(shared.items) != self._count:  # another has gone on from here, the tail is taken
+                shared = _Shared(shared.items[: self._count])
+            shared.items.extend(more)
+        longer: Values[T] = Values.__new__(Values)
+        longer._shared, longer._count, longer._tuple = shared, self._count + len(more), None
+        return longer
+
+    def as_tuple(self) -> tuple[T, ...]:
+        """The tuple of the values, made when first asked for."""
+        if self._tuple is None:
+            self._tuple = tuple(self)
+        return self._tuple
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[T]:
+        return islice(self._shared.items, self._count)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
+        places = range(self._count)[index]
+        items = self._shared.items
+        return items[places] if isinstance(places, int) else tuple(items[place] for place in places)
+
+    def __add__(self, other: Sequence[T]) -> tuple[T, ...]:
+        return (*self, *other)
+
+    def __radd__(self, other: Sequence[T]) -> tuple[T, ...]:
+        return (*other, *self)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (Values, tuple)):
+            return NotImplemented
+        return len(self) == len(other) and self.as_tuple() == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self.as_tuple())
+
+    def __repr__(self) -> str:
+        return repr(self.as_tuple())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Values, (self.as_tuple(),)
+
+
+Slices: TypeAlias = Mapping[type, Values[Any]]
+
+
+class SliceKind(StrEnum):
+    """What may happen to a slice."""
+
+    STATE = "state"
+    """It says how things are now: reducers replace it, a rollback takes it back."""
+    LOG = "log"
+    """It says what has happened: it only grows."""
+
+
+@dataclass(slots=True, frozen=True)
+class Registration:
+    """A reducer in its place."""
+
+    slice_type: type
+    reducer: Reducer[Any, Any]
+    is_default: bool = False
+    """Whether it gives way to the first that a user registers for the same event and slice."""
+
+
+def reduced(
+    slices: Slices,
+    logs: frozenset[type],
+    registrations: Iterable[Registration],
+    event: object,
+    context: ReducerContext,
+) -> Slices:
+    """The slices after an event.
+
+    Raises:
+        ReducerFailed: one of the reducers did.
+    """
+    staged: dict[type, _Staged] = {}
+    for registration in registrations:
+        into = registration.slice_type
+        if into not in staged:
+            staged[into] = _Staged(into, slices.get(into) or Values(), is_log=into in logs)
+        try:
+            before = staged[into].values()
+            staged[into].take(registration.reducer(before, event, context=context), before)
+        except Exception as problem:
+            name = getattr(registration.reducer, "__qualname__", repr(registration.reducer))
+            raise ReducerFailed(name, into.__name__, event, f"{type(problem).__name__}: {problem}") from problem
+    return {**slices, **{into: stage.values() for into, stage in staged.items()}}
+
+
+def require_values(slice_type: type, values: Iterable[object]) -> tuple[Any, ...]:
+    """The values, if each is of the slice's type.
+
+    Raises:
+        InvalidSetting: one is not.
+    """
+    found = tuple(values)
+    for value in found:
+        if not isinstance(value, slice_type):
+            raise InvalidSetting(f"a value of the slice {slice_type.__name__}", value, f"a {slice_type.__name__}")
+    return found
+
+
+class _Staged:
+    """A slice on its way. What is appended waits until it is needed, so a failed event leaves no trace in the list."""
+
+    __slots__ = ("_added", "_base", "_is_log", "_slice_type")
+
+    def __init__(self, slice_type: type, base: Values[Any], *, is_log: bool) -> None:
+        self._slice_type, self._base, self._is_log = slice_type, base, is_log
+        self._added: tuple[Any, ...] = ()
+
+    def values(self) -> Values[Any]:
+        if self._added:
+            self._base, self._added = self._base.plus(self._added), ()
+        return self._base
+
+    def take(self, result: object, before: Values[Any]) -> None:
+        if result is before:
+            return
+        if isinstance(result, Append):
+            self._added = require_values(self._slice_type, result.values)
+        elif isinstance(result, Sequence) and not isinstance(result, (str, bytes)):
+            self._replace(require_values(self._slice_type, result))
+        else:
+            raise InvalidSetting("its result", result, "the whole new slice as a sequence, or Append(value)")
+
+    def _replace(self, values: tuple[Any, ...]) -> None:
+        if not self._is_log:
+            self._base = Values(values)
+        elif values[: len(self._base)] == self._base:
+            self._added = values[len(self._base) :]
+        else:
+            raise LogIsAppendOnly(self._slice_type.__name__, "its result")
+
+
 Change: TypeAlias = Callable[[], Slices]
 
 

@@ -4,22 +4,24 @@ A stored entry is a handful of plain fields and two pieces, the text and the res
 alone because it is what is large, what is searched, and what repeats: a tool result read twice is one text under
 two call ids. Pieces are UTF-8, with lone surrogates in the same scheme (`surrogatepass`), so no database need know
 about them; control characters are escaped by JSON or stand in bytes, so NUL is no question either.
+
+Where a page ended, as a word that the caller hands back.
 """
 
 import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 from uuid import UUID
-from zlib import DEFLATED, compressobj, decompress, decompressobj
+from zlib import DEFLATED, compressobj, decompress
 
 from minutebook.errors import InvalidMessage, InvalidSetting
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
-from minutebook.record.frozen import ATOMS, frozen, thawed
-from minutebook.record.message import Message, MessageRole
-from minutebook.store.phrases import PHRASES
+from minutebook.record.message import ATOMS, Message, MessageRole, frozen, thawed
 from minutebook.wire.chat import entry_to_provider_message, provider_message_to_entry
 
 LARGE: Final = 8 * 1024
@@ -27,14 +29,12 @@ LARGE: Final = 8 * 1024
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-SHORT: Final = 12
-"""Pieces up to this size gain nothing from being deflated."""
-_PLAINLY, _DEFLATED, _AFTER_PHRASES = b"\0", b"\1", b"\3"
+SHORT: Final = 384
+"""Pieces up to this size are not deflated: it saves little, and reading them takes longer."""
+_PLAINLY, _DEFLATED = b"\0", b"\1"
 """The first byte of a piece says how it was put away. 2 is PostgreSQL's, for what is kept elsewhere."""
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _ASCII: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
-_READY: Final = compressobj(4, DEFLATED, -13, 5, zdict=PHRASES)
-"""A copy of this is made in less time than a new one, and has read the phrases already."""
 _TEXT_APART: Final = 0
 """What stands for the content in the rest of a message whose text is a piece of its own; no content is a number."""
 
@@ -100,20 +100,22 @@ def _pack_plain(entry: ConversationEntry, content: str) -> tuple[Packed, Message
 
 def unpack(packed: Packed) -> ConversationEntry:
     """The entry that `pack` packed."""
-    text = None if packed.text is None else packed.text.decode("utf-8", "surrogatepass")
-    known: dict[str, Any] = {
-        "evaluation_id": UUID(bytes=packed.evaluation_id),
-        "sequence": packed.sequence,
-        "created_at": moment(packed.created_at),
-        "provider": packed.provider,
-        "model": packed.model,
-    }
-    if packed.rest is None:
-        return ConversationEntry(role=packed.role, content=text, **known)
-    message = json.loads(packed.rest.decode("utf-8", "surrogatepass"))
+    role, evaluation, sequence, created_at, provider, model, text_piece, rest = packed
+    text = None if text_piece is None else text_piece.decode("utf-8", "surrogatepass")
+    evaluation_id, when = _evaluation_id(evaluation), moment(created_at)
+    if rest is None:
+        return ConversationEntry(role, text, evaluation_id, sequence, when, None, None, None, provider, model)
+    message = json.loads(rest.decode("utf-8", "surrogatepass"))
     if text is not None:
         message["content"] = text
-    return provider_message_to_entry(message, **known)
+    return provider_message_to_entry(
+        message, evaluation_id=evaluation_id, sequence=sequence, created_at=when, provider=provider, model=model
+    )
+
+
+@lru_cache(maxsize=4_096)  # the entries of a turn have the same, and the last turns are loaded again and again
+def _evaluation_id(evaluation: bytes) -> UUID:
+    return UUID(bytes=evaluation)
 
 
 def body_digest(packed: Iterable[Packed]) -> bytes:
@@ -166,18 +168,15 @@ def fold_from_bytes(name: str, start: int, stop: int, data: bytes) -> Fold:
 def squeezed(piece: bytes) -> bytes:
     """A piece as it is put away: deflated, where that makes it smaller. The first byte says which."""
     if len(piece) > SHORT:
-        is_large = len(piece) > LARGE
-        deflate = compressobj(6, DEFLATED, -15, 8) if is_large else _READY.copy()
+        deflate = compressobj(6, DEFLATED, -13, 5)  # a small window and little memory: made in a fraction of the time
         small = deflate.compress(piece) + deflate.flush()
         if len(small) < len(piece):
-            return (_DEFLATED if is_large else _AFTER_PHRASES) + small
+            return _DEFLATED + small
     return _PLAINLY + piece
 
 
 def unsqueezed(kept: bytes) -> bytes:
     """The piece that `squeezed` put away."""
-    if kept[:1] == _AFTER_PHRASES:
-        return decompressobj(-15, zdict=PHRASES).decompress(kept[1:])
     return decompress(kept[1:], -15) if kept[:1] == _DEFLATED else kept[1:]
 
 
@@ -250,3 +249,29 @@ def thawed_fold(fold: Fold) -> dict[str, Any]:
     """A fold as JSON data, for an export."""
     shown = [thawed(message) for message in fold.shown]
     return {"id": fold.id, "start": fold.start, "stop": fold.stop, "shown": shown, "reason": fold.reason}
+
+
+def cursor_of(*place: str | int) -> str:
+    """A place in a sorted list, as one word."""
+    return urlsafe_b64encode(json.dumps(place, separators=(",", ":")).encode()).decode().rstrip("=")
+
+
+def place_of(cursor: str | None, *kinds: type) -> tuple[Any, ...] | None:
+    """The place that `cursor_of` wrote down; None for the beginning.
+
+    Raises:
+        InvalidSetting: it did not write this.
+    """
+    if cursor is None:
+        return None
+    try:
+        place = json.loads(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except (ValueError, TypeError):
+        place = None
+    if not isinstance(place, list) or [type(value) for value in place] != list(kinds) or not all(map(_usable, place)):
+        raise InvalidSetting("cursor", cursor, "the cursor of the page before, as it came")
+    return tuple(place)
+
+
+def _usable(value: str | int) -> bool:
+    return is_plain(value) if isinstance(value, str) else abs(value) < 1 << 63

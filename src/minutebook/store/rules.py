@@ -2,28 +2,32 @@
 
 Pure functions from a header to a header, so that every store decides alike. A store reads the header under its lock,
 asks here, and writes what it is told.
+
+Trimming: the one loss that is allowed in the record besides purging and erasing.
+
+What tools were asked and what they answered is most of a long conversation and the first that nobody needs any more. So
+the content of a result and the arguments of a call may be replaced by less; who said what to whom, and which result
+answers which call, stay as they were.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import sha256
 from typing import Any, Final
 
-from minutebook.errors import (
-    BrokenConversation,
-    FoldConflict,
-    InvalidSetting,
-    VersionConflict,
-)
+from minutebook.errors import BrokenConversation, FoldConflict, InvalidSetting, VersionConflict
+from minutebook.record.entry import ConversationEntry
 from minutebook.record.finding import Finding, FindingKind
 from minutebook.record.fold import Fold
-from minutebook.record.message import Message, is_system, is_user
+from minutebook.record.message import Message, is_result, is_system, is_user, thawed
 from minutebook.record.pairing import Pairing
 from minutebook.record.transcript import Broken
-from minutebook.store.codec import is_plain
-from minutebook.store.types import Conversation, StoredFold
+from minutebook.store.codec import Packed, is_plain, pack
+from minutebook.store.types import Conversation, ConversationStatus, StoredFold, require_name
+from minutebook.wire.chat import provider_message_to_entry
 
-LONGEST_NAME: Final = 512
 MOST_LABELS: Final = 16
 LONGEST_LABEL: Final = 1024
 LARGEST_PAGE: Final = 1000
@@ -32,17 +36,6 @@ LARGEST_PAGE: Final = 1000
 def now() -> datetime:
     """The time, in UTC: what a store uses unless it is given another clock."""
     return datetime.now(UTC)
-
-
-def require_name(kind: str, value: object) -> str:
-    """A tenant, an id, a recipient or a key, if it can be one everywhere.
-
-    Raises:
-        InvalidSetting: it is empty, too long, or not text that every database takes.
-    """
-    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME or not is_plain(value):
-        raise InvalidSetting(kind, value, f"1 to {LONGEST_NAME} characters, without NUL and lone surrogates")
-    return value
 
 
 def require_labels(labels: Mapping[str, Any]) -> None:
@@ -86,6 +79,18 @@ def require_part(last_turns: int | None, last_messages: int | None, since: int |
     for name, value in {**named, "limit": limit}.items():
         if value is not None and value < 0:
             raise InvalidSetting(name, value, "0 or more")
+
+
+def require_status(status: ConversationStatus | str) -> ConversationStatus:
+    """A status, also by its name.
+
+    Raises:
+        InvalidSetting: there is none of that name.
+    """
+    try:
+        return ConversationStatus(status)
+    except ValueError:
+        raise InvalidSetting("status", status, f"one of {', '.join(ConversationStatus)}") from None
 
 
 def created(
@@ -298,6 +303,12 @@ def require_target(conversation: str | None, recipient: str | None) -> None:
     )
 
 
+@lru_cache(maxsize=1_024)  # asked for by every part of a transaction
+def tombstone(tenant: str, conversation: str) -> bytes:
+    """What is left of an erased conversation's id: enough to know it again, not enough to read it."""
+    return sha256(f"{len(tenant)}:{tenant}{conversation}".encode()).digest()[:16]
+
+
 def _covers(fold: Fold, other: Fold) -> bool:
     return fold.start <= other.start and other.stop <= fold.stop
 
@@ -310,3 +321,62 @@ def _pairing(conversation: Conversation) -> Pairing:
         for call_id in conversation.open_calls:
             pairing.open[call_id] = pairing.open.get(call_id, 0) + 1
     return pairing
+
+
+SEALED: Final = "sealed"
+"""The key under which a message of an encrypted store has all that it says. Its wrapper has checked what is in it."""
+
+
+def trimmed(entry: ConversationEntry, message: Message, position: int) -> tuple[Packed, Message] | None:
+    """An entry with its message replaced by a smaller one; None if it is the same.
+
+    Raises:
+        InvalidSetting: more than tool payloads would change, or the new one is larger.
+        InvalidMessage: it is no message.
+    """
+    made = provider_message_to_entry(
+        message,
+        evaluation_id=entry.evaluation_id,
+        sequence=entry.sequence,
+        created_at=entry.created_at,
+        provider=entry.provider,
+        model=entry.model,
+    )
+    (before, old), (after, new) = pack(entry, position), pack(made, position)
+    if (before.text, before.rest) == (after.text, after.rest):
+        return None
+    if _is_sealed(old) and _is_sealed(new):
+        old, new = {**old, SEALED: ""}, {**new, SEALED: ""}
+    elif _size(after) > _size(before):
+        raise InvalidSetting(
+            f"changes[{position}]",
+            f"{_size(after)} bytes",
+            f"a message of {_size(before)} bytes at most, as it has now",
+        )
+    if _without_payloads(old) != _without_payloads(new):
+        raise InvalidSetting(
+            f"changes[{position}]",
+            message.get("role"),
+            "the message as it is, but for a result's content or the arguments of calls",
+        )
+    return after, new
+
+
+def _without_payloads(message: Message) -> dict[str, Any]:
+    """What must stay of a message, in its order."""
+    kept: dict[str, Any] = thawed(message)
+    if is_result(message):
+        kept["content"] = None
+    made = [call.get(name) for call in kept.get("tool_calls") or () for name in ("function", "custom")]
+    for one in (*made, kept.get("function_call")):
+        if isinstance(one, dict):
+            one.update({key: None for key in ("arguments", "input") if key in one})
+    return kept
+
+
+def _is_sealed(message: Mapping[str, Any]) -> bool:
+    return message.get("content") == "" and isinstance(message.get(SEALED), str)
+
+
+def _size(packed: Packed) -> int:
+    return len(packed.text or b"") + len(packed.rest or b"")

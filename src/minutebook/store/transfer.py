@@ -17,10 +17,10 @@ from minutebook.record.fold import Fold
 from minutebook.record.message import MessageRole
 from minutebook.store.codec import thawed_fold
 from minutebook.store.types import Conversation, ConversationStatus, Imported, StoredFold
-from minutebook.wire.stored import entry_from_json, entry_to_json
+from minutebook.wire.chat import entry_from_json, entry_to_json
 
 if TYPE_CHECKING:
-    from minutebook.store.contract import ConversationStore
+    from minutebook.store.base import ConversationStore
 
 FORMAT: Final = 1
 STEP: Final = 200

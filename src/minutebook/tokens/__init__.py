@@ -1,34 +1,18 @@
-"""Counting tokens: exactly, by estimate, and corrected by what providers report.
+"""Token counts, and what is known of models: their windows and prices.
 
-    counter = counter_for("openai/gpt-4o")
-    total(counter, messages)
-
-Nothing here does any input or output, and no vocabulary is loaded before the first text is counted.
+Counters work on plain message dicts and on text. Nothing here reads files or knows what a conversation is. Start with
+`counter_for` in `families`, then `counter`.
 """
 
-from minutebook.tokens.calibrate import CalibratedCounter
-from minutebook.tokens.counter import MessageCounter, TokenCounter, total
-from minutebook.tokens.estimate import EstimatedCounter
-from minutebook.tokens.exact import ExactCounter
-from minutebook.tokens.families import counter_for, vocabulary_for
-from minutebook.tokens.media import ANTHROPIC, GEMINI, OPENAI, OPENAI_MINI, MediaPrices
-from minutebook.tokens.scaled import ScaledCounter
-from minutebook.tokens.vocabulary import VOCABULARIES
+from minutebook._lazy import exports
 
-__all__ = [
-    "ANTHROPIC",
-    "GEMINI",
-    "OPENAI",
-    "OPENAI_MINI",
-    "VOCABULARIES",
-    "CalibratedCounter",
-    "EstimatedCounter",
-    "ExactCounter",
-    "MediaPrices",
-    "MessageCounter",
-    "ScaledCounter",
-    "TokenCounter",
-    "counter_for",
-    "total",
-    "vocabulary_for",
-]
+_EXPORTS = {
+    "calibrate": ("CalibratedCounter",),
+    "counter": ("ExactCounter", "MessageCounter", "ScaledCounter", "TokenCounter", "total"),
+    "estimate": ("EstimatedCounter",),
+    "families": ("counter_for", "vocabulary_for"),
+    "media": ("ANTHROPIC", "GEMINI", "MediaPrices", "OPENAI", "OPENAI_MINI"),
+    "models": ("ModelInfo", "Prices", "UnknownModel", "known_models", "model_info"),
+    "vocabulary": ("VOCABULARIES",),
+}
+__all__, __getattr__, __dir__ = exports(__name__, _EXPORTS)

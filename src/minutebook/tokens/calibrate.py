@@ -5,9 +5,8 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from minutebook.errors import InvalidSetting
-from minutebook.tokens.counter import MessageCounter, TokenCounter
+from minutebook.tokens.counter import MessageCounter, TokenCounter, rounded_up
 from minutebook.tokens.media import OPENAI, MediaPrices
-from minutebook.tokens.scaled import rounded_up
 
 TOLERANCE = 0.03
 

@@ -3,10 +3,8 @@
 import re
 from functools import lru_cache
 
-from minutebook.tokens.counter import MessageCounter
-from minutebook.tokens.exact import ExactCounter
+from minutebook.tokens.counter import ExactCounter, MessageCounter, ScaledCounter
 from minutebook.tokens.media import ANTHROPIC, GEMINI, OPENAI, OPENAI_MINI, MediaPrices
-from minutebook.tokens.scaled import ScaledCounter
 
 FAMILIES: tuple[tuple[str, str | None], ...] = (
     ("claude", None),  # not public since Claude 2

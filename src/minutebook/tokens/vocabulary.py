@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from threading import Lock
 
-from minutebook.errors import MissingExtra, UnknownVocabulary
+from minutebook.errors import MissingExtra, UnknownName
 
 VOCABULARIES = (
     "o200k_base",
@@ -90,7 +90,7 @@ def encoder(vocabulary: str) -> Encoder:
     """The one encoder of this vocabulary in the process.
 
     Raises:
-        UnknownVocabulary: there is no such vocabulary.
+        UnknownName: there is no such vocabulary.
         MissingExtra: neither splintr nor, for OpenAI's vocabularies, tiktoken with its data can be had.
     """
     if (known := _loaded.get(vocabulary)) is not None:
@@ -103,7 +103,7 @@ def encoder(vocabulary: str) -> Encoder:
 
 def load(vocabulary: str) -> Encoder:
     if vocabulary not in VOCABULARIES:
-        raise UnknownVocabulary(vocabulary, VOCABULARIES)
+        raise UnknownName("vocabulary", vocabulary, VOCABULARIES)
     try:
         from splintr import Tokenizer
     except ImportError as error:

@@ -3,6 +3,8 @@
 An entry has typed fields for what every provider knows. Whatever else a message carried (content parts, `refusal`,
 reasoning, `cache_control`, keys we have never heard of, even the order of its keys) travels in `extras`, so the way
 back gives the same bytes. Change a typed field and the change wins over what `extras` remembers.
+
+Entries as JSON, the form in which stores and exports keep them.
 """
 
 import json
@@ -11,10 +13,20 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from minutebook.errors import InvalidMessage, UnknownRole
+from minutebook.errors import InvalidMessage
 from minutebook.record.entry import ConversationEntry, ToolCall
-from minutebook.record.frozen import thawed
-from minutebook.record.message import BY_NAME, Message, MessageRole, require_message, text_of
+from minutebook.record.message import BY_NAME, Message, MessageRole, require_message, text_of, thawed
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+def dumped(value: Any) -> bytes:
+    """A value as JSON; half a surrogate pair, which UTF-8 cannot say, as an escape."""
+    try:
+        return _ENCODER.encode(value).encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":")).encode()
+
 
 _ROLES: Final = {
     "system": MessageRole.SYSTEM,
@@ -52,7 +64,7 @@ def provider_message_to_entry(
     require_message(msg, sequence)
     role = msg.get("role")
     if not isinstance(role, str) or role not in _ROLES:
-        raise UnknownRole(role, sequence)
+        raise InvalidMessage("role", f"is {role!r}; use system, developer, user, assistant or tool", sequence)
     fields: dict[str, Any] = {
         "role": _ROLES[role],
         "content": _content(msg, sequence),
@@ -178,3 +190,42 @@ def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_equal, one, other))
     return type(one) is type(other) and one == other
+
+
+def entry_to_json(entry: ConversationEntry) -> str:
+    """One line of JSON that holds the whole entry; ASCII, so lone surrogates and any encoding survive."""
+    return json.dumps(
+        {
+            "message": entry_to_provider_message(entry),
+            "evaluation_id": str(entry.evaluation_id),
+            "sequence": entry.sequence,
+            "created_at": entry.created_at.isoformat(),
+            "provider": entry.provider,
+            "model": entry.model,
+        },
+        separators=(",", ":"),
+    )
+
+
+def entry_from_json(line: str) -> ConversationEntry:
+    """The entry that `entry_to_json` wrote.
+
+    Raises:
+        InvalidMessage: the line is not an entry.
+    """
+    try:
+        stored = json.loads(line)
+        known = _known(stored)
+    except (ValueError, KeyError, TypeError) as problem:
+        raise InvalidMessage("entry", f"cannot be read: {problem!r}") from problem
+    return provider_message_to_entry(stored["message"], **known)
+
+
+def _known(stored: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "evaluation_id": UUID(stored["evaluation_id"]),
+        "sequence": stored["sequence"],
+        "created_at": datetime.fromisoformat(stored["created_at"]),
+        "provider": stored.get("provider"),
+        "model": stored.get("model"),
+    }

@@ -1,0 +1,73 @@
+from minutebook.agent.adapter import (
+    ProviderAdapter as ProviderAdapter,
+)
+from minutebook.agent.events import (
+    AnswerRestarted as AnswerRestarted,
+    Finished as Finished,
+    ModelAnswered as ModelAnswered,
+    RunEvent as RunEvent,
+    ToolAnswered as ToolAnswered,
+    ToolCalled as ToolCalled,
+    ViewMade as ViewMade,
+)
+from minutebook.agent.limits import (
+    Budget as Budget,
+    BudgetTracker as BudgetTracker,
+    Deadline as Deadline,
+)
+from minutebook.agent.messages import (
+    ModelReply as ModelReply,
+    ModelRequest as ModelRequest,
+    PromptResponse as PromptResponse,
+    TextDelta as TextDelta,
+    ThinkingDelta as ThinkingDelta,
+    Usage as Usage,
+)
+from minutebook.agent.providers.anthropic import (
+    AnthropicAdapter as AnthropicAdapter,
+)
+from minutebook.agent.providers.openai import (
+    OpenAIAdapter as OpenAIAdapter,
+)
+from minutebook.agent.retry import (
+    Throttle as Throttle,
+)
+from minutebook.agent.runner import (
+    ConversationRunner as ConversationRunner,
+)
+from minutebook.agent.summarizer import (
+    ModelSummarizer as ModelSummarizer,
+)
+from minutebook.agent.telemetry import (
+    OpenTelemetry as OpenTelemetry,
+)
+from minutebook.agent.toolbox import (
+    builtin_tools as builtin_tools,
+)
+
+__all__ = [
+    "AnswerRestarted",
+    "AnthropicAdapter",
+    "Budget",
+    "BudgetTracker",
+    "ConversationRunner",
+    "Deadline",
+    "Finished",
+    "ModelAnswered",
+    "ModelReply",
+    "ModelRequest",
+    "ModelSummarizer",
+    "OpenAIAdapter",
+    "OpenTelemetry",
+    "PromptResponse",
+    "ProviderAdapter",
+    "RunEvent",
+    "TextDelta",
+    "ThinkingDelta",
+    "Throttle",
+    "ToolAnswered",
+    "ToolCalled",
+    "Usage",
+    "ViewMade",
+    "builtin_tools",
+]

@@ -1,0 +1,1 @@
+"""Adapters for the official provider clients, one module per provider."""

@@ -1,0 +1,1 @@
+"""`minutebook chat`: the command, the prompt loop and its display."""

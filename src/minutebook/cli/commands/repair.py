@@ -1,0 +1,142 @@
+"""`minutebook repair`: conversations that a provider accepts, in the shape they came in."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from minutebook.cli.exits import FINDINGS, Command
+from minutebook.cli.options import file_argument, json_option, provider_option
+from minutebook.record.message import Message, Provider
+
+if TYPE_CHECKING:
+    from minutebook.cli.files import Conversation
+
+
+@click.command("repair", cls=Command, short_help="Put right what a provider would refuse.")
+@file_argument
+@provider_option(everyone=True, help_text="Whose rules to repair for; all means every one of them.")
+@click.option(
+    "--write",
+    is_flag=True,
+    help="Replace FILE, in one step; a file that needs no repair is not touched. Example: minutebook repair log.jsonl --write",
+)
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="OUT",
+    help="Write to this file, gzipped if its name ends in .gz. Example: -o repaired.jsonl",
+)  # fmt: skip
+@click.option(
+    "--keep-open",
+    is_flag=True,
+    help="Leave calls alone that may still get their results: those at the very end. Example: minutebook repair live.json --keep-open",
+)
+@json_option(
+    "Print the report as JSON: to stdout with --write or -o, where it is free, else to stderr. Example: minutebook repair log.jsonl --write --json"
+)
+@click.pass_context
+def command(
+    ctx: click.Context, file: str, provider: str, write: bool, output: Path | None, keep_open: bool, as_json: bool
+) -> None:
+    """Put right what a provider would refuse, and print the conversations in the shape they came in.
+
+    Late results move to their calls, unanswered calls get a result that says so, ids that are missing or used twice get
+    new ones; only what answers nothing, or answers twice, is left out. Nothing else of the file changes: a conversation
+    that needs no repair comes back byte for byte. What was done is reported on stderr. The exit code is 6 when
+    something remains that cannot be repaired, such as a conversation without a single message.
+
+    Example: minutebook repair log.jsonl --write
+    """
+    from minutebook.cli.files import Reading, rewritten
+    from minutebook.cli.progress import progress
+
+    if write and output:
+        raise click.UsageError("--write and -o exclude each other; give one of them.")
+    if write and file == "-":
+        raise click.UsageError("--write needs a file to replace, and stdin is none; redirect stdout or give -o OUT.")
+    work = _Work("anthropic" if provider == "all" else provider, keep_open)  # type: ignore[arg-type]
+    with progress(file) as advance:
+        reading = Reading(file, advance)
+        chunks = rewritten(reading, work.mend)
+        if write or output:
+            _to_file(chunks, reading, work, Path(file).resolve() if write else output)
+        else:
+            sys.stdout.flush()
+            sys.stdout.buffer.writelines(chunks)
+            sys.stdout.buffer.flush()
+    work.report(as_json=as_json, err=not (as_json and (write or output)))
+    if work.remaining:
+        ctx.exit(FINDINGS)
+
+
+def _to_file(chunks: Any, reading: Any, work: "_Work", target: Path | None) -> None:
+    from minutebook.cli.files import put_in_place, write_atomically
+
+    assert target is not None
+    in_place = reading.source != "-" and Path(reading.source).resolve() == target.resolve()
+    first = next(chunks, b"")  # reading has begun, so it is known whether the input is gzipped
+    packed = reading.gzipped if in_place else target.suffix == ".gz"
+    made = write_atomically(target, _again(first, chunks), gzipped=packed)
+    if in_place and not work.done:
+        made.unlink()
+    else:
+        put_in_place(made, target)
+
+
+def _again(first: bytes, rest: Any) -> Any:
+    yield first
+    yield from rest
+
+
+@dataclass
+class _Work:
+    provider: Provider
+    keep_open: bool
+    conversations: int = 0
+    done: list[dict[str, Any]] = field(default_factory=list)
+    remaining: list[dict[str, Any]] = field(default_factory=list)
+
+    def mend(self, conversation: "Conversation") -> Sequence[Message] | None:
+        from minutebook.record.finding import FindingKind, errors
+        from minutebook.record.repairs import repair
+        from minutebook.record.validation import check
+
+        self.conversations += 1
+        mended = repair(conversation.messages, provider=self.provider, keep_open=self.keep_open)
+        place = {"index": conversation.place, "id": conversation.id, "line": conversation.line}
+        if mended.repairs:
+            repairs = [
+                {"message": done.index, "kind": done.kind.value, "action": done.action.value, "call_id": done.call_id}
+                for done in mended.repairs
+            ]
+            self.done.append(
+                {**place, "name": conversation.name, "repairs": repairs, "said": list(map(str, mended.repairs))}
+            )
+        left = errors(check(mended.messages, provider=self.provider))
+        if self.keep_open:
+            left = [finding for finding in left if finding.kind is not FindingKind.DANGLING_CALL]
+        if left:
+            self.remaining.append({**place, "name": conversation.name, "findings": list(map(str, left))})
+        return mended.messages if mended.repairs else None
+
+    def report(self, *, as_json: bool, err: bool) -> None:
+        repairs = sum(len(entry["repairs"]) for entry in self.done)
+        if as_json:
+            drop = {"name", "said"}
+            listed = [{key: value for key, value in entry.items() if key not in drop} for entry in self.done]
+            left = [{key: value for key, value in entry.items() if key not in drop} for entry in self.remaining]
+            summary = {"conversations": self.conversations, "repaired": len(self.done), "repairs": repairs}
+            click.echo(json.dumps({"repaired": listed, "remaining": left, "summary": summary}, indent=2), err=err)
+            return
+        for entry in self.done:
+            click.echo(click.style(entry["name"], bold=True), err=True)
+            for said in entry["said"]:
+                click.echo(f"  {said}", err=True)
+        for entry in self.remaining:
+            click.echo(f"{entry['name']}: cannot be repaired: {'; '.join(entry['findings'])}", err=True)
+        click.echo(
+            f"{len(self.done):,} of {self.conversations:,} conversations repaired, {repairs:,} repairs", err=True
+        )

@@ -1,0 +1,159 @@
+"""`minutebook show`: one conversation, to read.
+
+A conversation as people read it: who said what, one message after the other, with its folds.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from minutebook.cli.commands.ls import moment
+from minutebook.cli.exits import Command
+from minutebook.cli.options import json_option, store_options
+from minutebook.cli.screen import ROLE_LOOK, console, preview, printable, role_family
+from minutebook.record.fold import Fold
+from minutebook.record.message import Message, call_ids, is_result, role_of, text_of
+from minutebook.store.types import Loaded
+
+FOLD_LOOK = "blue"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A message at its place, or what is said about a fold where it begins."""
+
+    mark: str
+    place: str
+    who: Text
+    said: Text
+
+
+def show(loaded: Loaded, *, folded: bool) -> None:
+    """Print the header and what was loaded."""
+    one, out = loaded.conversation, console()
+    about = f"{one.turns:,} turns, {one.length:,} messages, {one.status.value}, updated {moment(one.updated_at)}"
+    out.print(Text(f"{printable(one.id)} with {printable(one.recipient)}: {about}", "bold"))
+    if one.origin is not None:
+        out.print(f"forked from {printable(one.origin.conversation)} at {one.origin.position:,}")
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(style=FOLD_LOOK, width=1)
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for row in _folded_rows(loaded) if folded else _rows(loaded):
+        grid.add_row(row.mark, row.place, row.who, row.said)
+    out.print(grid)
+
+
+def _rows(loaded: Loaded) -> Iterator[Row]:
+    """Every message of the record; those that a fold covers are marked."""
+    folds = iter(loaded.folds)
+    fold = next(folds, None)
+    told: Fold | None = None
+    for position, message in zip(loaded.positions, loaded.messages, strict=True):
+        while fold is not None and fold.stop <= position:
+            fold = next(folds, None)
+        inside = fold is not None and fold.start <= position
+        if fold is not None and inside and fold is not told:
+            yield _about(fold)
+            told = fold
+        yield _row("│" if inside else "", f"{position}", message)
+
+
+def _folded_rows(loaded: Loaded) -> Iterator[Row]:
+    """The messages as a view begins with them: what a fold shows stands in the place of what it covers."""
+    shown: Iterable[tuple[int | None, Message]] = loaded.shown()
+    coming = (fold for fold in loaded.folds for _ in fold.shown)
+    told: Fold | None = None
+    for position, message in shown:
+        if position is not None:
+            yield _row("", f"{position}", message)
+            continue
+        fold = next(coming)
+        if fold is not told:
+            yield _about(fold)
+            told = fold
+        yield _row("│", "", message)
+
+
+def _about(fold: Fold) -> Row:
+    text = f"{fold.start}-{fold.stop - 1} folded as {printable(fold.id)}: {printable(fold.reason)}"
+    return Row("┌", "", Text("fold", FOLD_LOOK), Text(text, FOLD_LOOK))
+
+
+def _row(mark: str, place: str, message: Message) -> Row:
+    family = role_family(role_of(message))
+    return Row(mark, place, Text(role_of(message), ROLE_LOOK[family][0]), Text(_said(message)))
+
+
+def _said(message: Message) -> str:
+    """The text, and in one line what else there is: a result may be a whole file, and a call its content."""
+    if is_result(message):
+        return preview(message)
+    text = printable(text_of(message).strip(), besides="\n\t")
+    calls = preview({**message, "content": None}) if call_ids(message) else ""
+    return "\n".join(filter(None, [text, calls and f"→ {calls}"]))
+
+
+TURNS = 10
+
+
+@click.command("show", cls=Command, short_help="Read a conversation.")
+@click.argument("conversation", metavar="ID")
+@click.option(
+    "--turns",
+    type=click.IntRange(min=1),
+    default=TURNS,
+    show_default=True,
+    metavar="N",
+    help="No more than the last turns. Example: --turns 3",
+)
+@click.option("--all", "every", is_flag=True, help="All of it, however long. Example: minutebook show order-17 --all")
+@click.option(
+    "--folded",
+    is_flag=True,
+    help="Show what stands for folded messages in their place, as a model is sent it. Example: minutebook show order-17 --folded",
+)
+@store_options
+@json_option("Print one JSON document: the header, the messages, the folds. Example: minutebook show order-17 --json")
+def command(
+    conversation: str, turns: int, every: bool, folded: bool, url: str | None, tenant: str, as_json: bool
+) -> None:
+    """Show the conversation ID: who said what, and which messages are folded.
+
+    Tool results are shortened to a line; --json has all of them.
+
+    Example: minutebook show order-17 --turns 3
+    """
+    from minutebook.cli.database import opened_database
+
+    last = None if every else turns
+    with opened_database(url, tenant) as database:
+        loaded = database.run(database.store.load(conversation, last_turns=last, folded=folded))
+    if as_json:
+        click.echo(json.dumps(_document(loaded, folded=folded), indent=2))
+        return
+
+    show(loaded, folded=folded)
+    if last is not None and loaded.conversation.turns > last:
+        click.echo(f"the last {last:,} of {loaded.conversation.turns:,} turns; --all shows the rest", err=True)
+
+
+def _document(loaded: "Loaded", *, folded: bool) -> dict[str, Any]:
+    from minutebook.cli.commands.ls import document
+    from minutebook.record.message import thawed
+
+    shown = loaded.shown() if folded else zip(loaded.positions, loaded.messages, strict=True)
+    return {
+        "conversation": document(loaded.conversation),
+        "messages": [{"position": position, "message": thawed(message)} for position, message in shown],
+        "folds": [
+            {"id": fold.id, "start": fold.start, "stop": fold.stop, "reason": fold.reason} for fold in loaded.folds
+        ],
+        "pins": sorted(loaded.pins),
+    }

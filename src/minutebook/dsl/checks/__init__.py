@@ -1,0 +1,1 @@
+"""Checks of a parsed program, each with positions. Start with `program`."""

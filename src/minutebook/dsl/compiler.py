@@ -1,0 +1,220 @@
+"""From a syntax tree to what it means."""
+
+import shlex
+from collections.abc import Collection, Iterable
+from typing import Any, Literal, cast
+
+from minutebook.agent.mcp import BuiltinTools, McpProcess, McpServer, PythonFunction, Secret, ToolOrigin, ToolRef
+from minutebook.dsl import spec as s
+from minutebook.dsl import syntax as t
+from minutebook.dsl.checks.definitions import SCALARS, seconds
+from minutebook.dsl.checks.program import scope_of
+from minutebook.dsl.checks.scope import (
+    DEFAULT,
+    NO_STRATEGY,
+    STRATEGIES,
+    Known,
+    Model,
+    Scope,
+    modifier,
+    names_in,
+    properties,
+)
+from minutebook.dsl.diagnostics import errors_in
+from minutebook.dsl.parser import parse_agents
+from minutebook.errors import ProgramInvalid
+
+
+def compile_agents(
+    program: t.Program | str,
+    *,
+    source: str = "<text>",
+    strategies: Collection[str] = STRATEGIES,
+    externals: Collection[str] = (),
+) -> s.WorkflowSpec:
+    """What a program, or its text, means.
+
+    `strategies` are the names that `history` may give, `externals` the heads of dotted tool names (`mcp` for
+    `mcp.read_file`) that whoever runs the program brings. Warnings are in the result.
+
+    Raises:
+        ProgramInvalid: it cannot be meant; `diagnostics` hold every error and warning.
+    """
+    tree = parse_agents(program, source=source) if isinstance(program, str) else program
+    scope = scope_of(tree, Known(strategies, externals))
+    diagnostics = scope.findings.in_order()
+    if errors_in(diagnostics):
+        raise ProgramInvalid(tree.source, diagnostics)
+    return _Compiler(tree, scope).spec()
+
+
+class _Compiler:
+    """The program has been checked, so every name is known."""
+
+    def __init__(self, program: t.Program, scope: Scope) -> None:
+        self.program, self.scope = program, scope
+        self.retries = {name: _retry(node) for name, node in scope.tables["retry"].items()}
+        self.timeouts = {
+            name: s.TimeoutSpec(name, seconds(node.duration)) for name, node in scope.tables["timeout"].items()
+        }
+        self.compaction = self._policy(scope.tables["policy"].get("compaction"))
+
+    def spec(self) -> s.WorkflowSpec:
+        tables = self.scope.tables
+        agents = [each for each in self.program.definitions if isinstance(each, t.AgentDef)]
+        specs = tuple(map(self._agent, agents))
+        flows = tuple(s.FlowSpec(n, _texts(node.parameters), node.body) for n, node in tables["flow"].items())
+        return s.WorkflowSpec(
+            models=tuple(map(_model, tables["model"].values())),
+            schemas=tuple(map(_schema, tables["schema"].values())),
+            tools=tuple(map(_tool, tables["tool"].values())),
+            retries=tuple(self.retries.values()),
+            timeouts=tuple(self.timeouts.values()),
+            prompts=tuple(map(self._prompt, tables["prompt"].values())),
+            agents=specs,
+            flows=flows,
+            compaction=self.compaction,
+            entry=_entry(specs, flows, self.compaction),
+            source=self.program.source,
+            warnings=self.scope.findings.in_order(),
+        )
+
+    def _prompt(self, node: t.PromptDef) -> s.PromptSpec:
+        expecting = modifier(node, "expecting")
+        return s.PromptSpec(
+            node.name.text, node.text.value, self.scope.model_of(node), expecting.text if expecting else None
+        )
+
+    def _history(self, name: t.Name | None) -> s.HistorySpec | None:
+        if name is None or name.text == NO_STRATEGY:
+            return None
+        if name.text in self.scope.known.strategies:
+            return s.HistorySpec(strategy=name.text)
+        return s.HistorySpec(flow=name.text)
+
+    def _policy(self, node: t.PolicyDef | None) -> s.CompactionSpec:
+        given = properties(node) if node else {}
+        values: dict[str, Any] = {
+            key: value.value for key, value in given.items() if isinstance(value, (t.Number, t.Flag))
+        }
+        model = given.get("model")
+        return s.CompactionSpec(
+            history=self._history(given.get("strategy")), model=model.text if model else None, **values
+        )
+
+    def _agent(self, node: t.AgentDef) -> s.AgentSpec:
+        given = properties(node)
+        instruction = self.scope.tables["prompt"][given["instruction"].text]
+        prompt = self.scope.tables["prompt"][given["prompt"].text] if "prompt" in given else None
+        answers = (given.get("produces"), modifier(instruction, "expecting"), modifier(prompt, "expecting"))
+        model = self.scope.model_of(instruction)
+        assert model is not None
+        retry = given.get("retry")
+        return s.AgentSpec(
+            name=node.name.text if node.name else "",
+            model=model,
+            instruction=instruction.name.text,
+            prompt=prompt.name.text if prompt else None,
+            tools=tuple(map(self._ref, names_in(given.get("tools")))),
+            produces=next((name.text for name in answers if name is not None), None),
+            retry=self.retries.get(retry.text if retry else DEFAULT),
+            timeout_seconds=self._timeout(given.get("timeout")),
+            description=given["description"].value if "description" in given else "",
+            delegate=_texts(names_in(given.get("delegate"))),
+            use=_texts(names_in(given.get("use"))),
+            history=self._history(given["history"]) if "history" in given else self.compaction.history,
+        )
+
+    def _timeout(self, value: t.Name | t.Duration | None) -> float | None:
+        if isinstance(value, t.Duration):
+            return seconds(value)
+        policy = self.timeouts.get(value.text if value else DEFAULT)
+        return policy.seconds if policy else None
+
+    def _ref(self, name: t.Name) -> ToolRef:
+        head, _, member = name.text.partition(".")
+        return ToolRef(head, member or None, external=head not in self.scope.tables["tool"])
+
+
+def _texts(names: Iterable[t.Name]) -> tuple[str, ...]:
+    return tuple(name.text for name in names)
+
+
+def _model(node: Model) -> s.ModelSpec:
+    if isinstance(node, t.ModelShort):
+        provider, _, model = node.target.value.partition("/")
+        return s.ModelSpec(node.name.text, provider, model)
+    given: dict[str, Any] = {key: value.value for key, value in properties(node).items()}
+    return s.ModelSpec(node.name.text, given.pop("provider"), given.pop("name"), **given)
+
+
+def _retry(node: t.RetryDef) -> s.RetrySpec:
+    first = {"first_seconds": seconds(node.first)} if node.first else {}
+    return s.RetrySpec(node.name.text, int(node.times.value), node.backoff or "exponential", **first)
+
+
+def _schema(node: t.SchemaDef) -> s.SchemaSpec:
+    fields = (
+        s.FieldSpec(each.name.text, _type(each.type), each.description.value if each.description else "")
+        for each in node.fields
+    )
+    return s.SchemaSpec(node.name.text, tuple(fields))
+
+
+def _type(node: t.TypeExpression) -> s.FieldType:
+    match node:
+        case t.NamedType(name):
+            if name.text in SCALARS:
+                return s.FieldType(cast("Literal['string', 'int', 'float', 'bool']", name.text))
+            return s.FieldType("schema", schema=name.text)
+        case t.ListType(item):
+            return s.FieldType("list", _type(item))
+        case t.OptionalType(item):
+            return s.FieldType("optional", _type(item))
+        case t.ChoiceType(options):
+            return s.FieldType("choice", options=tuple(option.value for option in options))
+
+
+def _tool(node: t.ToolDef) -> s.ToolSpec:
+    secrets = [(clause, _secret(clause.secret)) for clause in node.clauses]
+    named = {
+        kind: tuple((clause.key.value, secret) for clause, secret in secrets if clause.kind == kind and clause.key)
+        for kind in ("header", "env")
+    }
+    origin: ToolOrigin
+    match node.origin:
+        case t.McpUrl(url):
+            auth = next(((each.kind, secret) for each, secret in secrets if each.key is None), (None, None))
+            kind = cast("Literal['bearer', 'basic'] | None", auth[0])
+            origin = McpServer(url.value, kind, auth[1], named["header"])
+        case t.McpCommand(command):
+            origin = McpProcess(tuple(shlex.split(command.value)), named["env"])
+        case t.Builtin(name):
+            origin = BuiltinTools(name.text)
+        case t.Python(target):
+            module, _, function = target.text.partition(":")
+            origin = PythonFunction(module, function)
+    return s.ToolSpec(node.name.text, origin)
+
+
+def _secret(node: t.SecretText) -> Secret:
+    return Secret(env=node.value) if node.from_environment else Secret(value=node.value)
+
+
+def _entry(
+    agents: tuple[s.AgentSpec, ...], flows: tuple[s.FlowSpec, ...], compaction: s.CompactionSpec
+) -> s.Entry | None:
+    names = {agent.name for agent in agents}
+    histories = (compaction.history, *(agent.history for agent in agents))
+    shorteners = {history.flow for history in histories if history}
+    callable_flows = [flow.name for flow in flows if flow.name not in shorteners]
+    called = {name for agent in agents for name in (*agent.delegate, *agent.use)}
+    top = [agent.name for agent in agents if agent.name not in called]
+    if "main" in callable_flows:
+        return s.Entry("flow", "main")
+    for name in ("main", ""):
+        if name in names:
+            return s.Entry("agent", name)
+    if len(callable_flows) == 1:
+        return s.Entry("flow", callable_flows[0])
+    return s.Entry("agent", top[0]) if len(top) == 1 and not callable_flows else None

@@ -1,0 +1,56 @@
+"""From `history x` and `policy compaction` to a strategy with these settings."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from minutebook.compaction.registry import FIELDS, strategy_for, with_settings
+from minutebook.compaction.strategy import HistoryStrategy, Situation
+from minutebook.compaction.summarize import SummarizeStrategy
+from minutebook.compaction.summarizer import Summarizer, SummaryRequest, paragraphs, summarized
+from minutebook.dsl.spec import CompactionSpec, HistorySpec
+from minutebook.prompt.markdown import shown
+from minutebook.record.fold import Fold
+
+
+@dataclass(frozen=True, slots=True)
+class FlowStrategy:
+    """Sums up as `SummarizeStrategy` does, under the name of the flow that writes the summary."""
+
+    name: str
+    summarize: SummarizeStrategy
+
+    def should_trigger(self, situation: Situation) -> bool:
+        return self.summarize.should_trigger(situation)
+
+    def apply(self, situation: Situation, summarizer: Summarizer) -> AsyncIterator[Fold]:
+        return self.summarize.apply(situation, summarizer)
+
+
+class FlowSummarizer:
+    """Has a flow write the summary: it is given what was said as text, in pieces that a model can read."""
+
+    def __init__(self, run: Callable[[str], Awaitable[Any]], max_piece_tokens: int) -> None:
+        self._run, self._max_piece_tokens = run, max_piece_tokens
+
+    async def summarize(self, request: SummaryRequest) -> str:
+        async def write(piece: str, before: str | None) -> str:
+            told = f"Summary of what came before: {before}\n\n{piece}" if before else piece
+            return shown(await self._run(told))
+
+        parts = paragraphs(request.messages, tool_details=True) or ["(Nothing was said in words.)"]
+        return await summarized(parts, request, write, max_piece_tokens=self._max_piece_tokens)
+
+
+def strategy_of(history: HistorySpec, policy: CompactionSpec) -> tuple[HistoryStrategy, set[str]]:
+    """The strategy of a history with the policy's settings, and which of them it has taken.
+
+    Raises:
+        UnknownName: nobody registered it.
+        InvalidSetting: it cannot be set so.
+    """
+    given = {name: getattr(policy, name) for name in FIELDS if getattr(policy, name) is not None}
+    if history.flow is not None:
+        inner, taken = with_settings(SummarizeStrategy(), given)
+        return FlowStrategy(history.flow, inner), taken
+    return strategy_for(history.strategy or "", given)

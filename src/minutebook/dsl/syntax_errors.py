@@ -1,0 +1,165 @@
+"""What the parser could not read, in words: what stands there, what could stand there, and what was probably meant."""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from lark import Lark
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+from minutebook.dsl.diagnostics import Findings
+from minutebook.dsl.indentation import Misaligned
+from minutebook.dsl.syntax import Position
+from minutebook.errors import closest
+
+DEFINITIONS: Final = ("model", "schema", "tool", "retry", "timeout", "prompt", "agent", "policy", "flow")
+"""The words a definition begins with."""
+
+_KINDS: Final = {
+    "NAME": "a name",
+    "VARIABLE": "a variable such as $answer",
+    "MODEL_NAME": "a model's name such as claude-sonnet-4.5",
+    "TOOL_NAME": "a tool's name",
+    "PYTHON_NAME": "a function such as package.module:function",
+    "VERSION": "'v1'",
+    "NUMBER": "a number",
+    "STRING": 'a text in "quotes"',
+    "LONG_STRING": 'a text in """quotes"""',
+    "ENV_VALUE": "${env:NAME}",
+    "TEXT": "the prompt's text in indented lines below",
+    "NL": "the end of the line",
+    "COMPARE": "a comparison such as ==",
+    "UNIT": "'seconds', 'minutes' or 'hours'",
+    "BACKOFF": "'exponential', 'linear' or 'fixed'",
+    "BOOL": "'true' or 'false'",
+    "_INDENT": "an indented block below",
+    "_DEDENT": "",
+    "$END": "the end of the file",
+}
+_VALUE: Final = frozenset({"VARIABLE", "STRING", "NUMBER", "BOOL", "NULL", "LSQB", "LPAR"})
+_GOES_ON: Final = frozenset({"COMPARE", "PLUS", "STAR", "SLASH", "OR", "AND", "CONTAINS", "DOT", "LSQB"})
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\$?\w+|[=!<>]=|.", re.DOTALL)
+_ALTERNATIVES: Final = re.compile(r"\(\?:([a-z|?]+)\)\\b|([a-z_]+)\\b.*")
+_HABITS: Final = {
+    "elseif": "elif",
+    "elsif": "elif",
+    "do": ":",
+    "then": ":",
+    "True": "true",
+    "False": "false",
+    "None": "null",
+    "=": "==",
+    "&&": "and",
+    "||": "or",
+    "!": "not",
+}
+"""What other languages write, and what this one does."""
+
+
+class Explainer:
+    """Turns lark's errors into diagnostics; knows the grammar's words."""
+
+    def __init__(self, parser: Lark) -> None:
+        self.words: dict[str, tuple[str, ...]] = {}
+        for terminal in parser.terminals:
+            pattern = terminal.pattern
+            match = _ALTERNATIVES.fullmatch(pattern.value) if pattern.type == "re" else None
+            if match:
+                choices = (match[1] or match[2]).split("|")
+                self.words[terminal.name] = tuple(choice.replace("s?", "s") for choice in choices)
+            elif pattern.type == "str":
+                self.words[terminal.name] = (pattern.value,)
+        self.words["COMPARE"] = ("==", "!=", "<", ">", "<=", ">=")
+
+    def add(self, error: UnexpectedInput | Misaligned, findings: Findings) -> int:
+        """Say what is wrong, and return the line on which it is."""
+        if isinstance(error, Misaligned):
+            at = Position(error.line, error.column)
+            findings.add("indentation", at, "this line is indented less than its block and more than what is around it")
+            return error.line
+        at, found = _place(error, findings.lines)
+        expected = _expected(error)
+        if isinstance(error, UnexpectedToken) and error.token.type == "_INDENT":
+            findings.add("indentation", at, "this line is indented, and the line above opens no block")
+        elif found.startswith('"') and isinstance(error, UnexpectedCharacters) and "STRING" in expected:
+            findings.add("unclosed-text", at, "this text has no closing quote")
+        elif expected == {"_INDENT"}:
+            findings.add("syntax", at, f"expected an indented block below the line above, found {_quoted(found)}")
+            return _code_before(findings.lines, at.line) if found else at.line
+        else:
+            rest = findings.lines[at.line - 1][at.column - 1 :] if at.line <= len(findings.lines) else ""
+            before = findings.lines[at.line - 1][: at.column - 1].split() if rest else []
+            suggestion = "elif" if [*before, found] == ["else", "if"] else self._meant(found, rest, expected)
+            findings.add("syntax", at, f"expected {self._listed(expected)}, found {_quoted(found)}", suggestion)
+        return at.line
+
+    def _meant(self, found: str, rest: str, expected: frozenset[str]) -> str | None:
+        possible = [word for name in expected for word in self.words.get(name, ()) if word.isidentifier()]
+        for habit, ours in _HABITS.items():
+            fits = ours in possible or any(ours in self.words.get(name, ()) for name in expected)
+            if fits and re.match(rf"{re.escape(habit)}(?!\w)", rest):
+                return ours
+        if not found.isidentifier():
+            return None
+        return found.lower() if found.lower() in possible else closest(found, possible)
+
+    def _listed(self, expected: frozenset[str]) -> str:
+        names = set(expected)
+        said: list[str] = []
+        if {f"_{word.upper()}" for word in DEFINITIONS} <= names:
+            return f"a definition ({', '.join(DEFINITIONS)})"
+        if names >= _VALUE:
+            said.append("a value")
+            names -= _VALUE | {"MINUS", "NOT"}
+        if len(names & _GOES_ON) > 2:
+            said.append("an operator")
+            names -= _GOES_ON | {"MINUS"}
+        named = {_KINDS.get(name) or _either(map(repr, self.words.get(name, ()))) for name in names}
+        return _either([*said, *sorted(named - {""}, key=lambda words: (words[0] == "'", words))]) or "nothing more"
+
+
+def _place(error: UnexpectedInput, lines: list[str]) -> tuple[Position, str]:
+    """Where it went wrong, and the word that stands there; nothing for the end of a line or of the file."""
+    line, column = max(1, error.line), max(1, error.column)
+    ended = isinstance(error, UnexpectedToken) and error.token.type == "$END"
+    if ended or line > len(lines):
+        last = max((number for number, each in enumerate(lines, 1) if each.strip()), default=1)
+        return Position(last, len(lines[last - 1]) + 1), ""
+    text = lines[line - 1]
+    word = _WORD.match(text[column - 1 :])
+    found = word[0] if word else ""
+    if isinstance(error, UnexpectedToken) and (error.token.type == "NL" or found == "#"):
+        found = ""
+    if isinstance(error, UnexpectedToken) and error.token.type == "_DEDENT" and not found:
+        column = len(text) + 1
+    return Position(line, column, max(1, len(found))), found
+
+
+def _code_before(lines: list[str], line: int) -> int:
+    """The line above that opened the block which is missing."""
+    while line > 1:
+        line -= 1
+        words = lines[line - 1].strip()
+        if words and not words.startswith("#"):
+            break
+    return line
+
+
+def _expected(error: UnexpectedInput) -> frozenset[str]:
+    if isinstance(error, UnexpectedToken):
+        return frozenset(error.accepts or error.expected)
+    if isinstance(error, UnexpectedCharacters):
+        # The lexer takes the end of a line everywhere; only where the parser does is it worth a word.
+        return frozenset(error.allowed or ()) - {"NL"} or frozenset({"NL"})
+    return frozenset()
+
+
+def _quoted(found: str) -> str:
+    if not found:
+        return "the end of the line"
+    return repr(found) if found.isprintable() else f"the character U+{ord(found[0]):04X}"
+
+
+def _either(words: Iterable[str]) -> str:
+    *first, last = [*words] or [""]
+    return f"{', '.join(first)} or {last}" if first else last

@@ -1,0 +1,291 @@
+"""From lark's parse tree to ours; nothing of lark's stays in it."""
+
+import re
+from dataclasses import replace
+from textwrap import dedent
+from typing import Any, Final, cast
+
+from lark import Token, Tree
+
+from minutebook.dsl import syntax as t
+from minutebook.dsl.comments import Comments, comments_in
+from minutebook.dsl.diagnostics import Findings
+
+Node = Tree[Token]
+
+MOST_DIGITS: Final = 15
+"""More than that and a number is not exact in JSON."""
+
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "n": "\n", "t": "\t", "r": "\r"}
+
+
+def built(root: Node, findings: Findings, source: str, text: str) -> t.Program:
+    """The program that a parse tree stands for; what is wrong inside a word is added to the findings."""
+    leading = bool(root.children) and isinstance(root.children[0], Token)
+    ends = root.scan_values(lambda value: _is(value, "NL"))
+    builder = _Builder(comments_in(ends, leading=leading), findings)
+    nodes = [builder.node(child) for child in root.children if isinstance(child, Tree)]
+    version = nodes.pop(0) if nodes and isinstance(nodes[0], t.Version) else None
+    return t.Program(version, tuple(nodes), builder.comments.below(0), source=source, text=text)
+
+
+class _Builder:
+    """One method for each rule of the grammar."""
+
+    def __init__(self, comments: Comments, findings: Findings) -> None:
+        self.comments, self.findings = comments, findings
+
+    def node(self, child: Any) -> Any:
+        return getattr(self, child.data)(child.meta, *(each for each in child.children if not _is(each, "NL")))
+
+    def nodes(self, children: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(self.node(child) for child in children)
+
+    def line(self, meta: Any) -> dict[str, Any]:
+        return {"trivia": self.comments.of(meta.line), "at": t.Position(meta.line, meta.column)}
+
+    def block(self, meta: Any) -> dict[str, Any]:
+        return {**self.line(meta), "below": self.comments.below(meta.line)}
+
+    def text(self, token: Token) -> t.Text:
+        """What stands in quotes, with its escapes resolved."""
+        if token.type != "STRING":
+            return t.Text(str(token), at=_at(token))
+
+        def meant(match: re.Match[str]) -> str:
+            code = match[1]
+            if code[0] == "u" and len(code) == 5:
+                return chr(int(code[1:], 16))
+            if code not in _ESCAPES:
+                place = _at(token)
+                where = t.Position(place.line, place.column + 1 + match.start(), 2)
+                message = rf"'\{code}' means nothing in a text; write \" \\ \n \t \r or \u and four digits"
+                self.findings.add("bad-escape", where, message)
+            return _ESCAPES.get(code, code)
+
+        value = _ESCAPE.sub(meant, token[1:-1])
+        # A pair of surrogates, as JSON writes what has more than four digits, is one character.
+        joined = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        return t.Text(joined, at=_at(token))
+
+    def value_of(self, digits: Token, *, negative: bool = False) -> int | float:
+        if len(digits) > MOST_DIGITS:
+            message = f"this number has {len(digits)} digits, and may have {MOST_DIGITS}"
+            self.findings.add("bad-number", _at(digits), message)
+            return 0
+        value = float(digits) if "." in digits else int(digits)
+        return -value if negative else value
+
+    def number(self, meta: Any, *parts: Token) -> t.Number:
+        value = self.value_of(parts[-1], negative=len(parts) > 1)
+        width = meta.end_column - meta.column
+        return t.Number(value, at=t.Position(meta.line, meta.column, width))
+
+    def duration(self, _meta: Any, amount: Node, unit: Token) -> t.Duration:
+        return t.Duration(self.node(amount), cast("t.Unit", f"{unit.removesuffix('s')}s"))
+
+    def version(self, meta: Any, number: Token) -> t.Version:
+        return t.Version(int(number[1:][:MOST_DIGITS]), **{**self.line(meta), "at": _at(number)})
+
+    def model_word(self, _meta: Any, word: Token) -> t.Text:
+        return self.text(word)
+
+    def model_short(self, meta: Any, name: Token, target: Node) -> t.ModelShort:
+        return t.ModelShort(_name(name), self.node(target), **self.line(meta))
+
+    def model_long(self, meta: Any, name: Token, *properties: Node) -> t.ModelLong:
+        return t.ModelLong(_name(name), self.nodes(properties), **self.block(meta))
+
+    def model_property(self, meta: Any, key: Token, value: Any) -> t.Property:
+        return t.Property(str(key), self.any_value(value), **self.keyed(key, meta))
+
+    policy_property = agent_property = model_property
+
+    def keyed(self, key: Token, meta: Any) -> dict[str, Any]:
+        return {**self.line(meta), "at": _at(key)}
+
+    def any_value(self, value: Any) -> t.Value:
+        if isinstance(value, Tree):
+            return cast("t.Value", self.node(value))
+        if value.type == "STRING":
+            return self.text(value)
+        return t.Flag(value == "true", at=_at(value)) if value.type == "BOOL" else _name(value)
+
+    def names(self, _meta: Any, *names: Token) -> t.Names:
+        return t.Names(tuple(map(_name, names)))
+
+    tool_names = names
+
+    def schema(self, meta: Any, name: Token, *fields: Node) -> t.SchemaDef:
+        return t.SchemaDef(_name(name), self.nodes(fields), **self.block(meta))
+
+    def schema_field(self, meta: Any, name: Token, kind: Node, *description: Token) -> t.SchemaField:
+        said = self.text(description[0]) if description else None
+        return t.SchemaField(_name(name), self.node(kind), said, **self.line(meta))
+
+    def named_type(self, _meta: Any, name: Token) -> t.NamedType:
+        return t.NamedType(_name(name))
+
+    def list_type(self, _meta: Any, item: Node) -> t.ListType:
+        return t.ListType(self.node(item))
+
+    def optional_type(self, _meta: Any, item: Node) -> t.OptionalType:
+        return t.OptionalType(self.node(item))
+
+    def choice_type(self, _meta: Any, *options: Token) -> t.ChoiceType:
+        return t.ChoiceType(tuple(map(self.text, options)))
+
+    def tool(self, meta: Any, name: Token, origin: Node, *clauses: Node) -> t.ToolDef:
+        return t.ToolDef(_name(name), self.node(origin), self.nodes(clauses), **self.line(meta))
+
+    def mcp_url(self, _meta: Any, url: Token) -> t.McpUrl:
+        return t.McpUrl(self.text(url))
+
+    def mcp_command(self, _meta: Any, command: Token) -> t.McpCommand:
+        return t.McpCommand(self.text(command))
+
+    def builtin(self, _meta: Any, name: Token) -> t.Builtin:
+        return t.Builtin(_name(name))
+
+    def python(self, _meta: Any, target: Token) -> t.Python:
+        return t.Python(_name(target))
+
+    def with_clause(self, _meta: Any, kind: Token, *rest: Any) -> t.With:
+        key = self.text(rest[0]) if len(rest) > 1 else None
+        return t.With(cast("Any", str(kind)), key, self.node(rest[-1]), at=_at(kind))
+
+    def secret(self, _meta: Any, token: Token) -> t.SecretText:
+        if token.type == "STRING":
+            return t.SecretText(self.text(token).value, from_environment=False, at=_at(token))
+        return t.SecretText(token[len("${env:") : -1], from_environment=True, at=_at(token))
+
+    def retry(self, meta: Any, name: Token, times: Node, *rest: Any) -> t.RetryDef:
+        backoff = cast("t.Backoff", str(rest[0])) if rest else None
+        first = self.node(rest[1]) if len(rest) > 1 else None
+        return t.RetryDef(_name(name), self.node(times), backoff, first, **self.line(meta))
+
+    def timeout(self, meta: Any, name: Token, duration: Node) -> t.TimeoutDef:
+        return t.TimeoutDef(_name(name), self.node(duration), **self.line(meta))
+
+    def policy(self, meta: Any, name: Token, *properties: Node) -> t.PolicyDef:
+        return t.PolicyDef(_name(name), self.nodes(properties), **self.block(meta))
+
+    def prompt(self, meta: Any, name: Token, *rest: Any) -> t.PromptDef:
+        *modifiers, body = rest
+        node = t.PromptDef(_name(name), self.body(body), self.nodes(tuple(modifiers)), **self.line(meta))
+        if body.type == "TEXT" and body.startswith("#"):
+            node = replace(node, trivia=replace(node.trivia, beside=body.partition("\n")[0].rstrip()))
+        return node
+
+    def body(self, token: Token) -> t.Text:
+        if token.type == "STRING":
+            return self.text(token)
+        said = token[3:-3] if token.type == "LONG_STRING" else token.partition("\n")[2]
+        lines = dedent(said).split("\n") if token.type == "TEXT" or said.startswith("\n") else said.split("\n")
+        lines = [line if line.strip(" \t") else "" for line in lines]
+        while lines and not lines[0]:
+            lines.pop(0)
+        while lines and not lines[-1]:
+            lines.pop()
+        return t.Text("\n".join(lines), at=_at(token))
+
+    def modifier(self, _meta: Any, kind: Token, value: Token) -> t.Modifier:
+        name = t.Name(self.text(value).value, at=_at(value)) if value.type == "STRING" else _name(value)
+        return t.Modifier("model" if kind == "model" else "expecting", name)
+
+    def agent(self, meta: Any, *parts: Any) -> t.AgentDef:
+        named = bool(parts) and isinstance(parts[0], Token)
+        name = _name(parts[0]) if named else None
+        return t.AgentDef(name, self.nodes(parts[1:] if named else parts), **self.block(meta))
+
+    def flow(self, meta: Any, name: Token, *parts: Any) -> t.FlowDef:
+        parameters = tuple(_variable(part) for part in parts if isinstance(part, Token))
+        body = self.nodes(tuple(part for part in parts if isinstance(part, Tree)))
+        return t.FlowDef(_name(name), parameters, body, **self.block(meta))
+
+    def assign(self, meta: Any, target: Token, value: Node) -> t.Assign:
+        return t.Assign(_variable(target), self.node(value), **self.line(meta))
+
+    def perform(self, meta: Any, action: Node) -> t.Perform:
+        return t.Perform(self.node(action), **self.line(meta))
+
+    def if_else(self, _meta: Any, *branches: Node) -> t.If:
+        return t.If(self.nodes(branches))
+
+    def if_branch(self, meta: Any, condition: Node, *body: Node) -> t.Branch:
+        return t.Branch(self.node(condition), self.nodes(body), **self.block(meta))
+
+    elif_branch = if_branch
+
+    def else_branch(self, meta: Any, *body: Node) -> t.Branch:
+        return t.Branch(None, self.nodes(body), **self.block(meta))
+
+    def for_in(self, meta: Any, variable: Token, items: Node, *body: Node) -> t.For:
+        return t.For(_variable(variable), self.node(items), self.nodes(body), **self.block(meta))
+
+    def parallel(self, meta: Any, *body: Node) -> t.Parallel:
+        return t.Parallel(self.nodes(body), **self.block(meta))
+
+    def return_value(self, meta: Any, *value: Node) -> t.Return:
+        return t.Return(self.node(value[0]) if value else None, **self.line(meta))
+
+    def run_agent(self, meta: Any, name: Token, *arguments: Node) -> t.Action:
+        return t.Action("agent", _name(name), self.nodes(arguments), at=t.Position(meta.line, meta.column))
+
+    def run_flow(self, meta: Any, name: Token, *arguments: Node) -> t.Action:
+        return t.Action("flow", _name(name), self.nodes(arguments), at=t.Position(meta.line, meta.column))
+
+    def call_llm(self, meta: Any, name: Token, *arguments: Node) -> t.Action:
+        return t.Action("llm", _name(name), self.nodes(arguments), at=t.Position(meta.line, meta.column))
+
+    def comparison(self, _meta: Any, left: Node, operator: Token, right: Node) -> t.Binary:
+        return t.Binary(cast("t.BinaryOperator", str(operator)), self.node(left), self.node(right))
+
+    or_else = and_also = sum = product = comparison
+
+    def not_so(self, _meta: Any, operator: Token, operand: Node) -> t.Unary:
+        return t.Unary(cast("t.UnaryOperator", str(operator)), self.node(operand))
+
+    negative = not_so
+
+    def member(self, _meta: Any, of: Node, name: Token) -> t.Member:
+        return t.Member(self.node(of), _name(name))
+
+    def index(self, _meta: Any, of: Node, index: Node) -> t.Index:
+        return t.Index(self.node(of), self.node(index))
+
+    def variable(self, _meta: Any, token: Token) -> t.Variable:
+        return t.Variable(token[1:], at=_at(token))
+
+    def list(self, _meta: Any, *items: Node) -> t.ListOf:
+        return t.ListOf(self.nodes(items))
+
+    def literal(self, _meta: Any, token: Token) -> t.Literally:
+        at = _at(token)
+        match token.type:
+            case "STRING":
+                return t.Literally(self.text(token).value, at=at)
+            case "NUMBER":
+                return t.Literally(self.value_of(token), at=at)
+            case "BOOL":
+                return t.Literally(token == "true", at=at)  # noqa: S105 - a word of the language
+        return t.Literally(None, at=at)
+
+
+def _is(child: Any, kind: str) -> bool:
+    return isinstance(child, Token) and child.type == kind
+
+
+def _at(token: Token) -> t.Position:
+    line, column = token.line or 0, token.column or 0
+    width = len(token) if token.end_line == line else 3
+    return t.Position(line, column, width)
+
+
+def _name(token: Token) -> t.Name:
+    return t.Name(str(token), at=_at(token))
+
+
+def _variable(token: Token) -> t.Name:
+    return t.Name(token[1:], at=_at(token))

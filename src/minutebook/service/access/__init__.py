@@ -1,0 +1,1 @@
+"""API keys, the audit log, rate and token limits."""

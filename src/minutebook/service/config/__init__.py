@@ -1,0 +1,1 @@
+"""The service configuration: `schema` has the keys, `loader` reads files, environment and flags."""

@@ -1,0 +1,1 @@
+"""`/v1/conversations`: items, context, recipients. Start with `routes`."""

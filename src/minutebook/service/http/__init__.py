@@ -1,0 +1,1 @@
+"""What every endpoint shares: authentication, request parsing, error bodies, paging, OpenAPI."""

@@ -1,0 +1,1 @@
+"""`/v1/responses`. Start with `routes`, then `run`."""

@@ -1,0 +1,98 @@
+"""Compaction on demand: when a request sets a limit, and when somebody asks for it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+from uuid import uuid4
+
+from minutebook.compaction.manager import CompactionManager
+from minutebook.compaction.registry import strategy_named
+from minutebook.compaction.strategy import HistoryStrategy
+from minutebook.compaction.turns import TurnStrategy
+from minutebook.conversation.compactor import TurnCompactor
+from minutebook.conversation.view_source import ViewSource
+from minutebook.errors import CannotFit
+from minutebook.record.fold import Fold
+from minutebook.record.message import Message
+from minutebook.service.responses.placement import Placed
+from minutebook.service.state import Service, counter_of
+from minutebook.store.base import ConversationStore
+from minutebook.store.memory import MemoryStore
+from minutebook.store.types import Loaded, StoredFold
+from minutebook.tokens.models import ModelInfo
+from minutebook.wire.chat import provider_message_to_entry
+
+_STRATEGY: Final = "hybrid"
+"""What folds where the policy has no strategy of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """What a compaction by hand did."""
+
+    folds: tuple[StoredFold, ...]
+    tokens_before: int
+    tokens_after: int
+    reason: str
+
+
+async def compact_above(
+    service: Service, store: ConversationStore, place: Placed, threshold: int, model: str
+) -> Placed:
+    """Fold old parts of a conversation that has more tokens than a request allows. What cannot be folded stays."""
+    if place.loaded is None:
+        return place
+    source = ViewSource(place.loaded, (), counter=counter_of(model), whole=True)
+    strategy = service.policy(model).strategy or strategy_named(_STRATEGY)
+    manager = _manager(store, place.conversation, source, strategy, threshold, model)
+    if manager.situation(source.record).tokens <= threshold:
+        return place
+    try:
+        await manager.check_and_apply(source.record)
+    except CannotFit:
+        return place  # less cannot be shown: the request says so itself if the model has no room for it
+    return replace(place, loaded=await store.load(place.conversation))
+
+
+async def compact_now(service: Service, store: ConversationStore, loaded: Loaded, *, keep_turns: int | None) -> Shrunk:
+    """Show all but the last turns as a summary."""
+    name, model = loaded.conversation.id, service.model_of(None)
+    counter = counter_of(model)
+    before = loaded.transcript(counter=counter).tokens
+    result = await _compactor(store, model, keep_turns).compact(name)
+    after = (await store.load(name)).transcript(counter=counter).tokens
+    made = tuple(stored for stored in await store.folds(name) if stored.fold.id == result.fold_id)
+    return Shrunk(made, before, after, result.reason)
+
+
+async def compacted(messages: Sequence[Message], model: str) -> list[Message]:
+    """Messages that are not stored, with all but the last turns as a summary."""
+    store = MemoryStore()
+    now = datetime.now(UTC)
+    entries = [
+        provider_message_to_entry(message, evaluation_id=uuid4(), sequence=place, created_at=now)
+        for place, message in enumerate(messages)
+    ]
+    await store.append("compacted", entries, broken="mark")
+    await _compactor(store, model, None).compact("compacted")
+    return [message for _, message in (await store.load("compacted")).shown()]
+
+
+def _compactor(store: ConversationStore, model: str, keep_turns: int | None) -> TurnCompactor:
+    strategy = None if keep_turns is None else TurnStrategy(max_turns=max(10, keep_turns), keep_turns=keep_turns)
+    return TurnCompactor(store, strategy=strategy, counter=counter_of(model))
+
+
+def _manager(
+    store: ConversationStore, name: str, source: ViewSource, strategy: HistoryStrategy, threshold: int, model: str
+) -> CompactionManager:
+    known = list(source.folds)
+
+    async def keep(made: Fold) -> None:
+        fold = replace(made, id=f"{strategy.name}-{uuid4()}")  # one that was undone may not return under its name
+        within = [other.id for other in known if fold.start <= other.start and other.stop <= fold.stop]
+        await store.add_fold(name, fold, replacing=within)
+        known[:] = [*(other for other in known if other.id not in within), fold]
+
+    return CompactionManager(strategy, ModelInfo(model, max_input_tokens=threshold), folds=source.folds, keep=keep)

@@ -1,0 +1,195 @@
+"""What a store asks of its backend: narrow methods, which take commands that were checked already.
+
+`ConversationStore` has the public methods, their documentation and the checks of their arguments; a backend reads and
+writes rows. It reads its own clock, within its transaction where it has one.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Self
+
+from minutebook.record.fold import Fold
+from minutebook.record.message import Message
+from minutebook.record.transcript import Broken
+from minutebook.store.codec import Packed
+from minutebook.store.rules import now
+from minutebook.store.types import (
+    Conversation,
+    ConversationStatus,
+    Document,
+    Hit,
+    Lease,
+    Loaded,
+    PackedDocument,
+    Page,
+    Receipt,
+    StoredFold,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AppendCommand:
+    """Entries to append, and on which conditions. See `ConversationStore.append`."""
+
+    conversation: str
+    packed: tuple[Packed, ...]
+    messages: tuple[Message, ...]
+    recipient: str | None = None
+    labels: Mapping[str, str] | None = None
+    expected_version: int | None = None
+    idempotency_key: str | None = None
+    digest: bytes = b""
+    """What tells these messages from others, for the idempotency key."""
+    broken: Broken = "raise"
+    documents: tuple[PackedDocument, ...] = ()
+    lease: Lease | None = None
+    """The one that must stand."""
+    release: bool = False
+    """Whether it is given back with that."""
+
+    @property
+    def key(self) -> bytes:
+        """The idempotency key as it is stored; empty if there is none."""
+        return b"" if self.idempotency_key is None else sha256(self.idempotency_key.encode()).digest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadQuery:
+    """Which part of a conversation is loaded. See `ConversationStore.load`."""
+
+    conversation: str
+    last_turns: int | None = None
+    last_messages: int | None = None
+    since: int | None = None
+    limit: int | None = None
+    folded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """Which conversations are listed."""
+
+    recipient: str | None
+    status: ConversationStatus | None
+    cursor: str | None
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class SearchQuery:
+    """Which words are searched for, and where."""
+
+    words: Sequence[str]
+    conversation: str | None
+    recipient: str | None
+    cursor: str | None
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentQuery:
+    """Which documents are listed."""
+
+    conversation: str
+    kind: str
+    cursor: str | None
+    limit: int
+    newest_first: bool
+
+
+class Backend(ABC):
+    """Reads and writes the conversations of one tenant. The methods are those of `ConversationStore`."""
+
+    def __init__(self, *, tenant: str = "default", clock: Callable[[], datetime] = now) -> None:
+        self.tenant = tenant
+        self._clock = clock
+
+    def for_tenant(self, tenant: str) -> Self:
+        other = copy(self)
+        other.tenant = tenant
+        return other
+
+    def now(self) -> datetime:
+        return self._clock().astimezone(UTC)
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Connect, so that what is wrong with the store is known at once."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Finish what was begun and let go of files and connections, for every tenant."""
+
+    @abstractmethod
+    async def vacuum(self) -> None: ...
+
+    @abstractmethod
+    async def append(self, command: AppendCommand) -> int: ...
+
+    @abstractmethod
+    async def header(self, conversation: str) -> Conversation: ...
+
+    @abstractmethod
+    async def load(self, query: LoadQuery) -> Loaded: ...
+
+    @abstractmethod
+    async def folds(self, conversation: str) -> tuple[StoredFold, ...]: ...
+
+    @abstractmethod
+    async def add_fold(self, conversation: str, fold: Fold, replacing: Sequence[str] | None) -> StoredFold: ...
+
+    @abstractmethod
+    async def undo_fold(self, conversation: str, fold_id: str) -> StoredFold: ...
+
+    @abstractmethod
+    async def set_pin(self, conversation: str, position: int, *, pinned: bool) -> None: ...
+
+    @abstractmethod
+    async def purge(self, conversation: str, before: int) -> int: ...
+
+    @abstractmethod
+    async def trim(self, conversation: str, changes: Mapping[int, Message]) -> int: ...
+
+    @abstractmethod
+    async def fork(self, conversation: str, new_id: str, at: int | None) -> Conversation: ...
+
+    @abstractmethod
+    async def set_status(self, conversation: str, status: ConversationStatus) -> Conversation: ...
+
+    @abstractmethod
+    async def set_labels(self, conversation: str, labels: Mapping[str, str | None]) -> Conversation: ...
+
+    @abstractmethod
+    async def list(self, query: ListQuery) -> Page[Conversation]: ...
+
+    @abstractmethod
+    async def search(self, query: SearchQuery) -> Page[Hit]: ...
+
+    @abstractmethod
+    async def erase(self, conversation: str | None, recipient: str | None) -> Receipt:
+        """Exactly one of the two is given."""
+
+    @abstractmethod
+    async def put_document(self, conversation: str, document: PackedDocument) -> Document: ...
+
+    @abstractmethod
+    async def document(self, kind: str, document_id: str) -> Document: ...
+
+    @abstractmethod
+    async def documents(self, query: DocumentQuery) -> Page[Document]: ...
+
+    @abstractmethod
+    async def delete_document(self, kind: str, document_id: str) -> bool: ...
+
+    @abstractmethod
+    async def acquire_lease(self, conversation: str, holder: str, seconds: float) -> Lease: ...
+
+    @abstractmethod
+    async def renew_lease(self, lease: Lease, seconds: float) -> Lease: ...
+
+    @abstractmethod
+    async def release_lease(self, lease: Lease) -> None: ...

@@ -1,0 +1,1 @@
+"""Conversations in PostgreSQL. Start with `store`, then `engine` and `append`."""

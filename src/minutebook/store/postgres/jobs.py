@@ -1,0 +1,29 @@
+"""The tables of the background job queue; `minutebook.conversation.jobs` runs the workers."""
+
+from importlib.resources import files
+from typing import Final
+
+from procrastinate.schema import SchemaManager
+from psycopg import AsyncConnection
+
+_THERE: Final = "SELECT to_regprocedure('minutebook_jobs.ask(text)') IS NOT NULL"
+
+
+async def install(db: AsyncConnection, lock: int) -> None:
+    """Create the tables of the queue, once; `lock` is the advisory lock under which the schema changes."""
+    if await _is_there(db):
+        return
+    async with db.transaction():
+        await db.execute("SELECT pg_advisory_xact_lock(%s)", (lock,))
+        if await _is_there(db):
+            return
+        await db.execute("CREATE SCHEMA minutebook_jobs")
+        await db.execute("SET LOCAL search_path = minutebook_jobs")
+        await db.execute(SchemaManager.get_schema().encode())
+        script = files("minutebook.store.postgres").joinpath("jobs.sql").read_text(encoding="utf-8")
+        await db.execute(script.encode())
+
+
+async def _is_there(db: AsyncConnection) -> bool:
+    row = await (await db.execute(_THERE)).fetchone()
+    return bool(row and row[0])

@@ -1,0 +1,278 @@
+-- Conversations, their entries, and what was decided about them. Every row says whose it is, and nobody sees another's.
+
+CREATE SCHEMA minutebook;
+
+CREATE TABLE minutebook.conversation (
+    number bigint GENERATED ALWAYS AS IDENTITY,     -- never used twice, so that no late row can join another conversation
+    tenant text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    recipient text COLLATE "C" NOT NULL,
+    status text COLLATE "C" NOT NULL,
+    version bigint NOT NULL,
+    length integer NOT NULL,
+    turns integer NOT NULL,
+    lead integer NOT NULL,
+    first integer NOT NULL,
+    indexed integer NOT NULL,                       -- the words of the entries before this position can be searched
+    behind boolean NOT NULL,                        -- whether there are entries after it
+    open_at integer,
+    open_calls text,                                -- JSON, in ASCII
+    labels text,                                    -- JSON, in ASCII
+    created_at bigint NOT NULL,                     -- this and every other time: microseconds since 1970, UTC
+    updated_at bigint NOT NULL,
+    status_updated_at bigint NOT NULL,
+    origin bigint,                                  -- the number of the conversation that this one was forked from
+    origin_id text COLLATE "C",
+    origin_position integer,
+    lineage text,                                   -- JSON: [number, stop] for each stretch that is read from another
+    PRIMARY KEY (tenant, id)
+) WITH (fillfactor = 85);                           -- the one row that every append changes: room to do so in its page
+CREATE UNIQUE INDEX conversation_by_number ON minutebook.conversation (tenant, number);
+CREATE INDEX conversation_by_recipient ON minutebook.conversation (tenant, recipient, created_at, number)
+    WHERE recipient <> id;                          -- the others are found by their id
+CREATE INDEX conversation_by_status ON minutebook.conversation (tenant, status, created_at, number);
+CREATE INDEX conversation_by_origin ON minutebook.conversation (tenant, origin) WHERE origin IS NOT NULL;
+CREATE INDEX conversation_behind ON minutebook.conversation (tenant, number) WHERE behind;
+
+CREATE TABLE minutebook.entry (
+    conversation bigint NOT NULL,
+    position integer NOT NULL,
+    turn integer NOT NULL,                          -- how many user messages there are up to here
+    role smallint NOT NULL,
+    tenant text COLLATE "C" NOT NULL,
+    stamp bytea NOT NULL,                           -- who said it and when
+    text bytea,                                     -- a piece: its first byte says whether it is plain, deflated,
+    rest bytea,                                     -- or only the hash of a payload that holds it
+    PRIMARY KEY (tenant, conversation, position)    -- with a ninth column every row would be 8 bytes longer
+) PARTITION BY HASH (conversation);
+
+CREATE TABLE minutebook.payload (
+    tenant text COLLATE "C" NOT NULL,
+    hash bytea NOT NULL,
+    uses bigint NOT NULL,
+    body bytea NOT NULL,
+    PRIMARY KEY (tenant, hash)
+) WITH (toast_tuple_target = 4064);
+
+CREATE TABLE minutebook.fold (
+    tenant text COLLATE "C" NOT NULL,
+    conversation bigint NOT NULL,
+    number integer NOT NULL,                        -- in the order in which they were added
+    id text COLLATE "C" NOT NULL,
+    start integer NOT NULL,
+    stop integer NOT NULL,
+    body bytea NOT NULL,                            -- JSON: its reason and what it shows
+    created_at bigint NOT NULL,
+    undone_at bigint,
+    sealed boolean NOT NULL,
+    covered_by integer,                             -- the number of the fold that took its place
+    PRIMARY KEY (tenant, conversation, number)
+);
+CREATE UNIQUE INDEX fold_by_id ON minutebook.fold (tenant, conversation, id);
+CREATE INDEX fold_standing ON minutebook.fold (tenant, conversation, start)
+    WHERE undone_at IS NULL AND covered_by IS NULL;
+
+-- What is short stays in its row, and needs no second table for what does not fit.
+CREATE TABLE minutebook.pin (
+    conversation bigint NOT NULL,
+    position integer NOT NULL
+);
+ALTER TABLE minutebook.pin
+    ADD COLUMN tenant text COLLATE "C" NOT NULL, ALTER COLUMN tenant SET STORAGE PLAIN,
+    ADD PRIMARY KEY (tenant, conversation, position);
+
+CREATE TABLE minutebook.answer (
+    conversation bigint NOT NULL,
+    version bigint NOT NULL
+);
+ALTER TABLE minutebook.answer
+    ADD COLUMN tenant text COLLATE "C" NOT NULL, ALTER COLUMN tenant SET STORAGE PLAIN,
+    ADD COLUMN key bytea NOT NULL, ALTER COLUMN key SET STORAGE PLAIN,
+    ADD COLUMN digest bytea NOT NULL, ALTER COLUMN digest SET STORAGE PLAIN,
+    ADD PRIMARY KEY (tenant, conversation, key);
+
+CREATE TABLE minutebook.tombstone (
+    erased_at bigint NOT NULL
+);
+ALTER TABLE minutebook.tombstone
+    ADD COLUMN tenant text COLLATE "C" NOT NULL, ALTER COLUMN tenant SET STORAGE PLAIN,
+    ADD COLUMN id bytea NOT NULL, ALTER COLUMN id SET STORAGE PLAIN,
+    ADD PRIMARY KEY (tenant, id);
+
+-- Which stretches of a conversation may have which words. A stretch is looked through once it is found, so a filter that
+-- says which words are not there is enough, and takes a fraction of the text. It is short, and stays in its row.
+CREATE TABLE minutebook.word (
+    conversation bigint NOT NULL,
+    start integer NOT NULL,
+    stop integer NOT NULL
+);
+ALTER TABLE minutebook.word
+    ADD COLUMN tenant text COLLATE "C" NOT NULL, ALTER COLUMN tenant SET STORAGE PLAIN,
+    ADD COLUMN words bytea NOT NULL, ALTER COLUMN words SET STORAGE PLAIN,
+    ADD PRIMARY KEY (tenant, conversation, start);
+
+-- What holds deleted rows until the next vacuum. No tenant's: it names tables and nothing else.
+CREATE TABLE minutebook.removed (
+    relation oid PRIMARY KEY,
+    times bigint NOT NULL
+);
+
+DO $$
+DECLARE
+    part integer;
+BEGIN
+    FOR part IN 0..1 LOOP
+        EXECUTE format(
+            'CREATE TABLE minutebook.entry_%s PARTITION OF minutebook.entry FOR VALUES WITH (MODULUS 2, REMAINDER %s)'
+            ' WITH (toast_tuple_target = 4064)',    -- half a page: what is shorter stays where it is
+            part, part
+        );
+    END LOOP;
+END
+$$;
+
+-- Content is compressed already, and must not be sampled for statistics, which outlive an erasure.
+DO $$
+DECLARE
+    one record;
+BEGIN
+    FOR one IN
+        SELECT attrelid::regclass AS relation, attname AS name, atttypid = 'bytea'::regtype AND attstorage <> 'p' AS raw
+        FROM pg_catalog.pg_attribute JOIN pg_catalog.pg_class ON pg_class.oid = attrelid
+        WHERE relnamespace = 'minutebook'::regnamespace AND relkind IN ('r', 'p') AND attnum > 0
+            AND atttypid IN ('bytea'::regtype, 'text'::regtype)
+            AND attname NOT IN ('tenant', 'status')
+    LOOP
+        EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET STATISTICS 0', one.relation, one.name);
+        IF one.raw THEN
+            EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET STORAGE EXTERNAL', one.relation, one.name);
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- The role that the store works as. It owns nothing, so that no policy is waived for it.
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'minutebook_app') THEN
+        CREATE ROLE minutebook_app NOLOGIN;
+    END IF;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN
+    NULL;                                           -- another database of this server was being made at the same time
+END
+$$;
+DO $$
+BEGIN
+    IF NOT pg_catalog.pg_has_role(current_user, 'minutebook_app', 'MEMBER') THEN
+        EXECUTE format('GRANT minutebook_app TO %I', current_user);
+    END IF;
+END
+$$;
+
+DO $$
+DECLARE
+    relation regclass;
+BEGIN
+    FOR relation IN
+        SELECT attrelid FROM pg_catalog.pg_attribute JOIN pg_catalog.pg_class ON pg_class.oid = attrelid
+        WHERE relnamespace = 'minutebook'::regnamespace AND relkind IN ('r', 'p') AND attname = 'tenant'
+    LOOP
+        EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', relation);
+        EXECUTE format('ALTER TABLE %s FORCE ROW LEVEL SECURITY', relation);
+        EXECUTE format(
+            'CREATE POLICY tenant ON %s USING (tenant = current_setting(''minutebook.tenant'', true))', relation
+        );
+    END LOOP;
+END
+$$;
+
+GRANT USAGE ON SCHEMA minutebook TO minutebook_app;
+GRANT SELECT, INSERT, UPDATE, DELETE ON minutebook.conversation, minutebook.payload, minutebook.fold, minutebook.word
+    TO minutebook_app;
+GRANT SELECT, INSERT, DELETE ON minutebook.entry, minutebook.pin, minutebook.answer TO minutebook_app;
+GRANT SELECT, INSERT ON minutebook.tombstone TO minutebook_app;
+
+CREATE FUNCTION minutebook.mark_removed(relations oid[]) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog
+AS $$
+    INSERT INTO minutebook.removed SELECT relation, 1 FROM unnest(relations) AS relation ORDER BY relation
+    ON CONFLICT (relation) DO UPDATE SET times = removed.times + 1
+$$;
+
+-- Appends to conversations that the client knows: all of it, or, if one of them has changed, nothing. It works as the role
+-- that owns nothing, like every other transaction of the store.
+CREATE FUNCTION minutebook.append(
+    whose text, patience text,
+    numbers bigint[], seen bigint[], versions bigint[], lengths integer[], turns integer[], leads integer[],
+    opened_at integer[], opened_calls text[], times bigint[],
+    entry_numbers bigint[], positions integer[], roles smallint[], entry_turns integer[], stamps bytea[],
+    texts bytea[], rests bytea[],
+    hashes bytea[], uses bigint[], bodies bytea[],
+    answer_numbers bigint[], keys bytea[], digests bytea[], answer_versions bigint[]
+) RETURNS void LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+DECLARE
+    answered integer;
+BEGIN
+    PERFORM set_config('role', 'minutebook_app', true), set_config('minutebook.tenant', whose, true),
+        set_config('lock_timeout', patience, true), set_config('enable_seqscan', 'off', true);
+    FOR at IN 1 .. cardinality(numbers) LOOP
+        UPDATE minutebook.conversation SET version = versions[at], length = lengths[at], turns = append.turns[at],
+            lead = leads[at], open_at = opened_at[at], open_calls = opened_calls[at], updated_at = times[at], behind = true
+        WHERE tenant = whose AND number = numbers[at] AND version = seen[at];
+        IF NOT FOUND THEN
+            RAISE serialization_failure USING MESSAGE = 'somebody else has changed the conversation';
+        END IF;
+    END LOOP;
+    IF cardinality(hashes) > 0 THEN
+        INSERT INTO minutebook.payload (tenant, hash, uses, body)
+        SELECT whose, new.hash, new.uses, new.body FROM unnest(hashes, append.uses, bodies) AS new (hash, uses, body)
+        ORDER BY new.hash ON CONFLICT (tenant, hash) DO UPDATE SET uses = payload.uses + excluded.uses;
+    END IF;
+    INSERT INTO minutebook.entry (tenant, conversation, position, role, turn, stamp, text, rest)
+    SELECT whose, * FROM unnest(entry_numbers, positions, roles, entry_turns, stamps, texts, rests);
+    IF cardinality(keys) > 0 THEN
+        INSERT INTO minutebook.answer (tenant, conversation, key, digest, version)
+        SELECT whose, * FROM unnest(answer_numbers, keys, digests, answer_versions) ON CONFLICT DO NOTHING;
+        GET DIAGNOSTICS answered = ROW_COUNT;
+        IF answered < cardinality(keys) THEN
+            RAISE serialization_failure USING MESSAGE = 'one of these was appended already';
+        END IF;
+    END IF;
+END
+$$;
+
+-- The same for what is asked for most, one entry of one conversation: there is half as much to read, plan and loop through.
+CREATE FUNCTION minutebook.append_one(
+    whose text, patience text,
+    named bigint, seen bigint, new_version bigint, new_length integer, new_turns integer, new_lead integer,
+    opened_at integer, opened_calls text, now bigint,
+    at integer, said_by smallint, at_turn integer, stamped bytea, said bytea, besides bytea,
+    new_key bytea, body bytea
+) RETURNS void LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM set_config('role', 'minutebook_app', true), set_config('minutebook.tenant', whose, true),
+        set_config('lock_timeout', patience, true), set_config('enable_seqscan', 'off', true);
+    UPDATE minutebook.conversation SET version = new_version, length = new_length, turns = new_turns, lead = new_lead,
+        open_at = opened_at, open_calls = opened_calls, updated_at = now, behind = true
+    WHERE tenant = whose AND number = named AND version = seen;
+    IF NOT FOUND THEN
+        RAISE serialization_failure USING MESSAGE = 'somebody else has changed the conversation';
+    END IF;
+    INSERT INTO minutebook.entry (tenant, conversation, position, role, turn, stamp, text, rest)
+    VALUES (whose, named, at, said_by, at_turn, stamped, said, besides);
+    IF new_key IS NOT NULL THEN
+        INSERT INTO minutebook.answer (tenant, conversation, key, digest, version)
+        VALUES (whose, named, new_key, body, new_version) ON CONFLICT DO NOTHING;
+        IF NOT FOUND THEN
+            RAISE serialization_failure USING MESSAGE = 'this was appended already';
+        END IF;
+    END IF;
+END
+$$;
+
+REVOKE ALL ON FUNCTION minutebook.mark_removed FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION minutebook.mark_removed TO minutebook_app;

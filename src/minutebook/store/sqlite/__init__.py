@@ -1,0 +1,1 @@
+"""Conversations in one SQLite file. Start with `store`, then `engine` and `writer`."""

@@ -1,0 +1,101 @@
+-- Conversations, their entries, and what was decided about them.
+
+CREATE TABLE conversation (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used twice, so that no late row can join another conversation
+    tenant TEXT NOT NULL,
+    id TEXT NOT NULL,
+    recipient TEXT NOT NULL,
+    status TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    length INTEGER NOT NULL,
+    turns INTEGER NOT NULL,
+    lead INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    indexed INTEGER NOT NULL,                  -- the words of the entries before this position can be searched
+    open_at INTEGER,
+    open_calls TEXT,                           -- JSON
+    labels TEXT,                               -- JSON
+    created_at INTEGER NOT NULL,               -- this and every other time: microseconds since 1970, UTC
+    updated_at INTEGER NOT NULL,
+    status_updated_at INTEGER NOT NULL,
+    origin INTEGER,                            -- the number of the conversation that this one was forked from
+    origin_id TEXT,
+    origin_position INTEGER,
+    lineage TEXT,                              -- JSON: [number, stop] for each stretch that is read from another
+    UNIQUE (tenant, id)
+);
+CREATE INDEX conversation_by_time ON conversation (tenant, created_at DESC, id);
+CREATE INDEX conversation_by_recipient ON conversation (tenant, recipient, created_at DESC, id);
+CREATE INDEX conversation_by_status ON conversation (tenant, status, created_at DESC, id);
+CREATE INDEX conversation_by_origin ON conversation (origin) WHERE origin IS NOT NULL;
+
+CREATE TABLE entry (
+    place INTEGER PRIMARY KEY,                 -- conversation number * 2^32 + position: one tree, in reading order
+    role INTEGER NOT NULL,
+    turn INTEGER NOT NULL,                     -- how many user messages there are up to here: it rises with the place
+    evaluation BLOB NOT NULL,
+    sequence INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    source INTEGER,
+    text,                                      -- a BLOB is the piece itself, an INTEGER the number of its payload
+    rest
+);
+
+CREATE TABLE source (
+    number INTEGER PRIMARY KEY,
+    provider TEXT,
+    model TEXT
+);
+CREATE UNIQUE INDEX source_names ON source (ifnull(provider, ''), ifnull(model, ''), provider IS NULL, model IS NULL);
+
+CREATE TABLE payload (
+    number INTEGER PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    hash BLOB NOT NULL,
+    uses INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    UNIQUE (tenant, hash)
+);
+
+CREATE TABLE fold (
+    conversation INTEGER NOT NULL,
+    number INTEGER NOT NULL,                   -- in the order in which they were added
+    id TEXT NOT NULL,
+    start INTEGER NOT NULL,
+    stop INTEGER NOT NULL,
+    body BLOB NOT NULL,                        -- JSON: its reason and what it shows
+    created_at INTEGER NOT NULL,
+    undone_at INTEGER,
+    sealed INTEGER NOT NULL,
+    covered_by INTEGER,                        -- the number of the fold that took its place
+    PRIMARY KEY (conversation, number)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX fold_by_id ON fold (conversation, id);
+CREATE INDEX fold_standing ON fold (conversation, start) WHERE undone_at IS NULL AND covered_by IS NULL;
+
+CREATE TABLE pin (
+    conversation INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    PRIMARY KEY (conversation, position)
+) WITHOUT ROWID;
+
+CREATE TABLE answer (
+    conversation INTEGER NOT NULL,
+    key BLOB NOT NULL,
+    digest BLOB NOT NULL,
+    version INTEGER NOT NULL,
+    PRIMARY KEY (conversation, key)
+) WITHOUT ROWID;
+
+CREATE TABLE tombstone (
+    id BLOB PRIMARY KEY,
+    erased_at INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- Which stretches of entries have which words, and nothing else: the text itself stands in entry alone. An append only
+-- notes that there is something to index; that is done for many at a time, and before anybody searches.
+CREATE TABLE unindexed (
+    conversation INTEGER PRIMARY KEY
+);
+CREATE VIRTUAL TABLE word USING fts5 (words, content = '', contentless_delete = 1, detail = none, tokenize = 'ascii');
+INSERT INTO word (word, rank) VALUES ('pgsz', 1000);

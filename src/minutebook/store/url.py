@@ -1,0 +1,56 @@
+"""From a URL to a store."""
+
+from collections.abc import Callable
+from datetime import datetime
+from importlib import import_module
+from typing import Final
+from urllib.parse import unquote
+
+from minutebook.errors import InvalidSetting, MissingExtra
+from minutebook.store.base import ConversationStore
+from minutebook.store.memory import MemoryStore
+from minutebook.store.rules import now
+
+SERVERS: Final = {
+    "postgresql": ("minutebook.store.postgres.store", "PostgresStore", "postgres"),
+    "postgres": ("minutebook.store.postgres.store", "PostgresStore", "postgres"),
+    "redis": ("minutebook.store.redis.store", "RedisStore", "redis"),
+    "rediss": ("minutebook.store.redis.store", "RedisStore", "redis"),
+}
+"""Scheme → the module and the class that serve it, made as `Class(url, tenant=…, clock=…)`, and their extra."""
+
+_FORMS: Final = "sqlite:///file.db, sqlite:////folder/file.db, postgresql://…, redis://… or memory:"
+
+
+def open_store(url: str, *, tenant: str = "default", clock: Callable[[], datetime] = now) -> ConversationStore:
+    """The store that a URL names: `sqlite:///chat.db`, `postgresql://…`, `redis://…` or `memory:`.
+
+    Nothing is read or written yet: the first operation opens it, or `async with` does.
+
+    Raises:
+        InvalidSetting: the URL names no store.
+        MissingExtra: its driver is not installed.
+    """
+    scheme, _, rest = url.partition(":")
+    if scheme == "memory" and rest in {"", "//"}:
+        return MemoryStore(tenant=tenant, clock=clock)
+    if scheme == "sqlite":
+        from minutebook.store.sqlite.store import SqliteStore
+
+        return SqliteStore(_path(url, rest), tenant=tenant, clock=clock)
+    if scheme in SERVERS:
+        module, name, extra = SERVERS[scheme]
+        try:
+            kind = getattr(import_module(module), name)
+        except ModuleNotFoundError as problem:
+            raise MissingExtra(problem.name or module, extra) from problem
+        made: ConversationStore = kind(url, tenant=tenant, clock=clock)
+        return made
+    raise InvalidSetting("store", url, _FORMS)
+
+
+def _path(url: str, rest: str) -> str:
+    path = unquote(rest.removeprefix("///"))
+    if not rest.startswith("///") or not path or "?" in rest or "\0" in path:
+        raise InvalidSetting("store", url, _FORMS)
+    return path

@@ -1,0 +1,247 @@
+"""Appending: atomic, versioned, safe to repeat, and checked before anything is written."""
+
+import asyncio
+from uuid import UUID
+
+from minutebook.errors import (
+    BrokenConversation,
+    ConversationNotFound,
+    IdempotencyConflict,
+    InvalidMessage,
+    InvalidSetting,
+    VersionConflict,
+)
+from minutebook.record.entry import ConversationEntry
+from minutebook.record.message import Message, MessageRole
+from minutebook.store.base import ConversationStore
+from minutebook.testing.contract.samples import SOME_TIME, entries_of, refused, said, scenario, texts, turn, turns
+
+
+class AppendContract:
+    """What an append does."""
+
+    @scenario
+    async def test_what_was_appended_is_there_in_order_and_whole(self, store: ConversationStore) -> None:
+        first, second = turn(0), turn(1)
+
+        assert await store.append("a", first) == 1
+        assert await store.append("a", second) == 2
+
+        loaded = await store.load("a")
+        assert loaded.entries == (*first, *second)
+        assert list(loaded.positions) == list(range(10))
+        assert (loaded.conversation.version, loaded.conversation.length, loaded.conversation.turns) == (2, 10, 2)
+
+    @scenario
+    async def test_the_first_append_makes_the_conversation(self, store: ConversationStore) -> None:
+        await refused(ConversationNotFound, store.header("a"))
+        await store.append("a", said("hello"), recipient="alice", labels={"channel": "mail"})
+        await store.append("b", said("hello"))
+
+        header = await store.header("a")
+        assert (header.tenant, header.id, header.recipient) == (store.tenant, "a", "alice")
+        assert (header.status, dict(header.labels), header.origin) == ("idle", {"channel": "mail"}, None)
+        assert header.created_at == header.updated_at == header.status_updated_at
+        assert header.created_at.utcoffset() is not None
+        assert (await store.header("b")).recipient == "b"
+
+    @scenario
+    async def test_a_stale_writer_is_refused_and_changes_nothing(self, store: ConversationStore) -> None:
+        await store.append("a", said("1"), expected_version=0)
+        await store.append("a", said("2"), expected_version=1)
+
+        problem = await refused(VersionConflict, store.append("a", said("late"), expected_version=1))
+        assert (problem.conversation, problem.actual, problem.expected) == ("a", 2, 1)
+        await refused(VersionConflict, store.append("a", said("late"), expected_version=0))
+        await refused(VersionConflict, store.append("a", said("early"), expected_version=9))
+        await refused(VersionConflict, store.append("new", said("x"), expected_version=1))
+        await refused(ConversationNotFound, store.header("new"))
+        assert texts((await store.load("a")).entries) == ["1", "2"]
+
+    @scenario
+    async def test_of_many_who_expect_the_same_version_one_succeeds(self, store: ConversationStore) -> None:
+        await store.append("a", said("0"))
+
+        answers = await asyncio.gather(
+            *(store.append("a", said(f"{number}"), expected_version=1) for number in range(20)), return_exceptions=True
+        )
+
+        assert sorted(type(answer).__name__ for answer in answers) == ["VersionConflict"] * 19 + ["int"]
+        assert (await store.header("a")).length == 2
+
+    @scenario
+    async def test_concurrent_appends_are_all_there_once_and_never_mixed(self, store: ConversationStore) -> None:
+        answers = await asyncio.gather(*(store.append("a", turn(number)) for number in range(20)))
+
+        loaded = await store.load("a")
+        assert sorted(answers) == list(range(1, 21))
+        for number in range(20):
+            part = loaded.entries[number * 5 : number * 5 + 5]
+            asked = part[0].content or ""
+            assert part == tuple(turn(int(asked.removeprefix("question "))))
+        assert len({entry.content for entry in loaded.entries if entry.role is MessageRole.USER}) == 20
+
+    @scenario
+    async def test_a_repeated_key_gives_the_first_answer_and_adds_nothing(self, store: ConversationStore) -> None:
+        again = [
+            ConversationEntry(one.role, one.content, UUID(int=8), one.sequence, SOME_TIME.replace(year=2027))
+            for one in said("x")
+        ]
+
+        assert await store.append("a", said("x"), expected_version=0, idempotency_key="k") == 1
+        assert await store.append("a", said("y")) == 2
+        assert await store.append("a", again, expected_version=0, idempotency_key="k") == 1
+        assert await store.append("b", said("other"), idempotency_key="k") == 1
+        await refused(IdempotencyConflict, store.append("a", said("z"), idempotency_key="k"))
+        assert texts((await store.load("a")).entries) == ["x", "y"]
+
+    @scenario
+    async def test_a_fingerprint_stands_for_messages_that_differ_each_time(self, store: ConversationStore) -> None:
+        first = await store.append("a", said("nonce 1"), idempotency_key="k", fingerprint=b"the same")
+
+        assert await store.append("a", said("nonce 2"), idempotency_key="k", fingerprint=b"the same") == first
+        await refused(
+            IdempotencyConflict, store.append("a", said("nonce 1"), idempotency_key="k", fingerprint=b"another")
+        )
+        assert texts((await store.load("a")).entries) == ["nonce 1"]
+
+    @scenario
+    async def test_concurrent_retries_of_one_append_add_it_once(self, store: ConversationStore) -> None:
+        answers = await asyncio.gather(*(store.append("a", turn(1), idempotency_key="k") for _ in range(10)))
+
+        assert answers == [1] * 10
+        assert (await store.header("a")).length == 5
+
+    @scenario
+    async def test_a_call_may_wait_for_its_results_at_the_very_end(self, store: ConversationStore) -> None:
+        whole = turn(0)
+        await store.append("a", whole[:2])
+        header = await store.header("a")
+        assert (header.open_calls, header.open_at) == (("call_0_0", "call_0_1"), 1)
+
+        await refused(BrokenConversation, store.append("a", said("meanwhile")))
+        await store.append("a", whole[3:4])
+        assert (await store.header("a")).open_calls == ("call_0_0",)
+        await refused(BrokenConversation, store.append("a", whole[3:4]))
+        await store.append("a", [whole[2], whole[4]])
+
+        assert (await store.header("a")).open_calls == ()
+        assert (await store.load("a")).entries == (*whole[:2], whole[3], whole[2], whole[4])
+
+    @scenario
+    async def test_what_does_not_fit_is_refused_whole(self, store: ConversationStore) -> None:
+        whole = turn(0)
+        for wrong in (whole[2:], [*whole[:3], whole[4]], [*whole, whole[3]]):
+            await refused(BrokenConversation, store.append("new", wrong))
+        await refused(ConversationNotFound, store.header("new"))
+
+        await store.append("a", whole)
+        await refused(BrokenConversation, store.append("a", [*said("fine"), whole[2]]))
+        assert (await store.load("a")).entries == tuple(whole)
+
+    @scenario
+    async def test_a_broken_record_is_kept_as_it_was_found_when_asked(self, store: ConversationStore) -> None:
+        whole = turn(0)
+        found = [*whole[:3], whole[4], *said("next"), whole[3]]
+
+        await store.append("a", found, broken="mark")
+
+        assert (await store.load("a")).entries == tuple(found)
+        assert (await store.header("a")).open_calls == ()
+
+    @scenario
+    async def test_odd_text_survives(self, store: ConversationStore) -> None:
+        odd = ["\0", "a\0b", "\ud800", "x\udfff\ud800y", "\u2028\ufeff\uffff", "🙂", "", "\r\n", "日本語", '{"a": 1}']
+        calls = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "\0\ud800"}}]
+        chat: list[Message] = [
+            *({"role": "user", "content": text, "x\ud801": ["\0", {"y": text}]} for text in odd),
+            {"role": "assistant", "content": None, "tool_calls": calls},
+            {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "\udc00"}]},
+        ]
+        entries = [*said(*odd), *said(*odd, role="assistant"), *entries_of(chat)]
+
+        await store.append("a", entries)
+
+        assert (await store.load("a")).entries == tuple(entries)
+
+    @scenario
+    async def test_a_pair_of_surrogates_is_the_character_it_spells(self, store: ConversationStore) -> None:
+        await store.append("a", entries_of([{"role": "user", "content": "\ud83d\ude42", "x": "\ud83d\ude42\ud83d"}]))
+
+        (entry,) = (await store.load("a")).entries
+        assert (entry.content, entry.extras["x"]) == ("🙂", "🙂\ud83d")
+
+    @scenario
+    async def test_what_json_cannot_say_is_refused(self, store: ConversationStore) -> None:
+        for odd in (b"bytes", float("nan"), float("inf"), {1: "a key"}, {"a", "set"}):
+            wrong = entries_of([{"role": "user", "content": "x", "odd": {"inside": odd}}])
+            await refused(InvalidMessage, store.append("a", [*said("fine"), *wrong]))
+        await refused(ConversationNotFound, store.header("a"))
+
+    @scenario
+    async def test_large_payloads_come_back_the_same(self, store: ConversationStore) -> None:
+        large = "line of a file 日本\n" * 5_000
+        calls = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": large}}]
+        entries = entries_of(
+            [
+                {"role": "user", "content": large},
+                {"role": "assistant", "content": large, "tool_calls": calls},
+                {"role": "tool", "tool_call_id": "c", "content": large},
+                {"role": "user", "content": [{"type": "text", "text": large}]},
+                {"role": "user", "content": "x" * 8192},
+                {"role": "user", "content": "x" * 8193},
+            ]
+        )
+
+        await store.append("a", entries)
+        await store.append("b", entries)
+
+        assert (await store.load("a")).entries == (await store.load("b")).entries == tuple(entries)
+
+    @scenario
+    async def test_names_are_exact_and_not_empty(self, store: ConversationStore) -> None:
+        names = ["a", "A", "a ", "á", "a\u0301", "a/b", "a:b", "a'b", "%", "_", "日本", "x" * 512]
+        for name in names:
+            await store.append(name, said(name))
+        for name in names:
+            assert texts((await store.load(name)).entries) == [name]
+        for wrong in ("", "\0", "a\ud800", "x" * 513):
+            await refused(InvalidSetting, store.append(wrong, said("x")))
+            await refused(InvalidSetting, store.append("new", said("x"), recipient=wrong))
+            await refused(InvalidSetting, store.append("new", said("x"), idempotency_key=wrong))
+        await refused(ConversationNotFound, store.header("new"))
+
+    @scenario
+    async def test_a_conversation_keeps_its_recipient(self, store: ConversationStore) -> None:
+        await store.append("a", said("1"), recipient="alice")
+
+        await refused(InvalidSetting, store.append("a", said("2"), recipient="bob"))
+        assert await store.append("a", said("2"), recipient="alice") == 2
+        assert (await store.header("a")).length == 2
+
+    @scenario
+    async def test_an_empty_conversation_must_be_meant(self, store: ConversationStore) -> None:
+        await refused(InvalidSetting, store.append("a", []))
+        assert await store.append("a", [], expected_version=0) == 1
+
+        loaded = await store.load("a")
+        assert (loaded.entries, loaded.conversation.length, loaded.conversation.version) == ((), 0, 1)
+        assert await store.append("a", turns(1), expected_version=1) == 2
+
+    @scenario
+    async def test_status_and_labels_do_not_move_the_version(self, store: ConversationStore) -> None:
+        await store.append("a", said("1"), labels={"x": "1", "y": "2"})
+        before = await store.header("a")
+
+        changed = await store.set_status("a", before.status.__class__.AWAITING_ANSWER)
+        labelled = await store.set_labels("a", {"x": "3", "y": None, "z": "4"})
+
+        assert changed.status == "awaiting_answer"
+        assert dict(labelled.labels) == {"x": "3", "z": "4"}
+        assert labelled == await store.header("a")
+        assert (labelled.version, labelled.updated_at) == (before.version, before.updated_at)
+        assert labelled.status_updated_at >= before.status_updated_at
+        await refused(InvalidSetting, store.set_labels("a", {"big": "x" * 2_000}))
+        await refused(InvalidSetting, store.set_labels("a", {f"l{number}": "" for number in range(17)}))
+        await refused(InvalidSetting, store.set_status("a", "asleep"))  # type: ignore[arg-type]
+        await refused(ConversationNotFound, store.set_status("nobody", before.status))

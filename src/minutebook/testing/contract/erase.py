@@ -1,0 +1,241 @@
+"""Erasing: it reaches everything, leaves nothing that can be read, and cannot be undone by a late writer."""
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from minutebook.errors import (
+    ConversationErased,
+    ConversationNotFound,
+    DocumentNotFound,
+    InvalidSetting,
+    LeaseLost,
+    StoreUnavailable,
+)
+from minutebook.store.base import ConversationStore
+from minutebook.store.types import ConversationStatus, NewDocument
+from minutebook.testing.contract.samples import note, refused, said, scenario, texts, turn, turns
+
+Attempt = Callable[[ConversationStore], Awaitable[Any]]
+
+
+async def _lines(store: ConversationStore, conversation: str) -> list[str]:
+    return [line async for line in store.export(conversation)]
+
+
+ATTEMPTS: dict[str, Attempt] = {
+    "header": lambda store: store.header("a"),
+    "load": lambda store: store.load("a"),
+    "folds": lambda store: store.folds("a"),
+    "add_fold": lambda store: store.add_fold("a", note("g", 5, 10)),
+    "undo_fold": lambda store: store.undo_fold("a", "f"),
+    "pin": lambda store: store.pin("a", 0),
+    "unpin": lambda store: store.unpin("a", 1),
+    "purge": lambda store: store.purge("a", before=5),
+    "trim": lambda store: store.trim("a", {2: {"role": "tool", "tool_call_id": "call_0_0", "content": ""}}),
+    "put_document": lambda store: store.put_document("a", NewDocument("reply", "r2", {})),
+    "documents": lambda store: store.documents("a", "reply"),
+    "fork": lambda store: store.fork("a", "elsewhere"),
+    "set_status": lambda store: store.set_status("a", ConversationStatus.CLOSED),
+    "set_labels": lambda store: store.set_labels("a", {"x": "y"}),
+    "export": lambda store: _lines(store, "a"),
+}
+"""Every operation that needs a conversation, tried on one called a."""
+
+OTHERS = {
+    *("append", "list", "search", "erase", "import_", "vacuum", "close", "for_tenant", "tenant"),
+    *("document", "delete_document", "acquire_lease", "renew_lease", "release_lease"),
+}
+"""The operations that do not; what they show another tenant is tested one by one."""
+
+
+async def filled(store: ConversationStore) -> None:
+    """A conversation called a, with everything a conversation can have."""
+    documents = [NewDocument("reply", "r", {"text": "a secret reply"})]
+    await store.append("a", turns(3), recipient="alice", labels={"x": "1"}, idempotency_key="k", documents=documents)
+    await store.add_fold("a", note("f", 0, 5, "a secret summary"))
+    await store.pin("a", 1)
+
+
+class EraseContract:
+    """What erasing removes."""
+
+    @scenario
+    async def test_an_erased_conversation_is_gone_for_every_operation(self, store: ConversationStore) -> None:
+        await filled(store)
+
+        receipt = await store.erase(conversation="a")
+
+        assert (receipt.conversations, receipt.entries, receipt.folds, receipt.pins) == (1, 15, 1, 1)
+        assert "alice" not in repr(receipt)
+        for attempt in ATTEMPTS.values():
+            await refused(ConversationErased, attempt(store))
+        assert (await store.list()).items == ()
+        assert (await store.search("question")).items == ()
+
+    @scenario
+    async def test_a_late_write_does_not_bring_it_back(self, store: ConversationStore) -> None:
+        await filled(store)
+        lines = await _lines(store, "a")
+        await store.append("other", said("x"))
+        await store.erase(conversation="a")
+
+        await refused(ConversationErased, store.append("a", said("late")))
+        await refused(ConversationErased, store.append("a", said("late"), expected_version=0))
+        await refused(ConversationErased, store.append("a", turns(3), recipient="alice", idempotency_key="k"))
+        await refused(ConversationErased, store.fork("other", "a"))
+        await refused(ConversationErased, store.import_(lines))
+        assert [header.id for header in (await store.list()).items] == ["other"]
+
+    @scenario
+    async def test_a_recipient_is_erased_everywhere(self, store: ConversationStore) -> None:
+        await store.append("a1", turns(1), recipient="alice")
+        await store.append("a2", turns(1), recipient="alice")
+        await store.append("alice", turns(1))
+        await store.append("b", turns(1), recipient="bob")
+
+        receipt = await store.erase(recipient="alice")
+
+        assert (receipt.conversations, receipt.entries) == (3, 15)
+        assert [header.id for header in (await store.list()).items] == ["b"]
+        assert await store.append("a3", said("I am back"), recipient="alice") == 1
+
+    @scenario
+    async def test_erasing_reaches_forks_and_their_forks_and_not_the_origin(self, store: ConversationStore) -> None:
+        await store.append("a", turns(2))
+        await store.fork("a", "b", at=5)
+        await store.append("b", said("in the fork"))
+        await store.fork("b", "c")
+        await store.fork("a", "d")
+
+        assert (await store.erase(conversation="b")).conversations == 2
+        await refused(ConversationErased, store.load("c"))
+        assert (await store.load("a")).entries == (await store.load("d")).entries == tuple(turns(2))
+        assert (await store.erase(conversation="a")).conversations == 2
+        await refused(ConversationErased, store.load("d"))
+        assert (await store.list()).items == ()
+
+    @scenario
+    async def test_what_others_say_too_stays_with_them(self, store: ConversationStore) -> None:
+        large = "the same long report " * 1_000
+        await store.append("a", said(large))
+        await store.append("b", said(large))
+        await store.fork("b", "c")
+
+        await store.erase(conversation="a")
+        await store.vacuum()
+
+        assert texts((await store.load("b")).entries) == texts((await store.load("c")).entries) == [large]
+        assert [hit.conversation for hit in (await store.search("report")).items] == ["b"]
+
+    @scenario
+    async def test_erasing_what_is_not_there_says_so(self, store: ConversationStore) -> None:
+        await filled(store)
+        await store.erase(conversation="a")
+
+        for receipt in (
+            await store.erase(conversation="a"),
+            await store.erase(conversation="nobody"),
+            await store.erase(recipient="nobody"),
+        ):
+            assert (receipt.conversations, receipt.entries) == (0, 0)
+        assert await store.append("nobody", said("x")) == 1
+        await refused(InvalidSetting, store.erase())
+        await refused(InvalidSetting, store.erase(conversation="a", recipient="a"))
+
+    @scenario
+    async def test_two_receipts_are_two(self, store: ConversationStore) -> None:
+        assert (await store.erase(recipient="x")).id != (await store.erase(recipient="x")).id
+
+
+class TenantContract:
+    """What one tenant sees of another: nothing."""
+
+    @scenario
+    async def test_every_operation_of_the_contract_is_tried(self, store: ConversationStore) -> None:
+        public = {name for name in vars(ConversationStore) if not name.startswith("_")}
+
+        assert public == {*ATTEMPTS, *OTHERS}
+        assert all(callable(getattr(store, name)) for name in public - {"tenant"})
+        assert all(inspect.iscoroutinefunction(getattr(store, name)) for name in ATTEMPTS if name != "export")
+
+    @scenario
+    async def test_another_tenants_conversation_is_not_found_and_not_changed(self, store: ConversationStore) -> None:
+        other = store.for_tenant("another")
+        assert (store.tenant, other.tenant) != (other.tenant, store.tenant)
+        await filled(store)
+        lease = await store.acquire_lease("a", "w", seconds=60)
+        before = [await store.load("a"), await store.folds("a"), await _lines(store, "a")]
+        document = await store.document("reply", "r")
+
+        for attempt in ATTEMPTS.values():
+            problem = await refused(ConversationNotFound, attempt(other))
+            assert not isinstance(problem, ConversationErased)
+        assert (await other.list()).items == ()
+        assert (await other.list(recipient="alice")).items == ()
+        assert (await other.search("question")).items == ()
+        await refused(ConversationNotFound, other.search("question", conversation="a"))
+        await refused(DocumentNotFound, other.document("reply", "r"))
+        assert await other.delete_document("reply", "r") is False
+        await refused(LeaseLost, other.renew_lease(lease, seconds=60))
+        await other.release_lease(lease)
+        assert (await other.erase(conversation="a")).conversations == 0
+        assert (await other.erase(recipient="alice")).conversations == 0
+        await other.vacuum()
+
+        assert [await store.load("a"), await store.folds("a"), await _lines(store, "a")] == before
+        assert len((await store.search("question")).items) == 3
+        assert (await store.documents("a", "reply")).items == (document,)
+        assert (await store.renew_lease(lease, seconds=60)).fence == lease.fence
+
+    @scenario
+    async def test_two_tenants_may_use_the_same_names(self, store: ConversationStore) -> None:
+        other = store.for_tenant("another")
+        await filled(store)
+
+        assert await other.append("a", turn(9), recipient="zoe", expected_version=0, idempotency_key="k") == 1
+        assert (await other.load("a")).entries == tuple(turn(9))
+        assert (await other.load("a")).folds == ()
+        lines = await _lines(store, "a")
+        await store.erase(conversation="a")
+        assert (await other.load("a")).entries == tuple(turn(9))
+        await store.for_tenant("third").import_(lines)
+        assert (await store.for_tenant("third").load("a")).entries == tuple(turns(3))
+
+    @scenario
+    async def test_a_cursor_shows_no_other_tenants(self, store: ConversationStore) -> None:
+        other = store.for_tenant("another")
+        for number in range(4):
+            await store.append(f"mine {number}", said("hello"))
+            await other.append(f"theirs {number}", said("hello"))
+
+        listed, found = await store.list(limit=2), await store.search("hello", limit=2)
+        assert {header.tenant for header in (await other.list(cursor=listed.cursor)).items} <= {"another"}
+        assert all(
+            hit.conversation.startswith("theirs") for hit in (await other.search("hello", cursor=found.cursor)).items
+        )
+
+    @scenario
+    async def test_a_tenant_has_a_name(self, store: ConversationStore) -> None:
+        for wrong in ("", "\0", "x" * 513):
+            try:
+                store.for_tenant(wrong)
+            except InvalidSetting:
+                continue
+            raise AssertionError(f"{wrong!r} became a tenant")
+
+    @scenario
+    async def test_a_closed_store_says_so_to_every_handle(self, store: ConversationStore) -> None:
+        other = store.for_tenant("another")
+        await filled(other)
+
+        await store.close()
+        await store.close()
+
+        for attempt in ATTEMPTS.values():
+            await refused(StoreUnavailable, attempt(other))
+        await refused(StoreUnavailable, other.document("reply", "r"))
+        await refused(StoreUnavailable, other.delete_document("reply", "r"))
+        await refused(StoreUnavailable, other.acquire_lease("a", "w", seconds=60))
+        await refused(StoreUnavailable, other.append("a", said("x")))
+        await refused(StoreUnavailable, store.list())

@@ -1,0 +1,304 @@
+"""Folds, pins, purging and forks: decisions about a record that leave it as it is."""
+
+import asyncio
+
+from minutebook.errors import ConversationNotFound, FoldConflict, FoldNotFound, InvalidSetting, VersionConflict
+from minutebook.record.fold import Fold
+from minutebook.store.base import ConversationStore
+from minutebook.testing.contract.samples import note, refused, said, scenario, texts, turn, turns
+
+
+async def standing(store: ConversationStore, conversation: str) -> list[str]:
+    return [fold.id for fold in (await store.load(conversation, since=0)).folds]
+
+
+class FoldContract:
+    """What folds and pins do."""
+
+    @scenario
+    async def test_a_fold_changes_neither_record_nor_version(self, store: ConversationStore) -> None:
+        await store.append("a", turns(2))
+        before = await store.load("a")
+
+        stored = await store.add_fold("a", note("f", 0, 5))
+
+        after = await store.load("a")
+        assert (after.entries, after.conversation) == (before.entries, before.conversation)
+        assert after.folds == (stored.fold,)
+        assert stored.fold == note("f", 0, 5)
+        assert stored.undone_at is None
+
+    @scenario
+    async def test_undoing_brings_back_what_stood_before(self, store: ConversationStore) -> None:
+        await store.append("a", turns(3))
+        await store.add_fold("a", note("inner", 0, 5))
+        await store.add_fold("a", note("middle", 0, 10), replacing=["inner"])
+        await store.add_fold("a", note("outer", 0, 15), replacing=["middle"])
+        assert await standing(store, "a") == ["outer"]
+
+        undone = await store.undo_fold("a", "outer")
+        assert await standing(store, "a") == ["middle"]
+        assert undone.undone_at is not None
+        assert await store.undo_fold("a", "outer") == undone
+        await store.undo_fold("a", "inner")
+        assert await standing(store, "a") == ["middle"]
+        await store.undo_fold("a", "middle")
+        assert await standing(store, "a") == []
+        assert [stored.fold.id for stored in await store.folds("a")] == ["inner", "middle", "outer"]
+
+    @scenario
+    async def test_undoing_one_in_the_middle_leaves_those_inside_covered(self, store: ConversationStore) -> None:
+        await store.append("a", turns(3))
+        for fold in (note("inner", 0, 5), note("middle", 0, 10), note("outer", 0, 15)):
+            await store.add_fold("a", fold)
+
+        await store.undo_fold("a", "middle")
+        assert await standing(store, "a") == ["outer"]
+        await store.undo_fold("a", "outer")
+        assert await standing(store, "a") == ["inner"]
+
+    @scenario
+    async def test_a_fold_that_cannot_stand_there_is_refused(self, store: ConversationStore) -> None:
+        await store.append("a", turns(3))
+        await store.add_fold("a", note("f", 5, 10))
+
+        for start, stop in ((0, 16), (-1, 5), (5, 5), (6, 5), (0, 3), (2, 5), (0, 6), (9, 15), (6, 9)):
+            await refused(FoldConflict, store.add_fold("a", note("wrong", start, stop)))
+        odd = Fold("odd", 0, 5, ({"role": "system", "content": b"x"},), "")
+        await refused(InvalidSetting, store.add_fold("a", odd))
+        await refused(InvalidSetting, store.add_fold("a", note("", 0, 5)))
+        await refused(ConversationNotFound, store.add_fold("nobody", note("f", 0, 5)))
+        await refused(FoldNotFound, store.undo_fold("a", "wrong"))
+        assert await standing(store, "a") == ["f"]
+
+    @scenario
+    async def test_calls_that_wait_for_results_are_not_folded(self, store: ConversationStore) -> None:
+        await store.append("a", [*turn(0), *turn(1)[:3]])
+
+        await refused(FoldConflict, store.add_fold("a", note("f", 5, 8)))
+        await store.add_fold("a", note("g", 0, 6))
+        await store.append("a", turn(1)[3:])
+        await store.add_fold("a", note("f", 6, 9))
+
+    @scenario
+    async def test_a_fold_made_from_other_folds_than_stand_is_refused(self, store: ConversationStore) -> None:
+        await store.append("a", turns(3))
+        await store.add_fold("a", note("f", 0, 5))
+
+        await refused(FoldConflict, store.add_fold("a", note("g", 0, 10), replacing=[]))
+        await refused(FoldConflict, store.add_fold("a", note("g", 0, 10), replacing=["f", "x"]))
+        await refused(FoldConflict, store.add_fold("a", note("g", 5, 10), replacing=["f"]))
+        await store.undo_fold("a", "f")
+        await refused(FoldConflict, store.add_fold("a", note("g", 0, 10), replacing=["f"]))
+        await store.append("a", turn(9))
+        await store.add_fold("a", note("g", 0, 10), replacing=[])
+
+    @scenario
+    async def test_a_fold_is_added_once(self, store: ConversationStore) -> None:
+        await store.append("a", turns(2))
+
+        first = await store.add_fold("a", note("f", 0, 5))
+        assert await store.add_fold("a", note("f", 0, 5)) == first
+        await refused(FoldConflict, store.add_fold("a", note("f", 0, 10)))
+        await refused(FoldConflict, store.add_fold("a", note("f", 0, 5, "other")))
+        await store.undo_fold("a", "f")
+        await refused(FoldConflict, store.add_fold("a", note("f", 0, 5)))
+        assert len(await store.folds("a")) == 1
+
+    @scenario
+    async def test_of_two_that_fold_the_same_range_one_succeeds(self, store: ConversationStore) -> None:
+        await store.append("a", turns(4))
+
+        answers = await asyncio.gather(
+            *(store.add_fold("a", note(f"f{number}", 0, 10), replacing=[]) for number in range(6)),
+            return_exceptions=True,
+        )
+
+        assert sum(isinstance(answer, FoldConflict) for answer in answers) == 5
+        assert len(await store.folds("a")) == 1
+
+    @scenario
+    async def test_appends_go_on_while_a_fold_is_made(self, store: ConversationStore) -> None:
+        await store.append("a", turns(3))
+        seen = await store.load("a")
+        await store.append("a", turn(3), expected_version=1)
+
+        await store.add_fold("a", note("f", 0, 10), replacing=[fold.id for fold in seen.folds])
+
+        assert list((await store.load("a", folded=True)).positions) == list(range(10, 20))
+        assert await store.append("a", turn(4), expected_version=2) == 3
+
+    @scenario
+    async def test_pins_come_and_go(self, store: ConversationStore) -> None:
+        await store.append("a", turns(1))
+
+        await store.pin("a", 0)
+        await store.pin("a", 3)
+        await store.pin("a", 3)
+        assert (await store.load("a", last_turns=0)).pins == {0, 3}
+        await store.unpin("a", 0)
+        await store.unpin("a", 1)
+        assert (await store.load("a")).pins == {3}
+        for wrong in (-1, 5):
+            await refused(InvalidSetting, store.pin("a", wrong))
+            await refused(InvalidSetting, store.unpin("a", wrong))
+
+
+class PurgeContract:
+    """What purging does."""
+
+    @scenario
+    async def test_purging_leaves_the_view_as_it_was(self, store: ConversationStore) -> None:
+        entries = turns(5)
+        await store.append("a", entries)
+        await store.add_fold("a", note("one", 0, 5))
+        await store.add_fold("a", note("two", 5, 15))
+        await store.pin("a", 7)
+        before = await store.load("a", folded=True)
+
+        assert await store.purge("a", before=15) == 15
+
+        after = await store.load("a", folded=True)
+        assert (after.shown(), after.entries) == (before.shown(), before.entries)
+        assert after.conversation.first == 15
+        whole = await store.load("a")
+        assert (whole.start, whole.entries, whole.pins) == (15, tuple(entries[15:]), frozenset())
+        assert await store.purge("a", before=15) == 0
+        assert await store.append("a", turn(5)) == 2
+        assert (await store.load("a", last_turns=1)).start == 25
+        assert (await store.load("a", last_turns=99)).start == 15
+        assert (await store.load("a", last_messages=99)).start == 15
+        assert (await store.load("a", since=3)).start == 15
+
+    @scenario
+    async def test_only_what_folds_show_is_purged(self, store: ConversationStore) -> None:
+        await store.append("a", turns(4))
+        await store.add_fold("a", note("one", 0, 5))
+        await store.add_fold("a", note("two", 10, 15))
+
+        for wrong in (1, 4, 6, 10, 15, 99, -1):
+            await refused(FoldConflict, store.purge("a", before=wrong))
+        assert await store.purge("a", before=0) == 0
+        assert (await store.load("a")).start == 0
+
+    @scenario
+    async def test_a_fold_over_purged_entries_stays(self, store: ConversationStore) -> None:
+        await store.append("a", turns(4))
+        await store.add_fold("a", note("one", 0, 5))
+        await store.purge("a", before=5)
+
+        await refused(FoldConflict, store.undo_fold("a", "one"))
+        await store.add_fold("a", note("two", 0, 10), replacing=["one"])
+        await store.undo_fold("a", "two")
+        assert await standing(store, "a") == []
+        assert [fold.id for fold in (await store.load("a", folded=True)).folds] == ["one"]
+        await refused(InvalidSetting, store.pin("a", 4))
+        await refused(InvalidSetting, store.fork("a", "b", at=4))
+
+
+class ForkContract:
+    """What forks share and what they do not."""
+
+    @scenario
+    async def test_a_fork_begins_with_the_same_entries_and_goes_its_own_way(self, store: ConversationStore) -> None:
+        entries = turns(3)
+        await store.append("a", entries, recipient="alice", labels={"x": "1"})
+
+        made = await store.fork("a", "b", at=10)
+        await store.append("b", said("elsewhere"), expected_version=1)
+        await store.append("a", said("here"))
+
+        assert (made.version, made.length, made.turns, made.recipient, dict(made.labels)) == (
+            1,
+            10,
+            2,
+            "alice",
+            {"x": "1"},
+        )
+        assert made.origin is not None
+        assert (made.origin.conversation, made.origin.position) == ("a", 10)
+        fork = await store.load("b")
+        assert fork.entries == (*entries[:10], *said("elsewhere"))
+        assert fork.conversation.turns == 3
+        assert texts((await store.load("a", last_messages=1)).entries) == ["here"]
+        for count, start in ((1, 10), (2, 5), (3, 0)):
+            assert (await store.load("b", last_turns=count)).start == start
+        assert (await store.load("b", last_messages=5)).start == 6
+
+    @scenario
+    async def test_a_fork_of_a_fork_reads_through_both(self, store: ConversationStore) -> None:
+        entries = turns(4)
+        await store.append("a", entries)
+        await store.fork("a", "b", at=15)
+        await store.append("b", turn(7))
+        await store.fork("b", "c")
+        await store.append("c", turn(8))
+        await store.fork("c", "d", at=10)
+
+        assert (await store.load("c")).entries == (*entries[:15], *turn(7), *turn(8))
+        assert (await store.load("d")).entries == tuple(entries[:10])
+        assert [(await store.load("c", last_turns=count)).start for count in range(1, 6)] == [20, 15, 10, 5, 0]
+        assert (await store.load("c", since=12, limit=10)).entries == (*entries[12:15], *turn(7), *turn(8)[:2])
+
+    @scenario
+    async def test_a_fork_has_the_folds_and_pins_of_what_it_shares(self, store: ConversationStore) -> None:
+        await store.append("a", turns(4))
+        await store.add_fold("a", note("gone", 10, 15))
+        await store.undo_fold("a", "gone")
+        await store.add_fold("a", note("one", 0, 5))
+        await store.add_fold("a", note("two", 0, 15))
+        for position in (1, 9, 16):
+            await store.pin("a", position)
+
+        await store.fork("a", "b", at=10)
+        await store.fork("a", "c")
+
+        assert await standing(store, "b") == ["one"]
+        assert (await store.load("b")).pins == {1, 9}
+        assert await standing(store, "c") == ["two"]
+        assert [stored.fold.id for stored in await store.folds("c")] == ["one", "two"]
+        await store.undo_fold("b", "one")
+        await store.unpin("b", 1)
+        assert await standing(store, "a") == ["two"]
+        assert (await store.load("a")).pins == {1, 9, 16}
+        await store.undo_fold("c", "two")
+        assert await standing(store, "c") == ["one"]
+
+    @scenario
+    async def test_a_fork_leaves_between_exchanges_and_takes_a_free_id(self, store: ConversationStore) -> None:
+        await store.append("a", turns(2))
+        await store.append("taken", said("x"))
+
+        for wrong in (2, 3, 8, 11, -1):
+            await refused(InvalidSetting, store.fork("a", "b", at=wrong))
+        await refused(VersionConflict, store.fork("a", "taken"))
+        await refused(VersionConflict, store.fork("a", "a"))
+        await refused(InvalidSetting, store.fork("a", ""))
+        await refused(ConversationNotFound, store.fork("nobody", "b"))
+        assert (await store.fork("a", "empty", at=0)).length == 0
+        assert (await store.load("empty")).entries == ()
+
+    @scenario
+    async def test_calls_that_wait_are_forked_with_their_waiting(self, store: ConversationStore) -> None:
+        await store.append("a", turn(0)[:2])
+
+        made = await store.fork("a", "b")
+        await store.append("a", turn(0)[2:])
+        await store.append("b", turn(0)[2:])
+
+        assert made.open_calls == ("call_0_0", "call_0_1")
+        assert (await store.load("a")).entries == (await store.load("b")).entries == tuple(turn(0))
+
+    @scenario
+    async def test_a_fork_keeps_what_its_origin_purges(self, store: ConversationStore) -> None:
+        entries = turns(3)
+        await store.append("a", entries)
+        await store.fork("a", "before", at=10)
+        await store.add_fold("a", note("f", 0, 5))
+        await store.purge("a", before=5)
+        await store.fork("a", "after", at=10)
+
+        assert (await store.load("before")).entries == tuple(entries[:10])
+        late = await store.load("after")
+        assert (late.start, late.entries, late.conversation.first) == (5, tuple(entries[5:10]), 5)
+        await refused(FoldConflict, store.undo_fold("after", "f"))

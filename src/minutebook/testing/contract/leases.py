@@ -1,0 +1,161 @@
+"""Leases: one run per conversation, and nothing written by who lost it."""
+
+import asyncio
+
+from minutebook.errors import (
+    ConversationBusy,
+    ConversationErased,
+    ConversationNotFound,
+    InvalidSetting,
+    LeaseLost,
+    VersionConflict,
+)
+from minutebook.store.base import ConversationStore
+from minutebook.store.types import Lease, NewDocument
+from minutebook.testing.contract.samples import refused, said, scenario, texts
+
+
+async def _as_soon_as_it_is_free(store: ConversationStore, conversation: str, holder: str) -> Lease:
+    """The lease, once that of somebody else has run out by the store's own clock."""
+    while True:
+        try:
+            return await store.acquire_lease(conversation, holder, seconds=60)
+        except ConversationBusy:
+            continue
+
+
+class LeaseContract:
+    """What a lease keeps out."""
+
+    @scenario
+    async def test_a_conversation_is_leased_to_one_at_a_time(self, store: ConversationStore) -> None:
+        mine = await store.acquire_lease("a", "w1", seconds=60)
+        await store.append("a", said("1"))
+
+        problem = await refused(ConversationBusy, store.acquire_lease("a", "w2", seconds=60))
+        assert (problem.conversation, problem.until) == ("a", mine.until)
+        assert (mine.conversation, mine.holder) == ("a", "w1")
+        assert mine.until.utcoffset() is not None
+        assert (await store.acquire_lease("b", "w2", seconds=60)).holder == "w2"
+        await refused(ConversationNotFound, store.header("b"))
+
+    @scenario
+    async def test_acquiring_again_renews_and_a_new_holder_has_a_higher_fence(self, store: ConversationStore) -> None:
+        first = await store.acquire_lease("a", "w1", seconds=60)
+        again = await store.acquire_lease("a", "w1", seconds=600)
+        renewed = await store.renew_lease(first, seconds=6000)
+
+        assert first.fence == again.fence == renewed.fence
+        assert first.until < again.until < renewed.until
+        await store.release_lease(first)
+        second = await store.acquire_lease("a", "w2", seconds=60)
+        assert second.fence > first.fence
+        await store.release_lease(second)
+        assert (await store.acquire_lease("a", "w1", seconds=60)).fence > second.fence
+
+    @scenario
+    async def test_a_lease_that_has_run_out_is_lost_to_the_next(self, store: ConversationStore) -> None:
+        late = await store.acquire_lease("a", "w1", seconds=0.02)
+        mine = await _as_soon_as_it_is_free(store, "a", "w2")
+
+        assert mine.fence > late.fence
+        problem = await refused(LeaseLost, store.append("a", said("late"), lease=late))
+        assert (problem.conversation, problem.holder, problem.fence) == ("a", "w1", late.fence)
+        await refused(ConversationNotFound, store.header("a"))
+        assert await store.append("a", said("mine"), lease=mine, documents=[NewDocument("k", "x", {})]) == 1
+        await refused(LeaseLost, store.append("a", said("late"), lease=late))
+        await refused(LeaseLost, store.append("a", said("late"), lease=late, expected_version=7))
+        await refused(LeaseLost, store.renew_lease(late, seconds=60))
+        await store.release_lease(late)
+        assert await store.append("a", said("still mine"), lease=mine, expected_version=1) == 2
+        assert texts((await store.load("a")).entries) == ["mine", "still mine"]
+
+    @scenario
+    async def test_a_released_lease_writes_nothing_any_more(self, store: ConversationStore) -> None:
+        mine = await store.acquire_lease("a", "w1", seconds=60)
+        await store.append("a", said("1"), lease=mine, idempotency_key="k")
+
+        await store.release_lease(mine)
+        await store.release_lease(mine)
+
+        await refused(LeaseLost, store.append("a", said("2"), lease=mine))
+        await refused(LeaseLost, store.renew_lease(mine, seconds=60))
+        assert await store.append("a", said("1"), lease=mine, idempotency_key="k") == 1
+        assert await store.append("a", said("2")) == 2
+
+    @scenario
+    async def test_a_lease_is_given_back_with_an_append_that_is_written(self, store: ConversationStore) -> None:
+        mine = await store.acquire_lease("a", "w1", seconds=60)
+        await refused(InvalidSetting, store.append("a", said("0"), release=True))
+        await refused(VersionConflict, store.append("a", said("0"), lease=mine, expected_version=3, release=True))
+        await refused(ConversationBusy, store.acquire_lease("a", "w2", seconds=60))
+
+        assert await store.append("a", said("1"), lease=mine, release=True, idempotency_key="k") == 1
+
+        await refused(LeaseLost, store.append("a", said("2"), lease=mine))
+        next_ = await store.acquire_lease("a", "w2", seconds=60)
+        assert next_.fence > mine.fence
+        assert await store.append("a", said("1"), lease=mine, release=True, idempotency_key="k") == 1
+        await refused(ConversationBusy, store.acquire_lease("a", "w3", seconds=60))
+        assert await store.append("a", said("1"), lease=next_, release=True, idempotency_key="k") == 1
+        assert (await store.acquire_lease("a", "w3", seconds=60)).holder == "w3"
+
+    @scenario
+    async def test_the_same_holder_with_a_new_lease_cannot_use_the_old_one(self, store: ConversationStore) -> None:
+        old = await store.acquire_lease("a", "w1", seconds=60)
+        await store.release_lease(old)
+        new = await store.acquire_lease("a", "w1", seconds=60)
+
+        await refused(LeaseLost, store.append("a", said("x"), lease=old))
+        await store.release_lease(old)
+        assert await store.append("a", said("x"), lease=new) == 1
+
+    @scenario
+    async def test_of_many_who_want_a_lease_at_once_one_gets_it(self, store: ConversationStore) -> None:
+        answers = await asyncio.gather(
+            *(store.acquire_lease("a", f"w{at}", seconds=60) for at in range(10)), return_exceptions=True
+        )
+
+        assert sorted(type(one).__name__ for one in answers) == ["ConversationBusy"] * 9 + ["Lease"]
+
+    @scenario
+    async def test_who_shows_no_lease_is_not_kept_out(self, store: ConversationStore) -> None:
+        await store.acquire_lease("a", "w1", seconds=60)
+
+        assert await store.append("a", said("1")) == 1
+
+    @scenario
+    async def test_an_erased_conversation_is_leased_to_nobody(self, store: ConversationStore) -> None:
+        mine = await store.acquire_lease("a", "w1", seconds=60)
+        await store.append("a", said("1"), lease=mine)
+        await store.erase(conversation="a")
+
+        await refused(ConversationErased, store.acquire_lease("a", "w1", seconds=60))
+        await refused(ConversationErased, store.acquire_lease("a", "w2", seconds=60))
+        await refused(ConversationErased, store.renew_lease(mine, seconds=60))
+        await refused(ConversationErased, store.append("a", said("2"), lease=mine))
+        await store.release_lease(mine)
+
+    @scenario
+    async def test_a_lease_is_asked_for_in_a_way_that_can_be_meant(self, store: ConversationStore) -> None:
+        mine = await store.acquire_lease("a", "w1", seconds=60)
+
+        for seconds in (0, -1, float("nan"), float("inf")):
+            await refused(InvalidSetting, store.acquire_lease("a", "w1", seconds=seconds))
+            await refused(InvalidSetting, store.renew_lease(mine, seconds=seconds))
+        for wrong in ("", "\0", "x" * 513):
+            await refused(InvalidSetting, store.acquire_lease(wrong, "w1", seconds=60))
+            await refused(InvalidSetting, store.acquire_lease("a", wrong, seconds=60))
+        await refused(InvalidSetting, store.append("b", said("1"), lease=mine))
+
+    @scenario
+    async def test_another_tenants_lease_is_none(self, store: ConversationStore) -> None:
+        other = store.for_tenant("another")
+        mine = await store.acquire_lease("a", "w1", seconds=60)
+
+        await refused(LeaseLost, other.append("a", said("x"), lease=mine))
+        await refused(LeaseLost, other.renew_lease(mine, seconds=60))
+        await other.release_lease(mine)
+        theirs = await other.acquire_lease("a", "w2", seconds=60)
+        assert await store.append("a", said("x"), lease=mine) == 1
+        assert await other.append("a", said("x"), lease=theirs) == 1

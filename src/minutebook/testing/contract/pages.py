@@ -1,0 +1,253 @@
+"""Lists, searches, exports and imports: in pages and in steps, never all at once."""
+
+from collections.abc import AsyncIterator
+
+from minutebook.errors import (
+    ConversationNotFound,
+    IdempotencyConflict,
+    InvalidSetting,
+    UnreadableInput,
+    VersionConflict,
+)
+from minutebook.store.base import ConversationStore
+from minutebook.store.types import Conversation, ConversationStatus, Hit
+from minutebook.testing.contract.samples import entries_of, note, refused, said, scenario, turn, turns
+
+
+async def all_listed(
+    store: ConversationStore, limit: int, recipient: str | None = None, status: ConversationStatus | None = None
+) -> list[Conversation]:
+    found: list[Conversation] = []
+    cursor = None
+    while True:
+        page = await store.list(recipient=recipient, status=status, cursor=cursor, limit=limit)
+        assert len(page.items) <= limit
+        found += page.items
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+async def all_found(store: ConversationStore, query: str, limit: int, conversation: str | None = None) -> list[Hit]:
+    found: list[Hit] = []
+    cursor = None
+    while True:
+        page = await store.search(query, conversation=conversation, cursor=cursor, limit=limit)
+        assert len(page.items) <= limit
+        found += page.items
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+def places(hits: list[Hit]) -> set[tuple[str, int]]:
+    assert len(hits) == len({(hit.conversation, hit.position) for hit in hits})
+    return {(hit.conversation, hit.position) for hit in hits}
+
+
+class ListContract:
+    """What is listed and found."""
+
+    @scenario
+    async def test_pages_hold_every_conversation_once_newest_first(self, store: ConversationStore) -> None:
+        for number in range(7):
+            await store.append(f"c{number}", said("x"), recipient=f"r{number % 2}")
+        await store.set_status("c3", ConversationStatus.ACTIVE)
+
+        for limit in (1, 2, 3, 7, 100):
+            listed = await all_listed(store, limit)
+            assert sorted(header.id for header in listed) == [f"c{number}" for number in range(7)]
+            assert [header.created_at for header in listed] == sorted(
+                (header.created_at for header in listed), reverse=True
+            )
+            assert {header.id for header in await all_listed(store, limit, "r1")} == {"c1", "c3", "c5"}
+        assert [header.id for header in await all_listed(store, 2, status=ConversationStatus.ACTIVE)] == ["c3"]
+        assert await all_listed(store, 2, "r0", ConversationStatus.ACTIVE) == []
+        assert listed[0] == await store.header(listed[0].id)
+
+    @scenario
+    async def test_pages_stay_in_place_while_others_write(self, store: ConversationStore) -> None:
+        for number in range(6):
+            await store.append(f"c{number}", said("x"))
+        first = await store.list(limit=2)
+        await store.append("new", said("x"))
+        await store.append("c1", said("again"))
+        await store.set_status("c2", ConversationStatus.CLOSED)
+        await store.erase(conversation=first.items[1].id)
+
+        rest = await store.list(cursor=first.cursor, limit=100)
+
+        seen = [header.id for header in (*first.items, *rest.items)]
+        assert sorted(name for name in seen if name != "new") == [f"c{number}" for number in range(6)]
+
+    @scenario
+    async def test_a_page_must_be_meant(self, store: ConversationStore) -> None:
+        for limit in (0, -1, 1001):
+            await refused(InvalidSetting, store.list(limit=limit))
+            await refused(InvalidSetting, store.search("x", limit=limit))
+        for cursor in ("", "nonsense", "bnVsbA", "W251bGxd", "🙂"):
+            await refused(InvalidSetting, store.list(cursor=cursor))
+            await refused(InvalidSetting, store.search("x", cursor=cursor))
+        await refused(InvalidSetting, store.list(status="asleep"))  # type: ignore[arg-type]
+
+    @scenario
+    async def test_a_search_finds_the_entries_that_have_every_word(self, store: ConversationStore) -> None:
+        chat = [
+            "Order 48213 is LATE",
+            "late order",
+            "the order",
+            "bestellung spät",
+            "日本語のテキスト",
+            "naïve CAFÉ",
+            "ord",
+        ]
+        await store.append("a", said(*chat), recipient="alice")
+        await store.append("b", entries_of([{"role": "user", "content": [{"type": "text", "text": "a late order"}]}]))
+
+        wanted = {
+            "order": {("a", 0), ("a", 1), ("a", 2), ("b", 0)},
+            "late ORDER": {("a", 0), ("a", 1), ("b", 0)},
+            "48213": {("a", 0)},
+            "SPÄT": {("a", 3)},
+            "日本": {("a", 4)},
+            "café": {("a", 5)},
+            "cafe\u0301": {("a", 5)},
+            "nothing": set(),
+            "order nothing": set(),
+            'order" OR "x': set(),
+            "order -late!": {("a", 0), ("a", 1), ("b", 0)},
+        }
+        for query, where in wanted.items():
+            assert places(await all_found(store, query, 100)) == where, query
+        assert places(await all_found(store, "order", 1)) == wanted["order"]
+        assert {hit.conversation for hit in (await store.search("order", recipient="alice")).items} == {"a"}
+        assert places(await all_found(store, "order", 2, "a")) == {("a", 0), ("a", 1), ("a", 2)}
+        for hit in (await store.search("order")).items:
+            assert hit.entry == (await store.load(hit.conversation, since=hit.position, limit=1)).entries[0]
+        for empty in ("", " ", "…!", "\0", "\ud800"):
+            await refused(InvalidSetting, store.search(empty))
+        await refused(ConversationNotFound, store.search("order", conversation="nobody"))
+
+    @scenario
+    async def test_newest_entries_of_a_conversation_are_found_first(self, store: ConversationStore) -> None:
+        await store.append("a", said(*["word"] * 9))
+
+        assert [hit.position for hit in await all_found(store, "word", 4)] == list(reversed(range(9)))
+
+    @scenario
+    async def test_what_forks_share_is_found_once_where_it_was_said(self, store: ConversationStore) -> None:
+        await store.append("a", said("shared word", "word"))
+        await store.fork("a", "b", at=1)
+        await store.append("b", said("word of its own"))
+        await store.fork("b", "c")
+
+        assert places(await all_found(store, "word", 1)) == {("a", 0), ("a", 1), ("b", 1)}
+        assert places(await all_found(store, "word", 1, "b")) == {("b", 0), ("b", 1)}
+        assert places(await all_found(store, "word", 1, "c")) == {("c", 0), ("c", 1)}
+
+    @scenario
+    async def test_what_was_purged_is_not_found(self, store: ConversationStore) -> None:
+        await store.append("a", said("word", "word", "word"))
+        await store.fork("a", "b", at=1)
+        await store.add_fold("a", note("f", 0, 2))
+        await store.purge("a", before=2)
+
+        assert places(await all_found(store, "word", 5)) == {("a", 2)}
+        assert places(await all_found(store, "word", 5, "a")) == {("a", 2)}
+        assert places(await all_found(store, "word", 5, "b")) == {("b", 0)}
+
+
+class TransferContract:
+    """What can be taken out and put in again."""
+
+    @scenario
+    async def test_an_import_gives_back_what_was_exported(self, store: ConversationStore) -> None:
+        odd = entries_of([{"role": "user", "content": "\0 \ud800 日本 🙂", "x": {"y": [1, 2.5, None]}}])
+        entries = [*said("rules", role="system"), *turns(120), *odd, *turn(999)[:2]]
+        await store.append("a", entries, recipient="alice", labels={"x": "1"})
+        await store.add_fold("a", note("one", 1, 6))
+        await store.add_fold("a", note("two", 1, 11))
+        await store.undo_fold("a", "two")
+        await store.add_fold("a", note("three", 6, 16))
+        await store.pin("a", 0)
+        await store.set_status("a", ConversationStatus.CLOSED)
+        await store.append("b", said("second"))
+        lines = [line for name in ("a", "b") async for line in store.export(name)]
+        other = store.for_tenant("another")
+
+        done = await other.import_(line + "\n" for line in lines)
+
+        assert (done.conversations, done.entries) == (2, len(entries) + 1)
+        assert all(line.isascii() and "\n" not in line for line in lines)
+        was, now = await store.load("a"), await other.load("a")
+        assert (now.entries, now.folds, now.pins) == (was.entries, was.folds, was.pins)
+        for name in ("recipient", "status", "labels", "length", "turns", "lead", "open_calls", "open_at"):
+            assert getattr(now.conversation, name) == getattr(was.conversation, name), name
+        assert [(one.fold, one.undone_at is None) for one in await other.folds("a")] == [
+            (one.fold, one.undone_at is None) for one in await store.folds("a")
+        ]
+        assert [line async for line in other.export("b")][1:] == [line async for line in store.export("b")][1:]
+
+    @scenario
+    async def test_an_import_can_be_repeated_and_goes_on_where_it_stopped(self, store: ConversationStore) -> None:
+        await store.append("a", turns(150))
+        await store.add_fold("a", note("one", 0, 5))
+        await store.undo_fold("a", "one")
+        await store.add_fold("a", note("two", 0, 10))
+        lines = [line async for line in store.export("a")]
+        other = store.for_tenant("another")
+
+        async def cut_off() -> AsyncIterator[str]:
+            for line in lines[:500]:
+                yield line
+            raise KeyError("the connection broke")
+
+        await refused(KeyError, other.import_(cut_off()))
+        assert 0 < (await other.header("a")).length < 500
+        for _ in range(2):
+            assert (await other.import_(lines)).entries == 750
+
+        assert (await other.load("a")).entries == tuple(turns(150))
+        assert [one.fold.id for one in await other.folds("a")] == ["one", "two"]
+
+    @scenario
+    async def test_an_import_never_writes_over_a_conversation(self, store: ConversationStore) -> None:
+        await store.append("a", turns(1))
+        lines = [line async for line in store.export("a")]
+        other = store.for_tenant("another")
+        await other.append("a", said("mine"))
+
+        await refused(VersionConflict, other.import_(lines))
+        third = store.for_tenant("third")
+        await third.import_(lines)
+        await refused(IdempotencyConflict, third.import_([*lines[:3], *lines[4:]]))
+        assert (await other.header("a")).length == 1
+        assert (await third.load("a")).entries == tuple(turns(1))
+
+    @scenario
+    async def test_a_purged_conversation_keeps_its_positions(self, store: ConversationStore) -> None:
+        await store.append("a", turns(3))
+        await store.add_fold("a", note("f", 0, 5))
+        await store.purge("a", before=5)
+        lines = [line async for line in store.export("a")]
+        other = store.for_tenant("another")
+
+        for _ in range(2):
+            await other.import_(lines)
+
+        was, now = await store.load("a", folded=True), await other.load("a", folded=True)
+        assert (now.shown(), now.positions) == (was.shown(), was.positions)
+        assert now.conversation.first == 5
+
+    @scenario
+    async def test_a_line_that_export_did_not_write_is_named(self, store: ConversationStore) -> None:
+        await store.append("a", said("1"))
+        header, entry = [line async for line in store.export("a")]
+        other = store.for_tenant("another")
+
+        for wrong in ("nonsense", "[]", "{}", '{"x": 1}', '{"entry": 1}', '{"entry":', '{"fold": {}}', '{"pin": "x"}'):
+            problem = await refused(UnreadableInput, other.import_([header, entry, wrong]))
+            assert problem.line == 3, wrong
+        assert (await refused(UnreadableInput, other.import_([entry]))).line == 1
+        future = header.replace('"format": 1', '"format": 99')
+        await refused(UnreadableInput, other.import_([future]))

@@ -1,0 +1,84 @@
+"""What the tests of the store contract are made of."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import UTC, datetime
+from functools import wraps
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+from minutebook.record.entry import ConversationEntry
+from minutebook.record.fold import Fold
+from minutebook.record.message import Message
+from minutebook.store.base import ConversationStore
+from minutebook.wire.chat import provider_message_to_entry
+
+E = TypeVar("E", bound=Exception)
+Scenario = Callable[[Any, ConversationStore], Coroutine[Any, Any, None]]
+
+SOME_TIME: Final = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+
+
+def scenario(test: Scenario) -> Callable[[Any, ConversationStore], None]:
+    """An async test as a plain one: it gets a store of its own, which is closed afterwards."""
+
+    @wraps(test)
+    def run(self: Any, store: ConversationStore) -> None:
+        async def with_store() -> None:
+            async with store:
+                await test(self, store)
+
+        asyncio.run(with_store())
+
+    return run
+
+
+async def refused(error: type[E], attempt: Awaitable[object]) -> E:
+    """The error with which an attempt was refused; it must be."""
+    try:
+        answer = await attempt
+    except error as problem:
+        return problem
+    raise AssertionError(f"{error.__name__} was expected, and the store answered {answer!r}")
+
+
+def entries_of(messages: Sequence[Message], *, first: int = 0) -> list[ConversationEntry]:
+    """Messages as entries of one evaluation."""
+    return [
+        provider_message_to_entry(message, evaluation_id=UUID(int=7), sequence=number, created_at=SOME_TIME, model="m")
+        for number, message in enumerate(messages, first)
+    ]
+
+
+def said(*texts: str, role: str = "user") -> list[ConversationEntry]:
+    """One message for each text."""
+    return entries_of([{"role": role, "content": text} for text in texts])
+
+
+def turn(number: int, *, results: int = 2) -> list[ConversationEntry]:
+    """A user message, calls, their results and an answer."""
+    ids = [f"call_{number}_{at}" for at in range(results)]
+    calls = [{"id": one, "type": "function", "function": {"name": "look", "arguments": "{}"}} for one in ids]
+    return entries_of(
+        [
+            {"role": "user", "content": f"question {number}"},
+            {"role": "assistant", "content": None, "tool_calls": calls},
+            *({"role": "tool", "tool_call_id": one, "content": f"found {one}"} for one in ids),
+            {"role": "assistant", "content": f"answer {number}"},
+        ]
+    )
+
+
+def turns(count: int) -> list[ConversationEntry]:
+    """Turns of five entries each: user, calls, two results, answer."""
+    return [entry for number in range(count) for entry in turn(number)]
+
+
+def note(name: str, start: int, stop: int, text: str = "") -> Fold:
+    """A fold that shows one line."""
+    shown = {"role": "system", "content": text or f"[{name}: entries {start} to {stop}]"}
+    return Fold(name, start, stop, (shown,), "for a test")
+
+
+def texts(entries: Sequence[ConversationEntry]) -> list[str | None]:
+    return [entry.content for entry in entries]

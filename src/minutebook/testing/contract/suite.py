@@ -1,0 +1,37 @@
+"""The contract of every conversation store, as tests that any backend can run.
+
+Give the class a `store` fixture that makes a new, empty store, and let pytest collect it:
+
+    class TestMyStore(StoreContract):
+        @pytest.fixture
+        def store(self, tmp_path):
+            return MyStore(tmp_path / "chat.db")
+
+The tests are plain functions; they need no plugin. Each enters the store, uses it, and closes it.
+"""
+
+from minutebook.testing.contract.append import AppendContract
+from minutebook.testing.contract.documents import DocumentContract
+from minutebook.testing.contract.erase import EraseContract, TenantContract
+from minutebook.testing.contract.folds import FoldContract, ForkContract, PurgeContract
+from minutebook.testing.contract.leases import LeaseContract
+from minutebook.testing.contract.load import LoadContract
+from minutebook.testing.contract.pages import ListContract, TransferContract
+from minutebook.testing.contract.trim import TrimContract
+
+
+class StoreContract(
+    AppendContract,
+    LoadContract,
+    FoldContract,
+    PurgeContract,
+    TrimContract,
+    ForkContract,
+    DocumentContract,
+    LeaseContract,
+    EraseContract,
+    TenantContract,
+    ListContract,
+    TransferContract,
+):
+    """What `ConversationStore` promises, in executable form; subclass it and give it a `store` fixture."""

@@ -1,0 +1,1 @@
+"""A strict provider on loopback: chat completions and Messages. Start with `server`."""

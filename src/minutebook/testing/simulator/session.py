@@ -1,0 +1,275 @@
+"""A believable session of a coding agent, made from a seed and nothing else.
+
+A made-up project has real mistakes in real code. Turn by turn a user reports one, asks a question or wants something
+new; the agent searches, reads, writes the test that fails, mends the code and runs the tests again. Whatever a message
+names has been seen before it, and every call has its result, so any provider accepts any session.
+"""
+
+import json
+import random
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from minutebook.errors import InvalidSetting
+from minutebook.testing.simulator.code_samples import Feature, Part
+from minutebook.testing.simulator.project import Module, Project
+from minutebook.testing.simulator.tools import Call, Toolbox
+from minutebook.testing.simulator.words import (
+    COMMIT,
+    DONE,
+    FEATURE,
+    FIXING,
+    LOOKING,
+    OPENING,
+    QUESTION,
+    READING,
+    REPORT,
+    RETRYING,
+    REVIEW,
+    SUITE,
+    SYSTEM,
+    TESTING,
+    VERIFY,
+)
+
+ID_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def coding_session(seed: int = 0, turns: int = 16) -> list[dict[str, Any]]:
+    """The messages of a session, in the chat-completions shape: a system prompt, then `turns` requests and their work.
+
+    The same seed gives the same bytes, and fewer turns the beginning of more.
+
+    Raises:
+        InvalidSetting: `turns` is negative.
+    """
+    if turns < 0:
+        raise InvalidSetting("turns", turns, "0 or more")
+    return [message for turn in islice(coding_turns(seed), turns + 1) for message in turn]
+
+
+def coding_turns(seed: int = 0) -> Iterator[list[dict[str, Any]]]:
+    """The same session without an end: first the system prompt, then one list of messages for each turn."""
+    session = CodingSession(seed)
+    yield session.taken()
+    while True:
+        session.turn()
+        yield session.taken()
+
+
+class CodingSession:
+    """A user and an agent at work on one project."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(f"minutebook coding session {seed}")  # noqa: S311 - a story, not a secret
+        self.project = Project(self.rng)
+        self.tools = Toolbox(self.project, self.rng)
+        self.area = self.project.next_area()
+        self.module = self.project.modules[self.area][0]
+        self.said: list[dict[str, Any]] = []
+        self.calls = 0
+        self.turns = 0
+        theme = self.project.theme
+        self.say("system", SYSTEM.format(package=theme.package, about=theme.about, ticket=theme.ticket))
+
+    def taken(self) -> list[dict[str, Any]]:
+        """What was said since this was last asked."""
+        said, self.said = self.said, []
+        return said
+
+    def turn(self) -> None:
+        self.turns += 1
+        if self.turns > 1 and self.project.changed and self.rng.random() < 0.15 + 0.1 * len(self.project.changed):
+            return self.commit()
+        luck = self.rng.random()
+        self._go_on()
+        if luck < 0.14 and self.turns > 1:
+            return self.question(self.rng.choice(self.module.sound))
+        if luck < 0.34 and self.module.wishes and self.turns > 1:
+            return self.feature(self.module.wishes.pop())
+        if self.module.broken:
+            return self.bug(self.module.broken.pop())
+        return self.feature(self.module.wishes.pop())
+
+    def _go_on(self) -> None:
+        """Stay with the module or go to another one that still has work, in this area or the next."""
+        busy = [module for module in self.project.modules[self.area] if module.broken or module.wishes]
+        if not busy:
+            # What nobody will ask about again need not be kept.
+            self.project.modules.pop(self.area)
+            self.area = self.project.next_area()
+            busy = self.project.modules[self.area]
+        if self.module not in busy or self.rng.random() < 0.4:
+            self.module = self.rng.choice(busy)
+
+    def bug(self, part: Part) -> None:
+        module, tools, rng = self.module, self.tools, self.rng
+        name, ticket, folder = (
+            module.told(part.name),
+            self.project.ticket(),
+            f"src/{self.project.theme.package}/{module.area}",
+        )
+        report = self.pick(REPORT).format(ticket=ticket, symptom=module.told(part.symptom), area=module.area)
+        self.say("user", self._opening() + report)
+        first = [tools.issue(ticket, module, part), tools.search(module.noun, folder)]
+        if self.turns == 1:
+            first.append(tools.list_files(f"src/{self.project.theme.package}"))
+        if rng.random() < 0.5:
+            first.append(tools.list_files(folder))
+        if rng.random() < 0.5:
+            first.append(tools.logs(module, part))
+        self.act(self.pick(LOOKING).format(ticket=ticket, noun=module.noun, area=module.area), *first)
+        self.act(
+            self.pick(READING).format(path=module.path, name=name),
+            tools.read_file(module.path),
+            tools.read_file(module.test_path),
+        )
+        if rng.random() < 0.4:
+            self.act(None, tools.search(f"{name}(", folder), self._git_log(module))
+        self.act(self.pick(TESTING).format(cause=module.told(part.cause), name=name), self._add_test(module, part.test))
+        self.act(None, tools.run_tests([module.test_path], (module, part)))
+        old, new = module.told(part.bad), module.told(part.good)
+        if rng.random() < 0.2:
+            self.act(
+                self.pick(FIXING).format(name=name), tools.failed_edit(module.path, old.replace("    ", "  ", 1), new)
+            )
+            line = self._line(module.path, old)
+            self.act(self.pick(RETRYING), tools.read_file(module.path, (max(1, line - 6), line + 6)))
+            self.act(None, tools.edit_file(module.path, (old, new)))
+        else:
+            self.act(self.pick(FIXING).format(name=name), tools.edit_file(module.path, (old, new)))
+        self._verify(module)
+        self.say("assistant", self.pick(DONE).format(**self._told(module, name, module.told(part.cause), ticket)))
+
+    def feature(self, wish: Feature) -> None:
+        module, tools = self.module, self.tools
+        name = module.told(wish.name)
+        asked = self.pick(FEATURE).format(wish=module.told(wish.wish), name=name, path=module.path)
+        self.say("user", self._opening() + asked)
+        self.act(
+            self.pick(READING).format(path=module.path, name=name),
+            tools.read_file(module.path),
+            tools.read_file(module.test_path),
+            tools.search("Iterable[", f"src/{self.project.theme.package}/{module.area}"),
+        )
+        last = self.project.text(module.path).rsplit("\n\n\n", 1)[1]
+        self.act(
+            f"I add `{name}` at the end of the module, and its test beside the others.",
+            tools.edit_file(module.path, (last, f"{last}\n\n{module.told(wish.code)}")),
+            self._add_test(module, wish.test, name),
+        )
+        self._verify(module)
+        self.say(
+            "assistant",
+            f"`{name}` is in `{module.path}` now, with a test in `{module.test_path}`. It follows the other functions "
+            f"there: it takes any iterable of {module.words['nouns']} and changes none of them. All tests of "
+            f"`{module.area}` pass.",
+        )
+
+    def question(self, part: Part) -> None:
+        module, tools = self.module, self.tools
+        name, folder = module.told(part.name), f"src/{self.project.theme.package}/{module.area}"
+        self.say("user", self._opening() + self.pick(QUESTION).format(name=name, area=module.area))
+        search, tests = tools.search(name, folder), tools.search(name, f"tests/{module.area}")
+        self.act(f"Let me see where `{name}` is and what its tests say.", search, tests)
+        line = self._line(module.path, f"def {name}(")
+        self.act(None, tools.read_file(module.path, (max(1, line - 4), line + 16)))
+        text = module.told(part.code).split('"""')[1]
+        self.say(
+            "assistant",
+            f'`{name}` is defined in `{module.path}:{line}`. What it promises is in its docstring: "{text}" '
+            f"It is covered by `{module.told(part.test).partition('(')[0].removeprefix('def ')}` in "
+            f"`{module.test_path}`. Nothing else in `{module.area}` calls it, so a change would be safe as long as that "
+            "test still passes.",
+        )
+
+    def commit(self) -> None:
+        tools, changed = self.tools, sorted(self.project.changed)
+        area = self.project.area_of(changed[0])
+        status = "\n".join(
+            ["On branch main", "Changes not staged for commit:", *(f"\tmodified:   {p}" for p in changed)]
+        )
+        title = f"{area.replace('_', ' ').capitalize()}: mend {changed[0].rpartition('/')[2].removesuffix('.py')} and its tests"
+        self.say("user", self.pick(COMMIT))
+        diff = tools.shell("git diff", self.project.diff(changed))
+        self.act("I look at what would go in first.", tools.shell("git status", status), diff)
+        made = self.project.commit(title)
+        output = f"[main {made.id}] {title}\n {len(changed)} files changed"
+        self.act(None, tools.shell(f'git commit -am "{title}"', output))
+        self.say(
+            "assistant", f"Committed as `{made.id}` on main: {title}. {len(changed)} files, nothing else was changed."
+        )
+
+    def _verify(self, module: Module) -> None:
+        tools, rng = self.tools, self.rng
+        checks = [tools.run_tests([module.test_path])]
+        if rng.random() < 0.5:
+            checks.append(tools.shell(f"ruff check {module.path} {module.test_path}", "All checks passed!"))
+        if rng.random() < 0.3:
+            checks.append(tools.shell(f"mypy {module.path}", "Success: no issues found in 1 source file"))
+        self.act(self.pick(VERIFY), *checks)
+        paths = [other.test_path for other in self.project.modules[module.area]]
+        self.act(self.pick(SUITE).format(area=module.area), tools.run_tests(paths))
+        if rng.random() < 0.5:
+            both = [module.path, module.test_path]
+            self.act(self.pick(REVIEW), tools.shell(f"git diff -- {' '.join(both)}", self.project.diff(both)))
+
+    def _add_test(self, module: Module, test: str, name: str | None = None) -> Call:
+        text = self.project.text(module.test_path)
+        last = text.rsplit("\n\n\n", 1)[1]
+        edits = [(last, f"{last}\n\n{module.told(test)}")]
+        if name:
+            edits.insert(0, ("import (\n", f"import (\n    {name},\n"))
+        return self.tools.edit_file(module.test_path, *edits)
+
+    def _git_log(self, module: Module) -> Call:
+        output = "\n".join(f"{commit.id} {commit.title}" for commit in self.project.log)
+        return self.tools.shell(f"git log --oneline -12 -- src/{self.project.theme.package}/{module.area}", output)
+
+    def _line(self, path: str, text: str) -> int:
+        whole = self.project.text(path)
+        return whole[: whole.index(text)].count("\n") + 1
+
+    def _told(self, module: Module, name: str, cause: str, ticket: str) -> dict[str, str]:
+        return {
+            "name": name,
+            "cause": cause,
+            "path": module.path,
+            "tests": module.test_path,
+            "ticket": ticket,
+            "area": module.area,
+        }
+
+    def _opening(self) -> str:
+        return self.pick(OPENING) if self.turns > 1 else ""
+
+    def pick(self, phrases: tuple[str, ...]) -> str:
+        return self.rng.choice(phrases)
+
+    def say(self, role: str, text: str) -> None:
+        self.said.append({"role": role, "content": text})
+
+    def act(self, text: str | None, *calls: Call) -> None:
+        """An assistant message that makes these calls, and their results, now and then in another order."""
+        ids = [self._call_id() for _ in calls]
+        made = [
+            {
+                "id": call_id,
+                "type": "function",
+                "function": {"name": call.tool, "arguments": json.dumps(call.arguments)},
+            }
+            for call_id, call in zip(ids, calls, strict=True)
+        ]
+        self.said.append({"role": "assistant", "content": text, "tool_calls": made})
+        results = [
+            {"role": "tool", "tool_call_id": i, "content": call.result} for i, call in zip(ids, calls, strict=True)
+        ]
+        if self.rng.random() < 0.3:
+            self.rng.shuffle(results)
+        self.said += results
+
+    def _call_id(self) -> str:
+        """Random to look at and yet never the same twice: the count is in it."""
+        self.calls += 1
+        return "call_" + "".join(self.rng.choices(ID_LETTERS, k=16)) + f"{self.calls:06x}"

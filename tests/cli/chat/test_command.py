@@ -1,0 +1,287 @@
+"""One question, one answer, for scripts."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from minutebook.testing import LoopbackProvider, ScriptedModel, cut, fail, refuse, say, slow
+from tests.cli.conftest import Run, inherited
+from tests.cli.terminal import Pause
+
+
+def ask(provider: LoopbackProvider, *arguments: str | Path) -> tuple[str | Path, ...]:
+    return ("chat", "-m", "gpt-4o", "--base-url", provider.base_url, *arguments)
+
+
+def heard(provider: LoopbackProvider) -> list[tuple[str, str]]:
+    return [(message["role"], message["content"]) for message in provider.requests[-1].messages]
+
+
+def only(state: Path) -> Path:
+    (path,) = state.iterdir()
+    return path
+
+
+@pytest.mark.usefixtures("state")
+def test_stdout_is_the_answer_and_nothing_else(run: Run) -> None:
+    with LoopbackProvider(ScriptedModel("Blue,\n  mostly.")) as provider:
+        result = run(*ask(provider, "Which colour?"))
+
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "Blue,\n  mostly.\n", "")
+
+
+@pytest.mark.usefixtures("state")
+def test_a_question_can_come_from_stdin(run: Run) -> None:
+    with LoopbackProvider(ScriptedModel(otherwise="Yes.")) as provider:
+        run(*ask(provider), stdin="Is it\nso?\n")
+        assert heard(provider) == [("user", "Is it\nso?")]
+        run(*ask(provider, "-"), stdin="And this?\n")
+        assert heard(provider) == [("user", "And this?")]
+
+
+def test_json_tells_the_tokens_and_what_was_sent(run: Run, state: Path) -> None:
+    with LoopbackProvider(ScriptedModel("A first answer.", "A second answer.")) as provider:
+        run(*ask(provider, "A first question?", "--system", "Be brief."))
+        result = run(*ask(provider, "A second question?", "--continue", "--manager", "sliding_window:1", "--json"))
+
+    told = json.loads(result.stdout)
+    assert told["text"] == "A second answer."
+    assert (told["finish"], told["refusal"], told["provider"], told["model"]) == ("stop", None, "openai", "gpt-4o")
+    assert told["usage"]["input_tokens"] > told["usage"]["output_tokens"] > 0
+    assert (told["view"]["messages"], told["view"]["record_messages"]) == (2, 4)
+    (gone,) = told["view"]["cuts"]
+    assert (gone["fate"], gone["reason"], gone["messages"]) == ("dropped", "older than the window of 1 messages", 2)
+    assert told["view"]["tokens"] + gone["tokens"] == told["view"]["record_tokens"]
+    assert told["transcript"] == str(only(state))
+
+
+@pytest.mark.usefixtures("state")
+def test_an_answer_that_is_refused_is_told(run: Run) -> None:
+    with LoopbackProvider(ScriptedModel(refuse("I will not."))) as provider:
+        told = json.loads(run(*ask(provider, "Do it.", "--json")).stdout)
+
+    assert told["refusal"] == told["text"] == "I will not."
+
+
+def test_going_on_sends_what_was_said_before(run: Run, state: Path) -> None:
+    with LoopbackProvider(ScriptedModel("One.", "Two.", "Three.")) as provider:
+        run(*ask(provider, "First?", "--system", "Be brief."))
+        run("chat", "Second?", "--continue", "--base-url", provider.base_url)
+        assert heard(provider) == [
+            ("system", "Be brief."),
+            ("user", "First?"),
+            ("assistant", "One."),
+            ("user", "Second?"),
+        ]
+        run(*ask(provider, "Third?", "--continue", "--system", "Be kind."))
+
+        assert heard(provider)[0] == ("system", "Be kind.")
+        assert [text for _, text in heard(provider)[1:]] == ["First?", "One.", "Second?", "Two.", "Third?"]
+        assert provider.problems == []
+    roles = [json.loads(line)["message"]["role"] for line in only(state).read_text().splitlines()]
+    assert roles == ["system", "user", "assistant", "user", "assistant", "system", "user", "assistant"]
+
+
+def test_a_system_message_can_be_given_later(run: Run, state: Path) -> None:
+    with LoopbackProvider(ScriptedModel("One.", "Two.", "Three.")) as provider:
+        run(*ask(provider, "First?"))
+        run(*ask(provider, "Second?", "--continue", "--system", "Be kind."))
+        run(*ask(provider, "Third?", "--continue"))
+
+        assert [role for role, _ in heard(provider)] == ["system", "user", "assistant", "user", "assistant", "user"]
+    assert only(state).read_text().count('"role":"system"') == 1
+
+
+def test_the_chat_in_which_something_was_said_last_goes_on(run: Run, state: Path) -> None:
+    with LoopbackProvider(ScriptedModel(otherwise="Yes.")) as provider:
+        run(*ask(provider, "Old?"))
+        old = only(state)
+        run(*ask(provider, "New?"))
+        (new,) = set(state.iterdir()) - {old}
+        (state / "empty.jsonl").touch()
+        for path, seconds in ((old, 2_000), (new, 1_000), (state / "empty.jsonl", 3_000)):
+            os.utime(path, (seconds, seconds))
+        run(*ask(provider, "Still?", "--continue"))
+
+        assert heard(provider)[0] == ("user", "Old?")
+    assert "Still?" in old.read_text()
+
+
+def test_the_file_and_its_folder_are_for_their_owner_alone(run: Run, state: Path) -> None:
+    with LoopbackProvider(ScriptedModel(otherwise="Yes.")) as provider:
+        run(*ask(provider, "Is it?"))
+
+    assert only(state).stat().st_mode & 0o777 == 0o600
+    assert state.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_transcript_can_have_a_name(run: Run, state: Path, tmp_path: Path) -> None:
+    named = tmp_path / "tea.jsonl"
+    with LoopbackProvider(ScriptedModel(otherwise="Yes.")) as provider:
+        first = run(*ask(provider, "Tea?", "--transcript", named))
+        again = run(*ask(provider, "Tea?", "--transcript", named))
+        run(*ask(provider, "Milk?", "--transcript", named, "--continue"))
+        texts = [text for _, text in heard(provider)]
+
+    assert first.exit_code == 0
+    assert again.exit_code == 2
+    assert "give --continue too, to go on with what is in it" in again.stderr
+    assert texts == ["Tea?", "Yes.", "Milk?"]
+    assert not state.exists()
+
+
+def test_anthropic_can_be_asked(run: Run, state: Path) -> None:
+    with LoopbackProvider(ScriptedModel("One.", "Two.")) as provider:
+        arguments = ("--base-url", provider.anthropic_url)
+        run("chat", "First?", "-m", "claude-x", "--provider", "anthropic", "--system", "Be brief.", *arguments)
+        result = run("chat", "Second?", "--continue", *arguments)
+        request = provider.requests[-1]
+
+    assert result.stdout == "Two.\n"
+    assert (request.provider, request.model, request.body["system"][0]["text"]) == (
+        "anthropic",
+        "claude-x",
+        "Be brief.",
+    )
+    assert [message["role"] for message in request.messages] == ["user", "assistant", "user"]
+    assert len(list(state.iterdir())) == 1
+
+
+def test_a_key_is_taken_from_the_environment_and_a_server_of_ones_own_needs_none(
+    run: Run, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LoopbackProvider(ScriptedModel(otherwise="Yes."), api_key="none") as provider:
+        assert run(*ask(provider, "Is it?")).exit_code == 0
+        monkeypatch.setenv("OPENAI_API_KEY", "mine")
+        assert "answered 401" in run(*ask(provider, "Is it?")).stderr
+        monkeypatch.setenv("OPENAI_API_KEY", "")
+        monkeypatch.setenv("OPENAI_BASE_URL", provider.base_url)
+        assert run("chat", "Is it?", "-m", "gpt-4o").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("provider", "key"), [("openai", "OPENAI_API_KEY"), ("anthropic", "ANTHROPIC_API_KEY")], ids=["openai", "anthropic"]
+)
+def test_without_a_key_it_says_what_to_set_and_writes_nothing(run: Run, state: Path, provider: str, key: str) -> None:
+    result = run("chat", "Hello?", "-m", "any", "--provider", provider)
+
+    assert result.exit_code == 2
+    assert f"export {key}=…, or use --base-url" in result.stderr
+    assert not state.exists()
+
+
+@pytest.mark.parametrize("module", ["openai", "anthropic"])
+def test_a_client_that_is_not_installed_is_named(
+    run: Run, state: Path, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+
+    result = run("chat", "Hello?", "-m", "any", "--provider", module, "--base-url", "http://127.0.0.1:9")
+
+    assert result.exit_code == 1
+    assert f"pip install 'minutebook[{module}]'" in result.stderr
+    assert not state.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("Hello?", "-m", "any", "--base-url", "localhost:80"), "begins with http:// or https://"),
+        (("Hello?", "-m", "any", "--manager", "slidng_window"), "did you mean 'sliding_window'?"),
+        (("Hello?", "-m", "any", "--system", " "), "--system is ' '; give some text"),
+        (("Hello?",), "Missing option '-m'"),
+        ((" ", "-m", "any"), "Missing argument 'PROMPT'"),
+        (("-m", "any", "--json"), "Missing argument 'PROMPT'"),
+    ],
+    ids=["address", "manager", "system", "model", "blank", "nothing"],
+)
+def test_what_is_not_meant_ends_with_2_and_writes_nothing(
+    run: Run, state: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    result = run("chat", *arguments)
+
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert not state.exists()
+
+
+def test_without_a_chat_there_is_nothing_to_go_on_with(run: Run, state: Path) -> None:
+    result = run("chat", "Hello?", "--continue")
+
+    assert result.exit_code == 3
+    assert result.stderr == f"error: {state}: there is no chat to go on with; leave --continue out to begin one\n"
+
+
+def test_a_failure_says_what_to_do_and_the_question_is_kept(run: Run, state: Path) -> None:
+    with LoopbackProvider(ScriptedModel(fail(403, "not yours"), fail(404, "no such model"))) as provider:
+        plain = run(*ask(provider, "May I?"))
+        as_json = run(*ask(provider, "May I now?", "--continue", "--json"))
+
+    assert plain.exit_code == as_json.exit_code == 1
+    assert (
+        plain.stderr == "error: openai answered 403: not yours; check OPENAI_API_KEY, and that it may use this model\n"
+    )
+    assert json.loads(as_json.stderr)["error"]["message"].endswith("check -m, --provider and --base-url")
+    assert plain.stdout == as_json.stdout == ""
+    assert [json.loads(line)["message"]["content"] for line in only(state).read_text().splitlines()] == [
+        "May I?",
+        "May I now?",
+    ]
+
+
+@pytest.mark.usefixtures("state")
+def test_what_the_provider_says_of_a_failure_is_one_line(run: Run) -> None:
+    with LoopbackProvider(ScriptedModel(fail(400, "two\nlines \x1b[2J"))) as provider:
+        result = run(*ask(provider, "Hello?"))
+
+    assert result.stderr == "error: openai answered 400: two lines �[2J; check -m, --provider and --base-url\n"
+
+
+@pytest.mark.usefixtures("state")
+def test_what_cannot_fit_is_said(run: Run) -> None:
+    with LoopbackProvider(ScriptedModel()) as provider:
+        result = run(*ask(provider, "word " * 100, "--max-tokens", "50"))
+
+        assert provider.requests == []
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: the view needs")
+
+
+@pytest.mark.usefixtures("state")
+def test_an_answer_that_breaks_off_is_asked_for_again_and_printed_once(run: Run) -> None:
+    with LoopbackProvider(ScriptedModel(say("one two three") + cut(after_chunks=2), "one two three")) as provider:
+        result = run(*ask(provider, "Count."))
+
+    assert result.stdout == "one two three\n"
+    assert result.stderr.endswith("; asking again\n")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "kill"])
+def test_stopped_it_prints_what_came_and_keeps_it(state: Path, number: signal.Signals, code: int) -> None:
+    pause = Pause(3)
+    hear = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = [sys.executable, "-c", f"{hear}; from minutebook.cli.main import main; main()"]
+    with (
+        LoopbackProvider(ScriptedModel(say("one two three four") + slow(between_seconds=1)), wait=pause) as provider,
+        subprocess.Popen(
+            [*program, *map(str, ask(provider, "Count."))],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=inherited(),
+        ) as command,
+    ):
+        pause.reached.wait()
+        command.send_signal(number)
+        said, problem = command.communicate()
+        pause.end()
+
+    assert (command.returncode, problem) == (code, b"")
+    assert said.strip() in {b"", b"one", b"one two", b"one two three"}
+    last = json.loads(only(state).read_text().splitlines()[-1])["message"]
+    assert last["content"].strip() == (said.decode().strip() or "Count.")

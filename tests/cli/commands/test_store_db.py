@@ -1,0 +1,152 @@
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import click
+import pytest
+
+from minutebook.cli.commands.db import command
+from tests.cli.conftest import Chat, OnDatabase, Run
+
+
+@pytest.fixture
+def file(kept: OnDatabase, tmp_path: Path) -> Iterator[apsw.Connection]:
+    """The file of the database, for whoever would damage it."""
+    with closing(apsw.Connection(str(tmp_path / "chat.db"))) as db:
+        yield db
+
+
+@pytest.mark.parametrize("name", sorted(command.commands))
+def test_every_command_and_option_has_help_with_an_example(name: str) -> None:
+    inner = command.commands[name]
+
+    assert "Example: minutebook db" in (inner.help or "")
+    for option in inner.params:
+        assert isinstance(option, click.Argument) or "Example: " in getattr(option, "help", "")
+
+
+def test_init_makes_a_database_and_may_be_repeated(on: OnDatabase, tmp_path: Path) -> None:
+    for _ in range(2):
+        result = on("db", "init")
+        assert result.exit_code == 0
+        assert result.stdout == f"{tmp_path / 'chat.db'} is ready\n"
+    assert on("ls").exit_code == 0
+
+
+def test_migrate_brings_an_older_file_up_to_date_and_status_does_not(on: OnDatabase, tmp_path: Path) -> None:
+    on("db", "init")
+    newest = json.loads(on("db", "status", "--json").stdout)["newest_step"]
+    assert on("db", "migrate").stdout == f"{tmp_path / 'chat.db'} is up to date, at step {newest}\n"
+    (tmp_path / "chat.db").unlink()
+    with closing(apsw.Connection(str(tmp_path / "chat.db"))) as empty:  # as it is before the first step
+        empty.execute("PRAGMA application_id = 0x6D626B31")
+
+    assert json.loads(on("db", "status", "--json").stdout)["step"] == 0
+    assert on("db", "migrate").stdout == f"{tmp_path / 'chat.db'} is at step {newest} now, and was at 0\n"
+
+
+def test_status_counts_what_there_is(kept: OnDatabase, tmp_path: Path) -> None:
+    kept("compact", "order-17")
+    kept("erase", "--id", "hello", "--yes")
+
+    found = json.loads(kept("db", "status", "--json").stdout)
+    said = kept("db", "status").stdout
+
+    wanted = {"tenants": 1, "conversations": 2, "entries": 58, "folds": 1, "pins": 0, "erased": 1}
+    assert wanted.items() <= found.items()
+    assert found["bytes"] == (tmp_path / "chat.db").stat().st_size
+    assert f"file             {tmp_path / 'chat.db'}\n" in said
+    assert "conversations    2\n" in said
+
+
+def test_check_reads_everything_and_finds_nothing_wrong(kept: OnDatabase) -> None:
+    kept("fork", "order-17", "again", "--at", "5")
+
+    result = kept("db", "check")
+
+    assert result.exit_code == 0
+    assert result.stdout == "4 conversations with 64 messages checked: 0 findings\n"
+
+
+def test_check_finds_messages_that_are_gone(kept: OnDatabase, file: apsw.Connection) -> None:
+    for where in ("place & 0xffffffff = 3", "place & 0xffffffff > 45"):
+        file.execute(f"DELETE FROM entry WHERE place >> 32 = 1 AND {where}")
+
+    result = kept("db", "check")
+
+    assert result.exit_code == 6
+    assert "'order-17': no message at 3\n" in result.stdout
+    assert "'order-17': no messages at 46-48\n" in result.stdout
+    assert "'order-17': message 2: a tool call has no result ('call_0')\n" in result.stdout
+    assert "'order-18'" not in result.stdout
+
+
+def test_check_finds_a_header_that_is_wrong(kept: OnDatabase, file: apsw.Connection) -> None:
+    file.execute("UPDATE conversation SET turns = 5 WHERE id = 'order-18'")
+    file.execute("""UPDATE conversation SET open_calls = '["a"]', open_at = 8 WHERE id = 'order-18'""")
+
+    problems = [each["problem"] for each in json.loads(kept("db", "check", "--json").stdout)["findings"]]
+
+    assert problems == [
+        "its header counts 5 turns, and it has 2",
+        "its header says that 1 calls wait for results, and 0 do",
+    ]
+
+
+def test_check_finds_records_that_came_broken(on: OnDatabase, broken: Chat) -> None:
+    on("import", "-", stdin=json.dumps(broken))
+
+    result = on("db", "check")
+
+    assert result.exit_code == 6
+    assert "'stdin': message 2: a tool call has no result ('a')" in result.stdout
+
+
+def test_check_finds_an_index_that_does_not_match(kept: OnDatabase, file: apsw.Connection) -> None:
+    file.execute("PRAGMA writable_schema = ON")
+    file.execute("UPDATE sqlite_schema SET sql = replace(sql, 'recipient,', 'id,') WHERE name LIKE '%by_recipient'")
+    file.close()
+
+    result = kept("db", "check")
+
+    assert result.exit_code == 6
+    assert "the database: " in result.stdout
+
+
+def test_a_backup_is_the_whole_database_while_others_write(kept: OnDatabase, run: Run, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+    with closing(apsw.Connection(str(tmp_path / "chat.db"))) as other:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("DELETE FROM conversation")
+        result = kept("db", "backup", copy)
+        other.execute("ROLLBACK")
+
+    assert result.exit_code == 0
+    assert kept("export", "--all").stdout == run("export", "--all", "--db", f"sqlite:///{copy}").stdout
+    assert run("db", "check", "--db", f"sqlite:///{copy}").exit_code == 0
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_backup_overwrites_nothing(kept: OnDatabase, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+
+    assert kept("db", "backup", tmp_path / "mine").exit_code == 2
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+@pytest.mark.parametrize("url", ["postgresql://nobody@127.0.0.1:1/none", "redis://127.0.0.1:1"])
+def test_a_server_is_copied_by_its_own_tools(run: Run, tmp_path: Path, url: str) -> None:
+    result = run("db", "backup", tmp_path / "copy.db", "--db", url)
+
+    assert result.exit_code == 2
+    assert "pg_dump" in result.stderr
+
+
+@pytest.mark.parametrize("url", ["postgresql://bob:secret@127.0.0.1:1/none", "redis://bob:secret@127.0.0.1:1"])
+def test_a_server_that_is_away_is_an_error_that_keeps_the_password(run: Run, url: str) -> None:
+    result = run("ls", "--db", url)
+
+    assert result.exit_code == 1
+    assert "secret" not in result.output

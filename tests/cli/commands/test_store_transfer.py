@@ -1,0 +1,231 @@
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Chat, OnDatabase, Run, inherited, rows, talk
+
+LETTERS = 1_000
+
+
+def ids(result: Any) -> list[str]:
+    return sorted(row["id"] for row in rows(result))
+
+
+def test_an_export_imports_as_the_same_conversations(kept: OnDatabase, run: Run, tmp_path: Path) -> None:
+    kept("compact", "order-17")
+    kept("fork", "order-18", "again", "--at", "5")
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+
+    assert kept("export", "--all", "-o", tmp_path / "all.jsonl.gz").exit_code == 0
+    done = run("import", tmp_path / "all.jsonl.gz", "--db", other)
+
+    assert done.exit_code == 0
+    assert done.stderr == "imported 4 conversations with 64 messages\n"
+    for name in ("order-17", "order-18", "hello", "again"):
+        for how in ((), ("--folded",)):
+            here = json.loads(kept("show", name, "--all", "--json", *how).stdout)
+            there = json.loads(run("show", name, "--all", "--json", *how, "--db", other).stdout)
+            assert (here["messages"], here["folds"]) == (there["messages"], there["folds"])
+
+
+def test_export_writes_lines_to_stdout_or_to_a_file(kept: OnDatabase, tmp_path: Path) -> None:
+    printed = kept("export", "order-18").stdout
+    kept("export", "order-18", "-o", tmp_path / "one.jsonl")
+
+    assert (tmp_path / "one.jsonl").read_text() == printed
+    assert len(printed.splitlines()) == 10
+    assert kept("export").exit_code == kept("export", "order-18", "--all").exit_code == 2
+
+
+def test_a_failed_export_leaves_the_file_alone(kept: OnDatabase, tmp_path: Path) -> None:
+    (tmp_path / "one.jsonl").write_text("mine")
+
+    assert kept("export", "nobody", "-o", tmp_path / "one.jsonl").exit_code == 3
+    assert (tmp_path / "one.jsonl").read_text() == "mine"
+
+
+@pytest.mark.parametrize("shape", ["export", "objects", "messages", "document"])
+def test_the_same_file_imported_again_adds_nothing(
+    kept: OnDatabase, on: OnDatabase, tmp_path: Path, shape: str
+) -> None:
+    path = tmp_path / "again.jsonl"
+    path.write_text(
+        {
+            "export": kept("export", "order-17").stdout.replace('"order-17"', '"copy"'),
+            "objects": "".join(f"{json.dumps({'messages': talk(2)})}\n" for _ in range(3)),
+            "messages": "".join(f"{json.dumps(message)}\n" for message in talk(150)),
+            "document": json.dumps(talk(3)),
+        }[shape]
+    )
+
+    first = kept("import", path)
+    before = kept("ls", "--json").stdout
+    second = kept("import", path)
+
+    assert (first.exit_code, first.stderr) == (second.exit_code, second.stderr)
+    assert first.exit_code == 0
+    assert kept("ls", "--json").stdout == before
+
+
+def test_ids_come_from_the_file_or_are_made_from_its_name(on: OnDatabase, tmp_path: Path) -> None:
+    one, many, messages = tmp_path / "one.json", tmp_path / "many.jsonl.gz", tmp_path / "chat.log.jsonl"
+    one.write_text(json.dumps(talk(1), indent=2))
+    lines = [{"messages": talk(1)}, {"id": "named", "messages": talk(1)}, talk(1)]
+    many.write_bytes(gzip.compress("".join(f"\n{json.dumps(line)}\n" for line in lines).encode()))
+    messages.write_text("".join(f"{json.dumps(message)}\n" for message in talk(1)))
+
+    for path in (one, many, messages):
+        assert on("import", path).exit_code == 0
+    assert on("import", "-", stdin=json.dumps(lines[:2])).exit_code == 0  # 'named' is the same, and there already
+
+    assert ids(on("ls", "--json")) == ["chat.log", "many-0", "many-2", "named", "one", "stdin-0"]
+
+
+def test_messages_keep_everything_they_had(on: OnDatabase) -> None:
+    messages = [
+        {"role": "user", "name": "bob", "content": [{"type": "text", "text": "\ud800 \0 é"}], "extra": {"a": 1}}
+    ]
+    on("import", "-", stdin=json.dumps({"id": "odd", "messages": messages}))
+
+    document = json.loads(on("show", "odd", "--json").stdout)
+
+    assert [row["message"] for row in document["messages"]] == messages
+
+
+def test_what_does_not_fit_together_is_kept_and_said(on: OnDatabase, broken: Chat) -> None:
+    lines = [{"id": "bad", "messages": broken}, {"id": "good", "messages": talk(1)}]
+    result = on("import", "-", stdin="".join(f"{json.dumps(line)}\n" for line in lines))
+
+    assert result.exit_code == 6
+    assert "'bad' is broken, and kept as it is: message 2: a tool call has no result ('a'); message 5" in result.stderr
+    assert "'good'" not in result.stderr
+    document = json.loads(on("show", "bad", "--json").stdout)
+    assert [row["message"] for row in document["messages"]] == broken
+
+
+def test_a_conversation_that_is_refused_does_not_stop_the_others(kept: OnDatabase) -> None:
+    lines = [
+        {"id": "order-18", "messages": talk(1)},
+        {"id": "", "messages": talk(1)},
+        {"id": "x", "messages": [{"role": "wizard", "content": "Abracadabra"}]},
+        {"id": "new", "messages": talk(1)},
+    ]
+    result = kept("import", "-", "--json", stdin="".join(f"{json.dumps(line)}\n" for line in lines))
+
+    document = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert document["conversations"] == 2
+    assert [told["id"] for told in document["refused"]] == ["order-18", "x"]
+    assert "there is another conversation of that id" in document["refused"][0]["problems"][0]
+    assert ids(kept("ls", "--json")) == ["hello", "new", "order-17", "order-18", "stdin-1"]
+
+
+def test_an_export_that_is_refused_in_part_is_imported_in_part(kept: OnDatabase, run: Run, tmp_path: Path) -> None:
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    run("import", "-", "--db", other, stdin=json.dumps({"id": "order-18", "messages": talk(1)}))
+    kept("export", "--all", "-o", tmp_path / "all.jsonl")
+
+    result = run("import", tmp_path / "all.jsonl", "--db", other)
+
+    assert result.exit_code == 1
+    assert "'order-18' was not imported" in result.stderr
+    assert ids(run("ls", "--json", "--db", other)) == ["hello", "order-17", "order-18"]
+
+
+def test_an_erased_conversation_does_not_come_back(kept: OnDatabase, tmp_path: Path) -> None:
+    kept("export", "order-18", "-o", tmp_path / "one.jsonl")
+    kept("erase", "--id", "order-18", "--yes")
+
+    result = kept("import", tmp_path / "one.jsonl")
+
+    assert result.exit_code == 1
+    assert "was erased" in result.stderr
+
+
+def test_a_recipient_may_be_named_for_what_is_imported(kept: OnDatabase, run: Run, tmp_path: Path) -> None:
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    kept("export", "order-18", "-o", tmp_path / "one.jsonl")
+
+    run("import", tmp_path / "one.jsonl", "--recipient", "bob", "--db", other)
+
+    assert [row["recipient"] for row in rows(run("ls", "--json", "--db", other))] == ["bob"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("nonsense", "log.jsonl:1: not JSON"),
+        ('{"conversation": {"format": 99}}\n', "log.jsonl:1: not a line that export wrote"),
+        ('{HEAD}\n{"entry": 3}\n', "log.jsonl:2: not a line that export wrote"),
+        ('{HEAD}\n{HEAD}\n\n{"spoon": 3}\n', "log.jsonl:4: 'spoon' is none of"),
+        ('{"role": "user", "content": "a"}\n\n{"role": "wizard", "content": "b"}\n', "log.jsonl:3: "),
+        ('{"role": "user", "content": "a"}\n[]\n', "log.jsonl:2: "),
+    ],
+    ids=["nonsense", "format", "entry", "kind", "role", "no message"],
+)
+def test_what_cannot_be_read_ends_with_5_and_the_line(on: OnDatabase, tmp_path: Path, text: str, problem: str) -> None:
+    header = {"format": 1, "id": "a", "recipient": "a", "status": "idle", "labels": {}}
+    head = json.dumps({"conversation": {**header, "created_at": "2026-01-01T00:00:00+00:00"}})
+    path = tmp_path / "log.jsonl"
+    path.write_text(text.replace("{HEAD}", head))
+
+    result = on("import", path)
+
+    assert result.exit_code == 5
+    assert problem in result.stderr
+
+
+def test_a_missing_file_makes_no_conversation(on: OnDatabase) -> None:
+    assert on("import", "nowhere.jsonl").exit_code == 3
+
+
+def written(path: Path, shape: str, megabytes: int) -> Path:
+    """A file of about that size, never held whole."""
+    said = "tea " * (LETTERS // 4)
+    pair = [{"role": "user", "content": said}, {"role": "assistant", "content": said}]
+    head = {"format": 1, "id": "a", "recipient": "a", "status": "idle", "labels": {}}
+    stamp = {"created_at": "2026-01-01T00:00:00+00:00"}
+    meta = {"evaluation_id": "00000000-0000-0000-0000-000000000000", "sequence": 0, **stamp}
+    line = {
+        "export": "".join(f"{json.dumps({'entry': {'message': message, **meta}})}\n" for message in pair),
+        "objects": f"{json.dumps({'messages': pair})}\n",
+        "messages": "".join(f"{json.dumps(message)}\n" for message in pair),
+    }[shape]
+    with path.open("w") as out:
+        if shape == "export":
+            out.write(json.dumps({"conversation": {**head, **stamp}}) + "\n")
+        for _ in range(megabytes * 1_000_000 // len(line)):
+            out.write(line)
+    return path
+
+
+def most_memory(path: Path, url: str) -> int:
+    """The most memory, in bytes, that importing a file took.
+
+    Asked of the kernel: what `resource` tells may be the memory of whoever started the process.
+    """
+    code = (
+        "import sys\nfrom minutebook.cli.main import cli\n"
+        "try: cli(sys.argv[1:])\nexcept SystemExit as end: assert not end.code\n"
+        "print(*(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+    )
+    arguments = [sys.executable, "-c", code, "import", str(path), "--db", url]
+    done = subprocess.run(arguments, capture_output=True, check=True, text=True, env=inherited())
+    return int(done.stdout) * 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells how much memory a process had")
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", ["export", "messages"])
+def test_a_large_file_takes_no_more_memory_than_a_small_one(tmp_path: Path, shape: str) -> None:
+    small, large = written(tmp_path / "small.jsonl", shape, 4), written(tmp_path / "large.jsonl", shape, 34)
+
+    less = most_memory(small, f"sqlite:///{tmp_path / 'small.db'}")
+    more = most_memory(large, f"sqlite:///{tmp_path / 'large.db'}")
+
+    assert more - less < 10_000_000

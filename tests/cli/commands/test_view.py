@@ -1,0 +1,189 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from minutebook.record import is_valid
+from minutebook.testing import coding_session
+from tests.cli.conftest import Chat, Run
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("view") / "session.json"
+    path.write_text(json.dumps(coding_session(1, turns=6)))
+    return path
+
+
+def test_the_record_stands_beside_the_view_with_reasons(run: Run, whole: Chat) -> None:
+    result = run("view", "-", "--manager", "tool_result_truncator:max_length=50", stdin=json.dumps(whole))
+
+    assert result.exit_code == 0
+    assert "Be brief." in result.stdout
+    assert "longer than 50 characters" in result.stdout
+    assert result.stdout.count("truncated") == 2
+    assert "messages  6 → 6 (100%)" in result.stdout
+
+
+def test_without_a_manager_everything_is_sent(run: Run, session: Path) -> None:
+    assert json.loads(run("view", session, "--messages").stdout) == json.loads(session.read_text())
+
+
+def test_a_budget_alone_means_the_budget_manager(run: Run, session: Path) -> None:
+    told = json.loads(run("view", session, "--max-tokens", "6000", "--json").stdout)
+
+    assert told["manager"].startswith("TokenBudgetManager(max_tokens=6000")
+    assert told["view_tokens"] <= 6000 < told["record_tokens"]
+    assert {line["status"] for line in told["messages"]} >= {"sent", "dropped"}
+    assert is_valid(told["sent"])
+
+
+def test_messages_are_what_json_says_is_sent(run: Run, session: Path) -> None:
+    told = json.loads(run("view", session, "--max-tokens", "6000", "--json").stdout)
+
+    assert json.loads(run("view", session, "--max-tokens", "6000", "--messages").stdout) == told["sent"]
+
+
+def test_managers_compose_in_their_order(run: Run, session: Path) -> None:
+    told = json.loads(
+        run(
+            "view",
+            session,
+            "--manager",
+            "tool_result_clearer:keep=1,slack=0",
+            "--manager",
+            "sliding_window:12",
+            "--json",
+        ).stdout
+    )
+
+    assert told["manager"].startswith("ComposedManager(managers=(ToolResultClearer(keep=1, slack=0")
+    assert len(told["sent"]) <= 14
+
+
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        ("passthrough", "PassthroughManager()"),
+        ("sliding_window", "SlidingWindowManager(window_size=40, slack=0, align='exchange'"),
+        ("sliding_window:7", "SlidingWindowManager(window_size=7"),
+        ("sliding_window:window_size=20,slack=10,align=turn,preserve_first_user=yes", "SlidingWindowManager(window_size=20, slack=10, align='turn', preserve_request=True, preserve_first_user=True"),
+        ("turn_window:turns=2", "TurnWindowManager(turns=2"),
+        ("tool_result_truncator", "ToolResultTruncator(max_length=2000"),
+        ("tool_result_clearer", "ToolResultClearer(keep=3"),
+        ("tool_stripper:1", "ToolStripper(preserve_turns=1"),
+        ("active_tools:read_file", "ActiveToolsManager(active=frozenset({'read_file'})"),
+        ("token_budget:max_tokens=9_000,target=0.4", "TokenBudgetManager(max_tokens=9000, target=0.4"),
+    ],
+)  # fmt: skip
+def test_every_manager_has_a_name(run: Run, session: Path, text: str, made: str) -> None:
+    result = run("view", session, "--manager", text, "--json")
+
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["manager"].startswith(made)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sliding_windw", "did you mean 'sliding_window'?"),
+        ("nonsense", "give one of retention, active_tools, passthrough"),
+        ("sliding_window:slak=3", "did you mean 'slack'?"),
+        ("sliding_window:slack=many", "slack of sliding_window is 'many'; give a whole number"),
+        ("sliding_window:-3", "window_size is -3"),
+        ("sliding_window:preserve_request=maybe", "give true or false"),
+        ("sliding_window:align=sideways", "align is 'sideways'"),
+        ("passthrough:x=1", "it has no settings"),
+        ("passthrough:1", "it has no settings"),
+        ("retention:2", "give it under conversation.retention"),
+        ("token_budget", "give it a budget"),
+        ("token_budget:900,counter=exact", "a setting of token_budget is 'counter'"),
+        ("active_tools", "the names of the tools on offer"),
+    ],
+)
+def test_a_manager_that_is_not_meant_ends_with_2_and_a_hint(run: Run, whole: Chat, text: str, said: str) -> None:
+    result = run("view", "-", "--manager", text, stdin=json.dumps(whole))
+
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stdout == ""
+
+
+def test_what_cannot_fit_ends_with_1_and_says_why(run: Run, session: Path) -> None:
+    plain = run("view", session, "--max-tokens", "100")
+    as_json = run("view", session, "--max-tokens", "100", "--json")
+
+    assert plain.exit_code == as_json.exit_code == 1
+    assert plain.stderr.startswith("error: the view needs")
+    assert json.loads(as_json.stderr)["error"]["type"] == "CannotFit"
+
+
+def test_long_runs_are_one_row_unless_all_are_asked_for(run: Run, session: Path) -> None:
+    short = run("view", session, "--max-tokens", "6000").stdout
+    long = run("view", session, "--max-tokens", "6000", "--all").stdout
+
+    assert " messages  dropped" in short
+    assert len(short.splitlines()) < 40
+    assert len(long.splitlines()) > len(json.loads(session.read_text()))
+
+
+def test_what_the_guard_put_right_is_said(run: Run, whole: Chat) -> None:
+    result = run("view", "-", "--manager", "sliding_window:0", stdin=json.dumps(whole))
+
+    assert "the guard put right: keeps what matters: the newest request" in result.stdout
+
+
+def test_a_broken_record_is_repaired_and_explained(run: Run, broken: Chat) -> None:
+    result = run("view", "-", stdin=json.dumps(broken))
+
+    assert result.exit_code == 0
+    assert "orphan result ('zzz'): dropped" in result.stdout
+    assert "[no result was recorded for this call]" in result.stdout
+
+
+def test_a_conversation_is_chosen_by_id_or_place(run: Run, whole: Chat, broken: Chat) -> None:
+    text = "\n".join(
+        json.dumps({"id": name, "messages": chat}) for name, chat in (("7", whole), ("x", broken), ("0", whole[:2]))
+    )
+
+    assert json.loads(run("view", "-", "--json", stdin=text).stdout)["conversation"]["id"] == "7"
+    assert (
+        json.loads(run("view", "-", "--json", "--conversation", "x", stdin=text).stdout)["conversation"]["index"] == 1
+    )
+    assert (
+        json.loads(run("view", "-", "--json", "--conversation", "1", stdin=text).stdout)["conversation"]["index"] == 1
+    )
+    assert (
+        json.loads(run("view", "-", "--json", "--conversation", "0", stdin=text).stdout)["conversation"]["index"] == 2
+    )
+    assert "the first of several" in run("view", "-", stdin=text).stderr
+
+
+def test_a_conversation_that_is_not_there_is_said(run: Run, whole: Chat) -> None:
+    result = run("view", "-", "--conversation", "nope", stdin=json.dumps(whole))
+
+    assert result.exit_code == 2
+    assert "a place from 0 to 0" in result.stderr
+
+
+def test_the_model_of_the_file_counts_unless_another_is_named(run: Run, whole: Chat) -> None:
+    text = json.dumps({"model": "claude-3-5-sonnet", "messages": whole})
+
+    assert json.loads(run("view", "-", "--json", stdin=text).stdout)["counter"] == "o200k_base x 1.2"
+    assert json.loads(run("view", "-", "--json", "--model", "gpt-4", stdin=text).stdout)["counter"] == "cl100k_base"
+
+
+def test_nothing_in_a_message_can_command_the_terminal(run: Run) -> None:
+    text = json.dumps([{"role": "user", "content": "\x1b[2J[bold red]hi[/] \ud800 \x07 \u202e end"}])
+
+    result = run("view", "-", stdin=text)
+
+    assert result.exit_code == 0
+    assert not {"\x1b", "\x07", "\ud800", "\u202e"} & set(result.stdout)
+    assert "[bold red]hi[/]" in result.stdout
+
+
+def test_lone_surrogates_survive_to_json(run: Run) -> None:
+    text = '[{"role": "user", "content": "\\ud800"}]'
+
+    assert json.loads(run("view", "-", "--messages", stdin=text).stdout) == [{"role": "user", "content": "\ud800"}]

@@ -1,0 +1,111 @@
+"""Compaction by turns is one path: a record in memory and one in a store keep the same facts."""
+
+import asyncio
+
+import pytest
+
+from minutebook import (
+    CompactionManager,
+    ConversationHistory,
+    MemoryStore,
+    Transcript,
+    TurnStrategy,
+    model_info,
+    view_of,
+)
+from minutebook.compaction import facts, is_summary
+
+TURNS = [
+    [
+        {
+            "role": "user",
+            "content": f"Please look at /srv/app/module_{i}.py, ticket ERR-44{i:02d}; it took {i + 3} ms.",
+        },
+        {"role": "assistant", "content": "I looked at it, and there is nothing unusual to be seen there. " * 6},
+    ]
+    for i in range(28)
+]
+
+
+class Short:
+    """A summary that names no fact."""
+
+    async def summarize(self, request):
+        return "They looked at several modules and found nothing."
+
+
+async def stored(counts):
+    """The view of a stored conversation that is compacted whenever it has so many turns, and its results."""
+    async with MemoryStore() as store:
+        history = ConversationHistory(store, "alice", summarizer=Short())
+        results, done = [], 0
+        for count in counts:
+            for turn in TURNS[done:count]:
+                await history.add_turn(turn)
+            done = count
+            results.append(await history.compact())
+        return [message for _, message in (await store.load("alice", folded=True)).shown()], results
+
+
+async def in_memory(counts):
+    """The same of a record in memory."""
+    record, results, done = Transcript(), [], 0
+    manager = CompactionManager(TurnStrategy(), model_info("gpt-4o"), Short())
+    for count in counts:
+        record.extend(message for turn in TURNS[done:count] for message in turn)
+        done = count
+        results.append(await manager.apply(record))
+    return list(view_of(record, folds=manager.folds).messages), results
+
+
+def named_in(view):
+    """The facts that the ledger of a view names; which requests it quotes depends on how often they were counted."""
+    summaries = [message for message in view if is_summary(message)]
+    return {(fact.kind, fact.text) for fact in facts(summaries) if fact.kind != "requests"}
+
+
+def test_the_first_compaction_gives_the_same_view_and_result():
+    (view, [result]), (other, [another]) = asyncio.run(stored((12,))), asyncio.run(in_memory((12,)))
+
+    assert view == other
+    assert (result.start, result.stop, result.turns) == (0, 18, 9)
+    same = ("outcome", "reason", "start", "stop", "turns", "summary", "tokens_before", "tokens_after", "error")
+    assert [getattr(result, name) for name in same] == [getattr(another, name) for name in same]
+
+
+@pytest.mark.parametrize("counts", [(12,), (12, 20), (11, 12, 19, 28)], ids=["once", "twice", "often"])
+def test_a_stored_conversation_keeps_the_facts_that_one_in_memory_keeps(counts):
+    (view, results), (other, others) = asyncio.run(stored(counts)), asyncio.run(in_memory(counts))
+
+    assert named_in(view) == named_in(other)
+    assert {("paths", f"/srv/app/module_{i}.py") for i in range(counts[-1] - 3)} <= named_in(view)
+    assert [(one.outcome, one.start, one.stop, one.turns) for one in results] == [
+        (one.outcome, one.start, one.stop, one.turns) for one in others
+    ]
+    assert [message for message in view if not is_summary(message)] == [
+        message for message in other if not is_summary(message)
+    ]
+
+
+def test_what_was_summed_up_is_not_loaded_again():
+    class Counting(MemoryStore):
+        loaded = 0
+
+        async def load(self, *arguments, **options):
+            found = await super().load(*arguments, **options)
+            self.loaded += len(found.entries)
+            return found
+
+    async def scenario():
+        async with Counting() as store:
+            history = ConversationHistory(store, "alice", summarizer=Short())
+            costs = []
+            for turn in TURNS:
+                await history.add_turn(turn)
+                if await history.needs_compaction():
+                    store.loaded = 0
+                    assert await history.compact()
+                    costs.append(store.loaded)
+            return costs
+
+    assert asyncio.run(scenario()) == [22, 22, 22]

@@ -1,0 +1,80 @@
+"""A policy goes by one name in code, in a configuration file, in the agent language and on the command line."""
+
+import pytest
+from click import Context
+
+from minutebook import CompactionManager, ModelInfo
+from minutebook.cli.main import cli
+from minutebook.compaction import strategy_names
+from minutebook.conversation.config import ManagerConfig
+from minutebook.conversation.policy import MANAGERS, manager_from_texts, manager_of, policy_named, policy_names
+from minutebook.dsl import compile_agents
+from minutebook.dsl.flow_strategy import strategy_of
+from minutebook.errors import InvalidSetting
+from minutebook.service.config.loader import load_config
+from minutebook.service.config.schema import ServiceConfig
+
+MODEL = ModelInfo("small", max_input_tokens=2_000)
+NEEDED = {"active_tools": {"active": ["search"]}, "token_budget": {"max_tokens": 900}}
+AS_TEXT = {"active_tools": ":search", "token_budget": ":900"}
+MANAGER_NAMES = ["retention", *MANAGERS]
+PROGRAM = """
+model main = openai/gpt-4o
+
+prompt p:
+    Do it.
+
+agent a:
+    instruction p
+    history {name}
+"""
+FORMER = {
+    "active-tools": "active_tools",
+    "budget": "token_budget",
+    "clear": "tool_result_clearer",
+    "strip": "tool_stripper",
+    "truncate": "tool_result_truncator",
+    "turns": "turn_window",
+    "window": "sliding_window",
+}
+
+
+def configured(folder, text):
+    """The policy `mine` of a configuration file."""
+    file = folder / "minutebook.yaml"
+    file.write_text(text)
+    return policy_named("mine", load_config(file, environment={}).config, model=MODEL)
+
+
+@pytest.mark.parametrize("name", MANAGER_NAMES)
+def test_a_manager_is_the_same_by_its_name_everywhere(name, tmp_path):
+    in_code = manager_of(ManagerConfig(name, NEEDED.get(name, {})), None, MODEL)
+    settings = "".join(f", {key}: {value}" for key, value in NEEDED.get(name, {}).items())
+    in_yaml = configured(tmp_path, f"policies:\n  mine:\n    manager: {{name: {name}{settings}}}\n").manager
+    on_the_line = manager_from_texts([name + AS_TEXT.get(name, "")], None)
+
+    assert in_code == in_yaml == on_the_line
+    assert name in policy_names(ServiceConfig())
+
+
+@pytest.mark.parametrize("name", strategy_names())
+def test_a_strategy_is_the_same_by_its_name_everywhere(name, tmp_path):
+    program = compile_agents(PROGRAM.format(name=name))
+    spoken, _ = strategy_of(program.agent("a").history, program.compaction)
+
+    assert CompactionManager(name, MODEL).strategy == spoken
+    assert configured(tmp_path, f"policies:\n  mine:\n    strategy: {name}\n").strategy == spoken
+    assert name in policy_names(ServiceConfig())
+
+
+@pytest.mark.parametrize(("former", "name"), FORMER.items())
+def test_a_former_name_of_the_command_line_is_refused_with_the_name_that_is_meant(former, name):
+    with pytest.raises(InvalidSetting, match=f"did you mean '{name}'"):
+        manager_from_texts([former], 900)
+
+
+def test_every_manager_is_in_the_help_of_the_command_line():
+    command = cli.get_command(Context(cli), "view")
+    told = next(option.help for option in command.params if option.name == "managers")
+
+    assert [name for name in MANAGER_NAMES if name not in told] == []

@@ -1,0 +1,133 @@
+import json
+
+from hypothesis import given
+
+from minutebook import (
+    ComposedManager,
+    SlidingWindowManager,
+    TokenBudgetManager,
+    ToolResultTruncator,
+    Transcript,
+    view_of,
+)
+from minutebook.history import Status, ToolStripper, explain
+from tests.every import MANAGERS
+from tests.history.test_managers import BUDGET, SYSTEM, answered, asked, big, budget, said, turn, user
+from tests.history.test_promises import curated, every_manager
+from tests.strategies import broken, conversations
+
+CHAT = [SYSTEM, *turn(1), user("go"), asked("a"), answered("a", "r" * 99)]
+
+
+def fates(explanation):
+    return [
+        (line.index, line.status.value, line.reason) for line in explanation.lines if line.status is not Status.SENT
+    ]
+
+
+def test_says_what_the_window_left_behind():
+    assert fates(explain(CHAT, SlidingWindowManager(3).curate(CHAT))) == [
+        (at, "dropped", "older than the window of 3 messages") for at in range(1, 5)
+    ]
+
+
+def test_says_what_each_step_of_a_composition_did():
+    manager = ComposedManager((ToolResultTruncator(20), ToolStripper(1)))
+
+    assert fates(explain(CHAT, manager.curate(CHAT))) == [
+        (2, "dropped", "tool details older than the last 1 turns"),
+        (3, "dropped", "tool details older than the last 1 turns"),
+        (7, "truncated", "longer than 20 characters"),
+    ]
+
+
+def test_says_what_a_budget_cleared_and_dropped():
+    chat = [
+        SYSTEM,
+        user("task"),
+        asked("a"),
+        big("a"),
+        said("word " * 90),
+        user("go"),
+        asked("b"),
+        big("b"),
+        asked("c"),
+        big("c"),
+        asked("d"),
+        big("d"),
+    ]
+    found = fates(explain(chat, budget(target=0.9).curate(chat)))
+
+    assert found == [
+        (2, "dropped", f"over {BUDGET} tokens: one of the oldest turns"),
+        (3, "dropped", f"over {BUDGET} tokens: one of the oldest turns"),
+        (4, "dropped", f"over {BUDGET} tokens: one of the oldest turns"),
+        (7, "cleared", f"over {BUDGET} tokens: an old tool result"),
+        (9, "cleared", f"over {BUDGET} tokens: an old tool result"),
+    ]
+
+
+def test_explains_a_plain_list_by_what_it_says():
+    view = [
+        dict(CHAT[0]),
+        dict(CHAT[5]),
+        dict(CHAT[6]),
+        {**CHAT[7], "content": "r"},
+        {"role": "user", "content": "extra"},
+    ]
+
+    assert fates(explain(CHAT, view)) == [
+        *((at, "dropped", "not in the view") for at in range(1, 5)),
+        (7, "truncated", "not as it is in the record"),
+        (None, "added", "not in the record"),
+    ]
+
+
+def test_says_what_was_repaired():
+    chat = [user("a"), answered("x"), asked("b"), user("c"), answered("b")]
+
+    assert fates(view_of(chat).explain()) == [(1, "dropped", "orphan result ('x'): dropped")]
+    moved = next(line for line in view_of(chat).explain().lines if line.index == 4)
+    assert (moved.status, moved.reason) == (Status.SENT, "interleaved ('b'): moved")
+
+
+def test_counts_what_the_prompt_cache_holds():
+    transcript = Transcript(CHAT)
+    first = view_of(transcript, TokenBudgetManager(5_000))
+    transcript.append(said("done"))
+    second = view_of(transcript, TokenBudgetManager(5_000)).explain(previous=first)
+
+    assert second.cached_tokens == sum(transcript.token_counts()[:-1])
+    assert second.view_tokens == transcript.tokens
+
+
+def test_reads_well_and_is_json():
+    explanation = explain(CHAT, SlidingWindowManager(3).curate(CHAT))
+
+    assert str(explanation).splitlines()[2] == "    1  user       dropped    older than the window of 3 messages"
+    assert json.loads(json.dumps(explanation.to_json()))["messages"][1]["status"] == "dropped"
+    assert explanation.counts() == {Status.SENT: 4, Status.DROPPED: 4}
+
+
+@every_manager(chat=conversations())
+def test_every_message_has_a_fate_and_every_loss_a_reason(manager, chat):
+    view = curated(manager, chat)
+    if view is None:
+        return
+    explanation = explain(chat, view)
+
+    assert [line.index for line in explanation.lines if line.index is not None] == list(range(len(chat)))
+    assert sum(line.status is not Status.DROPPED for line in explanation.lines) == len(view)
+    assert all(line.reason for line in explanation.lines if line.status is not Status.SENT)
+    if manager is not MANAGERS["passthrough"]:
+        assert not [
+            line for line in explanation.lines if line.reason in {"not in the view", "not as it is in the record"}
+        ]
+
+
+@given(chat=broken())
+def test_a_broken_record_is_explained_too(chat):
+    explanation = view_of(chat).explain()
+
+    assert [line.index for line in explanation.lines if line.index is not None] == list(range(len(chat)))
+    assert not [line for line in explanation.lines if line.reason == "not in the view"]

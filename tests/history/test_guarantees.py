@@ -1,0 +1,151 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minutebook import CannotFit, CurationContext, SlidingWindowManager, TokenBudgetManager, Transcript, check, view_of
+from minutebook.errors import PromiseBroken, RecordIsReadOnly
+from minutebook.history import Promise, guard
+from minutebook.record import is_valid
+from minutebook.record.finding import errors
+from tests.history.test_managers import SYSTEM, answered, asked, said, texts, turn, user
+from tests.strategies import conversations
+
+CHAT = [SYSTEM, *turn(1), *turn(2), user("now")]
+
+
+class Manager:
+    """A manager made of a function."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def curate(self, messages, *, session):
+        return self.function(messages)
+
+
+def broken_promises(view):
+    return [breach.promise for breach in view.breaches]
+
+
+def test_a_good_view_passes_untouched():
+    view = view_of(CHAT, SlidingWindowManager(4), strict=True)
+
+    assert view.breaches == ()
+    assert view.messages == SlidingWindowManager(4).curate(CHAT)
+
+
+def test_a_lost_system_message_and_request_are_put_back_where_they_stood():
+    view = view_of(CHAT, Manager(lambda messages: messages[1:5]))
+
+    assert texts(view.messages) == ["be brief", "request 1", "calls", "result", "answer 1", "now"]
+    assert [str(breach) for breach in view.breaches] == [
+        "keeps what matters: a leading system message was missing or changed",
+        "keeps what matters: the newest request was missing or changed",
+    ]
+
+
+def test_a_changed_request_is_restored_verbatim():
+    view = view_of(CHAT, Manager(lambda messages: [*messages[:-1], {**messages[-1], "content": "now!"}]))
+
+    assert view.messages == CHAT
+
+
+def test_orphans_left_by_a_careless_manager_are_removed():
+    view = view_of(CHAT, Manager(lambda messages: [messages[0], messages[3], *messages[4:]]))
+
+    assert errors(check(view.messages)) == []
+    assert broken_promises(view) == [Promise.VALID]
+
+
+def test_strict_raises_what_the_default_would_repair():
+    with pytest.raises(PromiseBroken, match="the newest request was missing"):
+        view_of(CHAT, Manager(lambda messages: messages[:2]), strict=True)
+
+
+def test_an_over_large_view_is_cut_down_or_refused():
+    view = view_of([*CHAT[:-1], said("word " * 300), user("now")], Manager(list), max_tokens=100)
+
+    assert Promise.FITS in broken_promises(view)
+    assert sum(Transcript(view.messages).token_counts()) <= 100
+    with pytest.raises(CannotFit):
+        view_of([user("word " * 300)], Manager(list), max_tokens=100)
+
+
+def test_a_manager_whose_own_limits_are_met_must_send_the_record():
+    class Careless(TokenBudgetManager):
+        __slots__ = ()
+
+        def curate(self, messages, *, session=None, context=None):
+            view = super().curate(messages, session=session, context=context)
+            del view[1]
+            view.origins = [origin for at, origin in enumerate(view.origins) if at != 1]
+            return view
+
+    view = view_of(CHAT, Careless(10_000))
+
+    assert view.messages == CHAT
+    assert broken_promises(view) == [Promise.UNTOUCHED]
+
+
+def test_a_manager_cannot_change_the_record():
+    def vandal(messages):
+        messages[0]["content"] = "ha"
+        return messages
+
+    with pytest.raises(RecordIsReadOnly, match="return a changed copy"):
+        view_of(CHAT, Manager(vandal))
+    assert CHAT[0]["content"] == "be brief"
+
+
+def test_no_manager_is_blamed_for_what_is_wrong_with_the_record():
+    for manager in (None, SlidingWindowManager(9), Manager(list)):
+        view = view_of([user("go"), asked("a"), user("hello?"), answered("zz")], manager, strict=True)
+        assert is_valid(view.messages)
+
+
+def test_an_open_call_is_sent_with_a_result_that_says_so():
+    view = view_of([user("go"), asked("a")], SlidingWindowManager(1), strict=True)
+
+    assert is_valid(view.messages)
+    assert view.messages[1] == asked("a")
+
+
+def test_a_view_for_a_provider_that_wants_the_user_first_begins_with_one():
+    view = view_of([SYSTEM, said("hello"), user("hi")], provider="anthropic", strict=True)
+
+    assert [message["role"] for message in view.messages] == ["system", "user", "assistant", "user"]
+
+
+def test_pins_and_last_messages_are_put_back():
+    context = CurationContext(pins=frozenset({3}), preserve_last_n=2)
+    view = view_of(CHAT, Manager(lambda messages: [messages[0], messages[-1]]), context=context)
+
+    assert texts(view.messages) == ["be brief", "calls", "result", "answer 2", "now"]
+
+
+def test_a_plain_list_can_be_guarded_by_itself():
+    guarded = guard(CHAT, CHAT[-1:])
+
+    assert texts(guarded.view) == ["be brief", "now"]
+    assert len(guarded.breaches) == 1
+
+
+@given(conversations(user_first=True), st.data())
+def test_any_subset_and_order_a_manager_returns_becomes_a_valid_view(chat, data):
+    picks = data.draw(st.lists(st.integers(0, len(chat) - 1), max_size=12))
+
+    view = view_of(chat, Manager(lambda messages: [messages[pick] for pick in picks]))
+
+    assert errors(check(view.messages)) == []
+    newest = max(at for at, message in enumerate(chat) if message["role"] == "user")
+    assert chat[newest] in view.messages
+
+
+def test_the_first_request_goes_when_nothing_else_may():
+    long = "word " * 300
+    chat = [{"role": "user", "content": f"first {long}"}, {"role": "assistant", "content": "yes"}]
+    chat += [{"role": "user", "content": f"newest {long}"}]
+
+    view = view_of(chat, max_tokens=400).messages
+
+    assert [message["content"][:6] for message in view] == ["newest"]

@@ -1,0 +1,110 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minutebook import check
+from minutebook.errors import InvalidMessage, InvalidSetting
+from minutebook.record import FindingKind, is_valid
+from minutebook.record.finding import Severity
+from minutebook.record.validation import is_clean
+from tests.strategies import broken, conversations, in_flight
+
+CALL = {"id": "a", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+ASK = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+ANSWER = {"role": "tool", "tool_call_id": "a", "content": "1"}
+USER = {"role": "user", "content": "hi"}
+
+
+def kinds(messages, provider="openai"):
+    return [
+        (finding.kind, finding.index) for finding in check(messages, provider=provider) if finding.severity == "error"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("messages", "found"),
+    [
+        ([USER, ANSWER], [(FindingKind.ORPHAN_RESULT, 1)]),
+        ([USER, ASK, USER], [(FindingKind.DANGLING_CALL, 1)]),
+        ([USER, ASK], [(FindingKind.DANGLING_CALL, 1)]),
+        ([USER, ASK, ANSWER, ANSWER], [(FindingKind.DUPLICATE_RESULT, 3)]),
+        ([USER, ASK, ANSWER, USER, ANSWER], [(FindingKind.DUPLICATE_RESULT, 4)]),
+        ([USER, ASK, USER, ANSWER], [(FindingKind.INTERLEAVED, 3)]),
+        ([USER, ANSWER, ASK], [(FindingKind.INTERLEAVED, 1)]),
+        ([USER, {**ASK, "tool_calls": [CALL, CALL]}, ANSWER, ANSWER], [(FindingKind.DUPLICATE_ID, 1)]),
+        ([{**USER, "role": "narrator"}, USER], [(FindingKind.UNKNOWN_ROLE, 0)]),
+        ([{**USER, "tool_calls": [CALL]}], [(FindingKind.MISPLACED_CALLS, 0)]),
+        ([{"role": "system", "content": "x"}], [(FindingKind.EMPTY_VIEW, 0)]),
+        ([], [(FindingKind.EMPTY_VIEW, 0)]),
+    ],
+)
+def test_every_provider_rejects(messages, found):
+    assert kinds(messages) == found
+
+
+def test_parallel_calls_may_be_answered_in_any_order():
+    calls = [{**CALL, "id": name} for name in "abc"]
+    results = [{**ANSWER, "tool_call_id": name} for name in "cab"]
+
+    assert check([USER, {**ASK, "tool_calls": calls}, *results], provider="anthropic") == []
+
+
+@pytest.mark.parametrize(
+    ("messages", "kind", "strict"),
+    [
+        ([{"role": "assistant", "content": "hello"}, USER], FindingKind.WRONG_FIRST_ROLE, {"anthropic", "gemini"}),
+        ([USER, ASK, ANSWER, ASK, ANSWER], FindingKind.REUSED_ID, {"anthropic"}),
+        (
+            [USER, {**ASK, "tool_calls": [{**CALL, "function": {"name": "read", "arguments": "{oops"}}]}, ANSWER],
+            FindingKind.BAD_ARGUMENTS,
+            {"anthropic", "gemini"},
+        ),
+    ],
+)
+def test_what_only_some_providers_reject_is_a_warning_for_the_others(messages, kind, strict):
+    for provider in ("openai", "anthropic", "gemini"):
+        found = [finding for finding in check(messages, provider=provider) if finding.kind is kind]
+        assert [finding.severity for finding in found] == [
+            Severity.ERROR if provider in strict else Severity.WARNING
+        ], provider
+
+
+def test_the_older_function_call_is_paired_by_name():
+    asking = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
+    answer = {"role": "function", "name": "f", "content": "1"}
+
+    assert check([USER, asking, answer, asking, answer], provider="anthropic") == []
+    assert kinds([USER, asking, USER]) == [(FindingKind.DANGLING_CALL, 1)]
+
+
+def test_a_finding_says_where_and_what():
+    assert str(check([USER, ANSWER])[0]) == "message 1: a tool result answers no call ('a')"
+
+
+@pytest.mark.parametrize(
+    "nonsense", [["text"], [None], [{"role": "assistant", "tool_calls": "x"}], [USER, {"tool_calls": [1]}]]
+)
+def test_what_is_not_a_message_is_an_error_that_names_it(nonsense):
+    with pytest.raises(InvalidMessage, match=f"message {len(nonsense) - 1}"):
+        check(nonsense)
+
+
+def test_an_unknown_provider_is_an_error_that_lists_the_known_ones():
+    with pytest.raises(InvalidSetting, match="openai, anthropic, gemini"):
+        check([USER], provider="acme")
+
+
+@given(conversations(user_first=True))
+def test_finds_nothing_in_a_conversation_that_is_in_order(chat):
+    assert check(chat) == []
+
+
+@given(st.one_of(conversations(), in_flight(), broken()))
+def test_the_quick_pass_never_passes_what_the_full_check_rejects(chat):
+    if is_clean(chat):
+        assert all(is_valid(chat, provider=provider) for provider in ("openai", "anthropic", "gemini"))
+
+
+@given(conversations(user_first=True))
+def test_the_quick_pass_passes_what_is_in_order(chat):
+    assert is_clean(chat)

@@ -1,0 +1,81 @@
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minutebook import MemoryStore
+from minutebook.errors import InvalidSetting
+from minutebook.service.access.api_keys import Caller
+from minutebook.service.access.audit import Audit, forgotten
+from tests.service.clocks import Clock
+from tests.store.backends import BACKENDS
+
+ADMIN = Caller("acme", "0f3a9c1b2d4e")
+
+
+@pytest.mark.parametrize("make", BACKENDS.values(), ids=BACKENDS)
+def test_the_log_says_who_did_what(make, tmp_path):
+    async def main():
+        async with make(tmp_path) as store:
+            audit = Audit(store, clock=Clock().now)
+            noted = [await audit.note(ADMIN, "fork", f"conv_{number}") for number in range(3)]
+            return noted, [entry async for entry in audit.entries()]
+
+    noted, entries = asyncio.run(main())
+    assert entries == noted
+    assert [(one.number, one.act, one.target, one.tenant, one.key_id) for one in entries] == [
+        (number, "fork", f"conv_{number}", "acme", "0f3a9c1b2d4e") for number in range(3)
+    ]
+
+
+def test_a_log_without_acts_is_empty():
+    async def main():
+        return [entry async for entry in Audit(MemoryStore()).entries()]
+
+    assert asyncio.run(main()) == []
+
+
+@pytest.mark.parametrize("make", BACKENDS.values(), ids=BACKENDS)
+def test_replicas_that_write_at_once_write_one_log(make, tmp_path):
+    async def main():
+        async with make(tmp_path) as store:
+            replicas = [Audit(store) for _ in range(4)]
+            await asyncio.gather(*(replicas[number % 4].note(ADMIN, "fork", f"conv_{number}") for number in range(20)))
+            return [entry async for entry in Audit(store).entries()]
+
+    entries = asyncio.run(main())
+    assert [entry.number for entry in entries] == list(range(20))
+    assert sorted(entry.target for entry in entries) == sorted(f"conv_{number}" for number in range(20))
+
+
+@given(st.text(max_size=100))
+def test_any_target_is_kept(target):
+    async def main():
+        audit = Audit(MemoryStore())
+        noted = await audit.note(ADMIN, "fork", target)
+        return noted, [entry async for entry in audit.entries()]
+
+    noted, entries = asyncio.run(main())
+    assert entries == [noted]
+
+
+def test_the_log_does_not_name_what_was_erased_but_can_prove_it():
+    async def main():
+        entry = await Audit(MemoryStore()).note(ADMIN, "erase", "alice")
+        return entry.target
+
+    target = asyncio.run(main())
+    assert "alice" not in target
+    assert target == forgotten("alice") != forgotten("bob")
+
+
+def test_a_secret_does_not_get_into_the_log():
+    async def main():
+        audit = Audit(MemoryStore())
+        entry = await audit.note(ADMIN, "fork", "sk-proj-" + "a1" * 20)
+        with pytest.raises(InvalidSetting):
+            await audit.note(ADMIN, "fork", "x" * 513)
+        return entry.target
+
+    assert asyncio.run(main()) == "[redacted]"

@@ -1,0 +1,39 @@
+import pytest
+
+from minutebook.errors import RequestRefused
+from minutebook.service.completions.identity import Identity, identity_of
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "found"),
+    [
+        ({}, {}, None),
+        ({}, {"conversation": "c-1"}, "c-1"),
+        ({}, {"conversation": {"id": "c-1"}}, "c-1"),
+        ({"x-conversation-id": "c-2"}, {"conversation": "c-1"}, "c-1"),
+        ({"x-conversation-id": "c-2", "x-openwebui-chat-id": "c-3"}, {}, "c-2"),
+        ({"x-litellm-session-id": "c-4", "x-session-id": "c-5"}, {}, "c-4"),
+        ({"x-claude-code-session-id": "abcdefgh"}, {}, "abcdefgh"),
+        ({"x-claude-code-session-id": "short"}, {}, None),
+        ({"thread-id": "t-1"}, {}, None),
+        ({"thread-id": "t-1", "session-id": "s-1", "user-agent": "Codex/1"}, {}, "t-1"),
+        ({"x-session-id": "c-5"}, {"metadata": {"thread_id": "c-6"}}, "c-5"),
+        ({}, {"metadata": {"session_id": "s", "thread_id": "t", "conversation_id": "c"}}, "c"),
+        ({}, {"metadata": {"session_id": "s", "thread_id": "t"}}, "t"),
+        ({}, {"user": "u", "prompt_cache_key": "k", "metadata": {"user_id": "u"}}, None),
+    ],
+)
+def test_the_first_name_that_is_believed_counts(headers, body, found):
+    told = identity_of(headers, body)
+    assert (told and told.conversation) == found
+
+
+def test_a_client_that_resends_everything_is_known_by_its_header():
+    assert identity_of({"x-openwebui-chat-id": "c-3"}, {}) == Identity("c-3", resends_all=True)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "a\0b", "a\nb", 7, {"id": None}])
+def test_what_cannot_be_a_name_is_refused(name):
+    given = {"conversation": name} if not isinstance(name, dict) else {"conversation": {"id": 7}}
+    with pytest.raises(RequestRefused):
+        identity_of({}, given)

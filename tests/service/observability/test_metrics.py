@@ -1,0 +1,76 @@
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from minutebook.agent.messages import Usage
+from minutebook.compaction.manager import HistoryCompacted
+from minutebook.service.observability.metrics import MOST_VALUES, OTHER, Metrics
+from tests.service.observability.test_logs import FACT
+
+
+def samples(metrics):
+    """Name and labels → value, as Prometheus would read them."""
+    return {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(metrics.render().decode())
+        for sample in family.samples
+    }
+
+
+def test_everything_that_happens_is_counted_under_its_name():
+    metrics = Metrics()
+    metrics.appended(0.002)
+    metrics.lock_waited(0.1)
+    metrics.first_token(0.3)
+    metrics.pruned(FACT)
+    metrics.compacted(HistoryCompacted("turns", ("f1",), 500, 100, None, datetime.now(UTC)))
+    metrics.usage("gpt-4o", Usage(100, 20, 60, 0, 5))
+    metrics.unrecorded()
+    metrics.bypassed("CannotFit")
+    metrics.watch_runs(lambda: 3)
+    metrics.request("GET", "/open", 200, 0.01)
+
+    found = samples(metrics)
+    assert found["minutebook_append_seconds_count",] == 1
+    assert found["minutebook_lock_wait_seconds_sum",] == 0.1
+    assert found["minutebook_first_token_seconds_count",] == 1
+    assert found["minutebook_tokens_total", ("category", "record")] == 9_000
+    assert found["minutebook_tokens_total", ("category", "sent")] == 1_200
+    assert found["minutebook_tokens_saved_total",] == 7_800
+    assert found["minutebook_compactions_total", ("strategy", "turns")] == 1
+    assert found["minutebook_tokens_folded_total",] == 400
+    assert found["minutebook_model_tokens_total", ("category", "cached"), ("model", "gpt-4o")] == 60
+    assert found["minutebook_unrecorded_total",] == 1
+    assert found["minutebook_bypassed_total", ("reason", "CannotFit")] == 1
+    assert found["minutebook_active_runs",] == 3
+    assert found["minutebook_http_requests_total", ("method", "GET"), ("route", "/open"), ("status", "200")] == 1
+
+
+@given(st.lists(st.text(max_size=100), max_size=200))
+def test_a_label_never_has_more_than_so_many_values(names):
+    metrics = Metrics()
+    for name in [*names, *(f"model-{number}" for number in range(60))]:
+        metrics.usage(name, Usage(1, 1))
+
+    models = {dict(labels)["model"] for _, *labels in samples(metrics) if labels and dict(labels).get("model")}
+    assert len(models) <= MOST_VALUES + 1
+    assert OTHER in models
+
+
+@pytest.mark.parametrize("name", ["sk-proj-" + "a1" * 20, "x" * 65, "two\nlines", "", '"}'])
+def test_what_is_no_plain_name_is_other(name):
+    metrics = Metrics()
+    metrics.usage(name, Usage(1, 1))
+    metrics.bypassed(name)
+
+    assert {dict(labels).get("model", OTHER) for _, *labels in samples(metrics)} == {OTHER}
+
+
+def test_two_services_in_one_process_count_apart():
+    first, second = Metrics(), Metrics()
+    first.unrecorded()
+
+    assert samples(second)["minutebook_unrecorded_total",] == 0

@@ -1,0 +1,464 @@
+"""What encryption promises: nothing to read in the files, nothing that can be moved, keys that change and keys that go."""
+
+import asyncio
+import pickle
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from minutebook.errors import (
+    BrokenConversation,
+    ConversationErased,
+    ConversationNotFound,
+    InvalidSetting,
+    StoreDamaged,
+    WrongKey,
+)
+from minutebook.record.fold import Fold
+from minutebook.record.message import MessageRole
+from minutebook.store import codec
+from minutebook.store.base import ConversationStore
+from minutebook.store.encryption import encrypted
+from minutebook.store.encryption.cipher import SEALED
+from minutebook.store.encryption.store import KEY_LABEL
+from minutebook.store.memory import MemoryEngine, MemoryStore
+from minutebook.store.sqlite import entries, headers
+from minutebook.store.sqlite.store import SqliteBackend
+from minutebook.store.sqlite.trim import _rewrite as rewrite
+from minutebook.store.types import NewDocument
+from minutebook.store.url import open_store
+from minutebook.testing.contract.samples import entries_of, note, said, texts, turn, turns
+
+KEY, NEW_KEY = b"k" * 32, b"n" * 32
+PLANTED = [f"planted{number:04d}planted" for number in range(200)]
+
+
+def run(work):
+    return asyncio.run(work)
+
+
+def chat_with(words):
+    """A conversation that has each of these words somewhere: in texts, calls, results, keys and models."""
+    kinds = [
+        lambda word, _: [{"role": "user", "content": f"I am {word}, really"}],
+        lambda word, _: [{"role": "assistant", "content": [{"type": "text", "text": word}]}],
+        lambda word, _: [{"role": "user", "content": "x", word: 1}],
+        lambda word, at: called(f"id{at}", "look", word, "found"),
+        lambda word, at: called(f"id{at}", word, "{}", "found"),
+        lambda word, at: called(f"id{at}", "look", "{}", f"found {word} " * 800),
+        lambda word, _: called(word, "look", "{}", "found"),
+    ]
+    return [message for at, word in enumerate(words) for message in kinds[at % len(kinds)](word, at)]
+
+
+def called(call_id, name, arguments, result):
+    call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call_id, "name": name, "content": result},
+    ]
+
+
+async def plant(store):
+    """Put every word somewhere, in what was said, in folds and in what entries know besides."""
+    *said_words, shown, reason, provider, model = PLANTED
+    documents = [NewDocument("reply", "r", {PLANTED[0]: [PLANTED[1], {PLANTED[2]: PLANTED[3]}]})]
+    entries = entries_of([{"role": "user", "content": "hello"}, *chat_with(said_words)])
+    entries[0] = replace(entries[0], provider=provider, model=model)
+    await store.append("a", entries, recipient="alice", idempotency_key="k", documents=documents)
+    await store.add_fold("a", Fold("f", 0, 1, ({"role": "system", "content": shown},), reason))
+    return entries
+
+
+async def shown_by(store):
+    """All that a store shows of a conversation, without regard to how its file is written."""
+    shown = "\n".join([line async for line in store.export("a")]) + repr(await store.load("a"))
+    return shown + repr(await store.document("reply", "r"))
+
+
+def found_in(folder):
+    kept = b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
+    return [word for word in PLANTED if word.encode() in kept]
+
+
+def test_no_planted_word_is_in_any_byte_of_the_files(tmp_path):
+    async def work():
+        async with encrypted(open_store(f"sqlite:///{tmp_path}/chat.db"), KEY) as store:
+            entries = await plant(store)
+            assert (await store.search(PLANTED[0])).items
+            assert found_in(tmp_path) == []
+            shown = await shown_by(ConversationStore(store.backend._inner))
+            assert [word for word in PLANTED if word in shown] == []
+            assert (await store.load("a")).entries == tuple(entries)
+            assert [stored.fold.reason for stored in await store.folds("a")] == [PLANTED[-3]]
+        assert found_in(tmp_path) == []
+
+    run(work())
+
+
+def test_without_encryption_planted_words_are_there(tmp_path, monkeypatch):
+    """So the test above can fail."""
+    monkeypatch.setattr(codec, "SHORT", 1 << 40)  # nothing is deflated, so that everything could be found
+
+    async def work():
+        async with open_store(f"sqlite:///{tmp_path}/chat.db") as store:
+            await plant(store)
+            assert len(found_in(tmp_path)) > 50
+            shown = await shown_by(store)
+            assert [word for word in PLANTED if word in shown] == PLANTED
+
+    run(work())
+
+
+def test_the_same_text_never_looks_the_same():
+    async def work():
+        inner = MemoryStore()
+        store = encrypted(inner, KEY)
+        await store.append("a", said("yes", "yes", "yes"), recipient="alice")
+        await store.append("b", said("yes"), recipient="alice")
+
+        kept = [*(await inner.load("a")).entries, *(await inner.load("b")).entries]
+        assert len({entry.extras[SEALED] for entry in kept}) == 4
+
+    run(work())
+
+
+def test_another_key_is_a_clear_error(tmp_path):
+    url = f"sqlite:///{tmp_path}/chat.db"
+
+    async def work():
+        async with encrypted(open_store(url), KEY) as store:
+            await store.append("a", said("secret"))
+        with pytest.raises(WrongKey) as found:
+            async with encrypted(open_store(url), NEW_KEY):
+                pass
+        assert "old_keys" in str(found.value)
+        assert "nnnn" not in str(found.value)
+        stranger = encrypted(open_store(url), NEW_KEY)
+        for attempt in (stranger.load("a"), stranger.append("a", said("x")), stranger.search("secret")):
+            with pytest.raises(WrongKey):
+                await attempt
+        await stranger.close()
+        async with encrypted(open_store(url), NEW_KEY, old_keys=[KEY]) as store:
+            assert texts((await store.load("a")).entries) == ["secret"]
+
+    run(work())
+
+
+@pytest.mark.parametrize("key", [b"", b"short", b"x" * 33, "x" * 32])
+def test_a_key_is_32_bytes_and_is_never_shown(key):
+    with pytest.raises(InvalidSetting) as found:
+        encrypted(MemoryStore(), key)
+
+    assert "xxx" not in str(found.value)
+
+
+class Rows:
+    """The entries of a conversation in a memory store, and a way to write others over them."""
+
+    def __init__(self, store, conversation):
+        self._db = store._engine._db
+        self._filed = headers.found(self._db, store.tenant, conversation)
+
+    def __getitem__(self, position):
+        place = self._filed.place(position)
+        return entries.read(self._db, [(place, place + 1)])[1][0]
+
+    def __setitem__(self, position, entry):
+        rewrite(self._db, self._filed, position, codec.pack(entry)[0])
+
+
+def swap(rows, one, other):
+    rows[one], rows[other] = rows[other], rows[one]
+
+
+def change(rows, position, **changes):
+    rows[position] = replace(rows[position], **changes)
+
+
+TAMPERINGS = {
+    "a changed letter": lambda a, b: change(a, 0, extras={SEALED: a[0].extras[SEALED][:-2] + "AA"}),
+    "no base64": lambda a, b: change(a, 0, extras={SEALED: "°"}),
+    "too little": lambda a, b: change(a, 0, extras={SEALED: "AAAA"}),
+    "nothing": lambda a, b: change(a, 0, extras={}),
+    "another role": lambda a, b: change(a, 0, role=MessageRole.SYSTEM),
+    "the order": lambda a, b: swap(a, 0, 1),
+    "another conversation's": lambda a, b: a.__setitem__(0, b[0]),
+}
+
+
+@pytest.mark.parametrize("tampering", TAMPERINGS)
+def test_what_was_changed_or_moved_is_damaged(tampering):
+    async def work():
+        inner = MemoryStore()
+        store = encrypted(inner, KEY)
+        await store.append("a", said("one", "two"), recipient="alice")
+        await store.append("b", said("three", "four"), recipient="alice")
+        await store.load("a")
+        TAMPERINGS[tampering](Rows(inner, "a"), Rows(inner, "b"))
+
+        with pytest.raises(StoreDamaged):
+            await store.load("a")
+
+    run(work())
+
+
+def test_a_fold_moved_to_another_conversation_or_place_is_damaged():
+    async def work():
+        inner = MemoryStore()
+        store = encrypted(inner, KEY)
+        for name in ("a", "b"):
+            await store.append(name, turns(2), recipient="alice")
+            await store.add_fold(name, note("f", 0, 5, f"summary of {name}"))
+        db = inner._engine._db
+        for change_row in (
+            "UPDATE fold SET body = (SELECT body FROM fold WHERE conversation = 3) WHERE conversation = 2",
+            "UPDATE fold SET stop = 10 WHERE conversation = 2",
+            "UPDATE fold SET id = 'g' WHERE conversation = 2",
+        ):
+            assert len(await store.folds("a")) == 1
+            db.execute("BEGIN")
+            db.execute(change_row)
+            with pytest.raises(StoreDamaged):
+                await store.folds("a")
+            db.execute("ROLLBACK")
+
+    run(work())
+
+
+def test_what_a_fork_shares_is_read_where_it_was_said_and_cannot_be_swapped_for_its_own():
+    async def work():
+        inner = MemoryStore()
+        store = encrypted(inner, KEY)
+        await store.append("a", turns(3))
+        await store.fork("a", "b", at=10)
+        await store.append("b", turn(7))
+        await store.append("b", turn(8))
+        await store.fork("b", "c", at=15)
+        await store.append("c", turn(9))
+        assert (await store.load("c")).entries == (*turns(2), *turn(7), *turn(9))
+
+        Rows(inner, "b")[10] = Rows(inner, "a")[10]
+        with pytest.raises(StoreDamaged):
+            await store.load("b")
+
+    run(work())
+
+
+def test_a_document_moved_to_another_conversation_or_name_is_damaged():
+    async def work():
+        inner = MemoryStore()
+        async with encrypted(inner, KEY) as store:
+            await store.append("a", said("x"), documents=[NewDocument("reply", "r", {"mine": 1})])
+            await store.append("b", said("x"), recipient="a")
+            sealed = (await inner.document("reply", "r")).body
+            await inner.put_document("a", NewDocument("reply", "other", sealed))
+            await inner.delete_document("reply", "r")
+            await inner.put_document("b", NewDocument("reply", "r", sealed))
+            for name in ("other", "r"):
+                with pytest.raises(StoreDamaged):
+                    await store.document("reply", name)
+
+    run(work())
+
+
+def test_what_is_trimmed_is_checked_in_the_clear_and_sealed_again():
+    async def work():
+        inner = MemoryStore()
+        async with encrypted(inner, KEY) as store:
+            chat = called("c", "look", "aaaa" * 1_000, "b" * 1_000)
+            await store.append("a", entries_of(chat))
+            less = {**chat[1], "content": PLANTED[0]}  # smaller, and yet larger once both are deflated
+            with pytest.raises(InvalidSetting):
+                await store.trim("a", {1: {**chat[1], "content": "b" * 1_001}})
+            assert await store.trim("a", {1: less}) == 1
+            assert await store.trim("a", {1: less}) == 0
+            assert (await store.load("a")).messages == [chat[0], less]
+            assert PLANTED[0] not in repr(await inner.load("a"))
+
+    run(work())
+
+
+def test_a_conversation_that_was_written_in_the_clear_is_not_taken_for_an_encrypted_one():
+    async def work():
+        inner = MemoryStore()
+        await inner.append("a", said("plain"))
+
+        with pytest.raises(StoreDamaged):
+            await encrypted(inner, KEY).load("a")
+
+    run(work())
+
+
+def test_after_a_rotation_the_old_key_is_needed_no_more(tmp_path):
+    url = f"sqlite:///{tmp_path}/chat.db"
+
+    async def work():
+        async with encrypted(open_store(url), KEY) as store:
+            for number in range(5):
+                await store.append(f"c{number}", said(f"text {number}"), recipient=f"r{number % 3}")
+            before = [await store.load(f"c{number}") for number in range(5)]
+            assert await store.rotate(NEW_KEY) == 3
+            assert await store.rotate(NEW_KEY) == 0
+            await store.append("c0", said("after"))
+            await store.append("new", said("new"))
+        async with encrypted(open_store(url), NEW_KEY) as store:
+            assert [await store.load(f"c{number}") for number in range(1, 5)] == before[1:]
+            assert texts((await store.load("c0")).entries) == ["text 0", "after"]
+        with pytest.raises(WrongKey):
+            async with encrypted(open_store(url), KEY):
+                pass
+
+    run(work())
+
+
+def test_a_backup_is_unreadable_once_the_recipient_is_erased(tmp_path):
+    live, backup, keys = tmp_path / "chat.db", tmp_path / "backup.db", tmp_path / "keys.db"
+
+    async def work():
+        async with encrypted(open_store(f"sqlite:///{live}"), KEY, keys=open_store(f"sqlite:///{keys}")) as store:
+            await store.append("a", said("secret"), recipient="alice")
+            await store.append("b", said("other"), recipient="bob")
+        shutil.copy(live, backup)
+        async with encrypted(open_store(f"sqlite:///{live}"), KEY, keys=open_store(f"sqlite:///{keys}")) as store:
+            assert (await store.erase(recipient="alice")).conversations == 1
+            await store.vacuum()
+            assert await store.append("a2", said("back again"), recipient="alice") == 1
+        async with encrypted(open_store(f"sqlite:///{backup}"), KEY, keys=open_store(f"sqlite:///{keys}")) as store:
+            for attempt in (store.load("a"), store.append("a", said("late"))):
+                with pytest.raises(ConversationErased):
+                    await attempt
+            assert texts((await store.load("b")).entries) == ["other"]
+
+    run(work())
+
+
+def test_two_recipients_have_two_keys_and_one_recipient_has_one():
+    async def work():
+        inner = MemoryStore()
+        store = encrypted(inner, KEY)
+        for name, recipient in (("a1", "alice"), ("a2", "alice"), ("b", "bob")):
+            await store.append(name, said("x"), recipient=recipient)
+        key_of = {name: (await inner.header(name)).labels[KEY_LABEL] for name in ("a1", "a2", "b")}
+
+        assert key_of["a1"] == key_of["a2"] != key_of["b"]
+        assert dict((await store.header("a1")).labels) == {}
+        with pytest.raises(InvalidSetting):
+            await store.set_labels("a1", {KEY_LABEL: None})
+        with pytest.raises(InvalidSetting):
+            await store.append("new", said("x"), labels={KEY_LABEL: "mine"})
+
+    run(work())
+
+
+def test_whoever_writes_at_the_same_time_through_another_handle_is_read_by_both(tmp_path):
+    url = f"sqlite:///{tmp_path}/chat.db"
+
+    async def work():
+        async with encrypted(open_store(url), KEY) as one, encrypted(open_store(url), KEY) as other:
+            appends = (store.append("a", turn(number)) for number in range(8) for store in (one, other))
+            assert sorted(await asyncio.gather(*appends)) == list(range(1, 17))
+            retries = (store.append("b", turn(1), idempotency_key="k") for _ in range(4) for store in (one, other))
+            assert await asyncio.gather(*retries) == [1] * 8
+            assert (await one.load("a")).entries == (await other.load("a")).entries
+            assert (await one.load("b")).entries == tuple(turn(1))
+
+    run(work())
+
+
+def test_nothing_unreadable_is_left_when_a_recipient_is_erased_while_writing(tmp_path):
+    async def work():
+        async with encrypted(open_store(f"sqlite:///{tmp_path}/chat.db"), KEY) as store:
+            for round_ in range(6):
+                names = [f"{round_} {number}" for number in range(12)]
+                appends = [store.append(name, said(name), recipient="alice") for name in names]
+                appends.insert(round_ * 2, store.erase(recipient="alice"))
+                answers = await asyncio.gather(*appends, return_exceptions=True)
+                assert {type(answer).__name__ for answer in answers} <= {"int", "Receipt", "ConversationErased"}
+                for header in (await store.list()).items:
+                    assert texts((await store.load(header.id)).entries) == [header.id]
+
+    run(work())
+
+
+class Gated(SqliteBackend):
+    """A backend of which one operation waits until the test lets it go on."""
+
+    def __init__(self, operation):
+        super().__init__(MemoryEngine())
+        self.operation, self.reached, self.gate = operation, asyncio.Event(), asyncio.Event()
+
+    async def append(self, command):
+        await self._wait("append")
+        return await super().append(command)
+
+    async def erase(self, conversation, recipient):
+        await self._wait("erase")
+        return await super().erase(conversation, recipient)
+
+    async def _wait(self, operation):
+        if operation == self.operation:
+            self.reached.set()
+            await self.gate.wait()
+
+
+def test_a_conversation_begun_with_a_key_that_is_gone_by_then_is_erased_too():
+    async def work():
+        inner = Gated("append")
+        store = encrypted(ConversationStore(inner), KEY, keys=MemoryStore())
+        writing = asyncio.create_task(store.append("a", said("x"), recipient="alice"))
+        await inner.reached.wait()
+        await store.erase(recipient="alice")
+        inner.gate.set()
+
+        with pytest.raises(ConversationErased):
+            await writing
+        assert (await store.list()).items == ()
+
+    run(work())
+
+
+def test_a_conversation_begun_while_the_key_is_going_is_erased_too():
+    async def work():
+        keys = Gated("erase")
+        store = encrypted(MemoryStore(), KEY, keys=ConversationStore(keys))
+        await store.append("a", said("x"), recipient="alice")
+        erasing = asyncio.create_task(store.erase(recipient="alice"))
+        await keys.reached.wait()
+        assert await store.append("b", said("y"), recipient="alice") == 1
+        keys.gate.set()
+
+        assert (await erasing).conversations == 2
+        assert (await store.list()).items == ()
+        with pytest.raises(ConversationErased):
+            await store.header("b")
+
+    run(work())
+
+
+def test_an_error_names_calls_as_their_maker_knows_them():
+    async def work():
+        store = encrypted(MemoryStore(), KEY)
+        await store.append("a", turn(0)[:2])
+
+        with pytest.raises(BrokenConversation) as found:
+            await store.append("a", said("meanwhile"))
+        assert "call_0_0" in str(found.value)
+        pickle.dumps(found.value)
+
+    run(work())
+
+
+def test_the_tenant_of_the_keys_is_not_seen():
+    async def work():
+        inner = MemoryStore()
+        store = encrypted(inner, KEY)
+        await store.append("a", said("x"))
+
+        assert [header.id for header in (await inner.list()).items] == ["a"]
+        assert (await store.erase(recipient="a")).conversations == 1
+        with pytest.raises(ConversationNotFound):
+            await store.load("a")
+
+    run(work())

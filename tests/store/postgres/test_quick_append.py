@@ -1,0 +1,184 @@
+"""Appends to conversations that a store thinks it knows: quick when it does, and right when it does not."""
+
+import asyncio
+
+import psycopg
+import pytest
+
+from minutebook.errors import ConversationErased, IdempotencyConflict, VersionConflict
+from minutebook.store.postgres.quick_append import Lane
+from minutebook.store.url import open_store
+from minutebook.testing.contract.samples import refused, said, texts
+from tests.servers import require_postgres, shared
+
+ENDED = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+
+
+@pytest.fixture
+def url():
+    require_postgres()
+    return shared.empty()
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """What was answered to those who tried the quick way."""
+    answers = []
+    append = Lane.append
+
+    async def noting(self, pending):
+        answers.append(await append(self, pending))
+        return answers[-1]
+
+    monkeypatch.setattr(Lane, "append", noting)
+    return answers
+
+
+def test_a_conversation_that_is_known_takes_the_quick_way(url, taken):
+    async def story():
+        async with open_store(url) as store:
+            for number in range(4):
+                await store.append("a", said(f"{number}"), idempotency_key=f"k{number}")
+            await store.append("a", said("large " * 5_000))
+            assert await store.append("a", said("3"), idempotency_key="k3") == 4
+            return texts((await store.load("a")).entries)
+
+    found = asyncio.run(story())
+
+    assert found == ["0", "1", "2", "3", "large " * 5_000]
+    assert taken == [2, 3, 4, 5, None]
+
+
+def test_what_somebody_else_wrote_meanwhile_is_kept_and_counted(url, taken):
+    async def story():
+        async with open_store(url) as one, open_store(url) as other:
+            for number in range(6):
+                assert await (one, other)[number % 2].append("a", said(f"{number}")) == number + 1
+            return texts((await one.load("a")).entries)
+
+    assert asyncio.run(story()) == [f"{number}" for number in range(6)]
+    assert None in taken
+
+
+def test_many_at_once_from_two_who_both_think_they_know_lose_nothing(url):
+    async def story():
+        async with open_store(url) as one, open_store(url) as other:
+            for name in "abc":
+                await one.append(name, said("begin"))
+                await other.append(name, said("begin"))
+            writes = [(store, name, n) for n in range(20) for name in "abc" for store in (one, other)]
+            versions = await asyncio.gather(
+                *(store.append(name, said(f"{id(store)} {n}")) for store, name, n in writes)
+            )
+            found = {name: texts((await one.load(name)).entries) for name in "abc"}
+            return versions, found, writes
+
+    versions, found, writes = asyncio.run(story())
+
+    assert sorted(versions) == sorted(3 * list(range(3, 43)))
+    for name in "abc":
+        assert sorted(found[name][2:]) == sorted(f"{id(store)} {n}" for store, at, n in writes if at == name)
+
+
+def test_what_goes_through_several_connections_at_once_keeps_its_order(url, taken):
+    """Also where all of it holds the same large text, which is one row that everybody counts up."""
+    large = "large " * 5_000
+
+    async def writer(store, name):
+        return [await store.append(name, said(f"{number}", large)) for number in range(8)]
+
+    async def story():
+        async with open_store(url) as store:
+            names = [f"talk {number}" for number in range(24)]
+            await asyncio.gather(*(store.append(name, said("begin")) for name in names))
+            versions = await asyncio.gather(*(writer(store, name) for name in names))
+            return versions, [texts((await store.load(name)).entries) for name in names]
+
+    versions, found = asyncio.run(story())
+
+    assert versions == 24 * [list(range(2, 10))]
+    assert found == 24 * [["begin", *(text for number in range(8) for text in (f"{number}", large))]]
+    assert len(taken) == 24 * 8
+    assert None not in taken
+
+
+def test_a_key_that_somebody_else_used_is_known_on_the_quick_way_too(url):
+    async def story():
+        async with open_store(url) as one, open_store(url) as other:
+            await one.append("a", said("x"))
+            assert await other.append("a", said("y"), idempotency_key="k") == 2
+            assert await one.append("a", said("y"), idempotency_key="k") == 2
+            assert await one.append("a", said("z")) == 3
+            await refused(IdempotencyConflict, one.append("a", said("other"), idempotency_key="k"))
+            await refused(VersionConflict, one.append("a", said("other"), expected_version=2))
+            assert await one.append("a", said("w"), expected_version=3) == 4
+
+    asyncio.run(story())
+
+
+def test_of_two_bodies_under_one_key_in_one_group_the_first_is_stored(url):
+    async def story():
+        async with open_store(url) as store:
+            await store.append("a", said("x"))
+            done = await asyncio.gather(
+                store.append("a", said("y"), idempotency_key="k"),
+                store.append("a", said("y"), idempotency_key="k"),
+                refused(IdempotencyConflict, store.append("a", said("other"), idempotency_key="k")),
+            )
+            return done[:2], texts((await store.load("a")).entries)
+
+    assert asyncio.run(story()) == ([2, 2], ["x", "y"])
+
+
+def test_what_was_erased_by_somebody_else_is_not_brought_back(url):
+    async def story():
+        async with open_store(url) as one, open_store(url) as other:
+            await one.append("a", said("x"))
+            await one.append("a", said("y"))
+            await other.erase(conversation="a")
+            await refused(ConversationErased, one.append("a", said("z")))
+
+    asyncio.run(story())
+
+
+def test_a_connection_that_the_server_ended_is_replaced(url, taken):
+    async def story():
+        async with open_store(url) as store:
+            await store.append("a", said("0"))
+            await store.append("a", said("1"))
+            with psycopg.connect(url, autocommit=True) as db:
+                db.execute(ENDED)
+            async with open_store(url) as other:
+                await other.load("a")  # by then the loop has heard of it
+                await store.append("a", said("2"))
+                return texts((await other.load("a")).entries)
+
+    assert asyncio.run(story()) == ["0", "1", "2"]
+    assert taken == [2, 3]
+
+
+def test_loops_that_come_and_go_each_have_their_own_connection(url, taken):
+    store = open_store(url)
+    for number in range(4):
+        asyncio.run(store.append("a", said(f"{number}")))
+
+    async def rest():
+        found = texts((await store.load("a")).entries)
+        await store.close()
+        return found
+
+    assert asyncio.run(rest()) == ["0", "1", "2", "3"]
+    assert taken == [2, 3, 4]
+
+
+def test_tenants_of_one_loop_do_not_see_each_other_on_the_quick_way(url):
+    async def story():
+        async with open_store(url) as store:
+            other = store.for_tenant("other")
+            for number in range(3):
+                await asyncio.gather(
+                    store.append("a", said(f"mine {number}")), other.append("a", said(f"its {number}"))
+                )
+            return texts((await store.load("a")).entries), texts((await other.load("a")).entries)
+
+    assert asyncio.run(story()) == ([f"mine {n}" for n in range(3)], [f"its {n}" for n in range(3)])

@@ -1,0 +1,486 @@
+"""What only Redis has: slots, a time to live, a server that goes away, and scripts that race."""
+
+import asyncio
+import logging
+import random
+import threading
+from datetime import UTC, datetime
+
+import pytest
+import redis
+
+from minutebook.errors import (
+    ConversationErased,
+    ConversationNotFound,
+    InvalidSetting,
+    StoreDamaged,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+from minutebook.store import codec
+from minutebook.store.backend import AppendCommand
+from minutebook.store.codec import pack
+from minutebook.store.redis import leases as redis_leases
+from minutebook.store.redis.append import entry_args, new_conversation
+from minutebook.store.redis.rows import first_fields
+from minutebook.store.types import NewDocument
+from minutebook.store.url import open_store
+from minutebook.testing import StoreContract
+from minutebook.testing.contract.samples import note, said, texts, turn, turns
+from tests.store.leaving import GONE, STAYS, gone_in, plant, remove
+from tests.store.redis.servers import Server, free_port, new_url, prefix_of
+from tests.store.writing import acknowledged, start, whole_turns
+
+LARGE = "a long report " * 1_000
+
+
+@pytest.fixture
+def server(tmp_path):
+    with Server(tmp_path / "server", "--appendonly", "yes", "--appendfsync", "always") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """One node that has all slots and refuses, as every cluster does, what reaches into two of them at once."""
+    port = ("--cluster-port", str(free_port()))
+    with Server(tmp_path_factory.mktemp("cluster"), "--cluster-enabled", "yes", *port) as running:
+        with redis.Redis.from_url(running.url) as client:
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            while "cluster_state:ok" not in str(client.execute_command("CLUSTER", "INFO")):
+                pass
+        yield running
+
+
+class TestCluster(StoreContract):
+    @pytest.fixture
+    def store(self, cluster, request):
+        return open_store(f"{cluster.url}?prefix={request.node.name}:")
+
+
+def using(url, work):
+    async def run():
+        async with open_store(url) as store:
+            return await work(store)
+
+    return asyncio.run(run())
+
+
+def keys(url):
+    with redis.Redis.from_url(url.partition("?")[0]) as client:
+        return sorted(key.decode() for key in client.scan_iter(match=f"{prefix_of(url)}*", count=1000))
+
+
+def of_conversation(url, name):
+    return [key for key in keys(url) if key.endswith(f":{name}")]
+
+
+def times_to_go(url, name):
+    with redis.Redis.from_url(url.partition("?")[0]) as client:
+        return {client.pexpiretime(key) for key in of_conversation(url, name)}
+
+
+def expire(url, name):
+    """Have a conversation's time be over."""
+    with redis.Redis.from_url(url.partition("?")[0]) as client:
+        for key in of_conversation(url, name):
+            client.pexpireat(key, 1)
+
+
+async def everything(store, name):
+    """A conversation with all that one can have, each written by itself."""
+    yield await store.append(name, turns(3), recipient="alice", idempotency_key="k")
+    yield await store.append(name, said(LARGE))
+    yield await store.add_fold(name, note("f", 0, 5))
+    yield await store.pin(name, 7)
+    yield await store.set_labels(name, {"x": "y"})
+    yield await store.purge(name, before=5)
+    yield await store.undo_fold(name, (await store.add_fold(name, note("g", 5, 10))).fold.id)
+    yield await store.append(name, turn(9), idempotency_key="l")
+    ends = datetime(2100, 1, 1, tzinfo=UTC)
+    yield await store.put_document(name, NewDocument("reply", f"r {name}", {"x": 1}, ends))
+    yield await store.append(name, turn(10), documents=[NewDocument("reply", f"s {name}", {"x": 1})])
+    yield await store.append(name, turn(11), lease=await store.acquire_lease(name, "w", seconds=60))
+    yield await store.trim(name, {7: {"role": "tool", "tool_call_id": "call_1_0", "content": ""}})
+
+
+def test_all_keys_of_a_conversation_go_at_the_same_moment():
+    url = new_url(ttl=3600)
+
+    async def write(store):
+        async for _ in everything(store, "a"):
+            assert len(times_to_go(url, "a")) == 1
+        assert len(of_conversation(url, "a")) == 15
+        await store.fork("a", "b", at=10)
+        assert len(times_to_go(url, "a") | times_to_go(url, "b")) == 1
+
+    using(url, write)
+
+    assert times_to_go(url, "a") != {-1}
+
+
+def test_an_append_gives_a_conversation_more_time_and_what_it_was_forked_from():
+    url = new_url(ttl=100)
+    longer = url.replace("ttl=100", "ttl=1000")
+
+    async def fork(store):
+        await store.append("a", turns(2))
+        await store.fork("a", "b", at=5)
+        await store.fork("b", "c")
+
+    using(url, fork)
+    before = times_to_go(url, "a")
+    using(longer, lambda store: store.append("c", said("more")))
+
+    after = times_to_go(url, "a") | times_to_go(url, "b") | times_to_go(url, "c")
+    assert len(after) == 1
+    assert min(after) > max(before) + 800_000
+
+    using(longer.replace("ttl=1000", "ttl=10000"), lambda store: store.fork("c", "d"))
+    last = {time for name in "abcd" for time in times_to_go(url, name)}
+    assert len(last) == 1
+    assert min(last) > max(after) + 8_000_000
+
+
+def test_what_is_written_is_acknowledged_also_where_its_lease_cannot_be_given_back(monkeypatch):
+    async def away(_shelf, _lease):
+        raise redis.ConnectionError
+
+    async def main():
+        async with open_store(new_url()) as store:
+            lease = await store.acquire_lease("a", "w", seconds=60)
+            monkeypatch.setattr(redis_leases, "release", away)
+            assert await store.append("a", said("1"), lease=lease, release=True) == 1
+            return texts((await store.load("a")).entries)
+
+    assert asyncio.run(main()) == ["1"]
+
+
+def test_without_a_ttl_nothing_goes():
+    url = new_url()
+
+    async def write(store):
+        async for _ in everything(store, "a"):
+            pass
+
+    using(url, write)
+
+    assert times_to_go(url, "a") == {-1}
+
+
+def test_a_conversation_whose_time_is_over_is_gone_as_a_whole_and_its_id_is_free():
+    url = new_url(ttl=3600)
+
+    async def work(store):
+        async for _ in everything(store, "a"):
+            pass
+        await store.append("b", said("stays"), recipient="alice")
+        expire(url, "a")
+
+        with pytest.raises(ConversationNotFound) as found:
+            await store.load("a")
+        assert not isinstance(found.value, ConversationErased)
+        assert [header.id for header in (await store.list()).items] == ["b"]
+        assert [header.id for header in (await store.list(recipient="alice")).items] == ["b"]
+        assert (await store.search("question")).items == ()
+        assert (await store.erase(conversation="a")).conversations == 0
+        assert await store.append("a", said("new"), recipient="bob", idempotency_key="k") == 1
+        assert texts((await store.load("a")).entries) == ["new"]
+        assert [header.id for header in (await store.list()).items] == ["a", "b"]
+
+    using(url, work)
+
+
+def test_vacuum_forgets_the_ids_of_what_has_gone():
+    url = new_url(ttl=3600)
+
+    async def work(store):
+        await store.append("telephone-1234", said("x"), recipient="alice")
+        await store.append("b", said("y"), recipient="alice")
+        expire(url, "telephone-1234")
+        await store.vacuum()
+
+        assert [header.id for header in (await store.list()).items] == ["b"]
+
+    using(url, work)
+    with redis.Redis.from_url(url.partition("?")[0]) as client:
+        kept = [client.dump(key) for key in keys(url)]
+    assert not [key for key in kept if b"telephone" in key]
+
+
+def test_braces_and_slashes_in_names_keep_names_apart():
+    url = new_url()
+    names = ["{a}", "a}{b", "{", "}", "a/b", "a%2Fb", "%7Ba%7D", "a:b", "a", "header:a"]
+
+    async def work(store):
+        for tenant in ("t", "t/a", "{t}", "t%2Fa"):
+            other = store.for_tenant(tenant)
+            for name in names:
+                await other.append(name, said(f"{tenant} {name}"), recipient=names[-names.index(name)])
+                await other.fork(name, f"fork of {name}")
+            for name in names:
+                assert texts((await other.load(f"fork of {name}")).entries) == [f"{tenant} {name}"]
+        await store.for_tenant("t").append("c", said("one"), recipient="a/b")
+        await store.for_tenant("t/a").append("c", said("two"), recipient="b")
+        assert texts((await store.for_tenant("t").load("c")).entries) == ["one"]
+        await store.for_tenant("t/a").erase(conversation="c")
+        assert (await store.for_tenant("t").erase(recipient="{a}")).conversations == 2
+        assert len((await store.for_tenant("t/a").list()).items) == 20
+
+    using(url, work)
+
+
+def test_any_thread_and_event_loop_may_use_a_handle():
+    store = open_store(new_url())
+    threads = [
+        threading.Thread(target=lambda number=number: asyncio.run(store.append("a", said(f"{number}"))))
+        for number in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(texts(asyncio.run(store.load("a")).entries)) == [f"{number}" for number in range(8)]
+    asyncio.run(store.close())
+
+
+def test_two_processes_write_one_conversation_and_each_keeps_its_order():
+    url = new_url()
+
+    both = [start(url, "a", 5, 8, name) for name in ("left", "right")]
+    seen = [acknowledged(process, 1_000) for process in both]
+
+    stored = whole_turns(url, "a")
+    assert sorted(stored) == sorted(seen[0] + seen[1])
+    assert len(stored) == 80
+    for name in ("left", "right"):
+        for writer in range(5):
+            mine = [key for key in stored if key.startswith(f"{name} {writer} ")]
+            assert mine == [f"{name} {writer} {number}" for number in range(8)]
+
+
+@pytest.mark.slow
+def test_a_killed_server_loses_nothing_that_was_acknowledged(server):
+    seen, number = [], random.Random(5)
+
+    for kill in range(4):
+        process = start(server.url, "a", 4, 10_000, f"run{kill}")
+        lines = number.randint(5, 60)
+        mine = []
+        for key in process.acknowledged():
+            mine.append(key)
+            if len(mine) == lines:
+                server.kill()
+        assert process.wait() != 0
+        seen += mine
+        server.start()
+
+    stored = whole_turns(server.url, "a")
+    assert set(seen) <= set(stored)
+    assert len(stored) == len(set(stored))
+    assert len(stored) - len(seen) <= 4 * 4
+
+
+def test_a_server_that_is_gone_is_an_error_until_it_is_back(server):
+    async def work(store):
+        assert store.durable is True
+        await store.append("a", said("before"))
+        server.kill()
+        attempts = (store.append("a", said("lost")), store.load("a"), store.list(), store.vacuum())
+        found = await asyncio.gather(*attempts, return_exceptions=True)
+        assert [type(each) for each in found] == [StoreUnavailable] * len(attempts)
+        server.start()
+        await store.append("a", said("after"))
+        assert texts((await store.load("a")).entries) == ["before", "after"]
+
+    using(server.url, work)
+
+
+def test_nobody_there_is_known_at_once_and_the_password_is_not_told(server):
+    url = f"redis://me:secret@127.0.0.1:{server.port}/0"
+    server.stop()
+
+    with pytest.raises(StoreUnavailable) as found:
+        using(url, lambda store: store.list())
+
+    assert "secret" not in str(found.value)
+    assert f"127.0.0.1:{server.port}" in str(found.value)
+
+
+def test_a_full_server_and_one_that_is_a_copy_say_so_and_change_nothing(server):
+    async def work(store):
+        await store.append("a", said("1"))
+        with redis.Redis.from_url(server.url) as client:
+            client.config_set("maxmemory", 1)
+            with pytest.raises(StoreFull):
+                await store.append("a", said("2"))
+            with pytest.raises(StoreFull):
+                await store.append("b", said("2"))
+            client.config_set("maxmemory", 0)
+            client.replicaof("127.0.0.1", 1)
+            with pytest.raises(StoreReadOnly):
+                await store.append("a", said("2"))
+            assert texts((await store.load("a")).entries) == ["1"]
+            client.replicaof("NO", "ONE")
+        assert await store.append("a", said("2")) == 2
+        assert await store.append("b", said("2")) == 1
+
+    using(server.url, work)
+
+
+def test_what_the_server_dropped_is_found_to_be_damaged():
+    url = new_url()
+
+    async def work(store):
+        await store.append("a", said("1", "2", LARGE))
+        with redis.Redis.from_url(url.partition("?")[0]) as client:
+            for part, key in (("blobs", None), ("entries", "1")):
+                (name,) = [name for name in keys(url) if f":{part}:" in name]
+                client.hdel(name, key) if key else client.delete(name)
+                with pytest.raises(StoreDamaged):
+                    await store.load("a")
+            client.set(name, "something else")
+            with pytest.raises(StoreDamaged):
+                await store.load("a")
+
+    using(url, work)
+
+
+def test_vacuum_leaves_nothing_erased_in_the_servers_files(server):
+    async def work(store):
+        document = NewDocument("planted-kind", "planted-id", {"planted": "planted-body"})
+        await store.append("a", said("planted-in-the-record"), recipient="alice", documents=[document])
+        await store.append("b", said("stays"))
+        await store.erase(recipient="alice")
+        await store.vacuum()
+
+    using(server.url, work)
+
+    kept = b"".join(path.read_bytes() for path in server.folder.rglob("*") if path.is_file() and path.name != "log")
+    assert b"planted" not in kept
+    assert b"alice" not in kept.replace(b"{default/alice}", b"")
+    assert b"stays" in kept
+
+
+def test_nothing_trimmed_and_no_document_that_is_gone_is_left_in_the_servers_files(server, monkeypatch):
+    monkeypatch.setattr(codec, "SHORT", 1 << 40)
+
+    def left():
+        kept = [path for path in sorted(server.folder.rglob("*")) if path.is_file() and path.name != "log"]
+        return b"".join(path.read_bytes() for path in kept)
+
+    async def work(store):
+        await plant(store)
+        assert gone_in(left()) == GONE
+        await remove(store)
+        assert (await store.document("reply", "r")).body == {"text": STAYS}
+
+    using(server.url, work)
+
+    assert gone_in(left()) == []
+
+
+def test_what_expired_with_its_conversation_leaves_the_list_of_documents():
+    url = new_url(ttl=3600)
+
+    async def work(store):
+        await store.append("a", said("x"), documents=[NewDocument("reply", "r", {})])
+        expire(url, "a")
+        assert await store.append("b", said("x")) == 1
+        with redis.Redis.from_url(url.partition("?")[0]) as client:
+            (listed,) = [key for key in keys(url) if key.endswith("}:documents")]
+            assert client.hlen(listed) == 1
+            await store.vacuum()
+            assert client.hlen(listed) == 0
+        assert (await store.put_document("b", NewDocument("reply", "r", {}))).conversation == "b"
+
+    using(url, work)
+
+
+def test_a_day_after_nothing_names_who_was_erased_and_late_writes_are_still_refused():
+    url = new_url()
+
+    async def work(store):
+        await store.append("a", said("x"), recipient="alice")
+        async with open_store(url) as eraser:
+            await eraser.erase(recipient="alice")
+            await eraser.erase(recipient="nobody")
+        with redis.Redis.from_url(url.partition("?")[0]) as client:
+            named = [key for key in keys(url) if "/alice" in key]
+            assert all(0 < client.pttl(key) <= 24 * 3600 * 1000 for key in named)
+            assert not [key for key in keys(url) if "nobody" in key]
+            client.delete(*named)
+        for attempt in (store.append("a", said("late")), store.load("a"), store.fork("a", "b")):
+            with pytest.raises(ConversationErased):
+                await attempt
+        assert not [key for key in keys(url) if "/alice" in key]
+
+    using(url, work)
+
+
+def test_a_server_that_may_lose_what_it_took_is_warned_of(caplog, tmp_path):
+    with Server(tmp_path / "server", "--maxmemory-policy", "allkeys-lru") as server, caplog.at_level(logging.WARNING):
+
+        async def work(store):
+            return store.durable
+
+        assert using(server.url, work) is False
+
+    assert "acknowledged does not mean on the disk" in caplog.text
+    assert "maxmemory-policy allkeys-lru" in caplog.text
+
+
+@pytest.mark.parametrize("query", ["ttl=0", "ttl=-1", "ttl=soon", "ttl=1.5", "prefix={x}"])
+def test_an_option_that_cannot_be_meant_is_refused(query):
+    with pytest.raises(InvalidSetting):
+        open_store(f"redis://localhost/0?{query}")
+
+
+def test_an_id_that_was_taken_by_somebody_who_died_can_be_taken_again():
+    url = new_url()
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+
+    async def work(store):
+        shelf = store.backend.shelf
+        lost = await store._engine.run(lambda: shelf.claim("a", "alice", 0))
+        with pytest.raises(ConversationNotFound):
+            await store.header("a")
+        assert (await store.list()).items == ()
+        assert await store.append("a", said("1"), recipient="bob") == 1
+
+        packed, messages = zip(*map(pack, said("late")), strict=True)
+        late = AppendCommand("a", packed, messages, recipient="alice")
+        fields = first_fields(new_conversation(late, "default", lost, at))
+        facts = [shelf.mark("a"), lost.nonce, "", b"", b"", "", lost.rank + "a", "", 0, 0]
+        args = [*facts, len(fields), *fields, *entry_args(packed, 0)]
+        reply = await store._engine.run(lambda: store._engine.script("append", shelf.keys_to_make("a", lost), args))
+
+        assert reply == [b"void"]
+        assert [(header.id, header.recipient) for header in (await store.list()).items] == [("a", "bob")]
+
+    using(url, work)
+
+
+def test_an_erasure_that_was_cut_short_is_finished_by_the_next():
+    url = new_url()
+
+    async def work(store):
+        await store.append("a", said("x"), recipient="alice")
+        place, order, _ = store.backend.shelf.keys.catalogue()
+        leaving = store.backend.shelf.keys.leaving("alice")
+        with redis.Redis.from_url(url.partition("?")[0]) as client:
+            claim, member = client.hget(place, "a"), client.zrange(order, 0, -1)[0]
+            await store.erase(recipient="alice")
+            client.hset(place, "a", claim)
+            client.zadd(order, {member: 0})
+            client.sadd(leaving, "a")
+
+            assert (await store.list()).items == ()
+            with pytest.raises(ConversationErased):
+                await store.append("a", said("late"), recipient="alice")
+            assert (await store.erase(recipient="alice")).conversations == 0
+            assert not client.exists(place, order, leaving)
+
+    using(url, work)

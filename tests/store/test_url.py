@@ -1,0 +1,76 @@
+"""From a URL to a store."""
+
+import asyncio
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pytest
+
+from minutebook.errors import InvalidSetting, MissingExtra
+from minutebook.store.memory import MemoryStore
+from minutebook.store.sqlite.store import SqliteStore
+from minutebook.store.url import open_store
+from minutebook.testing.contract.samples import said
+from tests.store.backends import BACKENDS
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///chat.db", "chat.db"),
+        ("sqlite:///a/b.db", "a/b.db"),
+        ("sqlite:////srv/chat.db", "/srv/chat.db"),
+        ("sqlite:///my%20chat.db", "my chat.db"),
+    ],
+)
+def test_three_slashes_are_relative_and_four_absolute(url, path):
+    store = open_store(url, tenant="acme")
+
+    assert isinstance(store, SqliteStore)
+    assert (store.path, store.tenant) == (path, "acme")
+
+
+def test_memory_is_a_store():
+    assert isinstance(open_store("memory:"), MemoryStore)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "chat.db", "sqlite:", "sqlite://", "sqlite:///", "sqlite://host/x", "sqlite:///x?mode=ro", "mysql://x"]
+)
+def test_a_url_that_names_no_store_is_refused_with_those_that_do(url):
+    with pytest.raises(InvalidSetting, match=r"sqlite:///file\.db"):
+        open_store(url)
+
+
+def test_a_driver_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.delitem(sys.modules, "minutebook.store.postgres.store", raising=False)
+    with pytest.raises(MissingExtra, match=r"minutebook\[postgres\]"):
+        open_store("postgresql://localhost/x")
+
+
+def test_a_store_of_another_kind_loads_no_driver():
+    code = "import sys, minutebook.store.url as o; o.open_store('memory:'); print(*sys.modules)"
+
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+    assert {"psycopg", "redis"}.isdisjoint(loaded)
+
+
+@pytest.mark.parametrize("backend", sorted(BACKENDS))
+def test_a_store_goes_by_the_clock_it_was_given(backend, tmp_path):
+    times = iter(datetime(2030, 1, day, tzinfo=UTC) for day in range(1, 30))
+    store = BACKENDS[backend](tmp_path, clock=lambda: next(times))
+
+    async def story():
+        async with store:
+            await store.append("a", said("x"))
+            await store.append("a", said("y"))
+            await store.set_status("a", "closed")
+            return await store.header("a")
+
+    header = asyncio.run(story())
+    first = header.created_at  # an encrypted store has asked for the time before, for its key
+    days = [(time - first).days for time in (header.created_at, header.updated_at, header.status_updated_at)]
+    assert (first.year, days) == (2030, [0, 1, 2])

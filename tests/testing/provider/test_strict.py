@@ -1,0 +1,261 @@
+"""What the providers refuse, the loopback provider refuses, and what they let through it lets through."""
+
+import anthropic
+import openai
+import pytest
+
+from minutebook.testing import coding_session
+from minutebook.testing.provider.server import LoopbackProvider
+from minutebook.testing.script import ScriptedModel, call, say, think
+
+HELLO = {"role": "user", "content": "hello"}
+
+
+def calls(*ids, **extra):
+    made = [{"id": one, "type": "function", "function": {"name": "t", "arguments": "{}"}} for one in ids]
+    return {"role": "assistant", "content": None, "tool_calls": made, **extra}
+
+
+def result(call_id, text="done"):
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+@pytest.fixture(scope="module", params=[True], ids=["strict"])
+def chatted(request):
+    with (
+        LoopbackProvider(ScriptedModel(otherwise="fine"), strict=request.param) as provider,
+        openai.OpenAI(base_url=provider.base_url, api_key="any", max_retries=0) as client,
+    ):
+        yield lambda messages: client.chat.completions.create(model="m", messages=messages)
+
+
+def use(*ids, extra=()):
+    blocks = [{"type": "tool_use", "id": one, "name": "t", "input": {}} for one in ids]
+    return {"role": "assistant", "content": [*extra, *blocks]}
+
+
+def results(*ids, extra=()):
+    return {"role": "user", "content": [*({"type": "tool_result", "tool_use_id": one} for one in ids), *extra]}
+
+
+def text(words):
+    return {"type": "text", "text": words}
+
+
+@pytest.fixture(scope="module", params=[True], ids=["strict"])
+def messaged(request):
+    with (
+        LoopbackProvider(ScriptedModel(otherwise="fine"), strict=request.param) as provider,
+        anthropic.Anthropic(base_url=provider.anthropic_url, api_key="any", max_retries=0) as client,
+    ):
+        yield lambda messages, **options: client.messages.create(
+            **{"model": "m", "max_tokens": 9, "messages": messages, **options}
+        )
+
+
+BAD_CHATS = {
+    "no messages": ([], "empty array"),
+    "unknown role": ([{"role": "robot", "content": "hi"}], "'robot' is none of"),
+    "orphan result": ([HELLO, result("a")], "role 'tool' must answer a message with 'tool_calls'"),
+    "missing result": ([HELLO, calls("a", "b"), result("a")], "needs a tool message for each 'tool_call_id'.* b"),
+    "result too late": ([HELLO, calls("a"), HELLO, result("a")], "must directly follow"),
+    "answered twice": ([HELLO, calls("a"), result("a"), result("a")], "duplicate value for 'tool_call_id'"),
+    "ids repeated in one message": ([HELLO, calls("a", "a"), result("a"), result("a")], "duplicate 'id'"),
+    "result without id": ([HELLO, calls("a"), {"role": "tool", "content": "x"}], "tool_call_id' is required"),
+    "result for an unknown id": ([HELLO, calls("a"), result("a"), result("zzz")], "must answer a message"),
+    "calls of the user": ([{**calls("a"), "role": "user", "content": "x"}], "only allowed on messages with role"),
+    "null content": ([{"role": "user", "content": None}], "must be a string, not null"),
+    "empty assistant": ([HELLO, {"role": "assistant", "content": None}], "must be a string, not null"),
+    "empty tool_calls": ([HELLO, {"role": "assistant", "content": "x", "tool_calls": []}], "leave it out"),
+    "content of a wrong type": ([{"role": "user", "content": 5}], "a string or an array of parts"),
+    "part of a wrong type": ([{"role": "user", "content": [{"type": "smell"}]}], "'smell' is none of"),
+    "arguments that are no text": (
+        [HELLO, {**calls(), "tool_calls": [{"id": "a", "function": {"name": "t", "arguments": {}}}]}],
+        "arguments' must be a string",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_CHATS)
+def test_openai_refuses_what_it_cannot_read(name, chatted):
+    messages, said = BAD_CHATS[name]
+
+    with pytest.raises(openai.BadRequestError, match=said) as error:
+        chatted(messages)
+
+    assert error.value.type == "invalid_request_error"
+    assert error.value.param.startswith("messages")
+
+
+GOOD_CHATS = {
+    "a session": coding_session(turns=3),
+    "system messages alone": [{"role": "system", "content": "You are kind."}],
+    "the assistant first": [{"role": "assistant", "content": "Welcome."}, HELLO],
+    "the assistant last": [HELLO, {"role": "assistant", "content": "Well,"}],
+    "two users in a row": [HELLO, HELLO],
+    "unknown keys": [{**HELLO, "reasoning_content": "x", "mood": 3}],
+    "an id used again in a later exchange": [HELLO, calls("a"), result("a"), HELLO, calls("a"), result("a")],
+    "results in another order": [HELLO, calls("a", "b"), result("b"), result("a")],
+    "arguments that are no JSON": [
+        HELLO,
+        {
+            "role": "assistant",
+            "tool_calls": [{"id": "a", "type": "function", "function": {"name": "t", "arguments": "{x"}}],
+        },
+        result("a"),
+    ],
+    "empty text": [{"role": "user", "content": ""}],
+    "a developer": [{"role": "developer", "content": "x"}, HELLO],
+}
+
+
+@pytest.mark.parametrize("name", GOOD_CHATS)
+def test_openai_lets_through_what_it_can_read(name, chatted):
+    assert chatted(GOOD_CHATS[name]).choices[0].message.content == "fine"
+
+
+THOUGHT = {"type": "thinking", "thinking": "mine", "signature": "Zm9yZ2Vk"}
+BAD_MESSAGES = {
+    "no messages": ([], "at least one message is required"),
+    "the assistant first": ([{"role": "assistant", "content": "hi"}, HELLO], 'first message must use the "user" role'),
+    "unknown role": ([{"role": "tool", "content": "hi"}], "messages.0.role"),
+    "a system message first": ([{"role": "system", "content": "x"}, HELLO], "top-level 'system' parameter"),
+    "a system message after the assistant": (
+        [HELLO, {"role": "assistant", "content": "x"}, {"role": "system", "content": "x"}, HELLO],
+        "must follow a user message",
+    ),
+    "empty content": ([{"role": "user", "content": ""}], "non-empty content"),
+    "no blocks": ([{"role": "user", "content": []}], "non-empty content"),
+    "empty text": ([{"role": "user", "content": [text("")]}], "text content blocks must be non-empty"),
+    "blank text": ([{"role": "user", "content": " \n"}], "contain non-whitespace text"),
+    "unknown block": ([{"role": "user", "content": [{"type": "smell"}]}], "unknown block type 'smell'"),
+    "a call of the user": ([{**use("a"), "role": "user"}], "`tool_use` blocks cannot be in user messages"),
+    "a result of the assistant": (
+        [HELLO, {**results("a"), "role": "assistant"}, HELLO],
+        "`tool_result` blocks cannot be in assistant messages",
+    ),
+    "a call without input": (
+        [HELLO, {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "t"}]}, results("a")],
+        "tool_use.input: field required",
+    ),
+    "missing result": ([HELLO, use("a", "b"), results("a")], "`tool_result` blocks immediately after: b"),
+    "missing result at the end": ([HELLO, use("a")], "`tool_result` blocks immediately after: a"),
+    "results in two messages": ([HELLO, use("a", "b"), results("a"), results("b")], "immediately after: b"),
+    "result too late": ([HELLO, use("a"), HELLO, results("a")], "immediately after: a"),
+    "orphan result": ([results("a")], "unexpected `tool_use_id` in a `tool_result` block: a"),
+    "result for another id": ([HELLO, use("a"), results("a", "b")], "unexpected `tool_use_id`.*: b"),
+    "answered twice": ([HELLO, use("a"), results("a", "a")], "more than one `tool_result` for a"),
+    "text before results": (
+        [HELLO, use("a"), {"role": "user", "content": [text("so"), *results("a")["content"]]}],
+        "must come before any other content",
+    ),
+    "an id used again": ([HELLO, use("a"), results("a"), use("a"), results("a")], "ids must be unique: a"),
+    "an id with odd letters": ([HELLO, use("a b"), results("a b")], "letters, digits"),
+    "forged thinking": ([HELLO, use("a", extra=[THOUGHT]), results("a")], "messages.1.content.0: invalid `signature`"),
+    "the assistant last": ([HELLO, {"role": "assistant", "content": "Well,"}], "must end with a user message"),
+    "a result that holds a call": (
+        [
+            HELLO,
+            use("a"),
+            {"role": "user", "content": [{**results("a")["content"][0], "content": use("b")["content"]}]},
+        ],
+        "tool_result.content.0: must be one of",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_MESSAGES)
+def test_anthropic_refuses_what_it_cannot_read(name, messaged):
+    messages, said = BAD_MESSAGES[name]
+
+    with pytest.raises(anthropic.BadRequestError, match=said) as error:
+        messaged(messages)
+
+    assert error.value.type == "invalid_request_error"
+
+
+GOOD_MESSAGES = {
+    "calls and results": [HELLO, use("a", "b"), results("b", "a", extra=[text("and?")])],
+    "two users in a row": [HELLO, HELLO],
+    "a system message after the user": [HELLO, {"role": "system", "content": "Be brief."}],
+    "an empty result": [HELLO, use("a"), results("a")],
+    "server tools": [
+        HELLO,
+        {"role": "assistant", "content": [{"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}]},
+        HELLO,
+    ],
+}
+
+
+@pytest.mark.parametrize("name", GOOD_MESSAGES)
+def test_anthropic_lets_through_what_it_can_read(name, messaged):
+    assert messaged(GOOD_MESSAGES[name]).content[0].text == "fine"
+
+
+def test_tools_of_one_name_are_refused(messaged):
+    tool = {"name": "t", "input_schema": {"type": "object"}}
+
+    with pytest.raises(anthropic.BadRequestError, match="tool names must be unique"):
+        messaged([HELLO], tools=[tool, tool])
+
+
+@pytest.mark.parametrize("chatted", [False], indirect=True, ids=["lenient"])
+@pytest.mark.parametrize("messaged", [False], indirect=True, ids=["lenient"])
+def test_what_is_not_strict_lets_broken_conversations_through(chatted, messaged):
+    assert chatted([HELLO, result("a")]).choices[0].message.content == "fine"
+    assert messaged([use("a")]).content[0].text == "fine"
+
+
+def thinking_loop(then, *, system=None, **options):
+    """Ask, hear a thought and a call, and send back what `then` makes of the answer's blocks."""
+    script = ScriptedModel(think("Let me see.") + say("Yes.") + call("t"), "done")
+    with (
+        LoopbackProvider(script, **options) as provider,
+        anthropic.Anthropic(base_url=provider.anthropic_url, api_key="any", max_retries=0) as client,
+    ):
+        ask = {"model": "m", "max_tokens": 2000, "thinking": {"type": "enabled", "budget_tokens": 1024}}
+        first = client.messages.create(**ask, messages=[HELLO], **({"system": "Be kind."} if system else {}))
+        blocks = then([block.model_dump(exclude_none=True) for block in first.content])
+        messages = [HELLO, {"role": "assistant", "content": blocks}, results("call_1")]
+        return client.messages.create(**ask, messages=messages, **({"system": system} if system else {}))
+
+
+def test_signed_thinking_may_come_back_as_it_was():
+    assert thinking_loop(lambda blocks: blocks).content[0].text == "done"
+
+
+def test_thinking_whose_text_was_changed_is_refused():
+    with pytest.raises(anthropic.BadRequestError, match="invalid `signature` in `thinking` block"):
+        thinking_loop(lambda blocks: [{**blocks[0], "thinking": "Let me see!"}, *blocks[1:]])
+
+
+def test_thinking_whose_signature_was_changed_is_refused():
+    with pytest.raises(anthropic.BadRequestError, match="invalid `signature` in `thinking` block"):
+        thinking_loop(lambda blocks: [{**blocks[0], "signature": blocks[0]["signature"][:-8]}, *blocks[1:]])
+
+
+def test_thinking_may_not_be_left_out_while_its_calls_are_being_answered():
+    with pytest.raises(anthropic.BadRequestError, match=r"messages.1.content.0.type: expected `thinking`.*`text`"):
+        thinking_loop(lambda blocks: blocks[1:])
+
+
+def test_thinking_may_not_be_the_end_of_a_message():
+    with pytest.raises(anthropic.BadRequestError, match="final block of an assistant message cannot be `thinking`"):
+        thinking_loop(lambda blocks: [*blocks, blocks[0]])
+
+
+def test_a_signature_outlives_the_server_that_made_it(messaged):
+    with (
+        LoopbackProvider(ScriptedModel(think("Hm.") + call("t"))) as old,
+        anthropic.Anthropic(base_url=old.anthropic_url, api_key="any", max_retries=0) as client,
+    ):
+        blocks = client.messages.create(model="m", max_tokens=9, messages=[HELLO]).to_dict()["content"]
+
+    assert messaged([HELLO, {"role": "assistant", "content": blocks}, results("call_1")]).content[0].text == "fine"
+
+
+def test_preserved_thinking_is_bound_to_the_prompt_it_came_after():
+    assert thinking_loop(lambda blocks: blocks, system="Be kind.", preserved_thinking=True).content[0].text == "done"
+    assert thinking_loop(lambda blocks: blocks, system="Be quick.").content[0].text == "done"
+    with pytest.raises(anthropic.BadRequestError, match="whose preceding prompt has changed"):
+        thinking_loop(lambda blocks: blocks, system="Be quick.", preserved_thinking=True)

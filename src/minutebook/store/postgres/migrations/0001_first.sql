@@ -162,8 +162,11 @@ EXCEPTION WHEN duplicate_object OR unique_violation THEN
 END
 $$;
 DO $$
+DECLARE
+    -- Since PostgreSQL 16, creating a role makes its creator a member who may grant it, but not SET ROLE to it.
+    needed text := CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END;
 BEGIN
-    IF NOT pg_catalog.pg_has_role(current_user, 'minutebook_app', 'MEMBER') THEN
+    IF NOT pg_catalog.pg_has_role(current_user, 'minutebook_app', needed) THEN
         EXECUTE format('GRANT minutebook_app TO %I', current_user);
     END IF;
 END

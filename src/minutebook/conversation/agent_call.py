@@ -13,53 +13,15 @@ from minutebook.agent.events import ModelAnswered, RunEvent, ViewMade
 from minutebook.agent.runner import Compactor
 from minutebook.conversation.minutes import CallSettings, Part, SentRequest, usage_json
 from minutebook.conversation.model_call import ModelCall
-from minutebook.conversation.retention import PruningDecision, collect_decisions
 from minutebook.conversation.view_source import ViewSource, compacts
-from minutebook.errors import CannotFit, MinutebookError
-from minutebook.history.compose import PassthroughManager, curated_by
-from minutebook.history.curated import Curated
-from minutebook.history.incremental import ContextualManager
-from minutebook.history.protocol import NO_CONTEXT, CurationContext, HistoryManager, SessionProtocol
-from minutebook.history.view import View
-from minutebook.record.message import Message, thawed
-from minutebook.record.transcript import Transcript
+from minutebook.errors import CannotFit
+from minutebook.history.compose import PassthroughManager
+from minutebook.history.protocol import HistoryManager
+from minutebook.record.message import Message
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import Loaded, NewDocument
-from minutebook.tokens import TokenCounter
 
 _LOG: Final = logging.getLogger("minutebook.service")
-
-
-class FailOpenManager(ContextualManager):
-    """A manager that keeps nobody from an answer: where it fails, everything is sent, and `bypass` says why."""
-
-    def __init__(self, manager: HistoryManager) -> None:
-        self._manager = manager
-        self.bypass: str | None = None
-        self.preserve_first_request = bool(getattr(manager, "preserve_first_request", False))
-
-    def curate(
-        self,
-        messages: Sequence[Message],
-        *,
-        session: SessionProtocol | None = None,
-        context: CurationContext | None = None,
-    ) -> Curated:
-        source = Transcript.of(messages, counter=self.counts_with())
-        try:
-            return curated_by(self._manager, source, session, context or NO_CONTEXT)
-        except CannotFit:
-            raise
-        except Exception as error:  # noqa: BLE001 - a manager is anybody's code
-            self.bypass = type(error).__name__
-            _LOG.warning("curation failed, so everything is sent: %s", self.bypass)
-            return PassthroughManager().curate(source.coherent())
-
-    def fits(self, messages: Sequence[Message]) -> bool:
-        return isinstance(self._manager, ContextualManager) and self._manager.fits(messages)
-
-    def counts_with(self) -> TokenCounter | None:
-        return self._manager.counts_with() if isinstance(self._manager, ContextualManager) else None
 
 
 class AgentCall(ModelCall):
@@ -79,10 +41,8 @@ class AgentCall(ModelCall):
         super().__init__(store, call, loaded, new)
         self._new_id = new_id
         self._is_asked = is_asked
-        self.manager: HistoryManager = PassthroughManager()
+        self.manager: HistoryManager = self._manager if call.policy.mode == "on" else PassthroughManager()
         """What the agent curates with: nothing is left out where it is only worked out what would be."""
-        if call.policy.mode == "on":
-            self.manager = FailOpenManager(call.policy.manager)
 
     def _source(self, loaded: Loaded | None, new: Sequence[Message]) -> ViewSource:
         return super()._source(loaded, new[:-1])  # the agent appends what it is asked itself
@@ -111,25 +71,17 @@ class AgentCall(ModelCall):
             self.request.outcome = {"finish": event.finish, "usage": usage_json(event.usage)}
         if not isinstance(event, ViewMade):
             return None
-        view, decision = event.view, None
+        view = event.view
         if self.call.policy.mode != "on":
-            view, decision = self._policy_view(event.view)
-        self.bypass = self.manager.bypass if isinstance(self.manager, FailOpenManager) else None
+            try:
+                view = self._lens.view(event.view.record, ())
+            except CannotFit:
+                _LOG.warning("what would be pruned is not known: CannotFit")
         place, known = self.length - 1, self.source.positions
         positions = [*known, *range(place, place + len(view.record) - len(known))]
         call = replace(self.call, request_id=self._new_id())
-        self.requests.append(self._request(call, view, event.view, positions, decision))
+        self.requests.append(self._request(call, view, event.view, positions))
         return self.request
-
-    def _policy_view(self, sent: View) -> tuple[View, PruningDecision | None]:
-        """What the policy would have sent; what retention says of it is in shadow mode all there is."""
-        with collect_decisions() as decisions:
-            try:
-                view = self._lens.view(sent.record, ())
-            except MinutebookError as error:
-                _LOG.warning("what would be pruned is not known: %s", type(error).__name__)
-                return sent, None
-        return view, decisions[-1] if decisions and self.call.policy.mode == "shadow" else None
 
     def _note_answer(self, start: int) -> None:
         """The run says where the answer begins: it has several requests."""
@@ -149,5 +101,5 @@ class AgentCall(ModelCall):
                 continue
             if part[0] < stored:
                 made.append([part[0], stored])
-            made += [thawed(record[place + shift]) for place in range(max(part[0], stored), part[1])]
+            made += [dict(record[place + shift]) for place in range(max(part[0], stored), part[1])]
         return made

@@ -60,11 +60,11 @@ def minutes_of(view: View, sent: View, positions: Sequence[int | None], front: S
     `positions` says where each message of the view's record stands in the store's; `front` was sent before the rest.
     """
     record = sent.record
-    parts: list[Part] = [thawed(message) for message in front]
+    parts: list[Part] = [dict(message) for message in front]
     for origin, message in zip(sent.messages.origins, sent.messages, strict=True):
         place = positions[origin] if origin is not None and record[origin] == message else None
         if place is None:
-            parts.append(thawed(message))
+            parts.append(dict(message))
         elif parts and isinstance(parts[-1], list) and parts[-1][1] == place:
             parts[-1][1] = place + 1
         else:

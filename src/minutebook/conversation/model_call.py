@@ -13,9 +13,8 @@ from uuid import UUID, uuid4
 
 from minutebook.compaction.extractive import ExtractiveSummarizer
 from minutebook.conversation.minutes import CallSettings, Minutes, SentRequest, minutes_of
-from minutebook.conversation.retention import PruningDecision, collect_decisions
 from minutebook.conversation.trimming import age_out, trims
-from minutebook.conversation.view_source import PROVIDER, ViewSource, compacts, lens_of
+from minutebook.conversation.view_source import PROVIDER, FailOpenManager, ViewSource, compacts, lens_of
 from minutebook.errors import (
     CannotFit,
     ContextOverflow,
@@ -27,7 +26,7 @@ from minutebook.errors import (
 from minutebook.history.overflow import Lens
 from minutebook.history.view import View
 from minutebook.record.entry import ConversationEntry
-from minutebook.record.fold import Fold
+from minutebook.record.fold import Fold, folded
 from minutebook.record.message import Message
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import Loaded, NewDocument
@@ -57,8 +56,6 @@ class ModelCall:
         """What to send."""
         self.requests: list[SentRequest] = []
         """What the provider was sent, and how that ended."""
-        self.bypass: str | None = None
-        """Why the view was not used, where it could not be."""
         self.notices: list[str] = []
         """What the user may be told, such as that old parts were compacted."""
         self.version = 0 if loaded is None else loaded.conversation.version
@@ -74,7 +71,8 @@ class ModelCall:
         if call.instructions is not None:
             self._overhead += self.source.instruct(call.instructions)
         limit = call.policy.max_tokens
-        self._lens: Lens = lens_of(call.policy.manager, None if limit is None else max(1, limit - self._overhead))
+        self._manager = FailOpenManager(call.policy.manager)
+        self._lens: Lens = lens_of(self._manager, None if limit is None else max(1, limit - self._overhead))
         self._view: View | None = None
         self._asked_at = datetime.now(UTC)
         self._sequence = 0
@@ -89,6 +87,11 @@ class ModelCall:
         """The newest request."""
         assert self.requests, "begin first"
         return self.requests[-1]
+
+    @property
+    def bypass(self) -> str | None:
+        """Why the view was not used, where it could not be."""
+        return self._manager.bypass
 
     @property
     def minutes(self) -> Minutes:
@@ -214,37 +217,24 @@ class ModelCall:
             CannotFit: what must be sent does not fit.
         """
         pruning = self.call.policy.mode == "on"
-        with collect_decisions() as decisions:
-            try:
-                view = self.source.view(self._lens)
-            except CannotFit:
-                if pruning:
-                    raise
-                view = self.source.whole_view()
-            except MinutebookError as error:
-                _LOG.warning("curation failed, so everything is sent: %s", type(error).__name__)
-                self.bypass = type(error).__name__
-                view = self.source.whole_view()
+        try:
+            view = self.source.view(self._lens)
+        except CannotFit:
+            if pruning:
+                raise
+            view = self.source.whole_view()
         sent = view if pruning else self.source.whole_view()
         self._view = view
         self.messages = [bare(message) for message in (*self.source.front, *sent.messages)]
-        decision = decisions[-1] if decisions and self.call.policy.mode == "shadow" else None
-        request = self._request(self.call, view, sent, self.source.positions, decision)
+        request = self._request(self.call, view, sent, self.source.positions)
         request.asked_at = self._asked_at
         self.requests = [request]
 
-    def _request(
-        self,
-        call: CallSettings,
-        view: View,
-        sent: View,
-        positions: Sequence[int | None],
-        decision: PruningDecision | None,
-    ) -> SentRequest:
+    def _request(self, call: CallSettings, view: View, sent: View, positions: Sequence[int | None]) -> SentRequest:
         return SentRequest(
             call=call,
             minutes=minutes_of(view, sent, positions, self.source.front),
-            decision=decision,
+            decision=call.policy.decision(folded(view.record, self.source.folds).transcript),
             loaded=len(view.record),
             budget=self._lens.max_tokens,
             bypass=self.bypass,

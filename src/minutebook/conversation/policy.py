@@ -21,7 +21,7 @@ from minutebook.conversation.config import (
     PolicyConfig,
     RetentionConfig,
 )
-from minutebook.conversation.retention import Report, RetentionPolicy
+from minutebook.conversation.retention import PruningDecision, RetentionManager, retention_manager
 from minutebook.errors import InvalidSetting, UnknownName, one_of
 from minutebook.history.budget import TokenBudgetManager
 from minutebook.history.compose import ComposedManager, PassthroughManager, strategy_name
@@ -30,6 +30,7 @@ from minutebook.history.tool_calls import ActiveToolsManager, ToolStripper
 from minutebook.history.tool_results import ToolResultClearer, ToolResultTruncator
 from minutebook.history.window import SlidingWindowManager, TurnWindowManager
 from minutebook.record.fold import Fold
+from minutebook.record.transcript import Transcript
 from minutebook.tokens.models import ModelInfo
 
 MANAGERS: Final[Mapping[str, type]] = {
@@ -86,6 +87,12 @@ class Policy:
         """What folds old parts of one conversation; None where nothing is folded."""
         return None if self._compaction is None else self._compaction(folds, keep, bus)
 
+    def decision(self, record: Transcript) -> PruningDecision | None:
+        """What retention would prune of a record; None where it does prune, or is not asked."""
+        managers = self.manager.managers if isinstance(self.manager, ComposedManager) else (self.manager,)
+        retention = next((each for each in managers if isinstance(each, RetentionManager)), None)
+        return None if retention is None or self.mode != "shadow" else retention.decision(record)
+
     def describe(self) -> dict[str, Any]:
         """The policy as JSON: its name, its parts and their settings. Equal policies are described alike."""
         if not self._described:
@@ -115,9 +122,8 @@ def policy_named(
     *,
     model: ModelInfo,
     summarizer: Summarizer | None = None,
-    report: Report | None = None,
 ) -> Policy:
-    """The policy of that name. `report` is told what retention decided, in place of the log.
+    """The policy of that name.
 
     Raises:
         InvalidSetting: there is none of that name, or it cannot be set so.
@@ -125,12 +131,12 @@ def policy_named(
     """
     if name not in policy_names(config):
         raise _unknown(name, config)
-    retention = RetentionPolicy(config.conversation.effective_retention, report=report)
+    retention = config.conversation.effective_retention
     if not config.conversation.include_history:
         return Policy(name, TurnWindowManager(1), settings={"include_history": False})
     if name == DEFAULT_POLICY:
         return Policy(
-            name, retention.manager(), mode=retention.config.mode, settings={"retention": asdict(retention.config)}
+            name, retention_manager(retention), mode=retention.mode, settings={"retention": asdict(retention)}
         )
     entry = config.policies.get(name) or _plain(name)
     strategy = None if entry.strategy is None else strategy_of(entry)
@@ -139,7 +145,7 @@ def policy_named(
         _manager(entry, model, retention),
         strategy,
         entry.max_tokens,
-        retention.config.mode if any(each.name == DEFAULT_POLICY for each in entry.manager) else "on",
+        retention.mode if any(each.name == DEFAULT_POLICY for each in entry.manager) else "on",
         entry.model,
         _compaction=None if strategy is None else _compactor(strategy, model, summarizer),
     )
@@ -196,7 +202,7 @@ def _plain(name: str) -> PolicyConfig:
     return PolicyConfig(strategy=name) if name in strategy_names() else PolicyConfig(manager=(ManagerConfig(name),))
 
 
-def _manager(entry: PolicyConfig, model: ModelInfo, retention: RetentionPolicy) -> HistoryManager:
+def _manager(entry: PolicyConfig, model: ModelInfo, retention: RetentionConfig) -> HistoryManager:
     made = [manager_of(each, entry.max_tokens, model, retention) for each in entry.manager]
     if not made and entry.strategy is None:
         made = [manager_of(ManagerConfig("token_budget"), entry.max_tokens, model)]
@@ -206,7 +212,7 @@ def _manager(entry: PolicyConfig, model: ModelInfo, retention: RetentionPolicy) 
 
 
 def manager_of(
-    config: ManagerConfig, max_tokens: int | None, model: ModelInfo, retention: RetentionPolicy | None = None
+    config: ManagerConfig, max_tokens: int | None, model: ModelInfo, retention: RetentionConfig | None = None
 ) -> HistoryManager:
     """The manager of that name with these settings; a budget is the policy's, else what the model reads.
 
@@ -216,7 +222,7 @@ def manager_of(
     if config.name == DEFAULT_POLICY:
         for name in config.settings:
             raise InvalidSetting("a setting of retention", name, "it under conversation.retention")
-        return (retention or RetentionPolicy(RetentionConfig())).manager()
+        return retention_manager(retention or RetentionConfig())
     kind, settings = _settings_known(config.name)
     given = dict(_NEEDED.get(config.name, {}))
     for name, value in config.settings.items():
@@ -248,7 +254,7 @@ def manager_from_texts(texts: Sequence[str], max_tokens: int | None) -> HistoryM
         if each.name == "token_budget" and max_tokens is None and "max_tokens" not in each.settings:
             raise InvalidSetting("token_budget", "without max_tokens", "it a budget, such as token_budget:32000")
     entry = PolicyConfig(manager=named, max_tokens=max_tokens)
-    return _manager(entry, ModelInfo("any"), RetentionPolicy(RetentionConfig()))
+    return _manager(entry, ModelInfo("any"), RetentionConfig())
 
 
 def _config_from_text(text: str) -> ManagerConfig:

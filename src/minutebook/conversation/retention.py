@@ -5,9 +5,7 @@ No summaries are made. The record keeps everything, but for the tool payloads th
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -43,23 +41,6 @@ class PruningDecision:
 
 
 Report: TypeAlias = Callable[[PruningDecision], object]
-_DECISIONS: ContextVar[list[PruningDecision]] = ContextVar("_DECISIONS")
-
-
-def report_decision(decision: PruningDecision) -> None:
-    """Tell what retention decided to the block that collects it; in shadow mode only retention itself knows it."""
-    _DECISIONS.get([]).append(decision)
-
-
-@contextmanager
-def collect_decisions() -> Iterator[list[PruningDecision]]:
-    """What retention reports within this block."""
-    decisions: list[PruningDecision] = []
-    token = _DECISIONS.set(decisions)
-    try:
-        yield decisions
-    finally:
-        _DECISIONS.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +84,7 @@ class RetentionManager(ContextualManager):
 
     config: RetentionConfig
     report: Report | None = None
+    """What is told of every decision; None for nobody."""
 
     def curate(
         self,
@@ -111,21 +93,28 @@ class RetentionManager(ContextualManager):
         session: SessionProtocol | None = None,
         context: CurationContext | None = None,
     ) -> Curated:
-        source, pruning = Transcript.of(messages), _pruning(self.config)
-        with source.lock:
-            is_whole = source.coherent() is source and pruning.fits(source)
-        if is_whole:  # nobody has anything to say; who would have been asked is as in every other view
-            nothing: tuple[Trail | None, ...] = (None,) * len(pruning.managers)
-            pruned = Curated(source, PassthroughManager().curate(source).origins, nothing)
-        else:
-            pruned = pruning.curate(source, session=session, context=context)
-        if self.report is not None or _LOG.isEnabledFor(logging.INFO):
-            decision = self._decision(source, pruned)
-            (self.report or logged)(decision)
+        source = Transcript.of(messages)
+        pruned = self._pruned(source, session, context)
+        if self.report is not None and (self.report is not log_decision or _LOG.isEnabledFor(logging.INFO)):
+            self.report(self._decision(source, pruned))
         return pruned if self.config.mode == "on" else PassthroughManager().curate(source.coherent())
 
     def fits(self, messages: Sequence[Message]) -> bool:
         return self.config.mode != "on" or _pruning(self.config).fits(messages)
+
+    def decision(self, source: Transcript) -> PruningDecision:
+        """What is pruned of a record, or in shadow mode would be."""
+        return self._decision(source, self._pruned(source, None, None))
+
+    def _pruned(self, source: Transcript, session: SessionProtocol | None, context: CurationContext | None) -> Curated:
+        pruning = _pruning(self.config)
+        with source.lock:
+            is_whole = source.coherent() is source and pruning.fits(source)
+        if not is_whole:
+            return pruning.curate(source, session=session, context=context)
+        # Nobody has anything to say; who would have been asked is as in every other view.
+        nothing: tuple[Trail | None, ...] = (None,) * len(pruning.managers)
+        return Curated(source, PassthroughManager().curate(source).origins, nothing)
 
     def _decision(self, source: Transcript, view: Curated) -> PruningDecision:
         kept = sum(
@@ -147,11 +136,11 @@ class RetentionPolicy:
 
     def __init__(self, config: RetentionConfig | None = None, *, report: Report | None = None) -> None:
         self.config = RetentionConfig() if config is None else config
-        self._report = report
+        self._report = log_decision if report is None else report
 
     def manager(self) -> HistoryManager:
         """What is sent, as a manager: pure, but that it says what it decided."""
-        return PassthroughManager() if self.config.mode == "off" else RetentionManager(self.config, self._report)
+        return retention_manager(self.config, self._report)
 
     def build_context(self, messages: Sequence[Message], preserve_turns: int | None = None) -> RetainedContext:
         """Split messages, oldest first, into the newest turns and the older ones, and say what is sent of both.
@@ -236,6 +225,11 @@ class RetentionPolicy:
         return await age_out(store, conversation, self.config)
 
 
+def retention_manager(config: RetentionConfig, report: Report | None = None) -> HistoryManager:
+    """What sends conversations as a configuration says."""
+    return PassthroughManager() if config.mode == "off" else RetentionManager(config, report)
+
+
 @lru_cache(maxsize=64)
 def _pruning(config: RetentionConfig) -> ComposedManager:
     """What is done where the mode is on. The turn that is being answered is no history: it stays whole."""
@@ -252,7 +246,7 @@ def first_turn(starts: Sequence[int], place: int, turns: int) -> int:
     return max(0, min(bisect_left(starts, place), len(starts) - max(1, turns)))
 
 
-def logged(decision: PruningDecision) -> None:
+def log_decision(decision: PruningDecision) -> None:
     """The decision as a line of the log, its numbers as fields of the record."""
     said = asdict(decision)
     _LOG.info("pruned %s", " ".join(f"{name}={value}" for name, value in said.items()), extra={"pruning": said})

@@ -1,12 +1,16 @@
 """What the view of a request is made from: the record as far as it was loaded, with what is new at its end."""
 
+import logging
 from collections.abc import Sequence
 from typing import Final
 
 from minutebook.conversation.policy import Policy
-from minutebook.history.compose import PassthroughManager
+from minutebook.errors import CannotFit, PromptEvaluationError
+from minutebook.history.compose import PassthroughManager, curated_by
+from minutebook.history.curated import Curated
+from minutebook.history.incremental import ContextualManager
 from minutebook.history.overflow import Lens
-from minutebook.history.protocol import HistoryManager
+from minutebook.history.protocol import NO_CONTEXT, CurationContext, HistoryManager, SessionProtocol
 from minutebook.history.view import View
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message, lead_of, thawed
@@ -15,6 +19,7 @@ from minutebook.session.state import Session
 from minutebook.store.types import Loaded
 from minutebook.tokens import TokenCounter
 
+_LOG: Final = logging.getLogger("minutebook.service")
 PROVIDER: Final = "openai"
 _INSTRUCTIONS: Final = "instructions"
 """The fold that shows a request's own system messages. It is never stored: it belongs to that request."""
@@ -81,6 +86,38 @@ class ViewSource:
     def whole_view(self) -> View:
         """All there is, in a form that a provider takes."""
         return self.view(lens_of(PassthroughManager(), None))
+
+
+class FailOpenManager(ContextualManager):
+    """A manager that keeps nobody from an answer: where it fails, everything is sent, and `bypass` says why."""
+
+    def __init__(self, manager: HistoryManager) -> None:
+        self._manager = manager
+        self.bypass: str | None = None
+        self.preserve_first_request = bool(getattr(manager, "preserve_first_request", False))
+
+    def curate(
+        self,
+        messages: Sequence[Message],
+        *,
+        session: SessionProtocol | None = None,
+        context: CurationContext | None = None,
+    ) -> Curated:
+        source = Transcript.of(messages, counter=self.counts_with())
+        try:
+            return curated_by(self._manager, source, session, context or NO_CONTEXT)
+        except CannotFit:
+            raise
+        except Exception as error:  # noqa: BLE001 - a manager is anybody's code
+            _LOG.warning("curation failed, so everything is sent: %s", type(error).__name__)
+            self.bypass = PromptEvaluationError.__name__
+            return PassthroughManager().curate(source.coherent())
+
+    def fits(self, messages: Sequence[Message]) -> bool:
+        return isinstance(self._manager, ContextualManager) and self._manager.fits(messages)
+
+    def counts_with(self) -> TokenCounter | None:
+        return self._manager.counts_with() if isinstance(self._manager, ContextualManager) else None
 
 
 def lens_of(manager: HistoryManager, max_tokens: int | None) -> Lens:

@@ -16,7 +16,6 @@ from minutebook.agent.summarizer import ModelSummarizer
 from minutebook.compaction.summarizer import Summarizer
 from minutebook.conversation.minutes import HistoryPruned, SentRequest
 from minutebook.conversation.policy import Policy, policy_named, summary_model
-from minutebook.conversation.retention import report_decision
 from minutebook.service.access.api_keys import Caller, Keys
 from minutebook.service.access.audit import Audit
 from minutebook.service.access.limits import Limiter
@@ -94,7 +93,7 @@ class Service:
         key = model, name or config.conversation.policy
         if key not in self._policies:
             self._policies[key] = policy_named(
-                key[1], config, model=info_of(model), summarizer=self._summarizer(key[1], model), report=report_decision
+                key[1], config, model=info_of(model), summarizer=self._summarizer(key[1], model)
             )
         return self._policies[key]
 

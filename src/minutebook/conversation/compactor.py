@@ -1,4 +1,4 @@
-"""Compaction of a stored conversation by turns: the loading and storing around `TurnStrategy` and `CompactionManager`.
+"""Compaction of a stored conversation: the storing of folds for any `CompactionManager`, and compaction by turns.
 
 The record stays; what is added is a fold, and undoing it gives back the earlier view. The strategy sees the view of the
 conversation: what was summed up before is not loaded again, and may be purged; one message stands for it. Others may go
@@ -6,7 +6,7 @@ on appending while the summary is made: the fold is taken only if the part it wa
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -23,7 +23,7 @@ from minutebook.record.fold import Fold
 from minutebook.record.message import Message, is_result
 from minutebook.record.transcript import Transcript
 from minutebook.store.base import ConversationStore
-from minutebook.store.rules import now, touching
+from minutebook.store.rules import now, standing, touching
 from minutebook.store.types import Loaded
 from minutebook.tokens import TokenCounter, counter_for
 from minutebook.tokens.models import ModelInfo
@@ -32,6 +32,44 @@ _ANY: Final = ModelInfo("any")
 """Turns are counted here and no window is filled, so any model will do."""
 _WINDOW: Final = 32
 """How many entries are read around a pinned one, to begin with."""
+
+
+class FoldStorage:
+    """Stores the folds of one conversation; `keep` is what a `CompactionManager` takes.
+
+    Each fold gets an id that no other has: a strategy names the same fold alike each time, and a store takes none again
+    that was undone.
+    """
+
+    def __init__(
+        self, store: ConversationStore, conversation: str, folds: Iterable[Fold], *, length: int | None = None
+    ) -> None:
+        """`folds` are those of the store; `length` is how many entries are stored, where a fold may cover others."""
+        self.standing = tuple(standing(folds))
+        self._store = store
+        self._conversation = conversation
+        self._length = length
+        self.unstored: list[tuple[Fold, list[str]]] = []
+        """Folds that wait until what they cover is stored, each with those that it replaces."""
+
+    async def keep(self, fold: Fold, *, fold_id: str | None = None) -> Fold:
+        """Store a fold in place of the standing ones in its range; return it as it is stored.
+
+        Raises:
+            FoldConflict: others stand in its range by now.
+        """
+        stored = replace(fold, id=fold_id or f"{fold.id}-{uuid4().hex[:12]}")
+        self.unstored.append((stored, [other.id for other in touching(self.standing, fold.start, fold.stop)]))
+        self.standing = tuple(standing([*self.standing, stored]))
+        if self._length is None or fold.stop <= self._length:
+            await self.flush()
+        return stored
+
+    async def flush(self) -> None:
+        """Store the folds that wait."""
+        while self.unstored:
+            fold, replacing = self.unstored.pop(0)
+            await self._store.add_fold(self._conversation, fold, replacing=replacing)
 
 
 class TurnCompactor:
@@ -87,12 +125,10 @@ class TurnCompactor:
         """
         part = await self._load(conversation)
         known = part.loaded.folds
+        storage = FoldStorage(self.store, conversation, known)
 
-        async def keep(made: Fold) -> Fold:
-            fold = replace(part.stored(made, with_lead=self._purge), id=str(self._new_id()))
-            replacing = [other.id for other in touching(known, fold.start, fold.stop)]
-            await self.store.add_fold(conversation, fold, replacing=replacing)
-            return fold
+        async def keep(fold: Fold) -> Fold:
+            return await storage.keep(part.stored(fold, with_lead=self._purge), fold_id=str(self._new_id()))
 
         manager = CompactionManager(
             self.strategy,

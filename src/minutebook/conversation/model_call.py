@@ -12,6 +12,7 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 from minutebook.compaction.extractive import ExtractiveSummarizer
+from minutebook.conversation.compactor import FoldStorage
 from minutebook.conversation.minutes import CallSettings, Minutes, SentRequest, minutes_of
 from minutebook.conversation.trimming import age_out, trims
 from minutebook.conversation.view_source import PROVIDER, FailOpenManager, ViewSource, compacts, lens_of
@@ -76,8 +77,8 @@ class ModelCall:
         self._view: View | None = None
         self._asked_at = datetime.now(UTC)
         self._sequence = 0
-        self._unstored_folds: list[tuple[Fold, list[str]]] = []
-        """Folds that wait until what they cover is stored, each with those that it replaces."""
+        folds = () if loaded is None else loaded.folds
+        self._folds = FoldStorage(store, call.conversation, folds, length=self.length)
 
     def _source(self, loaded: Loaded | None, new: Sequence[Message]) -> ViewSource:
         return ViewSource(loaded, new, counter=self.call.counter, whole=compacts(self.call.policy))
@@ -162,7 +163,11 @@ class ModelCall:
                     raise
                 header = await self._store.header(self.call.conversation)
                 self.version, start = header.version, header.length
-        await self._store_folds()
+        while self._folds.unstored:
+            try:
+                await self._folds.flush()
+            except (FoldConflict, StoreUnavailable) as error:
+                _warn_unstored(error)
         await self._trim()
         return start
 
@@ -238,7 +243,7 @@ class ModelCall:
             loaded=len(view.record),
             budget=self._lens.max_tokens,
             bypass=self.bypass,
-            folds=self.source.standing,
+            folds=self._folds.standing,
         )
 
     def _note_answer(self, start: int) -> None:
@@ -294,27 +299,17 @@ class ModelCall:
         if rehearsed:
             manager.summarizer = ExtractiveSummarizer()
         done = await manager.check_and_apply(self.source.record, overhead_tokens=self._overhead)
-        self.source.apply(done.folds)
+        self.source.folds = done.folds
         if done.event is not None:
             self.notices.append(str(done.event))
 
-    async def _keep_fold(self, fold: Fold) -> None:
-        """Store a fold as soon as what it covers is stored."""
-        standing = self.source.standing
-        covered = [each.id for each in standing if fold.start <= each.start and each.stop <= fold.stop]
-        self.source.standing = (*(each for each in standing if each.id not in covered), fold)
-        self._unstored_folds.append((fold, covered))
-        if fold.stop <= self.length:
-            await self._store_folds()
-
-    async def _store_folds(self) -> None:
-        while self._unstored_folds:
-            fold, covered = self._unstored_folds[0]
-            try:
-                await self._store.add_fold(self.call.conversation, fold, replacing=covered)
-            except (FoldConflict, StoreUnavailable) as error:
-                _LOG.warning("a fold holds for this answer alone: %s", type(error).__name__)
-            self._unstored_folds.pop(0)
+    async def _keep_fold(self, fold: Fold) -> Fold:
+        """Store a fold as soon as what it covers is stored. One that cannot be stored holds for this answer."""
+        try:
+            return await self._folds.keep(fold)
+        except (FoldConflict, StoreUnavailable) as error:
+            _warn_unstored(error)
+            return fold
 
     async def _trim(self) -> None:
         if self.call.retention is None:
@@ -323,3 +318,7 @@ class ModelCall:
             await age_out(self._store, self.call.conversation, self.call.retention)
         except MinutebookError as error:  # it is done with the next answer
             _LOG.warning("old tool payloads could not be trimmed: %s", type(error).__name__)
+
+
+def _warn_unstored(error: MinutebookError) -> None:
+    _LOG.warning("a fold holds for this answer alone: %s", type(error).__name__)

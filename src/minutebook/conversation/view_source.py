@@ -21,8 +21,6 @@ from minutebook.tokens import TokenCounter
 
 _LOG: Final = logging.getLogger("minutebook.service")
 PROVIDER: Final = "openai"
-_INSTRUCTIONS: Final = "instructions"
-"""The fold that shows a request's own system messages. It is never stored: it belongs to that request."""
 _NO_SESSION: Final = Session()
 
 
@@ -35,8 +33,6 @@ class ViewSource:
     def __init__(self, loaded: Loaded | None, new: Sequence[Message], *, counter: TokenCounter, whole: bool) -> None:
         self.folds: tuple[Fold, ...] = ()
         """The folds that a view applies to the record."""
-        self.standing: tuple[Fold, ...] = () if loaded is None else loaded.folds
-        """The folds that the store has, or is to have."""
         self.front: list[Message] = []
         """System messages that the record has no place for, sent before everything else."""
         start = 0
@@ -63,21 +59,19 @@ class ViewSource:
                 self.record.pin(place)
 
     def instruct(self, messages: Sequence[Message]) -> int:
-        """Begin with other system messages than the record, in this request alone; return the tokens that adds."""
+        """Begin with other system messages than the record, in this request alone; return the tokens that adds.
+
+        The fold that shows them is never stored: it belongs to the request.
+        """
         lead = lead_of(self.record)
         if [thawed(message) for message in self.record[:lead]] == [thawed(message) for message in messages]:
             return 0
         if not lead:
             self.front = list(messages)
             return sum(map(self.record.counter.message, messages))
-        shown = Fold(_INSTRUCTIONS, 0, lead, tuple(messages), "this request has system messages of its own")
+        shown = Fold("instructions", 0, lead, tuple(messages), "this request has system messages of its own")
         self.folds = (*(fold for fold in self.folds if fold.start >= lead), shown)
         return 0
-
-    def apply(self, folds: Sequence[Fold]) -> None:
-        """Show the record by these folds from now on."""
-        self.folds = tuple(folds)
-        self.standing = tuple(fold for fold in folds if fold.id != _INSTRUCTIONS)
 
     def view(self, lens: Lens) -> View:
         """The view through a lens."""

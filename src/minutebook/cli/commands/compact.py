@@ -4,7 +4,6 @@ import json
 import warnings
 from dataclasses import replace
 from typing import Any
-from uuid import uuid4
 
 import click
 
@@ -12,15 +11,11 @@ from minutebook import counter_for, model_info
 from minutebook.cli.exits import FAILED, Command
 from minutebook.cli.options import json_option, store_options
 from minutebook.compaction.manager import CompactionManager, CompactionResult
-from minutebook.conversation.compactor import TurnCompactor
+from minutebook.conversation.compactor import FoldStorage, TurnCompactor
+from minutebook.conversation.view_source import ViewSource
 from minutebook.errors import InvalidSetting
-from minutebook.record.fold import Fold
-from minutebook.record.message import Message
-from minutebook.record.transcript import Transcript
 from minutebook.store.base import ConversationStore
 from minutebook.store.memory import MemoryStore
-from minutebook.store.rules import standing, touching
-from minutebook.store.types import Loaded
 from minutebook.tokens import TokenCounter
 from minutebook.tokens.models import ModelInfo, UnknownModel
 
@@ -151,18 +146,9 @@ async def by_strategy(
         CannotFit: what must be sent is larger than the window.
     """
     loaded = await store.load(conversation)
-    known = list(loaded.folds)
-
-    async def keep(made: Fold) -> Fold:
-        # A strategy names the same fold alike each time, and a store takes none again that was undone.
-        fold = replace(made, id=f"{name}-{uuid4()}")
-        replacing = [other.id for other in touching(known, fold.start, fold.stop)]
-        await store.add_fold(conversation, fold, replacing=replacing)
-        known[:] = standing([*known, fold])
-        return fold
-
+    keep = FoldStorage(store, conversation, loaded.folds).keep
     manager = CompactionManager(name, window, folds=loaded.folds, keep=keep)
-    record = _record(loaded, counter)
+    record = ViewSource(loaded, (), counter=counter, whole=True).record
     before = manager.situation(record)
     result = await manager.check_and_apply(record)
     if result or result.error is not None:
@@ -179,13 +165,3 @@ def _window(model: str | None, max_tokens: int | None) -> ModelInfo:
     if not info.is_known:
         raise InvalidSetting("--model", model, "a model that is known, or --max-tokens as well")
     return info
-
-
-def _record(loaded: Loaded, counter: TokenCounter) -> Transcript:
-    """The whole record, with something empty where it was purged, so that positions stay; folds hide that."""
-    gone: list[Message] = [{"role": "assistant", "content": ""}] * loaded.conversation.first
-    record = Transcript.of([*gone, *loaded.messages], counter=counter)
-    for pin in loaded.pins:
-        if pin >= loaded.conversation.first:
-            record.pin(pin)
-    return record

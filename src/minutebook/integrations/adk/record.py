@@ -3,13 +3,13 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Final
 from uuid import NAMESPACE_OID, uuid5
 
 from minutebook.compaction.manager import CompactionManager, HistoryCompacted, KeepFold
+from minutebook.conversation.compactor import FoldStorage
 from minutebook.errors import (
     ConversationErased,
     ConversationNotFound,
@@ -20,7 +20,7 @@ from minutebook.errors import (
 )
 from minutebook.integrations.adk.contents import KEY, messages_of, signature_of
 from minutebook.integrations.adk.view import Placed, Said, as_sent, folded
-from minutebook.record.fold import Fold, standing_folds
+from minutebook.record.fold import Fold
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
 from minutebook.store.base import ConversationStore
@@ -56,10 +56,6 @@ class AdkRecord:
         self._counter = counter
         self._version: int | None = None
         """The version that we know; None before the first reading."""
-        self._taken: set[str] = set()
-        """The names that folds have or had."""
-        self._seen: tuple[Fold, ...] = ()
-        """The folds that a compaction is made from; if others stand by the time it is kept, it is made again."""
 
     async def add(self, events: Sequence[Event]) -> None:
         """Append what was said since; what is in the record already is not added twice.
@@ -88,8 +84,7 @@ class AdkRecord:
 
     async def shown(self, placed: Sequence[Placed]) -> list[Placed]:
         """The contents with the folds that stand."""
-        folds, _ = await self._folds()
-        return folded(placed, self.conversation, self._transcript, folds)
+        return folded(placed, self.conversation, self._transcript, await self._folds())
 
     async def compact(self, placed: Sequence[Placed], overhead_tokens: int) -> HistoryCompacted | None:
         """Fold what must be folded before these contents are sent.
@@ -101,8 +96,8 @@ class AdkRecord:
         """
         sent, others = as_sent(placed, self.conversation, self._transcript)
         for tries in reversed(range(_TRIES)):
-            self._compactor.folds, self._taken = await self._folds()
-            self._seen = self._compactor.folds
+            self._compactor.folds = await self._folds()
+            self._storage = FoldStorage(self._store, self.conversation, self._compactor.folds)
             try:
                 done = await self._compactor.check_and_apply(sent, overhead_tokens=overhead_tokens + others)
             except FoldConflict:  # somebody else folded it in the meantime
@@ -113,28 +108,17 @@ class AdkRecord:
         return None
 
     async def _keep(self, fold: Fold) -> Fold:
-        """Add a fold to the store. One that was undone had its name, so a new one gets another."""
-        name, number = fold.id, 1
-        while name in self._taken:
-            number += 1
-            name = f"{fold.id}-{number}"
-        standing = standing_folds(self._transcript, self._seen)
-        replaced = [one.id for one in standing if fold.start <= one.start and one.stop <= fold.stop]
-        named = replace(fold, id=name)
-        await self._store.add_fold(self.conversation, named, replacing=replaced)
-        self._seen = (*self._seen, named)
-        self._taken.add(name)
-        return named
+        return await self._storage.keep(fold)
 
-    async def _folds(self) -> tuple[tuple[Fold, ...], set[str]]:
-        """The folds that were not undone, by whomever, and all names that were ever given."""
+    async def _folds(self) -> tuple[Fold, ...]:
+        """The folds that were not undone, by whomever."""
         try:
             stored = await self._store.folds(self.conversation)
         except ConversationErased:
             raise
         except ConversationNotFound:  # nothing was said yet
-            return (), set()
-        return tuple(one.fold for one in stored if one.undone_at is None), {one.fold.id for one in stored}
+            return ()
+        return tuple(one.fold for one in stored if one.undone_at is None)
 
     async def _read(self) -> None:
         self._transcript = Transcript(counter=self._counter, broken="mark")

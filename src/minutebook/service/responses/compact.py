@@ -8,12 +8,10 @@ from uuid import uuid4
 
 from minutebook.compaction.manager import CompactionManager
 from minutebook.compaction.registry import strategy_named
-from minutebook.compaction.strategy import HistoryStrategy
 from minutebook.compaction.turns import TurnStrategy
-from minutebook.conversation.compactor import TurnCompactor
+from minutebook.conversation.compactor import FoldStorage, TurnCompactor
 from minutebook.conversation.view_source import ViewSource
 from minutebook.errors import CannotFit
-from minutebook.record.fold import Fold
 from minutebook.record.message import Message
 from minutebook.service.responses.placement import Placed
 from minutebook.service.state import Service, counter_of
@@ -45,7 +43,9 @@ async def compact_above(
         return place
     source = ViewSource(place.loaded, (), counter=counter_of(model), whole=True)
     strategy = service.policy(model).strategy or strategy_named(_STRATEGY)
-    manager = _manager(store, place.conversation, source, strategy, threshold, model)
+    keep = FoldStorage(store, place.conversation, source.folds).keep
+    window = ModelInfo(model, max_input_tokens=threshold)
+    manager = CompactionManager(strategy, window, folds=source.folds, keep=keep)
     if manager.situation(source.record).tokens <= threshold:
         return place
     try:
@@ -82,17 +82,3 @@ async def compacted(messages: Sequence[Message], model: str) -> list[Message]:
 def _compactor(store: ConversationStore, model: str, keep_turns: int | None) -> TurnCompactor:
     strategy = None if keep_turns is None else TurnStrategy(max_turns=max(10, keep_turns), keep_turns=keep_turns)
     return TurnCompactor(store, strategy=strategy, counter=counter_of(model))
-
-
-def _manager(
-    store: ConversationStore, name: str, source: ViewSource, strategy: HistoryStrategy, threshold: int, model: str
-) -> CompactionManager:
-    known = list(source.folds)
-
-    async def keep(made: Fold) -> None:
-        fold = replace(made, id=f"{strategy.name}-{uuid4()}")  # one that was undone may not return under its name
-        within = [other.id for other in known if fold.start <= other.start and other.stop <= fold.stop]
-        await store.add_fold(name, fold, replacing=within)
-        known[:] = [*(other for other in known if other.id not in within), fold]
-
-    return CompactionManager(strategy, ModelInfo(model, max_input_tokens=threshold), folds=source.folds, keep=keep)

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from minutebook.conversation.policy import Policy
 from minutebook.conversation.trimming import TRIMMED
 from minutebook.testing import LoopbackProvider, ScriptedModel, fail, overflow, say
 from tests.service.serving import served
@@ -194,3 +195,24 @@ def test_a_request_that_failed_and_comes_again_is_answered_and_says_nothing_twic
     assert failed.status_code == 400
     assert text_of(answer) == "Now."
     assert [message["role"] for message in messages] == ["user", "assistant"]
+
+
+class Failing:
+    """A manager that always fails."""
+
+    def curate(self, messages, *, session):
+        raise ZeroDivisionError
+
+
+def test_a_manager_that_fails_is_bypassed_and_a_view_that_is_too_long_is_made_shorter_all_the_same(family):
+    model = ScriptedModel(*[say("answer " * 40)] * 6, overflow(1000, 900), say("Now it fits."))
+    with served(model) as here:
+        here.service.policy("gpt-4o")
+        here.service._policies["gpt-4o", "retention"] = Policy("failing", Failing())
+        client = family(here)
+        answers = [client.ask(f"Question {number} {LONG}") for number in range(7)]
+        sent = [len(request.messages) for request in here.provider.requests[-3:]]
+
+    assert {answer.headers["x-history-bypass"] for answer in answers} == {"PromptEvaluationError"}
+    assert text_of(answers[-1]) == "Now it fits."
+    assert sent[0] < sent[1] > sent[2]

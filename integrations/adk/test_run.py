@@ -12,7 +12,17 @@ from google.adk.agents.run_config import RunConfig, StreamingMode
 from google.adk.sessions.sqlite_session_service import SqliteSessionService
 
 from integrations.adk.conftest import CONVERSATION, WINDOW, Ship, folds, mate, pages, reads_many, recorded
-from minutebook import CannotFit, HistoryCompacted, ModelInfo, check, open_store
+from minutebook import (
+    CannotFit,
+    CompactionManager,
+    HistoryCompacted,
+    ModelInfo,
+    Transcript,
+    check,
+    counter_for,
+    open_store,
+)
+from minutebook.compaction import strategy_names
 from minutebook.integrations.adk.compaction import AdkCompaction
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, fail
 
@@ -263,3 +273,29 @@ def test_what_cannot_fit_says_what_is_too_large(provider, store):
 
     assert isinstance(raised.value.__cause__, CannotFit)
     assert provider.requests == []
+
+
+@pytest.mark.parametrize("name", strategy_names())
+def test_a_strategy_goes_by_its_name_as_everywhere(store, model, name):
+    assert AdkCompaction(store, model, name).strategy == CompactionManager(name, model).strategy
+
+
+def test_twelve_turns_are_shown_as_those_of_a_record_in_memory_are(store):
+    """Compaction by turns is one path: see tests/conversation/test_one_compaction.py."""
+    wide, heard = ModelInfo("gpt-4o", max_input_tokens=100_000), Heard()
+    asked = [f"Please look at /srv/app/module_{number}.py, ticket ERR-44{number:02d}." for number in range(12)]
+    with LoopbackProvider(ScriptedModel(otherwise="I looked, and there is nothing unusual. " * 6)) as provider:
+        Ship(provider.base_url, AdkCompaction(store, wide, "turns", bus=heard)).run(*asked)
+    messages = recorded(store)
+    manager = CompactionManager("turns", wide)
+    for stop in range(1, len(messages) + 1):
+        asyncio.run(manager.check_and_apply(Transcript(messages[:stop], counter=counter_for("gpt-4o"))))
+
+    stored = [each.fold for each in folds(store)]
+    assert [(fold.start, fold.stop, fold.shown) for fold in stored] == [
+        (fold.start, fold.stop, fold.shown) for fold in manager.folds
+    ]
+    assert all(f"module_{number}.py" in str(stored[-1].shown) for number in range(8))
+    assert [(event.conversation, event.folds) for event in heard.events] == [
+        (CONVERSATION, (fold.id,)) for fold in stored
+    ]

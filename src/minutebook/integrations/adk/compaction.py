@@ -11,9 +11,10 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
-from minutebook.compaction.manager import CompactionManager, HistoryCompacted, KeepFold
+from minutebook.compaction.manager import CompactionManager
 from minutebook.compaction.registry import strategy_named
 from minutebook.compaction.strategy import HistoryStrategy
 from minutebook.compaction.summarizer import Summarizer
@@ -77,12 +78,11 @@ class AdkCompaction(BasePlugin):  # type: ignore[misc]  # google-adk is not inst
     ) -> None:
         super().__init__(name=name)
         self.store = store
-        self.model_info = model_info
         self.strategy = strategy_named(strategy) if isinstance(strategy, str) else strategy
-        self.summarizer = summarizer
         self._counter = counter or counter_for(model_info.name)
-        self._bus = bus
-        self._reply_tokens = reply_tokens
+        self._compactor = partial(
+            CompactionManager, self.strategy, model_info, summarizer, bus=bus, reply_tokens=reply_tokens
+        )
         self._records: dict[str, AdkRecord] = {}
         """Those of the runs that are going on."""
         self._notices: dict[str, list[str]] = {}
@@ -130,7 +130,7 @@ class AdkCompaction(BasePlugin):  # type: ignore[misc]  # google-adk is not inst
                     raise
             else:
                 if event is not None:
-                    self._tell(run, event)
+                    self._notices.setdefault(run, []).append(event.notice)
                 return
 
     async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> Event | None:
@@ -192,22 +192,11 @@ class AdkCompaction(BasePlugin):  # type: ignore[misc]  # google-adk is not inst
         self._calls.pop(context.invocation_id, None)
 
     def _record(self, conversation: str, user: str) -> AdkRecord:
-        known = self._records.get(conversation)
-        if known is not None:
-            return known
-        made = AdkRecord(self.store, conversation, user, compactor=self._compactor, counter=self._counter)
-        self._records[conversation] = made
-        return made
-
-    def _compactor(self, keep: KeepFold) -> CompactionManager:
-        return CompactionManager(
-            self.strategy, self.model_info, self.summarizer, keep=keep, reply_tokens=self._reply_tokens
-        )
-
-    def _tell(self, run: str, event: HistoryCompacted) -> None:
-        self._notices.setdefault(run, []).append(event.notice)
-        if self._bus is not None:
-            self._bus.publish(event)
+        if conversation not in self._records:
+            self._records[conversation] = AdkRecord(
+                self.store, conversation, user, compactor=self._compactor, counter=self._counter
+            )
+        return self._records[conversation]
 
     def _fixed_tokens(self, request: LlmRequest) -> int:
         """What a call sends besides contents: instructions and tools."""

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Final
 from uuid import NAMESPACE_OID, uuid5
 
-from minutebook.compaction.manager import CompactionManager, HistoryCompacted, KeepFold
+from minutebook.compaction.manager import CompactionManager, HistoryCompacted
 from minutebook.conversation.compactor import FoldStorage
 from minutebook.errors import (
     ConversationErased,
@@ -45,14 +45,14 @@ class AdkRecord:
         conversation: str,
         recipient: str,
         *,
-        compactor: Callable[[KeepFold], CompactionManager],
+        compactor: Callable[..., CompactionManager],
         counter: TokenCounter,
     ) -> None:
         self.conversation = conversation
         self.lock = asyncio.Lock()
         self._store = store
         self._recipient = recipient
-        self._compactor = compactor(self._keep)
+        self._compactor = compactor(keep=self._keep, conversation=conversation, tenant=store.tenant)
         self._counter = counter
         self._version: int | None = None
         """The version that we know; None before the first reading."""

@@ -10,6 +10,8 @@ It invents nothing, costs milliseconds, and the same conversation gives the same
    older ones, greetings and the assistant's questions for next to nothing.
 
 Its own summaries are lines that it reads again, so a summary that is carried on keeps its best lines, word for word.
+No word list of any size can know what matters, but much of what does looks alike in every language: numbers, dates,
+paths, ids, names and quoted code cannot be guessed again once they are gone.
 """
 
 import asyncio
@@ -17,14 +19,49 @@ import heapq
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from math import log2
 from typing import Final
 
-from minutebook.compaction.sentences import Sentence, facts_of, sentences, shortened
-from minutebook.compaction.sentences import words_of as topic_words
 from minutebook.compaction.summarizer import SummaryRequest, head, is_summary, speaker, summary_text, words_of
 from minutebook.record.message import Message, call_names, is_result
 
+_END: Final = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[^a-z\s])|(?<=[。！？])|\n+")  # noqa: RUF001 - full-width marks end sentences too
+_BULLET: Final = re.compile(r"^(?:[-*+•>]|#{1,6}|\d{1,3}[.)])\s+")
+_SPACE: Final = re.compile(r"\s+")
+_MARKUP: Final = re.compile(r"</?[A-Za-z][\w:-]*>|\*\*")
+
+_FACT: Final = re.compile(
+    r"`[^`\n]{2,60}`"  # quoted code
+    r"|https?://[^\s<>\"')\]]+"
+    r"|[\w.+-]+@[\w-]+\.[\w.]+"
+    r"|(?:~|\.{1,2})?(?:/[\w.@+-]+)+/?|[\w@+-]+(?:/[\w.@+-]+)+"  # paths
+    r"|\b\w+\.(?:py|js|ts|go|rs|c|h|cpp|java|rb|md|txt|json|ya?ml|toml|csv|sql|html|css|sh|pdf|png|jpe?g|log|cfg|ini)\b"
+    r"|[$€£¥]\s?\d[\d.,]*|\d[\d.,:/-]*\s?(?:%|[a-zA-Zµ]{1,3}\b)?"  # amounts, dates, numbers with their unit
+    r"|\b(?=\w*\d)(?=\w*[A-Za-z])\w{3,}\b"  # ids
+    r"|\b[A-Z]{2,}(?:[-_][A-Z0-9]+)*\b"  # codes, constants
+    r"|\b[a-z]+(?:[A-Z][a-z0-9]*)+\b|\b[A-Z][a-z]+(?:[A-Z][a-z]+)+\b|\b\w+_\w+\b"  # names in code
+    r"|(?<=[a-z,;] )[A-Z][a-zé]{2,}\b"  # names of people and places: capitals inside a sentence
+)
+_DECISION: Final = re.compile(
+    r"\b(decid\w+|agreed?|confirm\w*|chos\w+|choos\w+|prefer\w*|instead|rather than|must|never|always|only|don'?t|do not"
+    r"|cannot|can'?t|won'?t|will|should|need\w*|want\w*|require\w*|allerg\w+|deadline|budget|because|so that|let'?s"
+    r"|fixed|mended|works?|failed|fails|errors?|broken|found|cause|turns? out|done|booked|cancel\w*|ordered|paid|changed"
+    r"|remember|important|note that|plan\w*|goal)\b",
+    re.IGNORECASE,
+)
+_EMPTY: Final = re.compile(
+    r"^\W*(hi|hello|hey|ok(ay)?|sure|yes|no|thanks?( you)?|great|perfect|you'?re welcome|no problem|of course|certainly"
+    r"|absolutely|good (morning|day|evening)|got it|i see|is there anything else|(please )?let me know|feel free"
+    r"|have a (great|nice|good)|how (can|may) i (help|assist)|happy to help|i('m| am) sorry|i apologi[sz]e|bye|goodbye)\b",
+    re.IGNORECASE,
+)
+_WORD: Final = re.compile(r"[^\W\d_]{4,}")
+
+_FULL_STOPS: Final = ".!?…)\"'`"
+
+_LONGEST: Final = 300
+"""Characters; of a longer sentence the beginning is kept."""
 _EARLIER: Final = "Earlier"
 """Who says what another summarizer wrote."""
 _LINE: Final = re.compile(r"((?:User|Assistant|System|Earlier)(?: \([^)\n]*\))?): (.+)")
@@ -35,6 +72,52 @@ _AGAIN: Final = 0.75
 _IN_CODE: Final = 0.25
 _FIRST_SHARE: Final = 0.4
 """How much of the room the first request may take; the newest one takes at most as much of what is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """Something that was said, and what it tells."""
+
+    place: int
+    """Its number among all of them."""
+    source: int
+    """The number of the message it is from."""
+    speaker: str
+    text: str
+    facts: frozenset[str]
+    """What could not be guessed again."""
+    words: frozenset[str]
+    is_code: bool = False
+
+    @property
+    def line(self) -> str:
+        return f"{self.speaker}: {self.text}"
+
+    @property
+    def is_users(self) -> bool:
+        return self.speaker.startswith("User")
+
+    @property
+    def is_slight(self) -> bool:
+        """Whether it says nothing that anybody would look for later: a greeting, a heading, a word or two."""
+        if self.facts:
+            return self.text.endswith(":")
+        few_words = self.text.isascii() and self.text.count(" ") < 2  # where scripts put blanks between words
+        return few_words or len(self.text) < 4 or self.text.endswith(":") or bool(_EMPTY.match(self.text))
+
+    @property
+    def weight(self) -> float:
+        """How telling it is by itself, before facts and topics."""
+        weight = 1.2 if self.is_users else 0.5
+        if _DECISION.search(self.text):
+            weight += 1.2
+        if self.is_slight:
+            weight -= 2.0
+        if self.text[-1] not in _FULL_STOPS and self.text.count(" ") < 7 and self.text.isascii():
+            weight -= 0.7  # an item of a list says little without the list
+        if self.text.endswith("?") and not self.is_users:
+            weight -= 1.2  # what the assistant asked was answered, or no longer matters
+        return weight
 
 
 class ExtractiveSummarizer:
@@ -136,8 +219,8 @@ def _said(request: SummaryRequest) -> Iterator[Sentence]:
         key = text.casefold()
         if key not in seen:
             seen.add(key)
-            short = shortened(text)
-            yield Sentence(place, source, who, short, facts_of(short), topic_words(short), is_code)
+            short = _shortened(text)
+            yield Sentence(place, source, who, short, facts_of(short), _topic_words(short), is_code)
             place += 1
 
 
@@ -151,7 +234,7 @@ def _sources(request: SummaryRequest) -> Iterator[tuple[int, tuple[str, str, boo
         if is_summary(message):
             yield from ((source, said) for said in _earlier(summary_text(message)))
         elif not is_result(message):
-            yield from ((source, (speaker(message), text, code)) for text, code in sentences(words_of(message)))
+            yield from ((source, (speaker(message), text, code)) for text, code in _sentences(words_of(message)))
 
 
 def _earlier(summary: str) -> Iterator[tuple[str, str, bool]]:
@@ -161,7 +244,7 @@ def _earlier(summary: str) -> Iterator[tuple[str, str, bool]]:
         if own:
             yield own[1], own[2], False
         else:
-            yield from ((_EARLIER, text, code) for text, code in sentences(line))
+            yield from ((_EARLIER, text, code) for text, code in _sentences(line))
 
 
 def _anchors(said: Sequence[Sentence]) -> Iterable[Sentence]:
@@ -192,3 +275,37 @@ def _wordless(messages: Sequence[Message]) -> str:
     tools = Counter(name for message in messages for name in call_names(message) if name)
     used = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in tools.most_common(8))  # noqa: RUF001 - times
     return f"Nothing was said in words. Tools used: {used}." if used else "Nothing was said in words."
+
+
+def _sentences(text: str) -> Iterator[tuple[str, bool]]:
+    """The sentences of a text, each on one line, and whether it stands in a code block."""
+    in_code = False
+    for line in text.split("\n"):
+        if line.lstrip().startswith("```"):
+            in_code = not in_code
+        elif in_code:
+            if line.strip():
+                yield _SPACE.sub(" ", line).strip(), True
+        else:
+            for part in _END.split(line):
+                said = _SPACE.sub(" ", _BULLET.sub("", _MARKUP.sub("", part).strip())).strip("*# ")
+                if any(map(str.isalnum, said)):
+                    yield said, False
+
+
+def _shortened(text: str) -> str:
+    """The sentence, or the beginning of one that is too long, cut after a word."""
+    if len(text) <= _LONGEST:
+        return text
+    place = text.rfind(" ", _LONGEST // 2, _LONGEST)
+    return f"{text[: place if place > 0 else _LONGEST].rstrip()} …"
+
+
+def facts_of(text: str) -> frozenset[str]:
+    """The pieces of a text that could not be guessed again."""
+    return frozenset(fact for match in _FACT.finditer(text) if len(fact := match[0].strip("`.,:; /")) > 1)
+
+
+def _topic_words(text: str) -> frozenset[str]:
+    """The words that may be a topic."""
+    return frozenset(word.lower() for word in _WORD.findall(text))

@@ -4,12 +4,7 @@ A summary is prose, and prose drops what the next step needs to the letter: a pa
 worked. The ledger keeps those beside it, found by their form, within a bound: what was named often, lately and by those
 who talk, and costs little, comes first. What the view still says elsewhere needs no place in it.
 It is made from the text alone, so it is the same every time, and an earlier ledger in that text is carried on by it.
-
-How often each fact was named and how lately, in the order of what it is worth to keep.
-
-It can be added to: what is folded of a record only grows, and what was counted before is not counted again.
-
-The ledger of a record that is folded further and further: what was counted for the last one is not counted again.
+What is folded of a record only grows, so what was counted for one ledger is not counted again for the next.
 """
 
 import heapq
@@ -136,8 +131,6 @@ def split(kind: str, text: str) -> Key:
 
 
 _MARKS: Final = frozenset("{},")
-
-
 HEAD: Final = "Facts named in it, word for word:"
 
 _ENDINGS: Final = (
@@ -186,8 +179,6 @@ _ORDER: Final = ("requests", "commands", "ids", "numbers", "paths", "URLs", "err
 """How the lines of a ledger follow each other."""
 _ROUNDS: Final = 3
 """Facts cost less together than one by one, so there is room for more than a first reckoning says."""
-_CARRIED: Final = 1
-"""How many uses a fact is taken to have had that an earlier ledger names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +214,9 @@ class Reading:
         return known[1]
 
 
-def facts(messages: Sequence[Message], *, read: Callable[[Message], Named] = named) -> list[Fact]:
+def facts(messages: Sequence[Message]) -> list[Fact]:
     """The facts in these messages, most used first, and newest first among those used as often."""
-    tally = _counted(messages, counter_for(None), read)
+    tally = _counted(messages, counter_for(None))
     found = [Fact(kind, text, uses, tally.last[kind, text]) for (kind, text), uses in tally.uses.items()]
     return sorted(found, key=lambda fact: (-fact.uses, -fact.last, fact.text))
 
@@ -237,21 +228,20 @@ def ledger(
     max_tokens: int,
     said: str = "",
     kept: Iterable[Message] = (),
-    read: Callable[[Message], Named] = named,
 ) -> str:
     """The facts of these messages as a few lines, as many as fit.
 
     What `said` says, or a message in `kept` names, is left out: whoever reads the ledger reads those too. Files of one
     folder share its name, as in a shell: `src/app/{main.py,view.py}`. An empty text if there are no facts.
     """
-    known = {form for message in kept for kind, text in read(message) for form in forms(kind, text)}
-    return written(_counted(messages, counter, read), max_tokens=max_tokens, said=said, known=known)
+    known = {form for message in kept for key in named(message) for form in forms(*key)}
+    return written(_counted(messages, counter), max_tokens=max_tokens, said=said, known=known)
 
 
-def _counted(messages: Sequence[Message], counter: TokenCounter, read: Callable[[Message], Named]) -> Tally:
+def _counted(messages: Sequence[Message], counter: TokenCounter) -> Tally:
     tally = Tally(counter)
     for place, message in enumerate(messages):
-        tally.add(place, message, read(message))
+        tally.add(place, message, named(message))
     return tally
 
 
@@ -342,8 +332,7 @@ def _named(message: Message) -> Iterator[tuple[str, str]]:
     text = text_of(message)
     if HEAD in text:
         text, _, earlier = text.partition(HEAD)
-        for _ in range(_CARRIED):
-            yield from _read(earlier)
+        yield from _read(earlier)
     if is_user(message) and (request := " ".join(text.split())[:REQUEST]):
         yield "requests", request
     for name, arguments in _arguments(message):

@@ -58,13 +58,13 @@ def _cleared(situation: Situation) -> list[Fold]:
     record = situation.record
     floor = max((fold.stop for fold in situation.standing), default=record.lead)
     stop = tail_start(record, int(situation.limit * _RECENT), no_earlier_than=floor)
-    pinned = {place for pin in record.pins for place in record.exchange_of(pin)} | essentials(record)
+    kept = essentials(record)
     found: list[Fold] = []
     place = floor
     while place < stop:
         exchange = record.exchange_of(place)
         place = exchange.stop
-        if exchange.start in pinned:
+        if exchange.start in kept:
             continue
         shown: list[Message] = []
         for index in exchange:

@@ -5,7 +5,7 @@ What a strategy looks at before it decides: the record, what of it is folded alr
 
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, Protocol, runtime_checkable
 
@@ -50,14 +50,12 @@ class Situation:
     @property
     def limit(self) -> int:
         """What it may send."""
-        return (
-            self.model.max_input_tokens
-            if self.reply_tokens is None
-            else self.model.room(reply_tokens=self.reply_tokens)
-        )
+        if self.reply_tokens is None:
+            return self.model.max_input_tokens
+        return self.model.room(reply_tokens=self.reply_tokens)
 
     def with_folds(self, added: Iterable[Fold]) -> "Situation":
-        return Situation(self.record, (*self.folds, *added), self.model, self.overhead_tokens, self.reply_tokens)
+        return replace(self, folds=(*self.folds, *added))
 
     @property
     def standing(self) -> list[Fold]:

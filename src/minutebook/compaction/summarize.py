@@ -78,16 +78,26 @@ class SummarizeStrategy:
         limit = int(situation.limit * self.target / HALF)  # a window of which half is the target
         stop = self._tail(situation, limit, floor)
         kept = essentials(record) | self._files(record, floor, stop, int(limit * _FILES))
-        for fold in await summed_up(
-            situation,
-            runs(situation, kept, stop),
+        stretches, before = runs(situation, kept, stop), situation.summary
+        already = [] if before is None else [range(before.start, before.stop)]
+        fresh = [record[place] for run in stretches for place in outside(run, already)]
+        if not fresh:
+            return
+        ledger_tokens = min(self.max_ledger_tokens, int(limit * _LEDGER))
+        text = await write_summary(
+            record,
+            stretches,
+            fresh,
             summarizer,
-            name=self.name,
+            carried=None if before is None else next(filter(is_summary, before.shown)),
             max_summary_tokens=max(64, min(self.max_summary_tokens, int(limit * _SUMMARY))),
-            max_ledger_tokens=min(self.max_ledger_tokens, int(limit * _LEDGER)),
-            role=self.summary_role,
-        ):
-            yield fold
+            max_ledger_tokens=lambda _: ledger_tokens,
+        )
+        count = sum(map(len, stretches))
+        for number, run in enumerate(stretches):
+            shown = () if number else (summary_message(text, self.summary_role),)
+            name = f"{self.name}-{run.start}-{run.stop}-{number}-{count}"
+            yield Fold(name, run.start, run.stop, shown, f"{count} earlier messages summarized")
 
     def _tail(self, situation: Situation, limit: int, floor: int) -> int:
         """Where what stays whole begins."""
@@ -115,49 +125,6 @@ class SummarizeStrategy:
                 kept |= set(exchange)
                 room -= cost
         return kept
-
-
-async def summed_up(
-    situation: Situation,
-    stretches: list[range],
-    summarizer: Summarizer,
-    *,
-    name: str,
-    max_summary_tokens: int,
-    max_ledger_tokens: int,
-    role: SummaryRole,
-) -> list[Fold]:
-    """The folds that show a summary in the first of these stretches, and nothing in the others.
-
-    Raises:
-        SummaryRejected: the summary may not be used.
-    """
-    record, before = situation.record, situation.summary
-    already = [] if before is None else [range(before.start, before.stop)]
-    fresh = [record[place] for run in stretches for place in outside(run, already)]
-    if not fresh or not stretches:
-        return []
-    text = await write_summary(
-        record,
-        stretches,
-        fresh,
-        summarizer,
-        carried=next((message for message in before.shown if is_summary(message)), None) if before else None,
-        max_summary_tokens=max_summary_tokens,
-        max_ledger_tokens=lambda _: max_ledger_tokens,
-    )
-    shown = summary_message(text, role)
-    count = sum(map(len, stretches))
-    return [
-        Fold(
-            f"{name}-{run.start}-{run.stop}-{number}-{count}",
-            run.start,
-            run.stop,
-            () if number else (shown,),
-            f"{count} earlier messages summarized",
-        )
-        for number, run in enumerate(stretches)
-    ]
 
 
 async def write_summary(

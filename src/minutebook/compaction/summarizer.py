@@ -1,23 +1,12 @@
-"""What makes a summary, what it is given, and what its answer must be before it is used.
+"""What makes a summary, what it is given, what its answer must be before it is used, and how a view shows it.
 
 Any object with one method will do. What it is given is all of what the summary will stand for; what it returns is
 looked at before anything changes, because a summary that is empty, a tool call or longer than the original is worse
-than none.
+than none. A long text is read from front to back in pieces, each summed up together with the summary of all before it,
+so that the last summary is of everything and does not grow with the text.
 
-Summing up more than fits into one request, so that nothing goes unread.
-
-The text is read from front to back in pieces. Each piece is summed up together with the summary of all before it, so
-the last summary is of everything. The other way, to sum up each piece alone and join them, would grow with the text.
-
-The message that shows a summary in place of what it sums up, and the way back from it.
-
-What was said earlier is quoted, not repeated with the authority of whoever's role the message has: a summary may hold
-what a web page or a stranger once wrote. So it stands between marks that it cannot close itself.
-
-A conversation as plain text, for whoever sums it up.
-
-Who said what, in order. What tools were called with and what they returned is left out unless it is asked for: their
-results were there to answer from, and the answers say what came of them.
+A summary is shown as a quotation, between marks that it cannot close itself: it may hold what a web page or a stranger
+once wrote, and must not speak with the authority of whoever's role the message has.
 """
 
 import json

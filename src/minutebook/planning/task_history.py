@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias, get_args
 from uuid import UUID
 
-from minutebook.compaction.sentences import facts_of
+from minutebook.compaction.extractive import facts_of
 from minutebook.errors import InvalidSetting, UnreadableInput
 from minutebook.record.entry import ConversationEntry, ToolCall
 from minutebook.session.snapshot import TypeRegistry

@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Final
-from uuid import uuid4
 
 from minutebook.compaction.manager import CompactionManager
 from minutebook.compaction.registry import strategy_named
@@ -12,14 +10,14 @@ from minutebook.compaction.turns import TurnStrategy
 from minutebook.conversation.compactor import FoldStorage, TurnCompactor
 from minutebook.conversation.view_source import ViewSource
 from minutebook.errors import CannotFit
+from minutebook.record.fold import folded
 from minutebook.record.message import Message
+from minutebook.record.transcript import Transcript
 from minutebook.service.responses.placement import Placed
 from minutebook.service.state import Service, counter_of
 from minutebook.store.base import ConversationStore
-from minutebook.store.memory import MemoryStore
 from minutebook.store.types import Loaded, StoredFold
 from minutebook.tokens.models import ModelInfo
-from minutebook.wire.chat import provider_message_to_entry
 
 _STRATEGY: Final = "hybrid"
 """What folds where the policy has no strategy of its own."""
@@ -68,15 +66,9 @@ async def compact_now(service: Service, store: ConversationStore, loaded: Loaded
 
 async def compacted(messages: Sequence[Message], model: str) -> list[Message]:
     """Messages that are not stored, with all but the last turns as a summary."""
-    store = MemoryStore()
-    now = datetime.now(UTC)
-    entries = [
-        provider_message_to_entry(message, evaluation_id=uuid4(), sequence=place, created_at=now)
-        for place, message in enumerate(messages)
-    ]
-    await store.append("compacted", entries, broken="mark")
-    await _compactor(store, model, None).compact("compacted")
-    return [message for _, message in (await store.load("compacted")).shown()]
+    record = Transcript(messages, counter=counter_of(model), broken="mark")
+    result = await CompactionManager(TurnStrategy(), ModelInfo(model)).apply(record)
+    return list(folded(record, result.folds).transcript)
 
 
 def _compactor(store: ConversationStore, model: str, keep_turns: int | None) -> TurnCompactor:

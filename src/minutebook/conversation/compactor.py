@@ -239,11 +239,6 @@ class _StrictBus:
         self._bus = bus
 
     def publish(self, event: object) -> None:
-        """Publish an event.
-
-        Raises:
-            EventFailed: a subscriber failed.
-        """
         published = self._bus.publish(event)
         if hasattr(published, "raise_errors"):
             published.raise_errors()

@@ -2,13 +2,11 @@
 
 Messages that were sent as they are in the record are named by their positions; only what the record does not hold is
 written out. So the minutes of a request are short, and build it again word by word for as long as the record lasts.
-
-The fact that a request's history was pruned, or would have been: what logs, metrics and traces tell of it.
 """
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from operator import is_
 from typing import Any, Final, Literal
@@ -45,13 +43,7 @@ class Minutes:
     sha256: str
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "parts": self.parts,
-            "left_out": self.left_out,
-            "tokens_before": self.tokens_before,
-            "tokens_after": self.tokens_after,
-            "sha256": self.sha256,
-        }
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 def minutes_of(view: View, sent: View, positions: Sequence[int | None], front: Sequence[Message] = ()) -> Minutes:

@@ -5,7 +5,7 @@ configuration file, in the agent language (which names strategies only) and on t
 policies that ask for a strategy, and by no other.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, Final, Protocol, get_type_hints
 
@@ -50,6 +50,7 @@ _NEEDED: Final[Mapping[str, Mapping[str, Any]]] = {
     "turn_window": {"turns": 5},
 }
 """What is taken where a manager is named without what it needs."""
+_ANY: Final = ModelInfo("any")
 
 
 class PolicySettings(Protocol):
@@ -77,7 +78,10 @@ class Policy:
     """Who writes its summaries; None for the conversation's own model."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What it was made from, for `describe`."""
-    _compaction: Callable[[Sequence[Fold], KeepFold | None, EventBus | None], CompactionManager] | None = None
+    model: ModelInfo = _ANY
+    """The model whose window the strategy looks at."""
+    summarizer: Summarizer | None = None
+    """What the strategy sums up with; None for extracts."""
     _described: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What `describe` answers, once it was asked: every request writes it down."""
 
@@ -85,7 +89,9 @@ class Policy:
         self, folds: Sequence[Fold] = (), keep: KeepFold | None = None, *, bus: EventBus | None = None
     ) -> CompactionManager | None:
         """What folds old parts of one conversation; None where nothing is folded."""
-        return None if self._compaction is None else self._compaction(folds, keep, bus)
+        if self.strategy is None:
+            return None
+        return CompactionManager(self.strategy, self.model, self.summarizer, folds=folds, keep=keep, bus=bus)
 
     def decision(self, record: Transcript) -> PruningDecision | None:
         """What retention would prune of a record; None where it does prune, or is not asked."""
@@ -139,15 +145,15 @@ def policy_named(
             name, retention_manager(retention), mode=retention.mode, settings={"retention": asdict(retention)}
         )
     entry = config.policies.get(name) or _plain(name)
-    strategy = None if entry.strategy is None else strategy_of(entry)
     return Policy(
         name,
         _manager(entry, model, retention),
-        strategy,
+        None if entry.strategy is None else strategy_of(entry),
         entry.max_tokens,
         retention.mode if any(each.name == DEFAULT_POLICY for each in entry.manager) else "on",
         entry.model,
-        _compaction=None if strategy is None else _compactor(strategy, model, summarizer),
+        model=model,
+        summarizer=summarizer,
     )
 
 
@@ -174,7 +180,6 @@ def strategy_of(entry: PolicyConfig) -> HistoryStrategy:
 
 def problems_of(config: PolicySettings) -> Iterator[tuple[str, InvalidSetting | UnknownName]]:
     """What is wrong with the policies, each with the key it is wrong at: names, and settings that cannot be meant."""
-    model = ModelInfo("any")
     for name, entry in config.policies.items():
         try:
             if entry.strategy is not None:
@@ -186,7 +191,7 @@ def problems_of(config: PolicySettings) -> Iterator[tuple[str, InvalidSetting | 
             yield f"policies.{name}.{said}", InvalidSetting(said, error.value, error.expected)
         for at, each in enumerate(entry.manager):
             try:
-                manager_of(each, entry.max_tokens, model)
+                manager_of(each, entry.max_tokens, _ANY)
             except InvalidSetting as error:
                 yield f"policies.{name}.manager{f'[{at}]' if len(entry.manager) > 1 else ''}", error
     if config.conversation.policy not in policy_names(config):
@@ -254,7 +259,7 @@ def manager_from_texts(texts: Sequence[str], max_tokens: int | None) -> HistoryM
         if each.name == "token_budget" and max_tokens is None and "max_tokens" not in each.settings:
             raise InvalidSetting("token_budget", "without max_tokens", "it a budget, such as token_budget:32000")
     entry = PolicyConfig(manager=named, max_tokens=max_tokens)
-    return _manager(entry, ModelInfo("any"), RetentionConfig())
+    return _manager(entry, _ANY, RetentionConfig())
 
 
 def _config_from_text(text: str) -> ManagerConfig:
@@ -302,15 +307,6 @@ def _typed(name: str, value: Any, kind: Any, setting: str) -> Any:
         expected = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[kind]
         raise InvalidSetting(name, value, expected)
     return value
-
-
-def _compactor(
-    strategy: HistoryStrategy, model: ModelInfo, summarizer: Summarizer | None
-) -> Callable[[Sequence[Fold], KeepFold | None, EventBus | None], CompactionManager]:
-    def make(folds: Sequence[Fold], keep: KeepFold | None, bus: EventBus | None) -> CompactionManager:
-        return CompactionManager(strategy, model, summarizer, folds=folds, keep=keep, bus=bus)
-
-    return make
 
 
 def _described(manager: HistoryManager) -> Any:

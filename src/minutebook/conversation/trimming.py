@@ -2,17 +2,16 @@
 
 When a message is written its turn is the newest, so nothing can be trimmed then. Turns are trimmed when they leave the
 window of turns that are preserved, each once; `trim_all` does the same for what was there before anybody trimmed.
-
-What tools a stretch of conversation used, as one list: for answers to clients, and for rows kept as text and tools.
 """
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypedDict
 
 from minutebook.conversation.config import Kept, RetentionConfig, kept
 from minutebook.errors import ConversationNotFound, InvalidSetting
+from minutebook.record.exchange import exchanges
 from minutebook.record.message import Message, call_ids, call_names, is_result, is_user, result_id, role_of, text_of
 from minutebook.store.base import ConversationStore
 
@@ -171,10 +170,11 @@ async def age_out(store: ConversationStore, conversation: str, config: Retention
         if len(starts) <= turns:
             return done
         stop = starts[-turns] if before is None else before
-        fresh = dict(smaller(((at, each) for at, each in pairs if at < stop), loaded.pins, how))
-        if not fresh:
+        older = [pair for pair in pairs if pair[0] < stop]
+        trimmed = await _trim(store, conversation, older, loaded.pins, how, write=config.mode == "on")
+        if not trimmed.trimmed:
             return done
-        done += await _trimmed(store, conversation, fresh, dict(pairs), write=config.mode == "on")
+        done += trimmed
         before, span = starts[0], span * 2
 
 
@@ -199,9 +199,7 @@ async def trim_all(
     done = Aged()
     if how is not Kept.ALL:
         async for page in _pages(store, conversation, newest.conversation.first, newest.start):
-            fresh = dict(smaller(page, newest.pins, how))
-            if fresh:
-                done += await _trimmed(store, conversation, fresh, dict(page), write=write)
+            done += await _trim(store, conversation, page, newest.pins, how, write=write)
             advance(len(page))
     return done
 
@@ -227,40 +225,38 @@ async def _pages(
             yield pairs
 
 
-def smaller(messages: Iterable[tuple[int, Message]], pins: Iterable[int], how: Kept) -> Iterator[tuple[int, Message]]:
-    """The messages that can be smaller, as they then are, by position. What is pinned stays, with its exchange."""
-    pinned = frozenset(pins)
-    exchange: list[tuple[int, Message]] = []
-    for at, message in messages:
-        if not is_result(message):
-            yield from _of_exchange(exchange, pinned, how)
-            exchange = []
-        exchange.append((at, message))
-    yield from _of_exchange(exchange, pinned, how)
-
-
-def _of_exchange(
-    exchange: list[tuple[int, Message]], pinned: frozenset[int], how: Kept
-) -> Iterator[tuple[int, Message]]:
-    if any(at in pinned for at, _ in exchange):
-        return
-    for at, message in exchange:
-        short = without_payload(message, how)
-        if short is not message:
-            yield at, short
+async def _trim(
+    store: ConversationStore,
+    conversation: str,
+    pairs: Sequence[tuple[int, Message]],
+    pins: frozenset[int],
+    how: Kept,
+    *,
+    write: bool,
+) -> Aged:
+    """Trim those of these messages that get smaller by it. What is pinned stays, with its exchange."""
+    changes: dict[int, Message] = {}
+    freed = 0
+    for exchange in exchanges([message for _, message in pairs]):
+        part = pairs[exchange.start : exchange.stop]
+        for at, message in () if any(at in pins for at, _ in part) else part:
+            short = without_payload(message, how)
+            if short is not message:
+                changes[at] = short
+                freed += _size(message) - _size(short)
+    if not changes or not write:
+        return Aged(len(changes), freed)
+    return Aged(await store.trim(conversation, changes), freed, written=True)
 
 
 def without_payload(message: Message, how: Kept) -> Message:
     """A message without what its tools were asked and answered; the message itself where that is no smaller."""
-    made = message
-    if how is Kept.ALL:
-        return message
+    short = message
     if is_result(message):
-        marker = TRIMMED.format(status=status_of(message)) if how is Kept.STATUS else ""
-        made = {**message, "content": marker}
+        short = {**message, "content": TRIMMED.format(status=status_of(message)) if how is Kept.STATUS else ""}
     elif role_of(message) == "assistant" and call_ids(message):
-        made = _without_arguments(message)
-    return made if _size(made) < _size(message) else message
+        short = _without_arguments(message)
+    return short if how is not Kept.ALL and _size(short) < _size(message) else message
 
 
 def _without_arguments(message: Message) -> Message:
@@ -283,20 +279,6 @@ def _emptied(function: Any) -> Any:
         key: empty[key] if key in empty and len(str(value)) > len(empty[key]) else value
         for key, value in function.items()
     }
-
-
-async def _trimmed(
-    store: ConversationStore,
-    conversation: str,
-    changes: Mapping[int, Message],
-    before: Mapping[int, Message],
-    *,
-    write: bool,
-) -> Aged:
-    freed = sum(_size(before[at]) - _size(message) for at, message in changes.items())
-    if not write:
-        return Aged(len(changes), freed)
-    return Aged(await store.trim(conversation, changes), freed, written=True)
 
 
 def _size(message: Message) -> int:

@@ -13,7 +13,7 @@ from minutebook.history.overflow import Lens
 from minutebook.history.protocol import NO_CONTEXT, CurationContext, HistoryManager, SessionProtocol
 from minutebook.history.view import View
 from minutebook.record.fold import Fold
-from minutebook.record.message import Message, lead_of, thawed
+from minutebook.record.message import Message, lead_of
 from minutebook.record.transcript import Transcript
 from minutebook.session.state import Session
 from minutebook.store.types import Loaded
@@ -64,7 +64,7 @@ class ViewSource:
         The fold that shows them is never stored: it belongs to the request.
         """
         lead = lead_of(self.record)
-        if [thawed(message) for message in self.record[:lead]] == [thawed(message) for message in messages]:
+        if list(self.record[:lead]) == list(messages):
             return 0
         if not lead:
             self.front = list(messages)

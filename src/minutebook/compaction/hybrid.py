@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from minutebook.compaction.strategy import THRESHOLD, Situation, essentials, is_too_full, require_shares, tail_start
+from minutebook.compaction.strategy import THRESHOLD, Situation, WindowStrategy, essentials, is_too_full, tail_start
 from minutebook.compaction.summarize import HALF, SummarizeStrategy
 from minutebook.compaction.summarizer import Summarizer
 from minutebook.compaction.truncate import TARGET_RATIO, truncated
@@ -17,7 +17,7 @@ _MARKER: Final = "[cleared: {characters} characters]"
 
 
 @dataclass(frozen=True, slots=True)
-class HybridStrategy:
+class HybridStrategy(WindowStrategy):
     """Above 80 % of the window: clear old tool results; if that is not enough sum up; if that is not, truncate.
 
     Raises:
@@ -30,12 +30,6 @@ class HybridStrategy:
     target: float = HALF
     """Clearing is enough when it brings the window down to this; otherwise a summary is due soon anyway."""
     summarize: SummarizeStrategy = field(default_factory=SummarizeStrategy)
-
-    def __post_init__(self) -> None:
-        require_shares(self.threshold, self.target)
-
-    def should_trigger(self, situation: Situation) -> bool:
-        return is_too_full(situation, self.threshold)
 
     async def apply(self, situation: Situation, summarizer: Summarizer) -> AsyncIterator[Fold]:
         lighter = _cleared(situation)

@@ -155,6 +155,23 @@ class HistoryStrategy(Protocol):
         ...
 
 
+class WindowStrategy:
+    """What the strategies share that fold when the window is fuller than a share of it."""
+
+    __slots__ = ()
+    threshold: float
+    target: float
+
+    def __post_init__(self) -> None:
+        require_shares(self.threshold, self.target)
+        keep_turns = getattr(self, "keep_turns", None)
+        if keep_turns is not None and keep_turns < 1:
+            raise InvalidSetting("keep_turns", keep_turns, "1 or more, or None for as much as there is room for")
+
+    def should_trigger(self, situation: Situation) -> bool:
+        return is_too_full(situation, self.threshold)
+
+
 def is_too_full(situation: Situation, threshold: float = THRESHOLD) -> bool:
     """Whether the next call would send more than this share of the window; exactly as much is not too much."""
     return situation.tokens > int(situation.limit * threshold)

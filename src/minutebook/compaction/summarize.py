@@ -8,11 +8,10 @@ from minutebook.compaction.fact_ledger import Notes, files_of, without_ledger
 from minutebook.compaction.strategy import (
     THRESHOLD,
     Situation,
+    WindowStrategy,
     essentials,
     has_at_most,
-    is_too_full,
     outside,
-    require_shares,
     runs,
     tail_start,
     turns_start,
@@ -26,7 +25,6 @@ from minutebook.compaction.summarizer import (
     summary_message,
     summary_text,
 )
-from minutebook.errors import InvalidSetting
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
@@ -42,7 +40,7 @@ HALF: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class SummarizeStrategy:
+class SummarizeStrategy(WindowStrategy):
     """Above 80 % of the window, sum up all but the first request, the last exchanges and those about the latest files.
 
     The last turn stays whole where it is no larger than a quarter of the window; of a longer one, its request and the
@@ -63,14 +61,6 @@ class SummarizeStrategy:
     """0 for no ledger."""
     recent_files: int = PRESERVE_RECENT_FILES
     summary_role: SummaryRole = "system"
-
-    def __post_init__(self) -> None:
-        require_shares(self.threshold, self.target)
-        if self.keep_turns is not None and self.keep_turns < 1:
-            raise InvalidSetting("keep_turns", self.keep_turns, "1 or more, or None for as much as there is room for")
-
-    def should_trigger(self, situation: Situation) -> bool:
-        return is_too_full(situation, self.threshold)
 
     async def apply(self, situation: Situation, summarizer: Summarizer) -> AsyncIterator[Fold]:
         record = situation.record

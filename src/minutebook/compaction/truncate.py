@@ -7,15 +7,14 @@ from typing import ClassVar, Final
 from minutebook.compaction.strategy import (
     THRESHOLD,
     Situation,
+    WindowStrategy,
     essentials,
-    is_too_full,
-    require_shares,
     runs,
     tail_start,
     turns_start,
 )
 from minutebook.compaction.summarizer import Summarizer, is_summary
-from minutebook.errors import CannotFit, InvalidSetting
+from minutebook.errors import CannotFit
 from minutebook.history.budget import TokenBudgetManager
 from minutebook.history.incremental import last_exchange
 from minutebook.record.fold import Fold
@@ -28,7 +27,7 @@ _MARKER: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
-class TruncateStrategy:
+class TruncateStrategy(WindowStrategy):
     """Above 80 % of the window, keep the first request and as many of the last whole exchanges as 70 % has room for.
 
     With `keep_turns` no more than so many turns stay, and those whole where there is room for them.
@@ -42,14 +41,6 @@ class TruncateStrategy:
     threshold: float = THRESHOLD
     """The share of the window at which to cut."""
     keep_turns: int | None = None
-
-    def __post_init__(self) -> None:
-        require_shares(self.threshold, self.target)
-        if self.keep_turns is not None and self.keep_turns < 1:
-            raise InvalidSetting("keep_turns", self.keep_turns, "1 or more, or None for as much as there is room for")
-
-    def should_trigger(self, situation: Situation) -> bool:
-        return is_too_full(situation, self.threshold)
 
     async def apply(self, situation: Situation, summarizer: Summarizer) -> AsyncIterator[Fold]:  # noqa: ARG002 - it needs none
         for fold in truncated(situation, int(situation.limit * self.target), keep_turns=self.keep_turns):

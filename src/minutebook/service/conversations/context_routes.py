@@ -11,7 +11,6 @@ from starlette.responses import Response
 from minutebook.conversation.minutes import REQUEST, CallSettings, digest, resent
 from minutebook.conversation.model_call import ModelCall
 from minutebook.errors import CannotFit, DocumentNotFound, FoldNotFound, RequestRefused
-from minutebook.record.message import thawed
 from minutebook.service.conversations.objects import seen, writing
 from minutebook.service.conversations.routes import ConversationId, MayRead, MayWrite
 from minutebook.service.http.openapi import (
@@ -81,7 +80,7 @@ async def show_context(
         "policy": chosen.describe(),
         "mode": chosen.mode,
         "bypass": call.bypass,
-        "messages": [thawed(message) for message in call.messages],
+        "messages": call.messages,
         "would_compact": call.notices,
         **{key: value for key, value in call.minutes.to_json().items() if key != "parts"},
     }
@@ -110,13 +109,13 @@ async def show_request(
     body = document.body
     loaded = await store.load(found.id, since=found.first, limit=max(0, body["length"] - found.first))
     record = dict(zip(loaded.positions, loaded.messages, strict=True))
-    sent = resent([thawed(part) for part in body["parts"]], record)
+    sent = resent(body["parts"], record)
     facts = {
         "record": list(items_of(loaded)),
-        "sent": [thawed(bare(message)) for message in sent],
+        "sent": [bare(message) for message in sent],
         "agrees": digest(sent) == body["sha256"],
-        "parts": thawed(body["parts"]),
-        "other_choices": thawed(body.get("other_choices", [])),
+        "parts": body["parts"],
+        "other_choices": body.get("other_choices", []),
     }
     return Json({**request_object(number, document), **facts})
 
@@ -148,7 +147,7 @@ _SAID: Final = frozenset({"parts", "partial", "other_choices"})
 
 def request_object(number: int, document: Document) -> dict[str, Any]:
     """The minutes of a request, without what was sent."""
-    body = {key: thawed(value) for key, value in document.body.items() if key not in _SAID}
+    body = {key: value for key, value in document.body.items() if key not in _SAID}
     head = {"id": document.id, "object": "conversation.request", "number": number}
     return {**head, "created_at": int(document.created_at.timestamp()), **body}
 
@@ -212,7 +211,7 @@ def fold_object(stored: StoredFold) -> Mapping[str, Any]:
         "start": fold.start,
         "stop": fold.stop,
         "reason": fold.reason,
-        "shown": [thawed(bare(message)) for message in fold.shown],
+        "shown": [bare(message) for message in fold.shown],
         "created_at": int(stored.created_at.timestamp()),
         "reverted_at": None if stored.undone_at is None else int(stored.undone_at.timestamp()),
         "final": stored.sealed,

@@ -10,10 +10,15 @@ from minutebook import (
     MemoryStore,
     Transcript,
     TurnStrategy,
+    counter_for,
     model_info,
     view_of,
 )
 from minutebook.compaction import facts, is_summary
+from minutebook.conversation.minutes import CallSettings
+from minutebook.conversation.model_call import ModelCall
+from minutebook.conversation.policy import policy_named
+from minutebook.service.config.schema import ServiceConfig
 
 TURNS = [
     [
@@ -58,6 +63,28 @@ async def in_memory(counts):
     return list(view_of(record, folds=manager.folds).messages), results
 
 
+async def in_model_calls(counts):
+    """What a model call of a stored conversation sends that has so many turns, under a policy that counts turns."""
+    policy = policy_named("turns", ServiceConfig(), model=model_info("gpt-4o"), summarizer=Short())
+    async with MemoryStore() as store:
+        history, done = ConversationHistory(store, "alice"), 0
+        for count in counts:
+            for turn in TURNS[done:count]:
+                await history.add_turn(turn)
+            done = count
+            settings = CallSettings(
+                conversation="alice",
+                model="gpt-4o",
+                policy=policy,
+                counter=counter_for(None),
+                run_id="run",
+                request_id=f"request-{count}",
+            )
+            call = ModelCall(store, settings, await store.load("alice"), ())
+            await call.begin()
+        return call.messages
+
+
 def named_in(view):
     """The facts that the ledger of a view names; which requests it quotes depends on how often they were counted."""
     summaries = [message for message in view if is_summary(message)]
@@ -85,6 +112,13 @@ def test_a_stored_conversation_keeps_the_facts_that_one_in_memory_keeps(counts):
     assert [message for message in view if not is_summary(message)] == [
         message for message in other if not is_summary(message)
     ]
+
+
+@pytest.mark.parametrize("counts", [(12,), (12, 20)], ids=["once", "twice"])
+def test_a_model_call_sends_what_the_view_of_one_in_memory_shows(counts):
+    sent, (view, _) = asyncio.run(in_model_calls(counts)), asyncio.run(in_memory(counts))
+
+    assert sent == view
 
 
 def test_what_was_summed_up_is_not_loaded_again():

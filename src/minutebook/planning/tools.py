@@ -19,7 +19,6 @@ from minutebook.planning.events import (
     SETUP_PLAN,
     SUMMARIZE_STEP,
     ExpandStep,
-    NoteSummary,
     PinStep,
     SummarizeStep,
 )
@@ -259,11 +258,10 @@ class _Tools:
             raise ToolValidationError(
                 f"Step {params.step_id} is pinned. Call `{PIN_STEP}` with pinned=false first, if it may be summarized."
             )
-        if self._at_once:
-            session.dispatch(SummarizeStep(params.step_id, summary, params.level, self._keep_tokens))
-            return ToolResult.ok(f"Step {params.step_id} summarized.")
-        session.dispatch(NoteSummary(params.step_id, summary))
-        return ToolResult.ok(f"Step {params.step_id} summarized. It stays in the conversation while there is room.")
+        level = params.level if self._at_once else None
+        session.dispatch(SummarizeStep(params.step_id, summary, level, self._keep_tokens))
+        later = "" if self._at_once else " It stays in the conversation while there is room."
+        return ToolResult.ok(f"Step {params.step_id} summarized.{later}")
 
     async def expand(self, params: ExpandStepParams, *, context: ToolContext) -> ToolResult[StepHistory]:
         session = require_session(context, self._own)

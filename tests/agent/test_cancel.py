@@ -10,8 +10,8 @@ import pytest
 
 from minutebook import ConversationRunner, MarkdownSection, Session, SlidingWindowManager, Tool, Transcript
 from minutebook.agent import ModelReply
-from minutebook.agent.sync import wait_for
 from minutebook.prompt import SectionVisibility
+from minutebook.store.per_loop import wait_for
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, cut, fail, say
 from tests.agent.parts import (
     FETCH,

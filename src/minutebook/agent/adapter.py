@@ -10,13 +10,13 @@ from minutebook.agent.limits import Budget, BudgetTracker, Deadline
 from minutebook.agent.messages import ModelReply, ModelRequest, OnDelta, PromptResponse
 from minutebook.agent.retry import Throttle
 from minutebook.agent.runner import Compactor, ConversationRunner
-from minutebook.agent.sync import wait_for
 from minutebook.agent.telemetry import Telemetry
 from minutebook.history.protocol import EventBus, HistoryManager, SessionProtocol
 from minutebook.prompt.template import Prompt
 from minutebook.prompt.visibility import SectionPath, SectionVisibility
 from minutebook.record.message import Message, Provider
 from minutebook.record.transcript import Transcript
+from minutebook.store.per_loop import wait_for
 from minutebook.tokens import TokenCounter, counter_for
 
 Out = TypeVar("Out")

@@ -53,11 +53,13 @@ def from_status(
     return ProviderFailed(provider, status, problem, retry_after(headers, clock=clock), retryable)
 
 
-def told(body: object, otherwise: str) -> str:
-    """What the provider itself said in the body of an error, without what its client adds to that."""
+def error_reason(
+    body: object, otherwise: str = "it gave no reason", *, code_key: str = "code"
+) -> tuple[str, str | None]:
+    """What the provider itself said in the body of an error, without what its client adds to that, and the code."""
     inner = body.get("error", body) if isinstance(body, Mapping) else None
-    message = inner.get("message") if isinstance(inner, Mapping) else None
-    return message if isinstance(message, str) else otherwise
+    message, code = (inner.get("message"), inner.get(code_key)) if isinstance(inner, Mapping) else (None, None)
+    return message if isinstance(message, str) else otherwise, code if isinstance(code, str) else None
 
 
 def from_transport(provider: str, error: Exception) -> ProviderFailed:

@@ -62,7 +62,7 @@ class Run(Generic[Out]):
             runner.conversation, runner.request, counts_with or self.adapter.counter
         )
         self.recorder = Recorder(
-            conversation,
+            conversation=conversation,
             bus=self.bus,
             session_id=getattr(runner.session, "session_id", None),
             prompt_name=runner.prompt.name,

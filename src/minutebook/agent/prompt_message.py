@@ -1,7 +1,4 @@
-"""The prompt's own message: where it stands in a conversation, and what is shown there when it is rendered again.
-
-And the prompt that is one text.
-"""
+"""The prompt's own message: where it stands in a conversation, and what is shown there when it is rendered again."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar

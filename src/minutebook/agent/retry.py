@@ -1,7 +1,4 @@
-"""What a provider's error means: whether to ask again, when, and whether the prompt was too long.
-
-Asking again when the provider is busy: never sooner than it says, never in step with others, never for ever.
-"""
+"""What a provider's error means, and retries: never sooner than it says, never in step with others, never for ever."""
 
 import asyncio
 import random
@@ -100,10 +97,6 @@ def _sizes(problem: str) -> tuple[int | None, int | None]:
 T = TypeVar("T")
 
 
-def unnoticed(_failure: ProviderFailed) -> None:
-    """Nobody needs to know of a retry."""
-
-
 @dataclass(frozen=True, slots=True)
 class Throttle:
     """How often and how long to try.
@@ -133,7 +126,7 @@ class Throttle:
                 raise InvalidSetting(name, getattr(self, name), "0 or more")
 
     async def persist(
-        self, ask: Callable[[], Awaitable[T]], *, on_retry: Callable[[ProviderFailed], None] = unnoticed
+        self, ask: Callable[[], Awaitable[T]], *, on_retry: Callable[[ProviderFailed], None] = lambda _: None
     ) -> T:
         """The answer to `ask`, asked for as often as it takes and may take.
 

@@ -1,9 +1,4 @@
-"""Tools by name for agents: built-in ones, Python functions and MCP servers.
-
-The tools that need no server and no code: `tool fs = builtin files`.
-
-From the tools that agents name to tools they can call.
-"""
+"""Tools by name for agents: built-in ones (`tool fs = builtin files`), Python functions and MCP servers."""
 
 import asyncio
 import importlib

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from inspect import isawaitable
 from typing import Any, Final
 
@@ -39,28 +39,28 @@ def calls_of(message: Message) -> list[ToolCall]:
     return [ToolCall(call_id, *_name_and_arguments(call)) for call_id, call in found]
 
 
+@dataclass(slots=True)
 class Workbench:
     """Where tools are run, and what has come out of them so far."""
 
-    def __init__(self, *, emit: Emit, telemetry: Telemetry) -> None:
-        self._emit = emit
-        self._telemetry = telemetry
-        self.outcomes: dict[str, Outcome] = {}
+    emit: Emit
+    telemetry: Telemetry
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
 
     async def use(self, calls: Sequence[ToolCall], context: ToolContext) -> None:
         """Run the tools at the same time; `outcomes` has each one's as soon as it is there, also when this is cancelled."""
         self.outcomes.clear()
         for call in calls:
-            self._emit(ToolCalled(call))
+            self.emit(ToolCalled(call))
         async with asyncio.TaskGroup() as together:
             for call in calls:
                 together.create_task(self._answer(call, replace(context, call_id=call.id)))
 
     async def _answer(self, call: ToolCall, context: ToolContext) -> None:
-        with self._telemetry.tool(call):
+        with self.telemetry.tool(call):
             outcome = await _outcome(call, context)
         self.outcomes[call.id] = outcome
-        self._emit(ToolAnswered(call, outcome.content, outcome.success))
+        self.emit(ToolAnswered(call, outcome.content, outcome.success))
 
 
 async def _outcome(call: ToolCall, context: ToolContext) -> Outcome:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from minutebook.compaction.fact_ledger import Named, named
-from minutebook.compaction.summarizer import SummaryRequest, accepted, paragraphs, summarized
+from minutebook.compaction.summarizer import SummaryRequest, minutes_from, paragraphs, quotation, summarized
 from minutebook.errors import SummaryRejected
 from minutebook.planning.events import SummarizeStep
 from minutebook.planning.task_history import KEEP, Turn
@@ -142,15 +142,13 @@ _PROMPT: Final[Prompt[str]] = Prompt(
     )
 )
 _MAX_TOKENS: Final = 400
-_ATTEMPTS: Final = 2
-_MARK: Final = re.compile(r"</?(?=\s*(?:record|minutes)\b)", re.IGNORECASE)
 
 
 class Evaluates(Protocol):
     """Who can have a model answer a prompt: any `ProviderAdapter`."""
 
     async def evaluate(self, prompt: Prompt[str], *, session: Session, request: str) -> Any:
-        """The answer, with its `text` and its `finish`."""
+        """The answer, with its `text`, its `finish` and its `refusal`."""
         ...
 
 
@@ -173,40 +171,14 @@ async def auto_summarize_step(
         raise SummaryRejected("would stand for nothing: the step has no turns")
     request = SummaryRequest(messages, max_tokens=_MAX_TOKENS)
 
+    async def ask(question: str) -> Any:
+        with Session() as child:
+            return await adapter.evaluate(_PROMPT, session=child, request=question)
+
     async def write(piece: str, before: str | None) -> str:
-        so_far = f"<minutes>\n{_quoted(before)}\n</minutes>\n\n" if before else ""
-        record = f"<record>\n{_quoted(piece)}\n</record>"
-        ask = f"Step: {step.step_title}\n\n{so_far}{record}\n\nWrite the minutes in 1-3 sentences."
-        return await _minutes(adapter, ask, request)
+        question = f"Step: {step.step_title}\n\n{quotation(piece, before)}\n\nWrite the minutes in 1-3 sentences."
+        return await minutes_from(ask, question, request, max_characters=MAX_SUMMARY)
 
     summary = await summarized(parts, request, write, max_piece_tokens=max(1, max_input_tokens - 2 * _MAX_TOKENS))
     session.dispatch(SummarizeStep(step_id, summary, keep_tokens=keep_tokens))
     return summary
-
-
-async def _minutes(adapter: Evaluates, ask: str, request: SummaryRequest) -> str:
-    problem: SummaryRejected | None = None
-    for _ in range(_ATTEMPTS):
-        again = f"\n\nAn earlier try was refused: the summary {problem.problem}. Mend that." if problem else ""
-        with Session() as child:
-            reply = await adapter.evaluate(_PROMPT, session=child, request=ask + again)
-        try:
-            return _usable(reply, request)
-        except SummaryRejected as rejected:
-            problem = rejected
-    assert problem is not None
-    raise problem
-
-
-def _usable(reply: Any, request: SummaryRequest) -> str:
-    if reply.finish != "stop":
-        raise SummaryRejected(f"is not whole: the model ended with {reply.finish!r}")
-    text = accepted(reply.text, request)
-    if len(text) > MAX_SUMMARY:
-        raise SummaryRejected(f"has {len(text):,} characters and may have {MAX_SUMMARY:,}")
-    return text
-
-
-def _quoted(text: str) -> str:
-    """The text with nothing in it that could end the quotation."""
-    return _MARK.sub(lambda mark: mark[0].replace("<", "< "), text)

@@ -1,6 +1,6 @@
-"""What happens to a plan and to its history. Each is folded into the session, and is all that must be kept of it.
+"""What happens to a plan and to its history, and the names of the planning tools.
 
-What the tools of planning are called.
+Each event is folded into the session, and is all that must be kept of it.
 """
 
 from dataclasses import dataclass

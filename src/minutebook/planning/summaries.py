@@ -1,18 +1,16 @@
-"""What was named in the steps that something shorter stands for.
+"""Summaries of steps by a model, and the ledger of what was named in the steps that something shorter stands for.
 
 A summary is prose, and prose drops what is needed to the letter: a path that was listed, an id, the command that worked.
 They stand beside the summaries, within a bound. The plan says what is worth most: what its open steps name comes first, for
 nobody has worked on that yet, so no summary tells of it; then what was used most for what it costs.
-
-Summaries of steps by a model that is asked for them.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol
 
-from minutebook.compaction.fact_ledger import Named, named
+from minutebook.compaction.fact_ledger import WEIGHTS, Key, Named, named
 from minutebook.compaction.summarizer import SummaryRequest, minutes_from, paragraphs, quotation, summarized
 from minutebook.errors import SummaryRejected
 from minutebook.planning.events import SummarizeStep
@@ -23,16 +21,11 @@ from minutebook.prompt.template import Prompt, PromptTemplate
 from minutebook.session.state import Session
 from minutebook.tokens import counter_for
 
-Key: TypeAlias = tuple[str, str]
-"""The kind of a fact, and its text."""
-
 HEAD: Final = "Named in what is summarized, word for word:"
 AHEAD: Final = "for the steps ahead"
 MAX_LEDGER: Final = 300
 _KINDS: Final = ("paths", "ids", "URLs", "commands")
 """Numbers, errors and requests are left out: alone they say little, and what they came to is in the summaries."""
-_OWN_WORDS: Final = 4
-"""What is named in a request, an answer or a call counts as so many uses; what stands in a result, as one."""
 _WORD: Final = re.compile(r"\w+")
 _TELLING: Final = 4
 """Letters of a word by which a fact is taken to be about a step."""
@@ -90,7 +83,7 @@ class StepLedger:
     def _uses(self, turns: Iterable[Turn]) -> Counter[Key]:
         uses: Counter[Key] = Counter()
         for turn in turns:
-            weight = 1 if turn.role == "tool" else _OWN_WORDS
+            weight = 1 if turn.role == "tool" else WEIGHTS.own_words
             uses.update(dict.fromkeys(self._named(turn), weight))
         return uses
 

@@ -1,6 +1,8 @@
 """The plan in the prompt, and the tools by which the model keeps it."""
 
-from typing import Annotated, Final, Literal, TypeAlias, get_args
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from minutebook.errors import InvalidSetting, MinutebookError, ToolValidationError
 from minutebook.planning.events import (
@@ -29,7 +31,7 @@ from minutebook.planning.tools import (
     session_of,
 )
 from minutebook.prompt.section import Section
-from minutebook.prompt.tools import AnyTool, RenderContext, ToolContext, ToolResult, tool
+from minutebook.prompt.tools import AnyTool, RenderContext, Tool, ToolContext, ToolResult, tool
 from minutebook.prompt.visibility import SectionPath
 from minutebook.session.state import Session
 
@@ -99,11 +101,15 @@ class PlanningToolsSection(Section[None]):
         return session.query(Plan).latest()
 
     def _tools(self) -> list[AnyTool]:
+        handlers: dict[str, Callable[..., Any]] = {
+            SETUP_PLAN: self._set_up,
+            ADD_STEP: self._add,
+            UPDATE_STEP: self._update,
+        }
         return [
-            tool(self._set_up, name=SETUP_PLAN),
-            tool(self._add, name=ADD_STEP),
-            tool(self._update, name=UPDATE_STEP),
-            tool(self._read, name=READ_PLAN),
+            # The short name becomes that of the parameters, which errors mention.
+            *(replace(tool(each, name=name.removeprefix("planning_")), name=name) for name, each in handlers.items()),
+            Tool[None, Plan](name=READ_PLAN, description="Read the plan as it is now.", handler=self._read),
         ]
 
     async def _set_up(
@@ -156,8 +162,7 @@ class PlanningToolsSection(Section[None]):
         more = await self._summed_up(session, step_id) if status == "done" and before.status != "done" else ""
         return _told(f"Step {step_id} is {status or before.status}.{more}", session)
 
-    async def _read(self, *, context: ToolContext) -> ToolResult[Plan]:
-        """Read the plan as it is now."""
+    async def _read(self, params: None, *, context: ToolContext) -> ToolResult[Plan]:  # noqa: ARG002 - it takes none
         return ToolResult.ok("", require_plan(require_session(context, self._session)))
 
     async def _summed_up(self, session: Session, step_id: int) -> str:

@@ -21,7 +21,7 @@ from minutebook.planning.folds import bound
 from minutebook.planning.plan import Plan, PlanStep
 from minutebook.planning.reducers import find_history
 from minutebook.planning.task_history import UNASSIGNED, StepHistory, TaskHistory, Turn
-from minutebook.prompt.tools import AnyTool, RenderContext, ToolContext, ToolResult, tool
+from minutebook.prompt.tools import AnyTool, RenderContext, Tool, ToolContext, ToolResult, tool
 from minutebook.prompt.visibility import SectionVisibility
 from minutebook.session.state import Session
 from minutebook.tokens.models import ModelInfo
@@ -164,6 +164,11 @@ class HistoryTools:
     keep_tokens: int
 
     def tools(self) -> list[AnyTool]:
+        pressure = Tool[None, ContextPressure](
+            name=CONTEXT_PRESSURE,
+            description="Check current context utilization to decide if summarization is needed.",
+            handler=self.pressure,
+        )
         return [
             tool(
                 self.summarize,
@@ -179,7 +184,7 @@ class HistoryTools:
             ),
             tool(self.pin, name=PIN_STEP),
             tool(self.reference, name=REFERENCE_STEP),
-            *([tool(self.pressure, name=CONTEXT_PRESSURE)] if self.model else []),
+            *([pressure] if self.model else []),
         ]
 
     async def summarize(
@@ -260,8 +265,7 @@ class HistoryTools:
         text = _told(step.turns[first_turn - 1 : last])
         return ToolResult.ok(f"Step {step_id}, turns {first_turn} to {last} of {count}:\n\n{text}")
 
-    async def pressure(self, *, context: ToolContext) -> ToolResult[ContextPressure]:
-        """Check current context utilization to decide if summarization is needed."""
+    async def pressure(self, params: None, *, context: ToolContext) -> ToolResult[ContextPressure]:  # noqa: ARG002
         assert self.model is not None
         if context.next_tokens is None:
             raise ToolValidationError(

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import pytest
 
@@ -168,6 +169,16 @@ def test_interrupting_a_wait_cancels_the_run_and_waits_until_it_has_settled():
         wait_for(work)
 
     assert [message["role"] for message in recorded(session)] == ["user", "assistant", "tool"]
+
+
+def test_a_wait_sees_the_context_of_whoever_waits():
+    name = ContextVar("name", default="nobody")
+    name.set("caller")
+
+    async def seen():
+        return name.get()
+
+    assert wait_for(seen()) == "caller"
 
 
 @contextmanager

@@ -58,14 +58,12 @@ class Recorder:
         failure: PromptEvaluationError | None = None
         for call_id in self.conversation.open_calls:
             try:
-                self.say(finished.get(call_id) or self._interrupted(call_id))
+                interrupted = {"role": "tool", "tool_call_id": call_id, "content": INTERRUPTED, "is_error": True}
+                self.say(finished.get(call_id) or interrupted)
             except PromptEvaluationError as error:  # the rest still needs its results
                 failure = failure or error
         if failure is not None:
             raise failure
-
-    def _interrupted(self, call_id: str) -> dict[str, Any]:
-        return {"role": "tool", "tool_call_id": call_id, "content": INTERRUPTED, "is_error": True}
 
     def _entry(self, message: Message) -> ConversationEntry:
         return provider_message_to_entry(

@@ -35,8 +35,12 @@ class Outcome:
 
 def calls_of(message: Message) -> list[ToolCall]:
     """The calls of an assistant message, in order."""
-    found = zip(call_ids(message), message.get("tool_calls") or (), strict=False)
-    return [ToolCall(call_id, *_name_and_arguments(call)) for call_id, call in found]
+    calls = []
+    for call_id, call in zip(call_ids(message), message.get("tool_calls") or (), strict=False):
+        function = call.get("function") or call.get("custom") or {}
+        arguments = function.get("arguments", function.get("input"))
+        calls.append(ToolCall(call_id, str(function.get("name") or ""), str(arguments or "")))
+    return calls
 
 
 @dataclass(slots=True)
@@ -98,8 +102,3 @@ async def _called(tool: AnyTool, call: ToolCall, context: ToolContext) -> ToolRe
     if not isinstance(result, ToolResult):
         raise TypeError(f"the handler returned a {type(result).__name__}; it must return a ToolResult")
     return result
-
-
-def _name_and_arguments(call: Any) -> tuple[str, str]:
-    function = call.get("function") or call.get("custom") or {}
-    return str(function.get("name") or ""), str(function.get("arguments", function.get("input")) or "")

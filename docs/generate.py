@@ -11,6 +11,7 @@ from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
+from typing import Unpack, get_args, get_origin
 
 import architecture
 
@@ -90,7 +91,15 @@ def signature(value: object) -> str:
 
 
 def parameters(value: object) -> list[inspect.Parameter]:
-    return list(inspect.signature(value).parameters.values())  # type: ignore[arg-type]
+    """The parameters; options that a TypedDict lists (`**options: Unpack[…]`) one by one."""
+    found: list[inspect.Parameter] = []
+    for parameter in inspect.signature(value).parameters.values():  # type: ignore[arg-type]
+        listed = get_args(parameter.annotation) if get_origin(parameter.annotation) is Unpack else ()
+        names = listed[0].__annotations__ if listed else ()
+        found += [parameter.replace(name=name, kind=parameter.KEYWORD_ONLY, default=None) for name in names] or [
+            parameter
+        ]
+    return found
 
 
 def parameter_text(parameter: inspect.Parameter) -> str:

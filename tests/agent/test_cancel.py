@@ -5,13 +5,14 @@ import os
 import signal
 import threading
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import pytest
 
 from minutebook import ConversationRunner, MarkdownSection, Session, SlidingWindowManager, Tool, Transcript
 from minutebook.agent import ModelReply
-from minutebook.agent.sync import wait_for
 from minutebook.prompt import SectionVisibility
+from minutebook.store.per_loop import wait_for
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, cut, fail, say
 from tests.agent.parts import (
     FETCH,
@@ -168,6 +169,16 @@ def test_interrupting_a_wait_cancels_the_run_and_waits_until_it_has_settled():
         wait_for(work)
 
     assert [message["role"] for message in recorded(session)] == ["user", "assistant", "tool"]
+
+
+def test_a_wait_sees_the_context_of_whoever_waits():
+    name = ContextVar("name", default="nobody")
+    name.set("caller")
+
+    async def seen():
+        return name.get()
+
+    assert wait_for(seen()) == "caller"
 
 
 @contextmanager

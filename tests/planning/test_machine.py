@@ -12,7 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test as run_machine
 from minutebook import Fold, Session, Transcript, view_of
 from minutebook.errors import InvalidSetting, ReducerFailed
 from minutebook.planning.budget import StepHistoryManager
-from minutebook.planning.events import AddStep, ExpandStep, NoteSummary, PinStep, SetupPlan, SummarizeStep, UpdateStep
+from minutebook.planning.events import AddStep, ExpandStep, PinStep, SetupPlan, SummarizeStep, UpdateStep
 from minutebook.planning.journal import TaskJournal
 from minutebook.planning.plan import Plan, PlanStep
 from minutebook.planning.reducers import find_history, next_step_id
@@ -123,7 +123,7 @@ class Planning(RuleBasedStateMachine):
 
     @rule(pick=picks)
     def note_a_summary(self, pick):
-        self.planned(NoteSummary(self.some_step(pick), f"Summary{self.count}."))
+        self.planned(SummarizeStep(self.some_step(pick), f"Summary{self.count}.", visibility=None))
 
     @rule(pick=picks)
     def expand(self, pick):

@@ -11,7 +11,7 @@ from minutebook.planning.plan import PlanStep
 from minutebook.planning.plan_section import PlanningToolsSection
 from minutebook.planning.summaries import auto_summarize_step
 from minutebook.planning.task_history import TaskHistory
-from minutebook.testing import LoopbackProvider, ScriptedModel, call, ends, say
+from minutebook.testing import LoopbackProvider, ScriptedModel, call, ends, refuse, say
 from tests.planning.parts import Talk, adapter_for, new_session, prompt_for
 
 
@@ -52,8 +52,8 @@ def test_the_summary_is_stored_and_nothing_of_the_asking_is_recorded():
 
 @pytest.mark.parametrize(
     "bad",
-    [say(""), say("x" * 1_001), say('{"step": 1}'), say("half of") + ends("length")],
-    ids=["empty", "long", "data", "cut"],
+    [say(""), say("x" * 1_001), say('{"step": 1}'), say("half of") + ends("length"), refuse("No.")],
+    ids=["empty", "long", "data", "cut", "refused"],
 )
 def test_what_may_not_be_used_is_asked_for_again_and_then_refused(bad):
     session = at_work()

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping
-from types import TracebackType
 from typing import ClassVar, Self, TypedDict, TypeVar, Unpack
 
 from minutebook.agent.events import RunEvent
@@ -10,13 +9,13 @@ from minutebook.agent.limits import Budget, BudgetTracker, Deadline
 from minutebook.agent.messages import ModelReply, ModelRequest, OnDelta, PromptResponse
 from minutebook.agent.retry import Throttle
 from minutebook.agent.runner import Compactor, ConversationRunner
-from minutebook.agent.sync import wait_for
 from minutebook.agent.telemetry import Telemetry
 from minutebook.history.protocol import EventBus, HistoryManager, SessionProtocol
 from minutebook.prompt.template import Prompt
 from minutebook.prompt.visibility import SectionPath, SectionVisibility
 from minutebook.record.message import Message, Provider
 from minutebook.record.transcript import Transcript
+from minutebook.store.per_loop import wait_for
 from minutebook.tokens import TokenCounter, counter_for
 
 Out = TypeVar("Out")
@@ -85,20 +84,7 @@ class ProviderAdapter(ABC):
         """Close what the adapter holds open in this event loop."""
 
     async def evaluate(
-        self,
-        prompt: Prompt[Out],
-        *,
-        session: SessionProtocol,
-        bus: EventBus | None = None,
-        deadline: Deadline | None = None,
-        visibility_overrides: Mapping[SectionPath, SectionVisibility] | None = None,
-        history_manager: HistoryManager | None = None,
-        budget: Budget | None = None,
-        budget_tracker: BudgetTracker | None = None,
-        request: str | Message | None = None,
-        conversation: Transcript | None = None,
-        max_tokens: int | None = None,
-        compactor: Compactor | None = None,
+        self, prompt: Prompt[Out], *, session: SessionProtocol, **options: Unpack[EvaluateOptions]
     ) -> PromptResponse[Out]:
         """Ask the model, run the tools it calls, and go on until it answers; everything said is recorded.
 
@@ -114,21 +100,7 @@ class ProviderAdapter(ABC):
             ProviderFailed: the provider does not answer.
             PromptEvaluationError: a manager or someone who listens to the record failed.
         """
-        return await ConversationRunner(
-            adapter=self,
-            prompt=prompt,
-            session=session,
-            bus=bus,
-            deadline=deadline,
-            visibility_overrides=visibility_overrides,
-            history_manager=history_manager,
-            budget=budget,
-            budget_tracker=budget_tracker,
-            request=request,
-            conversation=conversation,
-            max_tokens=max_tokens,
-            compactor=compactor,
-        ).run()
+        return await ConversationRunner(adapter=self, prompt=prompt, session=session, **options).run()
 
     def evaluate_sync(
         self, prompt: Prompt[Out], *, session: SessionProtocol, **options: Unpack[EvaluateOptions]
@@ -152,15 +124,11 @@ class ProviderAdapter(ABC):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

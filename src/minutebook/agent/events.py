@@ -67,7 +67,3 @@ RunEvent: TypeAlias = (
     | Finished
 )
 Emit: TypeAlias = Callable[[RunEvent], None]
-
-
-def unheard(_event: RunEvent) -> None:
-    """Nobody watches."""

@@ -1,7 +1,4 @@
-"""How many tokens evaluations may use, together.
-
-When an evaluation must be done.
-"""
+"""The limits of evaluations: how many tokens they may use together, and when one must be done."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

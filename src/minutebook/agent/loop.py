@@ -62,7 +62,7 @@ class Run(Generic[Out]):
             runner.conversation, runner.request, counts_with or self.adapter.counter
         )
         self.recorder = Recorder(
-            conversation,
+            conversation=conversation,
             bus=self.bus,
             session_id=getattr(runner.session, "session_id", None),
             prompt_name=runner.prompt.name,
@@ -172,23 +172,20 @@ class Run(Generic[Out]):
 
     def _view(self, folds: Sequence[Fold]) -> View:
         view = self.lens.view(self.recorder.conversation, folds)
-        if not isinstance(self.manager, ObservableManager):
-            self._tell_of(view)
+        if not isinstance(self.manager, ObservableManager):  # that one publishes the event itself
+            event = HistoryCurated(
+                prompt_name=self.runner.prompt.name,
+                original_count=len(view.record),
+                curated_count=len(view.messages),
+                strategy=strategy_name(self.manager),
+                session_id=getattr(self.runner.session, "session_id", None),
+                created_at=self.runner.clock(),
+                tokens_before=view.record.tokens,
+                tokens_after=view.tokens,
+            )
+            publish(self.bus, event, self.runner.prompt.name, "request")
         self.emit(ViewMade(view))
         return view
-
-    def _tell_of(self, view: View) -> None:
-        event = HistoryCurated(
-            prompt_name=self.runner.prompt.name,
-            original_count=len(view.record),
-            curated_count=len(view.messages),
-            strategy=strategy_name(self.manager),
-            session_id=getattr(self.runner.session, "session_id", None),
-            created_at=self.runner.clock(),
-            tokens_before=view.record.tokens,
-            tokens_after=view.tokens,
-        )
-        publish(self.bus, event, self.runner.prompt.name, "request")
 
     async def _call(self, view: View) -> ModelReply:
         """One call of the model; the same request is sent again for as long as the provider is busy."""

@@ -1,8 +1,6 @@
 """Where tools come from (MCP servers, processes, functions), and the client for MCP servers.
 
-Tools whose parameters are a JSON Schema that somebody else wrote, instead of a dataclass.
-
-Servers of tools that speak MCP: started or connected to when first needed, and ended with the workflow.
+A server is started or connected to when it is first needed, and ended with the workflow.
 """
 
 import asyncio

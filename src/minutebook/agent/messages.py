@@ -1,13 +1,4 @@
-"""Values that pass between the runner and a provider adapter: request, offer, reply, usage, response.
-
-What a call offers the model besides messages: the tools it may call, and the form of the answer.
-
-What a model call cost, as the provider reports it.
-
-What a runner asks of an adapter, and what it gets: the same for every provider.
-
-What an evaluation gives back.
-"""
+"""Values that pass between the runner and a provider adapter, the same for every provider: request, reply, usage, response."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

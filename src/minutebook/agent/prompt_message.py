@@ -1,7 +1,4 @@
-"""The prompt's own message: where it stands in a conversation, and what is shown there when it is rendered again.
-
-And the prompt that is one text.
-"""
+"""The prompt's own message: where it stands in a conversation, and what is shown there when it is rendered again."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -43,13 +40,9 @@ class Opening(Generic[Out]):
         self._place = 0
         self._role = "system"
         self._shown = ""
-        self._folds: tuple[Fold, ...] = ()
-        self.rendered: RenderedPrompt[Out] = self._render()
-
-    @property
-    def folds(self) -> tuple[Fold, ...]:
+        self.folds: tuple[Fold, ...] = ()
         """What shows the prompt as it is now, where the conversation holds another."""
-        return self._folds
+        self.rendered: RenderedPrompt[Out] = self._render()
 
     def begin(
         self, before: Transcript | None, request: str | Message | None, counter: TokenCounter
@@ -78,7 +71,7 @@ class Opening(Generic[Out]):
     def upcoming(self) -> tuple[Fold, ...]:
         """The folds that would show the prompt if it were rendered now."""
         text = self._render().text if self._prompt.template.dynamic else self.rendered.text
-        return self._folds if text == self._shown else (self._fold({"role": self._role, "content": text}),)
+        return self.folds if text == self._shown else (self._fold({"role": self._role, "content": text}),)
 
     def growth(self, conversation: Transcript) -> int:
         """How many tokens the prompt would have now beyond those of the message that stands in the conversation."""
@@ -100,7 +93,7 @@ class Opening(Generic[Out]):
             return None
         self._shown = self.rendered.text
         message = self._message()
-        self._folds = (self._fold(message),)
+        self.folds = (self._fold(message),)
         return message
 
     def _fold(self, message: Message) -> Fold:

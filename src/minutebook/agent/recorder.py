@@ -4,6 +4,7 @@ A model's message, made fit for the record: servers that are not OpenAI's forget
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -19,32 +20,22 @@ INTERRUPTED: Final = '{"error":"interrupted","reason":"the run ended before this
 """The result of a call that nobody answered."""
 
 
+@dataclass(slots=True, kw_only=True)
 class Recorder:
     """Numbers the messages of one evaluation without a gap, and leaves no call of it open.
 
     Nothing here waits for anything, so no cancellation can come between a message and its place in the record.
     """
 
-    def __init__(
-        self,
-        conversation: Transcript,
-        *,
-        bus: EventBus,
-        session_id: UUID | None,
-        prompt_name: str,
-        evaluation_id: UUID,
-        provider: str,
-        model: str,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self.conversation = conversation
-        self.evaluation_id = evaluation_id
-        self._bus = bus
-        self._session_id = session_id
-        self._prompt_name = prompt_name
-        self._provider, self._model = provider, model
-        self._clock = clock
-        self._sequence = 0
+    conversation: Transcript
+    bus: EventBus
+    session_id: UUID | None
+    prompt_name: str
+    evaluation_id: UUID
+    provider: str
+    model: str
+    clock: Callable[[], datetime]
+    sequence: int = 0
 
     def say(self, message: Message, *, is_prompt: bool = False) -> None:
         """Put a message at the end of the conversation and of the record.
@@ -67,29 +58,27 @@ class Recorder:
         failure: PromptEvaluationError | None = None
         for call_id in self.conversation.open_calls:
             try:
-                self.say(finished.get(call_id) or self._interrupted(call_id))
+                interrupted = {"role": "tool", "tool_call_id": call_id, "content": INTERRUPTED, "is_error": True}
+                self.say(finished.get(call_id) or interrupted)
             except PromptEvaluationError as error:  # the rest still needs its results
                 failure = failure or error
         if failure is not None:
             raise failure
 
-    def _interrupted(self, call_id: str) -> dict[str, Any]:
-        return {"role": "tool", "tool_call_id": call_id, "content": INTERRUPTED, "is_error": True}
-
     def _entry(self, message: Message) -> ConversationEntry:
         return provider_message_to_entry(
             message,
             evaluation_id=self.evaluation_id,
-            sequence=self._sequence,
-            created_at=self._clock(),
-            provider=self._provider,
-            model=self._model,
+            sequence=self.sequence,
+            created_at=self.clock(),
+            provider=self.provider,
+            model=self.model,
         )
 
     def _publish(self, entry: ConversationEntry, position: int | None, *, is_prompt: bool) -> None:
-        self._sequence += 1
-        event = ConversationRecorded(entry, self._session_id, entry.created_at, position, is_prompt)
-        publish(self._bus, event, self._prompt_name, "record")
+        self.sequence += 1
+        event = ConversationRecorded(entry, self.session_id, entry.created_at, position, is_prompt)
+        publish(self.bus, event, self.prompt_name, "record")
 
 
 def publish(bus: EventBus, event: object, prompt_name: str, phase: str) -> None:

@@ -1,7 +1,4 @@
-"""What a provider's error means: whether to ask again, when, and whether the prompt was too long.
-
-Asking again when the provider is busy: never sooner than it says, never in step with others, never for ever.
-"""
+"""What a provider's error means, and retries: never sooner than it says, never in step with others, never for ever."""
 
 import asyncio
 import random
@@ -53,11 +50,13 @@ def from_status(
     return ProviderFailed(provider, status, problem, retry_after(headers, clock=clock), retryable)
 
 
-def told(body: object, otherwise: str) -> str:
-    """What the provider itself said in the body of an error, without what its client adds to that."""
+def error_reason(
+    body: object, otherwise: str = "it gave no reason", *, code_key: str = "code"
+) -> tuple[str, str | None]:
+    """What the provider itself said in the body of an error, without what its client adds to that, and the code."""
     inner = body.get("error", body) if isinstance(body, Mapping) else None
-    message = inner.get("message") if isinstance(inner, Mapping) else None
-    return message if isinstance(message, str) else otherwise
+    message, code = (inner.get("message"), inner.get(code_key)) if isinstance(inner, Mapping) else (None, None)
+    return message if isinstance(message, str) else otherwise, code if isinstance(code, str) else None
 
 
 def from_transport(provider: str, error: Exception) -> ProviderFailed:
@@ -98,10 +97,6 @@ def _sizes(problem: str) -> tuple[int | None, int | None]:
 T = TypeVar("T")
 
 
-def unnoticed(_failure: ProviderFailed) -> None:
-    """Nobody needs to know of a retry."""
-
-
 @dataclass(frozen=True, slots=True)
 class Throttle:
     """How often and how long to try.
@@ -131,7 +126,7 @@ class Throttle:
                 raise InvalidSetting(name, getattr(self, name), "0 or more")
 
     async def persist(
-        self, ask: Callable[[], Awaitable[T]], *, on_retry: Callable[[ProviderFailed], None] = unnoticed
+        self, ask: Callable[[], Awaitable[T]], *, on_retry: Callable[[ProviderFailed], None] = lambda _: None
     ) -> T:
         """The answer to `ask`, asked for as often as it takes and may take.
 

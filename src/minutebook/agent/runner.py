@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from uuid import UUID, uuid4
 
-from minutebook.agent.events import Emit, Finished, RunEvent, unheard
+from minutebook.agent.events import Emit, Finished, RunEvent
 from minutebook.agent.limits import Budget, BudgetTracker, Deadline, now
 from minutebook.agent.loop import Run
 from minutebook.agent.messages import PromptResponse
@@ -75,10 +75,18 @@ class ConversationRunner(Generic[Out]):
                 raise InvalidSetting(name, getattr(self, name), "1 or more")
         if self.max_tokens is not None and self.max_tokens < 1:
             raise InvalidSetting("max_tokens", self.max_tokens, "a number above 0, or None for no limit")
-        self.bus = _one_bus(self.bus, self.session)
-        self.budget_tracker = _one_tracker(self.budget, self.budget_tracker)
+        own: EventBus | None = getattr(self.session, "bus", None)
+        self.bus = own if self.bus is None else self.bus
+        if self.bus is None:
+            raise InvalidSetting("bus", None, "one, or a session that has one: what is said must be recorded somewhere")
+        if own is not None and self.bus is not own:
+            expected = "the session's own, or leave it out: a session hears nothing from another"
+            raise InvalidSetting("bus", self.bus, expected)
+        self.budget_tracker = self.budget_tracker or BudgetTracker(self.budget or Budget())
+        if self.budget is not None and self.budget != self.budget_tracker.budget:
+            raise InvalidSetting("budget", self.budget, "the tracker's own, or leave one of the two out")
 
-    async def run(self, emit: Emit = unheard, *, streaming: bool = False) -> PromptResponse[Out]:
+    async def run(self, emit: Emit = lambda _: None, *, streaming: bool = False) -> PromptResponse[Out]:
         """Evaluate the prompt; `emit` hears what happens, with `streaming` word by word."""
         if self.deadline is not None:
             self.deadline.check(f"prompt {self.prompt.name!r}")
@@ -103,21 +111,3 @@ class ConversationRunner(Generic[Out]):
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
-
-
-def _one_bus(given: EventBus | None, session: SessionProtocol) -> EventBus:
-    own: EventBus | None = getattr(session, "bus", None)
-    bus = own if given is None else given
-    if bus is None:
-        raise InvalidSetting("bus", None, "one, or a session that has one: what is said must be recorded somewhere")
-    if own is not None and bus is not own:
-        raise InvalidSetting("bus", bus, "the session's own, or leave it out: a session hears nothing from another")
-    return bus
-
-
-def _one_tracker(budget: Budget | None, tracker: BudgetTracker | None) -> BudgetTracker:
-    if tracker is None:
-        return BudgetTracker(budget or Budget())
-    if budget is not None and budget != tracker.budget:
-        raise InvalidSetting("budget", budget, "the tracker's own, or leave one of the two out")
-    return tracker

@@ -4,13 +4,13 @@ The model reads the conversation as a quoted record: what stands in it is what s
 told there is for it to follow. It is asked in a session of its own, so nothing of this gets into the conversation.
 """
 
-import re
 from typing import Final
 
 from minutebook.agent.adapter import ProviderAdapter
 from minutebook.agent.limits import Deadline
-from minutebook.compaction.summarizer import SummaryRequest, accepted, paragraphs, summarized
-from minutebook.errors import InvalidSetting, SummaryRejected
+from minutebook.agent.messages import PromptResponse
+from minutebook.compaction.summarizer import SummaryRequest, minutes_from, paragraphs, quotation, summarized
+from minutebook.errors import InvalidSetting
 from minutebook.prompt.markdown import MarkdownSection
 from minutebook.prompt.template import Prompt, PromptTemplate
 from minutebook.session.state import Session
@@ -32,7 +32,6 @@ replace the minutes so far, so carry on what still matters of those.
 """
 _WORDS_A_TOKEN: Final = 0.6
 """What a model is told in words, because it cannot count tokens."""
-_MARK: Final = re.compile(r"</?(?=\s*(?:record|minutes)\b)", re.IGNORECASE)
 
 
 class ModelSummarizer:
@@ -98,27 +97,11 @@ class ModelSummarizer:
     async def _minutes(self, piece: str, before: str | None, request: SummaryRequest) -> str:
         """One piece of the record, written up; asked again if the answer may not be used."""
         words = max(10, int(request.max_tokens * _WORDS_A_TOKEN))
-        so_far = f"<minutes>\n{_quoted(before)}\n</minutes>\n\n" if before else ""
-        ask = f"{so_far}<record>\n{_quoted(piece)}\n</record>\n\nWrite the new minutes in at most {words:,} words."
+        question = f"{quotation(piece, before)}\n\nWrite the new minutes in at most {words:,} words."
         deadline = Deadline.after(self._timeout_seconds)
-        problem: SummaryRejected | None = None
-        for _ in range(self._attempts):
-            again = f"\n\nAn earlier try was refused: the summary {problem.problem}. Mend that." if problem else ""
+
+        async def ask(text: str) -> PromptResponse[str]:
             with Session() as session:
-                reply = await self._adapter.evaluate(
-                    self._prompt, session=session, request=ask + again, deadline=deadline
-                )
-            if reply.refusal or reply.finish != "stop":
-                problem = SummaryRejected(f"is not whole: the model ended with {reply.finish!r}")
-                continue
-            try:
-                return accepted(reply.text, request)
-            except SummaryRejected as rejected:
-                problem = rejected
-        assert problem is not None
-        raise problem
+                return await self._adapter.evaluate(self._prompt, session=session, request=text, deadline=deadline)
 
-
-def _quoted(text: str) -> str:
-    """The text with nothing in it that could end the quotation."""
-    return _MARK.sub(lambda mark: mark[0].replace("<", "< "), text)
+        return await minutes_from(ask, question, request, attempts=self._attempts)

@@ -1,9 +1,4 @@
-"""Tools by name for agents: built-in ones, Python functions and MCP servers.
-
-The tools that need no server and no code: `tool fs = builtin files`.
-
-From the tools that agents name to tools they can call.
-"""
+"""Tools by name for agents: built-in ones (`tool fs = builtin files`), Python functions and MCP servers."""
 
 import asyncio
 import importlib
@@ -89,15 +84,19 @@ class Toolbox:
     """
 
     def __init__(self, brought: Externals, environment: Mapping[str, str], root: Path) -> None:
-        self._environment, self._root = environment, root
         self._names = tuple(brought)
         self._tools: dict[str, Sequence[AnyTool]] = {}
         self._servers: dict[str, ToolServer] = {}
         for name, each in brought.items():
-            if isinstance(each, (McpServer, McpProcess, BuiltinTools, PythonFunction)):
-                self._add(name, each)
-            else:
-                self._tools[name] = each
+            match each:
+                case McpServer() | McpProcess():
+                    self._servers[name] = ToolServer(name, each, environment, root)
+                case BuiltinTools():
+                    self._tools[name] = builtin_tools(each.name, root=root)
+                case PythonFunction():
+                    self._tools[name] = [_function(name, each)]
+                case _:
+                    self._tools[name] = each
 
     async def every(self) -> list[AnyTool]:
         """All tools, in the order in which they were brought; servers are started, all at once.
@@ -122,15 +121,6 @@ class Toolbox:
     async def aclose(self) -> None:
         """End every server that was started."""
         await asyncio.gather(*(server.aclose() for server in self._servers.values()))
-
-    def _add(self, name: str, origin: ToolOrigin) -> None:
-        match origin:
-            case McpServer() | McpProcess():
-                self._servers[name] = ToolServer(name, origin, self._environment, self._root)
-            case BuiltinTools():
-                self._tools[name] = builtin_tools(origin.name, root=self._root)
-            case PythonFunction():
-                self._tools[name] = [_function(name, origin)]
 
 
 def _members(ref: ToolRef, tools: Sequence[AnyTool]) -> Sequence[AnyTool]:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from inspect import isawaitable
 from typing import Any, Final
 
@@ -35,32 +35,36 @@ class Outcome:
 
 def calls_of(message: Message) -> list[ToolCall]:
     """The calls of an assistant message, in order."""
-    found = zip(call_ids(message), message.get("tool_calls") or (), strict=False)
-    return [ToolCall(call_id, *_name_and_arguments(call)) for call_id, call in found]
+    calls = []
+    for call_id, call in zip(call_ids(message), message.get("tool_calls") or (), strict=False):
+        function = call.get("function") or call.get("custom") or {}
+        arguments = function.get("arguments", function.get("input"))
+        calls.append(ToolCall(call_id, str(function.get("name") or ""), str(arguments or "")))
+    return calls
 
 
+@dataclass(slots=True)
 class Workbench:
     """Where tools are run, and what has come out of them so far."""
 
-    def __init__(self, *, emit: Emit, telemetry: Telemetry) -> None:
-        self._emit = emit
-        self._telemetry = telemetry
-        self.outcomes: dict[str, Outcome] = {}
+    emit: Emit
+    telemetry: Telemetry
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
 
     async def use(self, calls: Sequence[ToolCall], context: ToolContext) -> None:
         """Run the tools at the same time; `outcomes` has each one's as soon as it is there, also when this is cancelled."""
         self.outcomes.clear()
         for call in calls:
-            self._emit(ToolCalled(call))
+            self.emit(ToolCalled(call))
         async with asyncio.TaskGroup() as together:
             for call in calls:
                 together.create_task(self._answer(call, replace(context, call_id=call.id)))
 
     async def _answer(self, call: ToolCall, context: ToolContext) -> None:
-        with self._telemetry.tool(call):
+        with self.telemetry.tool(call):
             outcome = await _outcome(call, context)
         self.outcomes[call.id] = outcome
-        self._emit(ToolAnswered(call, outcome.content, outcome.success))
+        self.emit(ToolAnswered(call, outcome.content, outcome.success))
 
 
 async def _outcome(call: ToolCall, context: ToolContext) -> Outcome:
@@ -98,8 +102,3 @@ async def _called(tool: AnyTool, call: ToolCall, context: ToolContext) -> ToolRe
     if not isinstance(result, ToolResult):
         raise TypeError(f"the handler returned a {type(result).__name__}; it must return a ToolResult")
     return result
-
-
-def _name_and_arguments(call: Any) -> tuple[str, str]:
-    function = call.get("function") or call.get("custom") or {}
-    return str(function.get("name") or ""), str(function.get("arguments", function.get("input")) or "")

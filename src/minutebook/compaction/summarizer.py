@@ -11,6 +11,7 @@ once wrote, and must not speak with the authority of whoever's role the message 
 
 import json
 import re
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeAlias, get_args, runtime_checkable
@@ -89,6 +90,52 @@ def _is_data(text: str) -> bool:
 
 SummarizeText: TypeAlias = Callable[[str, str | None], Awaitable[str]]
 """Sums up a text, given the summary of what came before it."""
+
+_QUOTATION_MARK: Final = re.compile(r"</?(?=\s*(?:record|minutes)\b)", re.IGNORECASE)
+
+
+def quotation(record: str, minutes: str | None) -> str:
+    """The minutes so far and the record, as a model is given them: nothing in them can end the quotation."""
+    parts = {"minutes": minutes, "record": record} if minutes else {"record": record}
+    quoted = {tag: _QUOTATION_MARK.sub(lambda mark: mark[0].replace("<", "< "), text) for tag, text in parts.items()}
+    return "\n\n".join(f"<{tag}>\n{text}\n</{tag}>" for tag, text in quoted.items())
+
+
+async def minutes_from(
+    ask: Callable[[str], Awaitable[Any]],
+    question: str,
+    request: SummaryRequest,
+    *,
+    attempts: int = 2,
+    max_characters: int = sys.maxsize,
+) -> str:
+    """The summary that a model writes; one that may not be used is sent back with what is wrong with it.
+
+    `ask` gives the model's reply, with its `text`, `finish` and `refusal`.
+
+    Raises:
+        SummaryRejected: the last attempt may not be used either.
+    """
+    problem: SummaryRejected | None = None
+    for _ in range(attempts):
+        again = f"\n\nAn earlier try was refused: the summary {problem.problem}. Mend that." if problem else ""
+        reply = await ask(question + again)
+        try:
+            return _complete(reply, request, max_characters)
+        except SummaryRejected as rejected:
+            problem = rejected
+    assert problem is not None
+    raise problem
+
+
+def _complete(reply: Any, request: SummaryRequest, max_characters: int) -> str:
+    if reply.refusal or reply.finish != "stop":
+        raise SummaryRejected(f"is not whole: the model ended with {reply.finish!r}")
+    text = accepted(reply.text, request)
+    if len(text) > max_characters:
+        raise SummaryRejected(f"has {len(text):,} characters and may have {max_characters:,}")
+    return text
+
 
 BETWEEN: Final = "\n\n"
 _GUESS: Final = 4

@@ -14,7 +14,6 @@ _EXPORTS = {
         "AppendTurn",
         "ExpandStep",
         "InitializeTaskHistory",
-        "NoteSummary",
         "PinStep",
         "SetActiveStep",
         "SetupPlan",

@@ -1,7 +1,4 @@
-"""An automatic context budget: when the window gets full, the oldest finished steps are folded first.
-
-The manager that leaves out what the task history tells.
-"""
+"""The manager that leaves out what the task history tells, and the budget that folds finished steps, oldest first."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,9 +14,10 @@ from minutebook.history.incremental import Curator, Draft, Keep
 from minutebook.history.protocol import EventBus, SessionProtocol
 from minutebook.history.view import view_of
 from minutebook.planning.events import SummarizeStep
+from minutebook.planning.folds import mark
 from minutebook.planning.plan import Plan
 from minutebook.planning.task_history import StepFold, StepHistory, TaskHistory, kept_of
-from minutebook.record.message import Message, call_ids, is_result, result_id, role_of
+from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
 from minutebook.session.state import Session
 from minutebook.tokens.models import ModelInfo
@@ -70,7 +68,8 @@ class _StepDraft(Draft):
                 self.messages.append(message)
                 self.places.append(place)
             else:
-                notes[place] = Note(Status.FOLDED, f"{_named(step_id)} is told in the task history")
+                what = f"step {step_id}" if step_id else "what was outside any step"
+                notes[place] = Note(Status.FOLDED, f"{what} is told in the task history")
         self.note(notes)
         self.seen = len(source)
 
@@ -99,17 +98,6 @@ class _StepDraft(Draft):
             for place, step_id in found.items()
             if all(other in found and other not in staying for other in source.exchange_of(place))
         }
-
-
-def mark(message: Message) -> str:
-    """By what a fold knows the first message it hides."""
-    calls = call_ids(message)
-    call = result_id(message) if is_result(message) else calls[0] if calls else ""
-    return f"{'tool' if is_result(message) else role_of(message)} {call}".strip()
-
-
-def _named(step_id: int) -> str:
-    return f"step {step_id}" if step_id else "what was outside any step"
 
 
 class StepBudget:
@@ -170,7 +158,19 @@ class StepBudget:
             overhead_tokens += record.counter.count(summary)
             used = _tokens(record, session) + overhead_tokens
             folded.append(f"step-{step.step_id}")
-        return self._told(session, folded, before, used, failure)
+        if not folded:
+            return CompactionResult(outcome="nothing to fold" if failure is None else "failed", error=failure)
+        event = HistoryCompacted(
+            strategy="steps",
+            folds=tuple(folded),
+            tokens_before=before,
+            tokens_after=used,
+            session_id=session.session_id,
+            created_at=self._clock(),
+        )
+        if self._bus is not None:
+            self._bus.publish(event)
+        return CompactionResult(outcome="folded", event=event, error=failure)
 
     async def _summary(self, session: Session, step: StepHistory) -> str:
         if step.summary is not None and not step.newer():
@@ -179,23 +179,6 @@ class StepBudget:
         messages = [turn.message() for turn in history.turns_of(step.step_id)]
         request = SummaryRequest(messages, previous=step.summary, max_tokens=self._max_summary_tokens)
         return accepted(await self._summarizer.summarize(request), request)
-
-    def _told(
-        self, session: Session, folded: list[str], before: int, after: int, failure: Exception | None
-    ) -> CompactionResult:
-        if not folded:
-            return CompactionResult(outcome="nothing to fold" if failure is None else "failed", error=failure)
-        event = HistoryCompacted(
-            strategy="steps",
-            folds=tuple(folded),
-            tokens_before=before,
-            tokens_after=after,
-            session_id=session.session_id,
-            created_at=self._clock(),
-        )
-        if self._bus is not None:
-            self._bus.publish(event)
-        return CompactionResult(outcome="folded", event=event, error=failure)
 
 
 def _tokens(record: Transcript, session: Session) -> int:

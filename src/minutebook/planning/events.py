@@ -1,6 +1,6 @@
-"""What happens to a plan and to its history. Each is folded into the session, and is all that must be kept of it.
+"""What happens to a plan and to its history, and the names of the planning tools.
 
-What the tools of planning are called.
+Each event is folded into the session, and is all that must be kept of it.
 """
 
 from dataclasses import dataclass
@@ -66,21 +66,14 @@ class AppendTurn:
 
 @dataclass(frozen=True, slots=True)
 class SummarizeStep:
-    """A step is shown as this from now on."""
+    """A step has this summary, and is shown by it from now on."""
 
     step_id: int
     summary: str
-    visibility: StepVisibility = "summary"
+    visibility: StepVisibility | None = "summary"
+    """None leaves the step as it is shown; the summary is then used when room is needed."""
     keep_tokens: int = 0
     """How much of the end of the conversation stays all the same, whatever step it is of."""
-
-
-@dataclass(frozen=True, slots=True)
-class NoteSummary:
-    """This may stand for a step when room is needed; until then it is shown as it is."""
-
-    step_id: int
-    summary: str
 
 
 @dataclass(frozen=True, slots=True)

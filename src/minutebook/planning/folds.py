@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from minutebook.planning.task_history import StepFold, StepHistory, TaskHistory, Turn
+from minutebook.record.message import Message, call_ids, is_result, result_id, role_of
 from minutebook.tokens import counter_for
 
 
@@ -23,7 +24,7 @@ def refolded(histories: Sequence[TaskHistory]) -> tuple[TaskHistory, ...]:
         if folds and folds[-1].stop == at and folds[-1].step_id == step_id:
             folds[-1] = replace(folds[-1], stop=at + 1)
         else:
-            folds.append(StepFold(step_id, at, at + 1, mark_of(turn)))
+            folds.append(StepFold(step_id, at, at + 1, mark(turn.message())))
     return (*before, latest if latest.folds == tuple(folds) else replace(latest, folds=tuple(folds)))
 
 
@@ -62,10 +63,11 @@ def cut_of(histories: Sequence[TaskHistory], keep_tokens: int) -> int:
     return cut
 
 
-def mark_of(turn: Turn) -> str:
-    """By what a message is known: who says it, and the call it makes or answers."""
-    call = turn.tool_calls[0].id if turn.tool_calls else turn.tool_call_id or ""
-    return f"{turn.role} {call}".strip()
+def mark(message: Message) -> str:
+    """By what a fold knows the first message it hides: who says it, and the call it makes or answers."""
+    calls = call_ids(message)
+    call = result_id(message) if is_result(message) else calls[0] if calls else ""
+    return f"{'tool' if is_result(message) else role_of(message)} {call}".strip()
 
 
 def bound(history: TaskHistory, step: StepHistory) -> int:

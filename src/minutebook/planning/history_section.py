@@ -1,6 +1,6 @@
 """The history in the prompt: each step by its visibility, and the tools by which the model decides about that.
 
-What the section says of each step: everything that the messages do not show, and nothing that they do.
+The section says everything of a step that the messages do not show, and nothing that they do.
 """
 
 from bisect import bisect_right
@@ -26,7 +26,7 @@ from minutebook.planning.task_history import (
     kept_of,
     key_turns,
 )
-from minutebook.planning.tools import history_tools, session_of
+from minutebook.planning.tools import HistoryTools, session_of
 from minutebook.prompt.section import Section
 from minutebook.prompt.tools import RenderContext
 from minutebook.prompt.visibility import SectionPath, SectionVisibility
@@ -167,17 +167,18 @@ class TaskHistorySection(Section[None]):
         self._resolver = resolver or StepVisibilityResolver()
         if session is not None:
             _install(session)
+        tools = HistoryTools(
+            key,
+            session,
+            model,
+            in_view=expand == "view",
+            at_once=fold == "now",
+            keep_tokens=kept_of(model) if keep_tokens is None else keep_tokens,
+        )
         super().__init__(
             title=title,
             key=key,
-            tools=history_tools(
-                key,
-                session,
-                model,
-                in_view=expand == "view",
-                at_once=fold == "now",
-                keep_tokens=kept_of(model) if keep_tokens is None else keep_tokens,
-            ),
+            tools=tools.tools(),
             accepts_overrides=accepts_overrides,
             visibility=SectionVisibility.FULL,
         )

@@ -1,7 +1,8 @@
 """The plan in the prompt, and the tools by which the model keeps it."""
 
-from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias, get_args
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from minutebook.errors import InvalidSetting, MinutebookError, ToolValidationError
 from minutebook.planning.events import (
@@ -30,7 +31,7 @@ from minutebook.planning.tools import (
     session_of,
 )
 from minutebook.prompt.section import Section
-from minutebook.prompt.tools import AnyTool, RenderContext, Tool, ToolContext, ToolResult
+from minutebook.prompt.tools import AnyTool, RenderContext, Tool, ToolContext, ToolResult, tool
 from minutebook.prompt.visibility import SectionPath
 from minutebook.session.state import Session
 
@@ -42,27 +43,6 @@ _GUIDE: Final = (
     f"`{UPDATE_STEP}` before you work on it, and to done when it is finished."
 )
 _OUTLINE: Final = "The plan, and the tools to change it."
-
-
-@dataclass(frozen=True)
-class SetupPlanParams:
-    objective: str = field(metadata={"description": "What is to be reached, in one sentence."})
-    steps: tuple[str, ...] = field(metadata={"description": "The titles of the steps, in order.", "min_length": 1})
-
-
-@dataclass(frozen=True)
-class AddStepParams:
-    steps: tuple[str, ...] = field(metadata={"description": "The titles of the new steps, in order.", "min_length": 1})
-    parent_id: int | None = field(
-        default=None, metadata={"description": "ID of the step that they are parts of, if they are."}
-    )
-
-
-@dataclass(frozen=True)
-class UpdateStepParams:
-    step_id: int = field(metadata={"description": "ID of the step."})
-    status: StepStatus | None = field(default=None, metadata={"description": "Its new status."})
-    title: str | None = field(default=None, metadata={"description": "Its new title."})
 
 
 class PlanningToolsSection(Section[None]):
@@ -121,54 +101,69 @@ class PlanningToolsSection(Section[None]):
         return session.query(Plan).latest()
 
     def _tools(self) -> list[AnyTool]:
+        handlers: dict[str, Callable[..., Any]] = {
+            SETUP_PLAN: self._set_up,
+            ADD_STEP: self._add,
+            UPDATE_STEP: self._update,
+        }
         return [
-            Tool[SetupPlanParams, Plan](
-                name=SETUP_PLAN,
-                description="Make a plan: an objective and its steps. A plan that was there before becomes history.",
-                handler=self._set_up,
-            ),
-            Tool[AddStepParams, Plan](
-                name=ADD_STEP, description="Add steps at the end of the plan, or parts to a step.", handler=self._add
-            ),
-            Tool[UpdateStepParams, Plan](
-                name=UPDATE_STEP, description="Change the status or the title of a step.", handler=self._update
-            ),
+            # The short name becomes that of the parameters, which errors mention.
+            *(replace(tool(each, name=name.removeprefix("planning_")), name=name) for name, each in handlers.items()),
             Tool[None, Plan](name=READ_PLAN, description="Read the plan as it is now.", handler=self._read),
         ]
 
-    async def _set_up(self, params: SetupPlanParams, *, context: ToolContext) -> ToolResult[Plan]:
+    async def _set_up(
+        self,
+        objective: Annotated[str, "What is to be reached, in one sentence."],
+        steps: Annotated[tuple[str, ...], "The titles of the steps, in order.", {"min_length": 1}],
+        *,
+        context: ToolContext,
+    ) -> ToolResult[Plan]:
+        """Make a plan: an objective and its steps. A plan that was there before becomes history."""
         session = require_session(context, self._session)
-        objective = one_line("objective", params.objective, MAX_OBJECTIVE)
-        steps = _steps(session, params.steps, None)
-        session.dispatch(SetupPlan(objective, steps))
+        objective = one_line("objective", objective, MAX_OBJECTIVE)
+        session.dispatch(SetupPlan(objective, _steps(session, steps, None)))
         return _told("There is a new plan.", session)
 
-    async def _add(self, params: AddStepParams, *, context: ToolContext) -> ToolResult[Plan]:
+    async def _add(
+        self,
+        steps: Annotated[tuple[str, ...], "The titles of the new steps, in order.", {"min_length": 1}],
+        parent_id: Annotated[int | None, "ID of the step that they are parts of, if they are."] = None,
+        *,
+        context: ToolContext,
+    ) -> ToolResult[Plan]:
+        """Add steps at the end of the plan, or parts to a step."""
         session = require_session(context, self._session)
         plan = require_plan(session)
-        if params.parent_id is not None:
-            require_plan_step(plan, params.parent_id)
-            if plan.depth_of(params.parent_id) >= MAX_DEPTH:
+        if parent_id is not None:
+            require_plan_step(plan, parent_id)
+            if plan.depth_of(parent_id) >= MAX_DEPTH:
                 raise ToolValidationError(
-                    f"Step {params.parent_id} lies {MAX_DEPTH} levels deep and can have no parts. Add them beside it."
+                    f"Step {parent_id} lies {MAX_DEPTH} levels deep and can have no parts. Add them beside it."
                 )
-        session.dispatch(AddStep(_steps(session, params.steps, params.parent_id)))
+        session.dispatch(AddStep(_steps(session, steps, parent_id)))
         return _told("The plan has more steps.", session)
 
-    async def _update(self, params: UpdateStepParams, *, context: ToolContext) -> ToolResult[Plan]:
+    async def _update(
+        self,
+        step_id: Annotated[int, "ID of the step."],
+        status: Annotated[StepStatus | None, "Its new status."] = None,
+        title: Annotated[str | None, "Its new title."] = None,
+        *,
+        context: ToolContext,
+    ) -> ToolResult[Plan]:
+        """Change the status or the title of a step."""
         session = require_session(context, self._session)
-        before = require_plan_step(require_plan(session), params.step_id)
-        title = None if params.title is None else one_line("title", params.title, MAX_TITLE)
-        if params.status is None and title is None:
+        before = require_plan_step(require_plan(session), step_id)
+        title = None if title is None else one_line("title", title, MAX_TITLE)
+        if status is None and title is None:
             raise ToolValidationError("Give a new status (pending, in_progress or done), a new title, or both.")
-        session.dispatch(UpdateStep(params.step_id, params.status, title))
-        finished = params.status == "done" and before.status != "done"
-        more = await self._summed_up(session, params.step_id) if finished else ""
-        return _told(f"Step {params.step_id} is {params.status or before.status}.{more}", session)
+        session.dispatch(UpdateStep(step_id, status, title))
+        more = await self._summed_up(session, step_id) if status == "done" and before.status != "done" else ""
+        return _told(f"Step {step_id} is {status or before.status}.{more}", session)
 
     async def _read(self, params: None, *, context: ToolContext) -> ToolResult[Plan]:  # noqa: ARG002 - it takes none
-        session = require_session(context, self._session)
-        return ToolResult.ok("", require_plan(session))
+        return ToolResult.ok("", require_plan(require_session(context, self._session)))
 
     async def _summed_up(self, session: Session, step_id: int) -> str:
         """What becomes of a step's history when it is finished, and what the model is told of it."""

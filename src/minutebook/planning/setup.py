@@ -1,4 +1,4 @@
-"""Making a session keep a plan, and the history that follows it."""
+"""Registration of the reducers of the plan and of its history in a session."""
 
 import json
 from collections.abc import Sequence
@@ -6,21 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from minutebook.planning import reducers
-from minutebook.planning.events import (
-    AddHistorySteps,
-    AddStep,
-    AppendTurn,
-    ExpandStep,
-    InitializeTaskHistory,
-    NoteSummary,
-    PinStep,
-    SetActiveStep,
-    SetupPlan,
-    SummarizeStep,
-    UpdateStep,
-)
+from minutebook.planning.events import AddHistorySteps, InitializeTaskHistory, SetActiveStep
 from minutebook.planning.plan import Plan
+from minutebook.planning.reducers import REDUCERS
 from minutebook.planning.task_history import TaskHistory
 from minutebook.record.entry import ConversationEntry, ConversationRecorded
 from minutebook.session.reducers import Append, ReducerContext
@@ -30,37 +18,8 @@ from minutebook.wire.chat import entry_to_json
 
 PROMPT: Final = "prompt"
 PLACED: Final = "placed"
-EVENTS: Final = TypeRegistry(
-    SetupPlan,
-    AddStep,
-    UpdateStep,
-    InitializeTaskHistory,
-    AddHistorySteps,
-    SetActiveStep,
-    AppendTurn,
-    SummarizeStep,
-    NoteSummary,
-    ExpandStep,
-    PinStep,
-    TaskHistory,
-)
-"""What can happen to plans and histories, by name."""
-_PLANS: Final[dict[type, Any]] = {SetupPlan: reducers.set_up, AddStep: reducers.add, UpdateStep: reducers.update}
-_HISTORIES: Final[dict[type, Any]] = {
-    SetupPlan: reducers.begun,
-    InitializeTaskHistory: reducers.begun,
-    TaskHistory: reducers.replaced,
-    AddStep: reducers.extended,
-    AddHistorySteps: reducers.extended,
-    UpdateStep: reducers.updated,
-    SetActiveStep: reducers.activated,
-    SummarizeStep: reducers.summarized,
-    NoteSummary: reducers.noted,
-    ExpandStep: reducers.expanded,
-    PinStep: reducers.pinned,
-    AppendTurn: reducers.appended,
-    ConversationRecorded: reducers.recorded,
-}
+EVENTS: Final = TypeRegistry(*(event for event in REDUCERS[TaskHistory] if event is not ConversationRecorded))
+"""What can happen to plans and histories, by name. Every event of a plan is one of its history too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +36,22 @@ class PlanningNote:
 
 def install_plan(session: Session) -> None:
     """Let a session keep plans. Doing it again changes nothing."""
-    for event_type, reducer in _PLANS.items():
-        session.register_reducer(event_type, reducer, slice_type=Plan)
-    _install_log(session, _PLANS)
+    _register(session, Plan)
 
 
 def install_history(session: Session) -> None:
     """Let a session keep the history of its plans, and catch up with a plan that is there. Again changes nothing."""
-    for event_type, reducer in _HISTORIES.items():
-        session.register_reducer(event_type, reducer, slice_type=TaskHistory)
-    _install_log(session, _HISTORIES)
+    _register(session, TaskHistory)
     if session.query(TaskHistory).latest() is None:
         sync_plan_to_history(session)
+
+
+def _register(session: Session, slice_type: type) -> None:
+    session.log(PlanningNote)
+    for event_type, reducer in REDUCERS[slice_type].items():
+        session.register_reducer(event_type, reducer, slice_type=slice_type)
+        log_event = _with_entry if event_type is ConversationRecorded else _with_event
+        session.register_reducer(event_type, log_event, slice_type=PlanningNote)
 
 
 def sync_plan_to_history(session: Session) -> None:
@@ -109,22 +72,13 @@ def sync_plan_to_history(session: Session) -> None:
         session.dispatch(SetActiveStep(under_way[-1]))
 
 
-def _install_log(session: Session, events: dict[type, Any]) -> None:
-    session.log(PlanningNote)
-    for event_type in events:
-        if event_type is ConversationRecorded:
-            session.register_reducer(event_type, _noted_entry, slice_type=PlanningNote)
-        else:
-            session.register_reducer(event_type, _noted, slice_type=PlanningNote)
-
-
-def _noted(values: Sequence[PlanningNote], event: Any, *, context: ReducerContext) -> Append[PlanningNote]:  # noqa: ARG001
+def _with_event(notes: Sequence[PlanningNote], event: Any, *, context: ReducerContext) -> Append[PlanningNote]:  # noqa: ARG001
     data = EVENTS.to_data(type(event), [event])[0]
     return Append(PlanningNote(_entries(context), EVENTS.name_of(type(event)), _dumps(data)))
 
 
-def _noted_entry(
-    values: Sequence[PlanningNote], event: ConversationRecorded, *, context: ReducerContext
+def _with_entry(
+    notes: Sequence[PlanningNote], event: ConversationRecorded, *, context: ReducerContext
 ) -> Sequence[PlanningNote] | Append[PlanningNote]:
     """What the entries alone do not tell: prompts, and those that do not stand right after the one before."""
     after, at = _entries(context), event.position
@@ -134,7 +88,7 @@ def _noted_entry(
     expected = 0 if history is None else history.reach.length
     if at != expected or event.is_prompt:
         return Append(PlanningNote(after, PLACED, _dumps({"position": at, "is_prompt": event.is_prompt})))
-    return values
+    return notes
 
 
 def _entries(context: ReducerContext) -> int:

@@ -1,19 +1,17 @@
-"""What was named in the steps that something shorter stands for.
+"""Summaries of steps by a model, and the ledger of what was named in the steps that something shorter stands for.
 
 A summary is prose, and prose drops what is needed to the letter: a path that was listed, an id, the command that worked.
 They stand beside the summaries, within a bound. The plan says what is worth most: what its open steps name comes first, for
 nobody has worked on that yet, so no summary tells of it; then what was used most for what it costs.
-
-Summaries of steps by a model that is asked for them.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol
 
-from minutebook.compaction.fact_ledger import Named, named
-from minutebook.compaction.summarizer import SummaryRequest, accepted, paragraphs, summarized
+from minutebook.compaction.fact_ledger import WEIGHTS, Key, Named, named
+from minutebook.compaction.summarizer import SummaryRequest, minutes_from, paragraphs, quotation, summarized
 from minutebook.errors import SummaryRejected
 from minutebook.planning.events import SummarizeStep
 from minutebook.planning.task_history import KEEP, Turn
@@ -23,16 +21,11 @@ from minutebook.prompt.template import Prompt, PromptTemplate
 from minutebook.session.state import Session
 from minutebook.tokens import counter_for
 
-Key: TypeAlias = tuple[str, str]
-"""The kind of a fact, and its text."""
-
 HEAD: Final = "Named in what is summarized, word for word:"
 AHEAD: Final = "for the steps ahead"
 MAX_LEDGER: Final = 300
 _KINDS: Final = ("paths", "ids", "URLs", "commands")
 """Numbers, errors and requests are left out: alone they say little, and what they came to is in the summaries."""
-_OWN_WORDS: Final = 4
-"""What is named in a request, an answer or a call counts as so many uses; what stands in a result, as one."""
 _WORD: Final = re.compile(r"\w+")
 _TELLING: Final = 4
 """Letters of a word by which a fact is taken to be about a step."""
@@ -90,7 +83,7 @@ class StepLedger:
     def _uses(self, turns: Iterable[Turn]) -> Counter[Key]:
         uses: Counter[Key] = Counter()
         for turn in turns:
-            weight = 1 if turn.role == "tool" else _OWN_WORDS
+            weight = 1 if turn.role == "tool" else WEIGHTS.own_words
             uses.update(dict.fromkeys(self._named(turn), weight))
         return uses
 
@@ -142,15 +135,13 @@ _PROMPT: Final[Prompt[str]] = Prompt(
     )
 )
 _MAX_TOKENS: Final = 400
-_ATTEMPTS: Final = 2
-_MARK: Final = re.compile(r"</?(?=\s*(?:record|minutes)\b)", re.IGNORECASE)
 
 
 class Evaluates(Protocol):
     """Who can have a model answer a prompt: any `ProviderAdapter`."""
 
     async def evaluate(self, prompt: Prompt[str], *, session: Session, request: str) -> Any:
-        """The answer, with its `text` and its `finish`."""
+        """The answer, with its `text`, its `finish` and its `refusal`."""
         ...
 
 
@@ -173,40 +164,14 @@ async def auto_summarize_step(
         raise SummaryRejected("would stand for nothing: the step has no turns")
     request = SummaryRequest(messages, max_tokens=_MAX_TOKENS)
 
+    async def ask(question: str) -> Any:
+        with Session() as child:
+            return await adapter.evaluate(_PROMPT, session=child, request=question)
+
     async def write(piece: str, before: str | None) -> str:
-        so_far = f"<minutes>\n{_quoted(before)}\n</minutes>\n\n" if before else ""
-        record = f"<record>\n{_quoted(piece)}\n</record>"
-        ask = f"Step: {step.step_title}\n\n{so_far}{record}\n\nWrite the minutes in 1-3 sentences."
-        return await _minutes(adapter, ask, request)
+        question = f"Step: {step.step_title}\n\n{quotation(piece, before)}\n\nWrite the minutes in 1-3 sentences."
+        return await minutes_from(ask, question, request, max_characters=MAX_SUMMARY)
 
     summary = await summarized(parts, request, write, max_piece_tokens=max(1, max_input_tokens - 2 * _MAX_TOKENS))
     session.dispatch(SummarizeStep(step_id, summary, keep_tokens=keep_tokens))
     return summary
-
-
-async def _minutes(adapter: Evaluates, ask: str, request: SummaryRequest) -> str:
-    problem: SummaryRejected | None = None
-    for _ in range(_ATTEMPTS):
-        again = f"\n\nAn earlier try was refused: the summary {problem.problem}. Mend that." if problem else ""
-        with Session() as child:
-            reply = await adapter.evaluate(_PROMPT, session=child, request=ask + again)
-        try:
-            return _usable(reply, request)
-        except SummaryRejected as rejected:
-            problem = rejected
-    assert problem is not None
-    raise problem
-
-
-def _usable(reply: Any, request: SummaryRequest) -> str:
-    if reply.finish != "stop":
-        raise SummaryRejected(f"is not whole: the model ended with {reply.finish!r}")
-    text = accepted(reply.text, request)
-    if len(text) > MAX_SUMMARY:
-        raise SummaryRejected(f"has {len(text):,} characters and may have {MAX_SUMMARY:,}")
-    return text
-
-
-def _quoted(text: str) -> str:
-    """The text with nothing in it that could end the quotation."""
-    return _MARK.sub(lambda mark: mark[0].replace("<", "< "), text)

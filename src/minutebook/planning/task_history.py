@@ -1,13 +1,4 @@
-"""The history of a task: steps, their turns, how much of each step is shown, extractive summaries.
-
-The turns of a step that tell most, without a model.
-
-One thing that was said in the course of a step.
-
-How much of a step is shown.
-
-The history of a task, step by step: what was said in each, and how much of it is shown.
-"""
+"""The history of a task: its steps, what was said in each, how much of it is shown, and extractive summaries."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -115,19 +106,18 @@ def key_turns(turns: Sequence[Turn], max_turns: int = 3) -> list[Turn]:
         raise InvalidSetting("max_turns", max_turns, "1 or more")
     if len(turns) <= max_turns:
         return list(turns)
+
+    def worth(index: int) -> tuple[bool, int, int]:
+        return turns[index].role == "tool", len(facts_of(turns[index].content[:5_000])), index
+
     last = len(turns) - 1
-    between = sorted(range(1, last), key=lambda place: _telling(turns[place], place), reverse=True)
-    chosen = sorted([last, 0, *between][:max_turns])
-    return [turns[place] for place in chosen]
+    between = sorted(range(1, last), key=worth, reverse=True)
+    return [turns[index] for index in sorted([last, 0, *between][:max_turns])]
 
 
 def clipped(text: str, length: int) -> str:
     """The text, or its beginning and a mark."""
     return text if len(text) <= length else f"{text[: max(0, length - 1)]}…"
-
-
-def _telling(turn: Turn, place: int) -> tuple[bool, int, int]:
-    return turn.role == "tool", len(facts_of(turn.content[:5_000])), place
 
 
 StepVisibility: TypeAlias = Literal["full", "condensed", "summary", "title"]
@@ -334,7 +324,10 @@ class TaskHistory:
 
     def render(self) -> str:
         """The whole task as text, each step by its visibility."""
-        parts = [_marked(step, active=step.step_id == self.active_step_id) for step in self.in_order()]
+        parts = []
+        for step in self.in_order():
+            head, newline, rest = step.render().partition("\n")
+            parts.append(f"{head}{' [active]' if step.step_id == self.active_step_id else ''}{newline}{rest}")
         return "\n\n".join([f"Task: {self.objective}", *(parts or ["<no history recorded>"])])
 
     def to_json(self) -> str:
@@ -357,11 +350,6 @@ class TaskHistory:
 def expand_hint(step_id: int) -> str:
     """How the model can read all of a step."""
     return f"Call `expand_step` with step_id={step_id} and a reason to read all of it."
-
-
-def _marked(step: StepHistory, *, active: bool) -> str:
-    head, newline, rest = step.render().partition("\n")
-    return f"{head}{' [active]' if active else ''}{newline}{rest}"
 
 
 def _below(steps: tuple[StepHistory, ...], step_id: int) -> Iterator[StepHistory]:

@@ -1,13 +1,8 @@
-"""The tools by which a model manages its own context, step by step.
-
-What the handlers of the planning tools share: the session, and what to say when a call cannot be meant.
-
-How full the context is: what the next call would send, beside what the model can read.
-"""
+"""The tools by which a model manages its own context, step by step, and the checks that all planning tools share."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final, Literal, NoReturn, TypeAlias
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, TypeAlias
 
 from minutebook.errors import InvalidSetting, ToolValidationError, VisibilityExpansionRequired
 from minutebook.history.protocol import SessionProtocol
@@ -19,7 +14,6 @@ from minutebook.planning.events import (
     SETUP_PLAN,
     SUMMARIZE_STEP,
     ExpandStep,
-    NoteSummary,
     PinStep,
     SummarizeStep,
 )
@@ -27,7 +21,7 @@ from minutebook.planning.folds import bound
 from minutebook.planning.plan import Plan, PlanStep
 from minutebook.planning.reducers import find_history
 from minutebook.planning.task_history import UNASSIGNED, StepHistory, TaskHistory, Turn
-from minutebook.prompt.tools import AnyTool, RenderContext, Tool, ToolContext, ToolResult
+from minutebook.prompt.tools import AnyTool, RenderContext, Tool, ToolContext, ToolResult, tool
 from minutebook.prompt.visibility import SectionVisibility
 from minutebook.session.state import Session
 from minutebook.tokens.models import ModelInfo
@@ -152,168 +146,132 @@ class ContextPressure:
         )
 
 
-_STEP_ID: Final = {"description": "ID of the step; 0 for what was said outside any step."}
+StepId: TypeAlias = Annotated[int, "ID of the step; 0 for what was said outside any step."]
 
 
-@dataclass(frozen=True)
-class SummarizeStepParams:
-    step_id: int = field(metadata={"description": "ID of the step to summarize."})
-    summary: str = field(
-        metadata={"description": "Concise summary of the step's conversation (1-3 sentences, at most 1000 characters)."}
-    )
-    level: Literal["condensed", "summary", "title"] = field(
-        default="summary",
-        metadata={"description": "What to show: the most telling turns, the summary, or the title alone."},
-    )
+@dataclass(frozen=True, slots=True)
+class HistoryTools:
+    """The tools of a history section. The handlers are async, so that the calls of one message take effect in order."""
 
+    key: str
+    """The section's."""
+    own: Session | None
+    model: ModelInfo | None
+    in_view: bool
+    """Whether an expanded step is shown in the view again."""
+    at_once: bool
+    """Whether a summary takes the place of its step at once."""
+    keep_tokens: int
 
-@dataclass(frozen=True)
-class ExpandStepParams:
-    step_id: int = field(metadata={"description": "ID of the step to expand."})
-    reason: str = field(metadata={"description": "Why the full history is needed."})
-
-
-@dataclass(frozen=True)
-class PinStepParams:
-    step_id: int = field(metadata=_STEP_ID)
-    pinned: bool = field(default=True, metadata={"description": "false to unpin it."})
-
-
-@dataclass(frozen=True)
-class ReferenceStepParams:
-    step_id: int = field(metadata=_STEP_ID)
-    first_turn: int = field(default=1, metadata={"description": "The first turn to show, counted from 1.", "ge": 1})
-    last_turn: int | None = field(default=None, metadata={"description": "The last turn to show.", "ge": 1})
-
-
-def history_tools(
-    key: str, own: Session | None, model: ModelInfo | None, *, in_view: bool, at_once: bool, keep_tokens: int
-) -> list[AnyTool]:
-    """The tools of a section of this key."""
-    tools = _Tools(key, own, model, in_view=in_view, at_once=at_once, keep_tokens=keep_tokens)
-    return [
-        Tool[SummarizeStepParams, None](
-            name=SUMMARIZE_STEP,
-            description=(
-                "Compress a step's conversation history into a summary. Use this to free context space after completing "
-                "a step or when the full history is no longer needed."
-            ),
-            handler=tools.summarize,
-        ),
-        Tool[ExpandStepParams, StepHistory](
-            name=EXPAND_STEP,
-            description=(
-                "Restore full conversation history for a summarized step. Use when you need to review details that were "
-                "compressed."
-            ),
-            handler=tools.expand,
-        ),
-        Tool[PinStepParams, None](
-            name=PIN_STEP,
-            description="Keep a step in full: it is not summarized until it is unpinned.",
-            handler=tools.pin,
-        ),
-        Tool[ReferenceStepParams, None](
-            name=REFERENCE_STEP,
-            description="Read some turns of a step once, without expanding it.",
-            handler=tools.reference,
-        ),
-        *tools.pressure_tools(),
-    ]
-
-
-class _Tools:
-    """The handlers. They are async, so that the calls of one message take effect in their order."""
-
-    def __init__(
-        self,
-        key: str,
-        own: Session | None,
-        model: ModelInfo | None,
-        *,
-        in_view: bool,
-        at_once: bool,
-        keep_tokens: int,
-    ) -> None:
-        self._key, self._own, self._model = key, own, model
-        self._in_view, self._at_once, self._keep_tokens = in_view, at_once, keep_tokens
-
-    def pressure_tools(self) -> list[AnyTool]:
-        if self._model is None:
-            return []
+    def tools(self) -> list[AnyTool]:
+        pressure = Tool[None, ContextPressure](
+            name=CONTEXT_PRESSURE,
+            description="Check current context utilization to decide if summarization is needed.",
+            handler=self.pressure,
+        )
         return [
-            Tool[None, ContextPressure](
-                name=CONTEXT_PRESSURE,
-                description="Check current context utilization to decide if summarization is needed.",
-                handler=self.pressure,
-            )
+            tool(
+                self.summarize,
+                name=SUMMARIZE_STEP,
+                description="Compress a step's conversation history into a summary. Use this to free context space after "
+                "completing a step or when the full history is no longer needed.",
+            ),
+            tool(
+                self.expand,
+                name=EXPAND_STEP,
+                description="Restore full conversation history for a summarized step. Use when you need to review "
+                "details that were compressed.",
+            ),
+            tool(self.pin, name=PIN_STEP),
+            tool(self.reference, name=REFERENCE_STEP),
+            *([pressure] if self.model else []),
         ]
 
-    async def summarize(self, params: SummarizeStepParams, *, context: ToolContext) -> ToolResult[None]:
-        session = require_session(context, self._own)
-        history, step = require_step(session, params.step_id)
-        summary = require_summary(params.summary)
-        if not history.turns_of(params.step_id):
-            raise ToolValidationError(f"Nothing was said in step {params.step_id} yet; there is nothing to summarize.")
+    async def summarize(
+        self,
+        step_id: Annotated[int, "ID of the step to summarize."],
+        summary: Annotated[str, "Concise summary of the step's conversation (1-3 sentences, at most 1000 characters)."],
+        level: Annotated[
+            Literal["condensed", "summary", "title"],
+            "What to show: the most telling turns, the summary, or the title alone.",
+        ] = "summary",
+        *,
+        context: ToolContext,
+    ) -> ToolResult[None]:
+        session = require_session(context, self.own)
+        history, step = require_step(session, step_id)
+        summary = require_summary(summary)
+        if not history.turns_of(step_id):
+            raise ToolValidationError(f"Nothing was said in step {step_id} yet; there is nothing to summarize.")
         if step.pinned:
             raise ToolValidationError(
-                f"Step {params.step_id} is pinned. Call `{PIN_STEP}` with pinned=false first, if it may be summarized."
+                f"Step {step_id} is pinned. Call `{PIN_STEP}` with pinned=false first, if it may be summarized."
             )
-        if self._at_once:
-            session.dispatch(SummarizeStep(params.step_id, summary, params.level, self._keep_tokens))
-            return ToolResult.ok(f"Step {params.step_id} summarized.")
-        session.dispatch(NoteSummary(params.step_id, summary))
-        return ToolResult.ok(f"Step {params.step_id} summarized. It stays in the conversation while there is room.")
+        session.dispatch(SummarizeStep(step_id, summary, level if self.at_once else None, self.keep_tokens))
+        later = "" if self.at_once else " It stays in the conversation while there is room."
+        return ToolResult.ok(f"Step {step_id} summarized.{later}")
 
-    async def expand(self, params: ExpandStepParams, *, context: ToolContext) -> ToolResult[StepHistory]:
-        session = require_session(context, self._own)
-        history, step = require_step(session, params.step_id)
+    async def expand(
+        self,
+        step_id: Annotated[int, "ID of the step to expand."],
+        reason: Annotated[str, "Why the full history is needed."],
+        *,
+        context: ToolContext,
+    ) -> ToolResult[StepHistory]:
+        session = require_session(context, self.own)
+        history, step = require_step(session, step_id)
         last = bound(history, step)
-        turns = [turn for turn in history.turns_of(params.step_id) if (turn.turn_id or 0) <= last]
-        if not history.turns_of(params.step_id):
-            raise ToolValidationError(f"Nothing was said in step {params.step_id} yet.")
+        turns = [turn for turn in history.turns_of(step_id) if (turn.turn_id or 0) <= last]
+        if not history.turns_of(step_id):
+            raise ToolValidationError(f"Nothing was said in step {step_id} yet.")
         if not turns:
-            raise ToolValidationError(f"Step {params.step_id} is already shown in full; read it in the conversation.")
-        if self._in_view:
+            raise ToolValidationError(f"Step {step_id} is already shown in full; read it in the conversation.")
+        if self.in_view:
             if step.level == "full":
                 raise ToolValidationError(
-                    f"Step {params.step_id} is part of step {step.parent_id}, which is summarized. Expand that one."
+                    f"Step {step_id} is part of step {step.parent_id}, which is summarized. Expand that one."
                 )
-            self._open(session, params)
-        text = f"Step {params.step_id}, {step.step_title}, in full:\n\n{_told(turns)}"
+            session.dispatch(ExpandStep(step_id, reason))
+            path = (self.key, f"step-{step_id}")
+            raise VisibilityExpansionRequired({path: SectionVisibility.FULL}, reason, [".".join(path)])
+        text = f"Step {step_id}, {step.step_title}, in full:\n\n{_told(turns)}"
         return ToolResult.ok(text, step, show_value=False)
 
-    def _open(self, session: Session, params: ExpandStepParams) -> NoReturn:
-        session.dispatch(ExpandStep(params.step_id, params.reason))
-        path = (self._key, f"step-{params.step_id}")
-        raise VisibilityExpansionRequired({path: SectionVisibility.FULL}, params.reason, [".".join(path)])
+    async def pin(
+        self, step_id: StepId, pinned: Annotated[bool, "false to unpin it."] = True, *, context: ToolContext
+    ) -> ToolResult[None]:
+        """Keep a step in full: it is not summarized until it is unpinned."""
+        session = require_session(context, self.own)
+        _, step = require_step(session, step_id)
+        if step.pinned == pinned:
+            raise ToolValidationError(f"Step {step_id} is {'already' if pinned else 'not'} pinned.")
+        session.dispatch(PinStep(step_id, pinned))
+        return ToolResult.ok(f"Step {step_id} {'stays in full' if pinned else 'may be summarized'} now.")
 
-    async def pin(self, params: PinStepParams, *, context: ToolContext) -> ToolResult[None]:
-        session = require_session(context, self._own)
-        _, step = require_step(session, params.step_id)
-        if step.pinned == params.pinned:
-            raise ToolValidationError(f"Step {params.step_id} is {'already' if params.pinned else 'not'} pinned.")
-        session.dispatch(PinStep(params.step_id, params.pinned))
-        return ToolResult.ok(f"Step {params.step_id} {'stays in full' if params.pinned else 'may be summarized'} now.")
-
-    async def reference(self, params: ReferenceStepParams, *, context: ToolContext) -> ToolResult[None]:
-        _, step = require_step(require_session(context, self._own), params.step_id)
+    async def reference(
+        self,
+        step_id: StepId,
+        first_turn: Annotated[int, "The first turn to show, counted from 1.", {"ge": 1}] = 1,
+        last_turn: Annotated[int | None, "The last turn to show.", {"ge": 1}] = None,
+        *,
+        context: ToolContext,
+    ) -> ToolResult[None]:
+        """Read some turns of a step once, without expanding it."""
+        _, step = require_step(require_session(context, self.own), step_id)
         count = len(step.turns)
-        last = count if params.last_turn is None else min(params.last_turn, count)
-        if params.first_turn > last:
-            raise ToolValidationError(
-                f"Step {params.step_id} has {count} turns; there are none from {params.first_turn} to {last}."
-            )
-        text = _told(step.turns[params.first_turn - 1 : last])
-        return ToolResult.ok(f"Step {params.step_id}, turns {params.first_turn} to {last} of {count}:\n\n{text}")
+        last = count if last_turn is None else min(last_turn, count)
+        if first_turn > last:
+            raise ToolValidationError(f"Step {step_id} has {count} turns; there are none from {first_turn} to {last}.")
+        text = _told(step.turns[first_turn - 1 : last])
+        return ToolResult.ok(f"Step {step_id}, turns {first_turn} to {last} of {count}:\n\n{text}")
 
     async def pressure(self, params: None, *, context: ToolContext) -> ToolResult[ContextPressure]:  # noqa: ARG002
-        assert self._model is not None
+        assert self.model is not None
         if context.next_tokens is None:
             raise ToolValidationError(
                 "Nobody here knows what the next call will send. Summarize finished steps anyway."
             )
-        return ToolResult.ok("", ContextPressure(context.next_tokens(), self._model.room()))
+        return ToolResult.ok("", ContextPressure(context.next_tokens(), self.model.room()))
 
 
 def _told(turns: Sequence[Turn]) -> str:

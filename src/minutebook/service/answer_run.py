@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
+from minutebook.agent.providers.openai import Answer
 from minutebook.agent.retry import retry_overflow
 from minutebook.conversation.minutes import CallSettings, SentRequest
 from minutebook.conversation.model_call import DocumentsAt, ModelCall, no_documents
@@ -23,7 +24,6 @@ from minutebook.service.http.pages import new_id
 from minutebook.service.idempotency import Claim
 from minutebook.service.runs import Hold, Run, held
 from minutebook.service.state import Service, counter_of, info_of
-from minutebook.service.upstream import Answer
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import Lease, NewDocument
 from minutebook.wire.chat import dumped

@@ -1,7 +1,5 @@
 """The provider behind the service: any server that speaks OpenAI's chat completions.
 
-The provider's answer as it comes, put together for the record; its end is held back until it is stored.
-
 Agents that ask the service's own provider, over the connections that all requests share.
 
 What is sent may hold anything that a record may hold, half a surrogate pair too, which the official client cannot say.
@@ -10,94 +8,18 @@ What is sent may hold anything that a record may hold, half a surrogate pair too
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Unpack
 
 import aiohttp
 
-from minutebook.agent.messages import ModelReply, ModelRequest, OnDelta, TextDelta, Usage
-from minutebook.agent.providers.openai import Assembly, OpenAIAdapter, usage_of
-from minutebook.agent.retry import from_status, from_transport, told
-from minutebook.agent.telemetry import Telemetry
+from minutebook.agent.messages import ModelRequest
+from minutebook.agent.providers.client import ClientOptions
+from minutebook.agent.providers.openai import OpenAIAdapter
+from minutebook.agent.retry import error_reason, from_status, from_transport
 from minutebook.errors import ProviderFailed
-from minutebook.tokens import TokenCounter
 from minutebook.wire.chat import dumped
-
-
-class Answer:
-    """What the provider has said so far. The record goes on with its first choice; others are kept in the minutes."""
-
-    def __init__(self) -> None:
-        self._assembly = Assembly()
-        self._others: dict[int, Assembly] = {}
-        self._message: dict[str, Any] | None = None
-        self.finish: str | None = None
-        self.reported: Mapping[str, Any] | None = None
-        """The provider's usage, as it wrote it."""
-        self.head: dict[str, Any] = {}
-        """Its id, time and model."""
-
-    @property
-    def message(self) -> dict[str, Any]:
-        return self._message if self._message is not None else self._assembly.message()
-
-    @property
-    def has_words(self) -> bool:
-        """Whether anything was said yet; that it is the assistant who speaks is not."""
-        return not self._assembly.is_empty
-
-    @property
-    def usage(self) -> Usage:
-        return usage_of(self.reported)
-
-    def outcome(self) -> dict[str, Any]:
-        """How it ended, for the request's minutes."""
-        ended: dict[str, Any] = {"finish": self.finish, "usage": dict(self.reported) if self.reported else None}
-        if self._others:
-            ended["other_choices"] = [self._others[index].message() for index in sorted(self._others)]
-        return ended
-
-    def take_whole(self, completion: Mapping[str, Any]) -> None:
-        """A completion that was not streamed.
-
-        Raises:
-            ProviderFailed: it has no answer in it.
-        """
-        choices = completion.get("choices")
-        if not isinstance(choices, list) or not choices or not isinstance(choices[0].get("message"), dict):
-            raise ProviderFailed("upstream", 200, "the answer has no choices", retryable=True)
-        message = {key: value for key, value in choices[0]["message"].items() if value is not None}
-        self._message = {"role": "assistant", "content": None if message.get("tool_calls") else "", **message}
-        self.finish = choices[0].get("finish_reason") or "stop"
-        for index, choice in enumerate(choices[1:], 1):
-            self._others.setdefault(index, Assembly()).add(choice.get("message") or {})
-        self.reported = completion.get("usage")
-        self._take_head(completion)
-
-    def take(self, chunk: Mapping[str, Any]) -> bool:
-        """A piece of a streamed completion; whether its end has begun.
-
-        Raises:
-            ProviderFailed: the provider says that it cannot go on.
-        """
-        if "error" in chunk:
-            error = chunk["error"] if isinstance(chunk["error"], Mapping) else {}
-            code = error.get("code") if isinstance(error.get("code"), str) else None
-            raise from_status("upstream", 500, told(chunk, "it gave no reason"), code=code)
-        self._take_head(chunk)
-        self.reported = chunk.get("usage") or self.reported
-        for choice in chunk.get("choices") or ():
-            index = choice.get("index", 0)
-            assembly = self._assembly if index == 0 else self._others.setdefault(index, Assembly())
-            assembly.add(choice.get("delta") or {})
-            if index == 0:
-                self.finish = choice.get("finish_reason") or self.finish
-        return self.finish is not None
-
-    def _take_head(self, said: Mapping[str, Any]) -> None:
-        if not self.head:
-            self.head = {key: said[key] for key in ("id", "created", "model") if said.get(key) is not None}
 
 
 async def pieces(events: AsyncIterator[bytes]) -> AsyncIterator[tuple[bytes, dict[str, Any]]]:
@@ -272,9 +194,8 @@ def _require_success(answer: aiohttp.ClientResponse, content: bytes) -> None:
         body = json.loads(content)
     except ValueError:
         body = None
-    inner = body.get("error") if isinstance(body, Mapping) else None
-    code = inner.get("code") if isinstance(inner, Mapping) and isinstance(inner.get("code"), str) else None
-    raise from_status(_NAME, answer.status, told(body, "it gave no reason"), code=code, headers=dict(answer.headers))
+    problem, code = error_reason(body)
+    raise from_status(_NAME, answer.status, problem, code=code, headers=dict(answer.headers))
 
 
 def _document(content: bytes) -> dict[str, Any]:
@@ -287,47 +208,26 @@ def _document(content: bytes) -> dict[str, Any]:
     return document
 
 
-_WORDS: Final = ("content", "refusal")
-
-
 class UpstreamAdapter(OpenAIAdapter):
-    """Asks as the service asks. A caller's own key is used for this adapter's requests, and kept nowhere else."""
+    """Sends over the service's connections. A caller's own key is used for this adapter's requests alone."""
+
+    _answered_by: ClassVar[str] = _NAME
 
     def __init__(
-        self,
-        upstream: Upstream,
-        model: str,
-        *,
-        options: Mapping[str, Any],
-        authorization: str | None,
-        counter: TokenCounter,
-        telemetry: Telemetry,
+        self, upstream: Upstream, model: str, *, authorization: str | None, **shared: Unpack[ClientOptions]
     ) -> None:
-        super().__init__(model, api_key="none", options=options, counter=counter, telemetry=telemetry)
-        self._upstream = upstream
-        self._authorization = authorization
+        super().__init__(model, **shared)
+        self._upstream, self._authorization = upstream, authorization
 
-    async def ask(self, request: ModelRequest, *, on_delta: OnDelta | None = None) -> ModelReply:
-        arguments = self._arguments(request)
-        body = arguments | arguments.pop("extra_body")
-        answer = Answer()
-        if on_delta is None:
-            answer.take_whole(await self._upstream.ask(body, authorization=self._authorization))
-        else:
-            body |= {"stream": True, "stream_options": {"include_usage": True}}
-            async with self._upstream.stream(body, authorization=self._authorization) as events:
-                async for _, chunk in pieces(events):
-                    answer.take(chunk)
-                    _tell(chunk, on_delta)
-        if answer.finish is None:
-            raise ProviderFailed(self.name, None, "the stream ended before the answer did", retryable=True)
-        head = answer.head
-        return ModelReply(answer.message, answer.usage, answer.finish, head.get("model"), head.get("id"))
+    def _arguments(self, request: ModelRequest) -> dict[str, Any]:
+        body = super()._arguments(request)
+        options: Mapping[str, Any] = body.pop("extra_body")
+        return {**body, **options}
 
+    async def _complete(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        return await self._upstream.ask(arguments, authorization=self._authorization)
 
-def _tell(chunk: Mapping[str, Any], on_delta: OnDelta) -> None:
-    for choice in chunk.get("choices") or ():
-        delta = choice.get("delta") or {}
-        for word in _WORDS:
-            if choice.get("index", 0) == 0 and isinstance(delta.get(word), str) and delta[word]:
-                on_delta(TextDelta(delta[word]))
+    async def _chunks(self, arguments: Mapping[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:
+        async with self._upstream.stream(arguments, authorization=self._authorization) as events:
+            async for _, chunk in pieces(events):
+                yield chunk

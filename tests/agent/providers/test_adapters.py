@@ -8,7 +8,17 @@ import openai
 import pytest
 
 from minutebook import AnthropicAdapter, OpenAIAdapter, Session, SlidingWindowManager
-from minutebook.agent import AnswerRestarted, Finished, TextDelta, ThinkingDelta, Throttle, ToolAnswered, ToolCalled
+from minutebook.agent import (
+    AnswerRestarted,
+    Finished,
+    ModelReply,
+    ModelRequest,
+    TextDelta,
+    ThinkingDelta,
+    Throttle,
+    ToolAnswered,
+    ToolCalled,
+)
 from minutebook.errors import ContextOverflow, MissingExtra, ProviderFailed, RetriesExhausted
 from minutebook.testing import (
     ANTHROPIC_CACHE,
@@ -373,3 +383,20 @@ def test_the_clients_do_not_retry_by_themselves(kind):
             adapter.evaluate_sync(prompt_of(), session=Session())
 
         assert len(provider.requests) == 1
+
+
+def test_of_several_choices_in_a_stream_the_first_is_the_answer():
+    chunks = [{"choices": [{"index": index, "delta": {"content": text}}]} for index, text in ((0, "yes"), (1, "no"))]
+    chunks.append({"id": "a", "model": "m", "choices": [{"index": None, "delta": {}, "finish_reason": "stop"}]})
+    heard = []
+
+    class Chunks(OpenAIAdapter):
+        async def _chunks(self, arguments):
+            for chunk in chunks:
+                yield chunk
+
+    request = ModelRequest([{"role": "user", "content": "Is it?"}])
+    reply = asyncio.run(Chunks("m", api_key="any").ask(request, on_delta=heard.append))
+
+    assert reply == ModelReply({"role": "assistant", "content": "yes"}, finish="stop", model="m", response_id="a")
+    assert heard == [TextDelta("yes")]

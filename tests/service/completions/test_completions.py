@@ -11,10 +11,10 @@ import openai
 import pytest
 
 from minutebook import check, open_store
+from minutebook.agent.providers.openai import Answer
 from minutebook.conversation.policy import Policy
 from minutebook.errors import StoreUnavailable
 from minutebook.record.finding import errors
-from minutebook.service.upstream import Answer
 from minutebook.testing import ScriptedModel, call, cut, fail, overflow, say, slow
 from tests.service.serving import served
 

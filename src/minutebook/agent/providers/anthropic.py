@@ -1,29 +1,21 @@
 """Models behind Anthropic's messages."""
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 
-from minutebook.agent.adapter import ProviderAdapter
 from minutebook.agent.messages import ModelReply, ModelRequest, OnDelta, TextDelta, ThinkingDelta, Usage
-from minutebook.agent.retry import Throttle, from_status, from_transport, told, transport_errors
-from minutebook.agent.sync import Clients
-from minutebook.agent.telemetry import Telemetry
-from minutebook.errors import MissingExtra
+from minutebook.agent.providers.client import ClientAdapter, ClientOptions
 from minutebook.record.message import Provider
-from minutebook.tokens import TokenCounter
 from minutebook.wire.anthropic import BLOCKS, THOUGHT_AFTER, from_anthropic, to_anthropic
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
 
 _FINISH: Final = {"max_tokens": "length", "tool_use": "tool_calls", "refusal": "content_filter"}
-_STATUS: Final = {"overloaded_error": 529, "rate_limit_error": 429, "timeout_error": 504, "request_too_large": 413}
-"""What an error inside a stream would have had as its status."""
 _CHOICES: Final = {"auto": "auto", "required": "any", "none": "none"}
 
 
-class AnthropicAdapter(ProviderAdapter):
+class AnthropicAdapter(ClientAdapter):
     """Evaluates prompts through the official client, which it makes itself unless it is given one.
 
     `options` go into every request as they are (`temperature`, `thinking`, …). Prompts are marked for the provider's
@@ -36,45 +28,32 @@ class AnthropicAdapter(ProviderAdapter):
 
     provider: ClassVar[Provider] = "anthropic"
     name: ClassVar[str] = "anthropic"
+    client_class: ClassVar[str] = "AsyncAnthropic"
+    error_code_key: ClassVar[str] = "type"
+    stream_statuses: ClassVar[Mapping[str, int]] = {
+        "overloaded_error": 529,
+        "rate_limit_error": 429,
+        "timeout_error": 504,
+        "request_too_large": 413,
+    }
 
     def __init__(
         self,
         model: str,
         *,
         client: "AsyncAnthropic | None" = None,
-        base_url: str | None = None,
-        api_key: str | None = None,
         max_output_tokens: int = 8192,
-        options: Mapping[str, Any] | None = None,
         cache: bool = True,
         native_output: bool = False,
-        throttle: Throttle | None = None,
-        telemetry: Telemetry | None = None,
-        counter: TokenCounter | None = None,
+        **shared: Unpack[ClientOptions],
     ) -> None:
-        super().__init__(model, throttle=throttle, telemetry=telemetry, counter=counter)
-        try:
-            import anthropic
-        except ImportError as error:
-            raise MissingExtra("anthropic", "anthropic") from error
-        self._errors = anthropic
-        # It must not retry by itself: that is the throttle's, which knows how long we may wait.
-        self._clients: Clients[AsyncAnthropic] = Clients(
-            lambda: anthropic.AsyncAnthropic(base_url=base_url, api_key=api_key, max_retries=0), client
-        )
-        self._max_output_tokens = max_output_tokens
-        self._options = dict(options or {})
-        self._cache = cache
-        self._native_output = native_output
-
-    @property
-    def native_output(self) -> bool:
-        return self._native_output
+        super().__init__(model, client=client, native_output=native_output, **shared)
+        self._max_output_tokens, self._cache = max_output_tokens, cache
 
     async def ask(self, request: ModelRequest, *, on_delta: OnDelta | None = None) -> ModelReply:
         arguments, prompt = self._arguments(request)
-        async with self._mapped():
-            messages = self._clients.here().messages
+        with self.client_errors():
+            messages = self.client().messages
             if on_delta is None:
                 return _reply((await messages.create(**arguments)).to_dict(), prompt)
             async with messages.stream(**arguments) as stream:
@@ -84,9 +63,6 @@ class AnthropicAdapter(ProviderAdapter):
                     elif event.type == "thinking":
                         on_delta(ThinkingDelta(event.thinking))
                 return _reply((await stream.get_final_message()).to_dict(), prompt)
-
-    async def aclose(self) -> None:
-        await self._clients.close()
 
     def _arguments(self, request: ModelRequest) -> tuple[dict[str, Any], str]:
         tools = [_tool(spec["function"]) for spec in request.tools]
@@ -110,23 +86,6 @@ class AnthropicAdapter(ProviderAdapter):
             schema = {"type": "json_schema", "schema": dict(request.output.schema)}
             options["output_config"] = {**options.get("output_config", {}), "format": schema}
         return arguments, sent.prompt
-
-    @asynccontextmanager
-    async def _mapped(self) -> AsyncIterator[None]:
-        """The client's errors as ours, at this one seam."""
-        anthropic = self._errors
-        try:
-            yield
-        except anthropic.APIStatusError as error:
-            kind = _kind(error.body)
-            status = _STATUS.get(kind or "", error.status_code) if error.status_code == 200 else error.status_code
-            status = 500 if status == 200 else status
-            headers = dict(error.response.headers)
-            raise from_status(self.name, status, told(error.body, error.message), code=kind, headers=headers) from error
-        except anthropic.APIConnectionError as error:
-            raise from_transport(self.name, error) from error
-        except transport_errors() as error:
-            raise from_transport(self.name, error) from error
 
 
 def _reply(answer: Mapping[str, Any], prompt: str) -> ModelReply:
@@ -169,9 +128,3 @@ def _choice(choice: str | Mapping[str, Any] | None) -> dict[str, Any]:
 def _without_nulls(block: Mapping[str, Any]) -> dict[str, Any]:
     """The block as it was sent: the client writes null for what was not there."""
     return {key: value for key, value in block.items() if value is not None}
-
-
-def _kind(body: object) -> str | None:
-    error = body.get("error") if isinstance(body, Mapping) else None
-    kind = error.get("type") if isinstance(error, Mapping) else None
-    return kind if isinstance(kind, str) else None

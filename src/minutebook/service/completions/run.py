@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from minutebook.agent.providers.openai import Answer
 from minutebook.conversation.minutes import REQUEST
 from minutebook.conversation.model_call import ModelCall
 from minutebook.errors import ConversationNotFound
@@ -19,7 +20,7 @@ from minutebook.service.http.errors import Failure
 from minutebook.service.http.responses import DONE, sse
 from minutebook.service.idempotency import Claim, earlier_run
 from minutebook.service.runs import Hold
-from minutebook.service.upstream import Answer, pieces
+from minutebook.service.upstream import pieces
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import Lease, Loaded
 from minutebook.wire.chat import entry_to_provider_message

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
+from minutebook.agent.providers.openai import Answer
 from minutebook.conversation.model_call import ModelCall
 from minutebook.errors import (
     DocumentExists,
@@ -28,7 +29,7 @@ from minutebook.service.responses.items import Item, require_new_ids, require_ro
 from minutebook.service.responses.objects import SURFACE, Told, lost, name_of, outputs, response_object
 from minutebook.service.responses.placement import Placed, placed
 from minutebook.service.responses.request import ResponseRequest
-from minutebook.service.upstream import Answer, pieces
+from minutebook.service.upstream import pieces
 from minutebook.store.types import Document, NewDocument
 
 _LOOK_SECONDS: Final = 0.5

@@ -10,7 +10,6 @@ A SQLite database as a file: what it is, whether it is whole, and a copy of it.
 A database that is a server: what it says of itself.
 """
 
-import asyncio
 import errno
 import shutil
 import tempfile
@@ -23,6 +22,7 @@ from urllib.parse import quote
 
 import apsw
 
+from minutebook.cli.interrupts import Stops
 from minutebook.cli.options import state_folder
 from minutebook.cli.progress import counting
 from minutebook.errors import ConversationErased, ConversationNotFound, InvalidSetting, StoreDamaged, closest
@@ -46,7 +46,7 @@ STEP: Final = 500
 class Database:
     """An open store and the event loop it is driven on."""
 
-    def __init__(self, store: ConversationStore, runner: asyncio.Runner) -> None:
+    def __init__(self, store: ConversationStore, runner: Stops) -> None:
         self.store = store
         self._runner = runner
 
@@ -95,7 +95,7 @@ def opened_database(url: str | None, tenant: str, *, make: bool = False) -> Iter
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     elif not make and path is not None:
         require_file(path)
-    with asyncio.Runner() as runner:
+    with Stops() as runner:
         try:
             runner.run(_open(store))
             yield Database(store, runner)

@@ -15,7 +15,7 @@ from minutebook.compaction.extractive import ExtractiveSummarizer
 from minutebook.conversation.minutes import CallSettings, Minutes, SentRequest, minutes_of
 from minutebook.conversation.retention import PruningDecision, collect_decisions
 from minutebook.conversation.trimming import age_out, trims
-from minutebook.conversation.view_source import PROVIDER, ViewSource, compacts, lens_of
+from minutebook.conversation.view_source import ViewSource, compacts, lens_of
 from minutebook.errors import (
     CannotFit,
     ContextOverflow,
@@ -182,7 +182,7 @@ class ModelCall:
                 evaluation_id=self.evaluation,
                 sequence=sequence,
                 created_at=datetime.now(UTC),
-                provider=PROVIDER,
+                provider=self.call.provider,
                 model=self.call.model,
             )
             for sequence, message in enumerate(messages, self._sequence)

@@ -1,10 +1,9 @@
-"""Options that several commands have.
+"""Options that several commands have, and what they stand for: the open database, JSON or text, the state folder."""
 
-Where the command keeps what it is not told a place for.
-"""
-
+import functools
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -13,6 +12,7 @@ import click
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 F = TypeVar("F", bound=Callable[..., Any])
 
+_JSON = "minutebook.json"
 PROVIDERS = ("openai", "anthropic", "gemini")
 
 
@@ -32,7 +32,34 @@ def provider_option(*, everyone: bool, help_text: str) -> Decorator:
 
 
 def json_option(help_text: str) -> Decorator:
-    return click.option("--json", "as_json", is_flag=True, help=help_text)
+    """`--json`, for `is_json` and `emit`."""
+
+    def note(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        ctx.meta[_JSON] = value
+
+    return click.option("--json", is_flag=True, expose_value=False, callback=note, help=help_text)
+
+
+def is_json() -> bool:
+    """Whether the command that runs was called with `--json`."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.meta.get(_JSON, False)
+
+
+def emit(value: Any, text: str | Callable[[], Any]) -> None:
+    """Print the value as one JSON document with `--json`, else the text, or whatever `text` prints."""
+    if is_json():
+        click.echo(json.dumps(value, indent=2))
+    elif callable(text):
+        text()
+    else:
+        click.echo(text)
+
+
+def emit_lines(values: Iterable[Any]) -> None:
+    """Print each value as one line of JSON."""
+    for value in values:
+        click.echo(json.dumps(value))
 
 
 def model_option(function: F) -> F:
@@ -62,6 +89,23 @@ def store_options(function: F) -> F:
         help="Whose conversations, else MINUTEBOOK_TENANT. Example: --tenant acme",
     )
     return place(tenant(function))
+
+
+def on_database(*, make: bool = False) -> Decorator:
+    """`--db` and `--tenant`; the command is called with the open `database` that they name, made if `make` says so."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @store_options
+        @functools.wraps(function)
+        def call(*arguments: Any, url: str | None, tenant: str, **options: Any) -> Any:
+            from minutebook.cli.database import opened_database
+
+            with opened_database(url, tenant, make=make) as database:
+                return function(*arguments, database=database, **options)
+
+        return call
+
+    return decorate
 
 
 def manager_options(function: F) -> F:

@@ -4,7 +4,6 @@ One question, one answer: for scripts.
 """
 
 import errno
-import json
 import shlex
 import sys
 from contextlib import ExitStack
@@ -21,7 +20,7 @@ from minutebook.agent.messages import PromptResponse, TextDelta
 from minutebook.cli.chat.display import Voice, asking_again
 from minutebook.cli.commands.view import cuts_of
 from minutebook.cli.exits import Command, exit_code
-from minutebook.cli.options import json_option, manager_options, store_options
+from minutebook.cli.options import emit, is_json, json_option, manager_options, store_options
 from minutebook.cli.screen import console
 from minutebook.errors import InvalidSetting, ProviderFailed
 
@@ -68,9 +67,7 @@ if TYPE_CHECKING:
     "Answer PROMPT and end; print one JSON document with the answer, its tokens and what was sent. "
     "Example: minutebook chat 'Why is the sky blue?' -m gpt-4o --json"
 )
-@click.pass_context
 def command(
-    ctx: click.Context,
     prompt: str | None,
     model: str | None,
     base_url: str | None,
@@ -83,8 +80,7 @@ def command(
     url: str | None,
     tenant: str,
     once: bool,
-    as_json: bool,
-) -> None:
+) -> int:
     """Talk to a model; it has no tools. PROMPT is the first thing said.
 
     In the chat /context shows what fills the window, /view what was last sent, /help the rest. Ctrl-C stops an answer.
@@ -96,7 +92,7 @@ def command(
 
     Example: minutebook chat -m gpt-4o --max-tokens 8000
     """
-    once = once or as_json or prompt == "-" or not (sys.stdin.isatty() and sys.stdout.isatty())
+    once = once or is_json() or prompt == "-" or not (sys.stdin.isatty() and sys.stdout.isatty())
     text = _question(prompt, once=once)
     if system is not None and not system.strip():
         raise InvalidSetting("--system", system, "some text, or leave it out")
@@ -126,14 +122,15 @@ def command(
         opened.callback(lambda: database.run(adapter.aclose()))
         if text is not None and once:
             try:
-                answer_once(chat, database, text, as_json=as_json)
+                answer_once(chat, database, text)
             except ProviderFailed as error:
-                access.complain(error, as_json=as_json)
-                ctx.exit(exit_code(error))
+                access.complain(error)
+                return exit_code(error)
         else:
             from minutebook.cli.chat.repl import ChatLoop
 
-            ChatLoop(chat, database, access).run(text, farewell=_farewell(ctx))
+            ChatLoop(chat, database, access).run(text, farewell=_farewell(click.get_current_context()))
+    return 0
 
 
 def newest_chat(database: "Database") -> str:
@@ -176,12 +173,11 @@ def _farewell(ctx: click.Context) -> str:
     return f"go on with: minutebook chat --continue{''.join(given)}"
 
 
-def answer_once(chat: "ChatConversation", database: "Database", text: str, *, as_json: bool) -> None:
+def answer_once(chat: "ChatConversation", database: "Database", text: str) -> None:
     """Ask, and print the answer: as it comes on a terminal, whole where a program reads it."""
     out = console()
-    if as_json:
-        response = database.run(chat.ask(text, _Heard().hear))
-        click.echo(json.dumps(_document(chat, response), indent=2))
+    if is_json():
+        emit(_document(chat, database.run(chat.ask(text, _Heard().hear))), "")
     elif out.is_terminal:
         voice = Voice(out)
         try:

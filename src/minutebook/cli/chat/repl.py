@@ -153,7 +153,7 @@ class ChatLoop:
             voice.end()
             if os.environ.get("MINUTEBOOK_DEBUG"):
                 raise
-            self._access.complain(error, as_json=False)
+            self._access.complain(error)
             self._out.print()
         else:
             self._note(self._footer(response) + "\n")
@@ -185,7 +185,7 @@ class ChatLoop:
         try:
             show_context(self._out, chat.next_view(), limit, "to send")
         except CannotFit as error:
-            complain(error, as_json=False)
+            complain(error)
 
     def _view(self, form: str) -> None:
         view = self._chat.sent()

@@ -1,12 +1,11 @@
 """`minutebook check`: what a provider would refuse."""
 
-import json
 from typing import Any
 
 import click
 
 from minutebook.cli.exits import FINDINGS, Command
-from minutebook.cli.options import file_argument, json_option, provider_option
+from minutebook.cli.options import emit, file_argument, is_json, json_option, provider_option
 
 
 @click.command("check", cls=Command, short_help="What a provider would refuse.")
@@ -18,8 +17,7 @@ from minutebook.cli.options import file_argument, json_option, provider_option
 @click.option(
     "-q", "--quiet", is_flag=True, help="Print nothing but the summary. Example: minutebook check -q log.jsonl"
 )
-@click.pass_context
-def command(ctx: click.Context, file: str, provider: str, as_json: bool, quiet: bool) -> None:
+def command(file: str, provider: str, quiet: bool) -> int:
     """Say what a provider would refuse in each conversation of FILE.
 
     An error is what the provider answers with status 400; a warning is what only another provider would refuse. The
@@ -41,17 +39,13 @@ def command(ctx: click.Context, file: str, provider: str, as_json: bool, quiet: 
             tally["with_findings"] += bool(findings)
             tally["errors"] += errors
             tally["warnings"] += len(findings) - errors
-            if findings and as_json:
+            if findings and is_json():
                 place = {"index": conversation.place, "id": conversation.id, "line": conversation.line}
                 reports.append({**place, "messages": len(conversation.messages), "findings": findings})
             elif findings and not quiet:
                 _print(conversation.name, findings, everyone=provider == "all")
-    if as_json:
-        click.echo(json.dumps({"provider": provider, "conversations": reports, "summary": tally}, indent=2))
-    else:
-        click.echo(_summary(tally, provider))
-    if tally["errors"]:
-        ctx.exit(FINDINGS)
+    emit({"provider": provider, "conversations": reports, "summary": tally}, _summary(tally, provider))
+    return FINDINGS if tally["errors"] else 0
 
 
 def _findings(messages: list[Any], provider: str) -> list[dict[str, Any]]:

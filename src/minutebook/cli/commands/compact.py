@@ -1,6 +1,5 @@
 """`minutebook compact`: show the old part of a stored conversation as a summary, by turns or by a strategy."""
 
-import json
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -10,7 +9,7 @@ import click
 
 from minutebook import counter_for, model_info
 from minutebook.cli.exits import FAILED, Command
-from minutebook.cli.options import json_option, store_options
+from minutebook.cli.options import emit, json_option, store_options
 from minutebook.compaction.manager import CompactionManager, CompactionResult
 from minutebook.conversation.compactor import TurnCompactor
 from minutebook.errors import InvalidSetting
@@ -49,9 +48,7 @@ from minutebook.tokens.models import ModelInfo, UnknownModel
 )
 @store_options
 @json_option("Print one JSON document: the folds and what they save. Example: minutebook compact order-17 --json")
-@click.pass_context
 def command(
-    ctx: click.Context,
     conversation: str,
     strategy: str | None,
     model: str | None,
@@ -59,8 +56,7 @@ def command(
     dry_run: bool,
     url: str | None,
     tenant: str,
-    as_json: bool,
-) -> None:
+) -> int:
     """Fold the old part of the conversation ID: the record stays, views show less of it, and undo brings it back.
 
     Without --strategy, all but the last 3 turns are summed up, whether that is due or not. With it, a strategy decides
@@ -81,13 +77,12 @@ def command(
             result = database.run(TurnCompactor(store, counter=counter).compact(conversation))
         else:
             result = database.run(by_strategy(store, conversation, strategy, _window(model, max_tokens), counter))
-    if as_json:
-        told = {"conversation": conversation, "strategy": strategy, "summarizer": "extractive", "counter": counter.name}
-        click.echo(json.dumps({**told, **_document(result), "dry_run": dry_run}, indent=2))
-    else:
-        _show(conversation, result, counter.name, dry_run=dry_run)
-    if _is_failed(result):
-        ctx.exit(FAILED)
+    about = {"conversation": conversation, "strategy": strategy, "summarizer": "extractive", "counter": counter.name}
+    emit(
+        {**about, **_document(result), "dry_run": dry_run},
+        lambda: _show(conversation, result, counter.name, dry_run=dry_run),
+    )
+    return FAILED if _is_failed(result) else 0
 
 
 def _show(conversation: str, result: CompactionResult, counter: str, *, dry_run: bool) -> None:

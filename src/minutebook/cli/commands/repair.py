@@ -4,13 +4,14 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from minutebook.cli.exits import FINDINGS, Command
-from minutebook.cli.options import file_argument, json_option, provider_option
+from minutebook.cli.options import file_argument, is_json, json_option, provider_option
 from minutebook.record.message import Message, Provider
 
 if TYPE_CHECKING:
@@ -37,10 +38,7 @@ if TYPE_CHECKING:
 @json_option(
     "Print the report as JSON: to stdout with --write or -o, where it is free, else to stderr. Example: minutebook repair log.jsonl --write --json"
 )
-@click.pass_context
-def command(
-    ctx: click.Context, file: str, provider: str, write: bool, output: Path | None, keep_open: bool, as_json: bool
-) -> None:
+def command(file: str, provider: str, write: bool, output: Path | None, keep_open: bool) -> int:
     """Put right what a provider would refuse, and print the conversations in the shape they came in.
 
     Late results move to their calls, unanswered calls get a result that says so, ids that are missing or used twice get
@@ -61,34 +59,23 @@ def command(
     with progress(file) as advance:
         reading = Reading(file, advance)
         chunks = rewritten(reading, work.mend)
-        if write or output:
-            _to_file(chunks, reading, work, Path(file).resolve() if write else output)
+        if target := Path(file).resolve() if write else output:
+            _to_file(chunks, reading, work, target)
         else:
             sys.stdout.flush()
             sys.stdout.buffer.writelines(chunks)
             sys.stdout.buffer.flush()
-    work.report(as_json=as_json, err=not (as_json and (write or output)))
-    if work.remaining:
-        ctx.exit(FINDINGS)
+    work.report(err=not (write or output))
+    return FINDINGS if work.remaining else 0
 
 
-def _to_file(chunks: Any, reading: Any, work: "_Work", target: Path | None) -> None:
-    from minutebook.cli.files import put_in_place, write_atomically
+def _to_file(chunks: Any, reading: Any, work: "_Work", target: Path) -> None:
+    from minutebook.cli.files import replace_file
 
-    assert target is not None
     in_place = reading.source != "-" and Path(reading.source).resolve() == target.resolve()
     first = next(chunks, b"")  # reading has begun, so it is known whether the input is gzipped
     packed = reading.gzipped if in_place else target.suffix == ".gz"
-    made = write_atomically(target, _again(first, chunks), gzipped=packed)
-    if in_place and not work.done:
-        made.unlink()
-    else:
-        put_in_place(made, target)
-
-
-def _again(first: bytes, rest: Any) -> Any:
-    yield first
-    yield from rest
+    replace_file(target, chain([first], chunks), gzipped=packed, is_needed=lambda: bool(work.done) or not in_place)
 
 
 @dataclass
@@ -98,6 +85,10 @@ class _Work:
     conversations: int = 0
     done: list[dict[str, Any]] = field(default_factory=list)
     remaining: list[dict[str, Any]] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    """What was repaired, for people."""
+    failed: list[str] = field(default_factory=list)
+    """What was not."""
 
     def mend(self, conversation: "Conversation") -> Sequence[Message] | None:
         from minutebook.record.finding import FindingKind, errors
@@ -112,31 +103,23 @@ class _Work:
                 {"message": done.index, "kind": done.kind.value, "action": done.action.value, "call_id": done.call_id}
                 for done in mended.repairs
             ]
-            self.done.append(
-                {**place, "name": conversation.name, "repairs": repairs, "said": list(map(str, mended.repairs))}
-            )
+            self.done.append({**place, "repairs": repairs})
+            self.said += [click.style(conversation.name, bold=True), *(f"  {done}" for done in mended.repairs)]
         left = errors(check(mended.messages, provider=self.provider))
         if self.keep_open:
             left = [finding for finding in left if finding.kind is not FindingKind.DANGLING_CALL]
         if left:
-            self.remaining.append({**place, "name": conversation.name, "findings": list(map(str, left))})
+            findings = list(map(str, left))
+            self.remaining.append({**place, "findings": findings})
+            self.failed.append(f"{conversation.name}: cannot be repaired: {'; '.join(findings)}")
         return mended.messages if mended.repairs else None
 
-    def report(self, *, as_json: bool, err: bool) -> None:
+    def report(self, *, err: bool) -> None:
         repairs = sum(len(entry["repairs"]) for entry in self.done)
-        if as_json:
-            drop = {"name", "said"}
-            listed = [{key: value for key, value in entry.items() if key not in drop} for entry in self.done]
-            left = [{key: value for key, value in entry.items() if key not in drop} for entry in self.remaining]
+        if is_json():
             summary = {"conversations": self.conversations, "repaired": len(self.done), "repairs": repairs}
-            click.echo(json.dumps({"repaired": listed, "remaining": left, "summary": summary}, indent=2), err=err)
+            report = {"repaired": self.done, "remaining": self.remaining, "summary": summary}
+            click.echo(json.dumps(report, indent=2), err=err)
             return
-        for entry in self.done:
-            click.echo(click.style(entry["name"], bold=True), err=True)
-            for said in entry["said"]:
-                click.echo(f"  {said}", err=True)
-        for entry in self.remaining:
-            click.echo(f"{entry['name']}: cannot be repaired: {'; '.join(entry['findings'])}", err=True)
-        click.echo(
-            f"{len(self.done):,} of {self.conversations:,} conversations repaired, {repairs:,} repairs", err=True
-        )
+        total = f"{len(self.done):,} of {self.conversations:,} conversations repaired, {repairs:,} repairs"
+        click.echo("\n".join([*self.said, *self.failed, total]), err=True)

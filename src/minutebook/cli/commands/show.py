@@ -3,10 +3,9 @@
 A conversation as people read it: who said what, one message after the other, with its folds.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.table import Table
@@ -14,11 +13,14 @@ from rich.text import Text
 
 from minutebook.cli.commands.ls import moment
 from minutebook.cli.exits import Command
-from minutebook.cli.options import json_option, store_options
+from minutebook.cli.options import emit, is_json, json_option, on_database
 from minutebook.cli.screen import ROLE_LOOK, console, preview, printable, role_family
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message, call_ids, is_result, role_of, text_of
 from minutebook.store.types import Loaded
+
+if TYPE_CHECKING:
+    from minutebook.cli.database import Database
 
 FOLD_LOOK = "blue"
 
@@ -119,28 +121,19 @@ TURNS = 10
     is_flag=True,
     help="Show what stands for folded messages in their place, as a model is sent it. Example: minutebook show order-17 --folded",
 )
-@store_options
+@on_database()
 @json_option("Print one JSON document: the header, the messages, the folds. Example: minutebook show order-17 --json")
-def command(
-    conversation: str, turns: int, every: bool, folded: bool, url: str | None, tenant: str, as_json: bool
-) -> None:
+def command(database: "Database", conversation: str, turns: int, every: bool, folded: bool) -> None:
     """Show the conversation ID: who said what, and which messages are folded.
 
     Tool results are shortened to a line; --json has all of them.
 
     Example: minutebook show order-17 --turns 3
     """
-    from minutebook.cli.database import opened_database
-
     last = None if every else turns
-    with opened_database(url, tenant) as database:
-        loaded = database.run(database.store.load(conversation, last_turns=last, folded=folded))
-    if as_json:
-        click.echo(json.dumps(_document(loaded, folded=folded), indent=2))
-        return
-
-    show(loaded, folded=folded)
-    if last is not None and loaded.conversation.turns > last:
+    loaded = database.run(database.store.load(conversation, last_turns=last, folded=folded))
+    emit(_document(loaded, folded=folded), lambda: show(loaded, folded=folded))
+    if not is_json() and last is not None and loaded.conversation.turns > last:
         click.echo(f"the last {last:,} of {loaded.conversation.turns:,} turns; --all shows the rest", err=True)
 
 

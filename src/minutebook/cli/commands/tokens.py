@@ -1,13 +1,12 @@
 """`minutebook tokens`: what a conversation costs, and where."""
 
-import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from minutebook.cli.exits import Command
-from minutebook.cli.options import file_argument, json_option, model_option
+from minutebook.cli.options import emit, file_argument, json_option, model_option
 
 if TYPE_CHECKING:
     from minutebook.cli.files import Conversation
@@ -29,7 +28,7 @@ SHOWN = 20
 @json_option(
     "Print one JSON document: every conversation with its totals, roles and largest messages. Example: minutebook tokens log.jsonl --json"
 )
-def command(file: str, model: str | None, every: bool, as_json: bool) -> None:
+def command(file: str, model: str | None, every: bool) -> None:
     """Count the tokens of each conversation of FILE: in all, by role, and the largest messages.
 
     Counts follow the rule of 4 a message and 8 a tool call besides the text; a provider's own count differs by a little.
@@ -41,16 +40,11 @@ def command(file: str, model: str | None, every: bool, as_json: bool) -> None:
 
     with progress(file) as advance:
         counted = [counts_of(conversation, model) for conversation in Reading(file, advance)]
-    if as_json:
-        for entry in counted:
-            entry.pop("name")
-        click.echo(
-            json.dumps({"tokens": sum(entry["tokens"] for entry in counted), "conversations": counted}, indent=2)
-        )
-    elif len(counted) == 1:
-        _show_one(counted[0])
-    else:
-        _show_many(counted, every=every)
+    conversations = [{key: value for key, value in entry.items() if key != "name"} for entry in counted]
+    emit(
+        {"tokens": sum(entry["tokens"] for entry in counted), "conversations": conversations},
+        lambda: _show_one(counted[0]) if len(counted) == 1 else _show_many(counted, every=every),
+    )
 
 
 def counts_of(conversation: "Conversation", model: str | None) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from minutebook import Transcript, View
 from minutebook.cli.exits import Command
-from minutebook.cli.options import file_argument, json_option, manager_options, model_option, provider_option
+from minutebook.cli.options import emit, file_argument, json_option, manager_options, model_option, provider_option
 from minutebook.cli.screen import STATUS_LOOK, by_role, console, percent, preview, role_bars
 from minutebook.errors import InvalidSetting
 from minutebook.history.curated import Status
@@ -85,7 +85,6 @@ def command(
     conversation: str | None,
     every: bool,
     only_messages: bool,
-    as_json: bool,
 ) -> None:
     """Show what a model would be sent of a conversation, beside the record, with a reason for every difference.
 
@@ -106,10 +105,11 @@ def command(
     )
     if only_messages:
         click.echo(json.dumps(view.messages, indent=2))
-    elif as_json:
-        click.echo(json.dumps(_document(view, chosen, repr(manager), counter.name), indent=2))
-    else:
-        show(view, chosen.name, counter.name, every=every)
+        return
+    emit(
+        _document(view, chosen, repr(manager), counter.name),
+        lambda: show(view, chosen.name, counter.name, every=every),
+    )
 
 
 def _chosen(file: str, wanted: str | None) -> "Conversation":

@@ -5,19 +5,28 @@ import json
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import click
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
-F = TypeVar("F", bound=Callable[..., Any])
 
 _JSON = "minutebook.json"
 PROVIDERS = ("openai", "anthropic", "gemini")
 
 
-def file_argument(function: F) -> F:
-    return click.argument("file", metavar="FILE|-")(function)
+file_argument = click.argument("file", metavar="FILE|-")
+
+
+def flag(*names: str, help_text: str) -> Decorator:
+    return click.option(*names, is_flag=True, help=help_text)
+
+
+def count_option(name: str, *, default: int | None = None, help_text: str) -> Decorator:
+    """An option whose value is 1 or more."""
+    return click.option(
+        name, type=click.IntRange(min=1), metavar="N", default=default, show_default=True, help=help_text
+    )
 
 
 def provider_option(*, everyone: bool, help_text: str) -> Decorator:
@@ -62,32 +71,24 @@ def emit_lines(values: Iterable[Any]) -> None:
         click.echo(json.dumps(value))
 
 
-def model_option(function: F) -> F:
-    return click.option(
-        "--model",
-        metavar="MODEL",
-        help="Count tokens as this model does; by default the model that the file names, else o200k_base. "
-        "Example: --model gpt-4o",
-    )(function)
+model_option = click.option(
+    "--model",
+    metavar="MODEL",
+    help="Count tokens as this model does; by default the model that the file names, else o200k_base. "
+    "Example: --model gpt-4o",
+)
 
 
-def store_options(function: F) -> F:
+def store_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Where conversations are kept: `--db` and `--tenant`, for `opened_database`."""
     place = click.option(
-        "--db",
-        "url",
-        metavar="URL",
-        envvar="MINUTEBOOK_DB",
+        "--db", "url", metavar="URL", envvar="MINUTEBOOK_DB",
         help="The database, else MINUTEBOOK_DB, else a file in $XDG_STATE_HOME/minutebook. Example: --db sqlite:///chat.db",
-    )
+    )  # fmt: skip
     tenant = click.option(
-        "--tenant",
-        metavar="NAME",
-        envvar="MINUTEBOOK_TENANT",
-        default="default",
-        show_default=True,
+        "--tenant", metavar="NAME", envvar="MINUTEBOOK_TENANT", default="default", show_default=True,
         help="Whose conversations, else MINUTEBOOK_TENANT. Example: --tenant acme",
-    )
+    )  # fmt: skip
     return place(tenant(function))
 
 
@@ -108,13 +109,10 @@ def on_database(*, make: bool = False) -> Decorator:
     return decorate
 
 
-def manager_options(function: F) -> F:
+def manager_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """How what is sent is chosen: `--manager` and `--max-tokens`, for `manager_from_texts`."""
-    limit = click.option(
-        "--max-tokens",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="The most tokens to send; alone it means token_budget. Example: --max-tokens 32000",
+    limit = count_option(
+        "--max-tokens", help_text="The most tokens to send; alone it means token_budget. Example: --max-tokens 32000"
     )
     managers = click.option(
         "--manager",

@@ -9,7 +9,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import click
@@ -17,16 +17,16 @@ from click.core import ParameterSource
 
 from minutebook.agent.events import AnswerRestarted, RunEvent
 from minutebook.agent.messages import PromptResponse, TextDelta
+from minutebook.cli.chat.conversation import RECIPIENT, ChatConversation
 from minutebook.cli.chat.display import Voice, asking_again
 from minutebook.cli.commands.view import cuts_of
+from minutebook.cli.database import Database, file_of, opened_database
 from minutebook.cli.exits import Command, exit_code
-from minutebook.cli.options import emit, is_json, json_option, manager_options, store_options
+from minutebook.cli.options import emit, flag, is_json, json_option, manager_options, store_options
+from minutebook.cli.providers import access_to
 from minutebook.cli.screen import console
+from minutebook.conversation.policy import manager_from_texts
 from minutebook.errors import InvalidSetting, ProviderFailed
-
-if TYPE_CHECKING:
-    from minutebook.cli.chat.conversation import ChatConversation
-    from minutebook.cli.database import Database
 
 
 @click.command("chat", cls=Command, short_help="Talk to a model, and see what it is sent.")
@@ -50,19 +50,22 @@ if TYPE_CHECKING:
     help="The system message; with --continue it takes the place of the one there was. "
     'Example: --system "Answer in one sentence."',
 )  # fmt: skip
-@click.option(
-    "--continue", "resume", is_flag=True,
-    help="Go on with the chat in which something was said last, or with that of --id. Example: minutebook chat --continue",
-)  # fmt: skip
+@flag(
+    "--continue",
+    "resume",
+    help_text="Go on with the chat in which something was said last, or with that of --id. Example: minutebook chat --continue",
+)
 @click.option(
     "--id", "conversation", metavar="ID",
     help="The id of the conversation; by default a new one. Example: --id tea",
 )  # fmt: skip
 @store_options
-@click.option(
-    "-p", "--print", "once", is_flag=True,
-    help="Answer PROMPT and end, also on a terminal. Example: minutebook chat -p 'Why is the sky blue?' -m gpt-4o",
-)  # fmt: skip
+@flag(
+    "-p",
+    "--print",
+    "once",
+    help_text="Answer PROMPT and end, also on a terminal. Example: minutebook chat -p 'Why is the sky blue?' -m gpt-4o",
+)
 @json_option(
     "Answer PROMPT and end; print one JSON document with the answer, its tokens and what was sent. "
     "Example: minutebook chat 'Why is the sky blue?' -m gpt-4o --json"
@@ -96,11 +99,6 @@ def command(
     text = _question(prompt, once=once)
     if system is not None and not system.strip():
         raise InvalidSetting("--system", system, "some text, or leave it out")
-    from minutebook.cli.chat.conversation import ChatConversation
-    from minutebook.cli.database import opened_database
-    from minutebook.cli.providers import access_to
-    from minutebook.conversation.policy import manager_from_texts
-
     manager = manager_from_texts(managers, max_tokens)
     with ExitStack() as opened:
         database, last = None, None
@@ -133,15 +131,12 @@ def command(
     return 0
 
 
-def newest_chat(database: "Database") -> str:
+def newest_chat(database: Database) -> str:
     """The id of the chat in which something was said last.
 
     Raises:
         FileNotFoundError: there is none.
     """
-    from minutebook.cli.chat.conversation import RECIPIENT
-    from minutebook.cli.database import file_of
-
     chats = database.conversations(recipient=RECIPIENT)
     newest = max(chats, key=lambda chat: (chat.updated_at, chat.id), default=None)
     if newest is None:
@@ -173,7 +168,7 @@ def _farewell(ctx: click.Context) -> str:
     return f"go on with: minutebook chat --continue{''.join(given)}"
 
 
-def answer_once(chat: "ChatConversation", database: "Database", text: str) -> None:
+def answer_once(chat: ChatConversation, database: Database, text: str) -> None:
     """Ask, and print the answer: as it comes on a terminal, whole where a program reads it."""
     out = console()
     if is_json():
@@ -207,7 +202,7 @@ class _Heard:
             click.echo(asking_again(event.problem), err=True)
 
 
-def _document(chat: "ChatConversation", response: PromptResponse[str]) -> dict[str, Any]:
+def _document(chat: ChatConversation, response: PromptResponse[str]) -> dict[str, Any]:
     view = chat.sent() or response.view
     explanation = view.explain()
     return {

@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -18,22 +18,26 @@ from minutebook.agent.mcp import McpProcess, McpServer, ToolOrigin
 from minutebook.agent.messages import TextDelta
 from minutebook.cli.chat.display import asking_again, shown
 from minutebook.cli.exits import FINDINGS, INVALID, Command
+from minutebook.cli.files import replace_file
 from minutebook.cli.interrupts import Stops
-from minutebook.cli.options import emit, is_json, json_option
+from minutebook.cli.options import emit, flag, is_json, json_option
 from minutebook.cli.screen import one_line
 from minutebook.compaction.manager import HistoryCompacted
 from minutebook.compaction.registry import strategy_names
 from minutebook.dsl.agents import AgentEvent, WorkflowFinished
+from minutebook.dsl.checks.program import check_agents
+from minutebook.dsl.checks.scope import STRATEGIES
 from minutebook.dsl.compiler import compile_agents
+from minutebook.dsl.diagnostics import Diagnostic, errors_in
+from minutebook.dsl.formatter import format_agents
 from minutebook.dsl.models import provider_adapters
+from minutebook.dsl.parser import parsed
+from minutebook.dsl.syntax import Program
 from minutebook.dsl.workflow import DslWorkflow
-from minutebook.errors import InvalidSetting
+from minutebook.errors import InvalidSetting, UnreadableInput
 from minutebook.prompt.markdown import shown as text_of
 from minutebook.prompt.schema import dump
-
-if TYPE_CHECKING:
-    from minutebook.dsl.diagnostics import Diagnostic
-    from minutebook.dsl.syntax import Program
+from minutebook.record.finding import Severity
 
 
 @click.group("agent", short_help="Check, format and run agent programs.")
@@ -69,8 +73,6 @@ def check(files: Sequence[str], strategies: Sequence[str], externals: Sequence[s
 
     Example: minutebook agent check agents/reviewer.sr --external mcp
     """
-    from minutebook.dsl.diagnostics import errors_in
-
     found = [each for file in files for each in _diagnosed(file, _read(file), strategies, externals)[1]]
     errors = len(errors_in(found))
     tally = {"files": len(files), "errors": errors, "warnings": len(found) - errors}
@@ -83,11 +85,10 @@ def check(files: Sequence[str], strategies: Sequence[str], externals: Sequence[s
 
 @command.command("fmt", cls=Command, short_help="Write programs in their one form.")
 @click.argument("files", metavar="FILE.sr|-…", nargs=-1, required=True)
-@click.option(
+@flag(
     "--check",
     "only_check",
-    is_flag=True,
-    help="Write nothing; name the files that would change, and end with 6 if there are any. Example: minutebook agent fmt --check a.sr",
+    help_text="Write nothing; name the files that would change, and end with 6 if there are any. Example: minutebook agent fmt --check a.sr",
 )
 def fmt(files: Sequence[str], only_check: bool) -> int:
     """Write each FILE in the one form of the language; - reads stdin and prints.
@@ -97,9 +98,6 @@ def fmt(files: Sequence[str], only_check: bool) -> int:
 
     Example: minutebook agent fmt agents/reviewer.sr
     """
-    from minutebook.dsl.diagnostics import errors_in
-    from minutebook.dsl.formatter import format_agents
-
     broken, changed = False, []
     for file in files:
         before = _read(file)
@@ -199,8 +197,6 @@ def _name(file: str) -> str:
 
 
 def _read(file: str) -> str:
-    from minutebook.errors import UnreadableInput
-
     data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     try:
         return data.decode("utf-8")
@@ -212,10 +208,6 @@ def _read(file: str) -> str:
 def _diagnosed(
     file: str, text: str, strategies: Sequence[str], externals: Sequence[str]
 ) -> "tuple[Program | None, tuple[Diagnostic, ...]]":
-    from minutebook.dsl.checks.program import check_agents
-    from minutebook.dsl.checks.scope import STRATEGIES
-    from minutebook.dsl.parser import parsed
-
     program, found = parsed(text, source=_name(file))
     if program is None:
         return None, found
@@ -223,17 +215,13 @@ def _diagnosed(
 
 
 def _write(file: str, before: str, after: str) -> None:
-    from minutebook.cli.files import replace_file
-
     if file == "-":
         click.echo(after, nl=False)
     elif after != before:
         replace_file(Path(file).resolve(), [after.encode()], gzipped=False)
 
 
-def _print(found: "Sequence[Diagnostic]", *, err: bool) -> None:
-    from minutebook.record.finding import Severity
-
+def _print(found: Sequence[Diagnostic], *, err: bool) -> None:
     for each in found:
         head, *excerpt = str(each).split("\n")
         colour = "red" if each.severity is Severity.ERROR else "yellow"

@@ -5,7 +5,11 @@ from typing import Any
 import click
 
 from minutebook.cli.exits import FINDINGS, Command
-from minutebook.cli.options import emit, file_argument, is_json, json_option, provider_option
+from minutebook.cli.files import Reading
+from minutebook.cli.options import emit, file_argument, flag, is_json, json_option, provider_option
+from minutebook.cli.progress import progress
+from minutebook.record.finding import MEANING, REJECTED_BY
+from minutebook.record.validation import check
 
 
 @click.command("check", cls=Command, short_help="What a provider would refuse.")
@@ -14,9 +18,7 @@ from minutebook.cli.options import emit, file_argument, is_json, json_option, pr
 @json_option(
     "Print one JSON document: the conversations that have findings, and a summary. Example: minutebook check log.jsonl --json"
 )
-@click.option(
-    "-q", "--quiet", is_flag=True, help="Print nothing but the summary. Example: minutebook check -q log.jsonl"
-)
+@flag("-q", "--quiet", help_text="Print nothing but the summary. Example: minutebook check -q log.jsonl")
 def command(file: str, provider: str, quiet: bool) -> int:
     """Say what a provider would refuse in each conversation of FILE.
 
@@ -25,9 +27,6 @@ def command(file: str, provider: str, quiet: bool) -> int:
 
     Example: minutebook check log.jsonl.gz --provider anthropic
     """
-    from minutebook.cli.files import Reading
-    from minutebook.cli.progress import progress
-
     tally = {"conversations": 0, "messages": 0, "with_findings": 0, "errors": 0, "warnings": 0}
     reports = []
     with progress(file) as advance:
@@ -49,9 +48,6 @@ def command(file: str, provider: str, quiet: bool) -> int:
 
 
 def _findings(messages: list[Any], provider: str) -> list[dict[str, Any]]:
-    from minutebook.record.finding import MEANING, REJECTED_BY
-    from minutebook.record.validation import check
-
     # Anthropic minds everything, so its findings are the ones that any provider minds.
     found = check(messages, provider="anthropic" if provider == "all" else provider)  # type: ignore[arg-type]
     return [

@@ -8,8 +8,10 @@ from uuid import uuid4
 import click
 
 from minutebook import counter_for, model_info
+from minutebook.cli.database import opened_database
 from minutebook.cli.exits import FAILED, Command
-from minutebook.cli.options import emit, json_option, store_options
+from minutebook.cli.options import count_option, emit, flag, json_option, store_options
+from minutebook.cli.screen import percent
 from minutebook.compaction.manager import CompactionManager, CompactionResult
 from minutebook.conversation.compactor import TurnCompactor
 from minutebook.errors import InvalidSetting
@@ -35,17 +37,11 @@ from minutebook.tokens.models import ModelInfo, UnknownModel
 @click.option(
     "--model", metavar="MODEL", help="Whose tokens are counted, and whose window it is. Example: --model gpt-4o"
 )
-@click.option(
+@count_option(
     "--max-tokens",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="How much the window holds, for --strategy. Example: --strategy truncate --max-tokens 32000",
+    help_text="How much the window holds, for --strategy. Example: --strategy truncate --max-tokens 32000",
 )
-@click.option(
-    "--dry-run",
-    is_flag=True,
-    help="Change nothing; say what would be folded. Example: minutebook compact order-17 --dry-run",
-)
+@flag("--dry-run", help_text="Change nothing; say what would be folded. Example: minutebook compact order-17 --dry-run")
 @store_options
 @json_option("Print one JSON document: the folds and what they save. Example: minutebook compact order-17 --json")
 def command(
@@ -64,8 +60,6 @@ def command(
 
     Example: minutebook compact order-17 --dry-run
     """
-    from minutebook.cli.database import opened_database
-
     if strategy is None and max_tokens is not None:
         raise click.UsageError("--max-tokens needs a --strategy, which folds when the window gets full.")
     if strategy is not None and model is None and max_tokens is None:
@@ -86,8 +80,6 @@ def command(
 
 
 def _show(conversation: str, result: CompactionResult, counter: str, *, dry_run: bool) -> None:
-    from minutebook.cli.screen import percent
-
     if not result:
         said = "could not be compacted" if _is_failed(result) else "nothing to fold"
         click.echo(f"{conversation!r}: {said}: {result.reason}", err=_is_failed(result))

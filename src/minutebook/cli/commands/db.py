@@ -1,15 +1,25 @@
 """`minutebook db`: the database itself, whatever conversations it holds."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from minutebook.cli.database import (
+    Database,
+    audited,
+    copied,
+    facts,
+    file_of,
+    integrity,
+    named_store,
+    opened_database,
+    require_file,
+    server_facts,
+)
 from minutebook.cli.exits import FINDINGS, Command
 from minutebook.cli.options import emit, json_option, on_database, store_options
-
-if TYPE_CHECKING:
-    from minutebook.cli.database import Database
+from minutebook.cli.progress import counting
 
 
 @click.group("db", short_help="Make, look after and copy the database.")
@@ -22,13 +32,11 @@ def command() -> None:
 
 @command.command("init", cls=Command, short_help="Make the database.")
 @on_database(make=True)
-def init(database: "Database") -> None:
+def init(database: Database) -> None:
     """Make the database, or bring one that is there up to date.
 
     Example: minutebook db init --db sqlite:///chat.db
     """
-    from minutebook.cli.database import file_of
-
     where = file_of(database.store)
     click.echo("the database is ready" if where is None else f"{where} is ready")
 
@@ -40,18 +48,16 @@ def migrate(url: str | None, tenant: str) -> None:
 
     Example: minutebook db migrate
     """
-    from minutebook.cli.database import facts, file_of, named_store, opened_database, require_file
-
     path = file_of(named_store(url, tenant))
     before = None if path is None else facts(require_file(path))
     with opened_database(url, tenant):
         pass
     if path is None or before is None:
         click.echo("the database is up to date")
-    elif before.step == before.newest:
-        click.echo(f"{path} is up to date, at step {before.step}")
+    elif before["step"] == before["newest_step"]:
+        click.echo(f"{path} is up to date, at step {before['step']}")
     else:
-        click.echo(f"{path} is at step {before.newest} now, and was at {before.step}")
+        click.echo(f"{path} is at step {before['newest_step']} now, and was at {before['step']}")
 
 
 @command.command("status", cls=Command, short_help="What the database holds.")
@@ -65,10 +71,8 @@ def status(url: str | None, tenant: str) -> None:
 
     Example: minutebook db status
     """
-    from minutebook.cli.database import file_of, named_store, require_file
-
     path = file_of(named_store(url, tenant))
-    found = _of_server(url, tenant) if path is None else _of_file(require_file(path))
+    found = _of_server(url, tenant) if path is None else facts(require_file(path))
     width = max(map(len, found))
     lines = [
         f"{name.replace('_', ' '):<{width}}  {f'{value:,}' if isinstance(value, int) else value}"
@@ -77,24 +81,7 @@ def status(url: str | None, tenant: str) -> None:
     emit(found, "\n".join(lines))
 
 
-def _of_file(path: Path) -> dict[str, Any]:
-    from minutebook.cli.database import counts, facts
-
-    known = facts(path)
-    return {
-        "file": str(path),
-        "sqlite": known.sqlite,
-        "step": known.step,
-        "newest_step": known.newest,
-        **(counts(path) if known.step else {}),
-        "bytes": known.size,
-        "log_bytes": known.log_size,
-    }
-
-
 def _of_server(url: str | None, tenant: str) -> dict[str, Any]:
-    from minutebook.cli.database import opened_database, server_facts
-
     found: dict[str, Any] = {"tenant": tenant, "conversations": 0, "entries": 0, "turns": 0}
     with opened_database(url, tenant) as database:
         for one in database.conversations():
@@ -106,7 +93,7 @@ def _of_server(url: str | None, tenant: str) -> dict[str, Any]:
 @command.command("check", cls=Command, short_help="Whether the database is whole.")
 @on_database()
 @json_option("Print one JSON document: the findings and what was checked. Example: minutebook db check --json")
-def check(database: "Database") -> int:
+def check(database: Database) -> int:
     """Read all of the database and say what is wrong with it.
 
     Of a SQLite file SQLite's own check is made first. Then every conversation of the tenant is read: no message may be
@@ -114,9 +101,6 @@ def check(database: "Database") -> int:
 
     Example: minutebook db check
     """
-    from minutebook.cli.database import audited, file_of, integrity
-    from minutebook.cli.progress import counting
-
     path = file_of(database.store)
     found = [] if path is None else [{"conversation": None, "problem": each} for each in integrity(path)]
     headers = list(database.conversations())
@@ -144,8 +128,6 @@ def backup(file: Path, url: str | None, tenant: str) -> None:
 
     Example: minutebook db backup chats-before-the-move.db
     """
-    from minutebook.cli.database import copied, file_of, named_store, require_file
-
     path = file_of(named_store(url, tenant))
     if path is None:
         raise click.UsageError(

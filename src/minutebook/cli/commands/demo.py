@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from minutebook.cli.exits import Command
-from minutebook.cli.options import emit, json_option
+from minutebook.cli.options import count_option, emit, flag, json_option
 
 BUDGET: Final = 16_000
 WINDOW: Final = 40
@@ -31,24 +31,19 @@ ROWS: Final = (
 
 @click.command("demo", cls=Command, short_help="A coding agent's session, sent three ways.")
 @click.option("--seed", type=int, metavar="N", default=0, show_default=True, help="Which session. Example: --seed 7")
-@click.option(
-    "--turns", type=click.IntRange(min=1), metavar="N", default=16, show_default=True,
-    help="How many requests the user makes. Example: --turns 50",
-)  # fmt: skip
+@count_option("--turns", default=16, help_text="How many requests the user makes. Example: --turns 50")
 @click.option(
     "--max-tokens", type=click.IntRange(min=2000), metavar="N", default=BUDGET, show_default=True,
     help="The token budget; with --serve, the provider's context window. Example: --max-tokens 32000",
 )  # fmt: skip
-@click.option(
+@flag(
     "--serve",
-    is_flag=True,
-    help="Run the session through the service, with the official client. Example: minutebook demo --serve",
+    help_text="Run the session through the service, with the official client. Example: minutebook demo --serve",
 )
-@click.option(
+@flag(
     "--session",
     "only_session",
-    is_flag=True,
-    help="Print the session itself as JSON, for the other commands. Example: minutebook demo --session | minutebook tokens -",
+    help_text="Print the session itself as JSON, for the other commands. Example: minutebook demo --session | minutebook tokens -",
 )
 @json_option("Print the figures as one JSON document. Example: minutebook demo --json")
 def command(seed: int, turns: int, max_tokens: int, serve: bool, only_session: bool) -> None:

@@ -1,25 +1,21 @@
 """`minutebook erase`: remove conversations for good."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 
+from minutebook.cli.database import Database, opened_database
 from minutebook.cli.exits import Command
-from minutebook.cli.options import emit, is_json, json_option, store_options
-
-if TYPE_CHECKING:
-    from minutebook.cli.database import Database
+from minutebook.cli.options import emit, flag, is_json, json_option, store_options
 
 
 @click.command("erase", cls=Command, short_help="Remove conversations for good.")
 @click.option("--id", "conversation", metavar="ID", help="The conversation to remove. Example: --id order-17")
 @click.option("--recipient", metavar="R", help="Whose conversations to remove, all of them. Example: --recipient alice")
-@click.option("--yes", is_flag=True, help="Do not ask. Example: minutebook erase --id order-17 --yes")
-@click.option(
+@flag("--yes", help_text="Do not ask. Example: minutebook erase --id order-17 --yes")
+@flag(
     "--vacuum",
-    is_flag=True,
-    help="Leave no trace in the files of the database, which may take long. Example: minutebook erase --recipient alice --vacuum",
+    help_text="Leave no trace in the files of the database, which may take long. Example: minutebook erase --recipient alice --vacuum",
 )
 @store_options
 @json_option("Print the receipt as one JSON document. Example: minutebook erase --id order-17 --yes --json")
@@ -37,8 +33,6 @@ def command(
 
     Example: minutebook erase --recipient alice --vacuum
     """
-    from minutebook.cli.database import opened_database
-
     if (conversation is None) == (recipient is None):
         raise click.UsageError("Give --id or --recipient, one of them.")
     with opened_database(url, tenant) as database:
@@ -60,7 +54,7 @@ def command(
         )
 
 
-def _named(database: "Database", conversation: str | None, recipient: str | None) -> str:
+def _named(database: Database, conversation: str | None, recipient: str | None) -> str:
     """What would be erased, for whoever is asked.
 
     Raises:

@@ -1,15 +1,12 @@
 """`minutebook fork`: another conversation that begins like one that is there."""
 
-from typing import TYPE_CHECKING
-
 import click
 
+from minutebook.cli.commands.ls import document
+from minutebook.cli.database import Database
 from minutebook.cli.exits import Command
 from minutebook.cli.options import emit, json_option, on_database
 from minutebook.errors import InvalidSetting, VersionConflict
-
-if TYPE_CHECKING:
-    from minutebook.cli.database import Database
 
 
 @click.command("fork", cls=Command, short_help="Begin another conversation like one that is there.")
@@ -23,15 +20,13 @@ if TYPE_CHECKING:
 )
 @on_database()
 @json_option("Print one JSON document: the new conversation. Example: minutebook fork order-17 try-2 --json")
-def command(database: "Database", conversation: str, new_id: str, at: int | None) -> None:
+def command(database: Database, conversation: str, new_id: str, at: int | None) -> None:
     """Make the conversation NEW, which begins with the messages of ID, their folds and their pins.
 
     Both go on independently of each other; erasing ID erases NEW too.
 
     Example: minutebook fork order-17 order-17-again --at 4
     """
-    from minutebook.cli.commands.ls import document
-
     try:
         made = database.run(database.store.fork(conversation, new_id, at=at))
     except VersionConflict:

@@ -4,21 +4,22 @@ from typing import Final
 
 import click
 
+from minutebook.cli.database import opened_database
 from minutebook.cli.exits import Command
-from minutebook.cli.options import emit, is_json, json_option, store_options
+from minutebook.cli.options import count_option, emit, flag, is_json, json_option, store_options
+from minutebook.cli.progress import counting
+from minutebook.conversation.config import Kept
+from minutebook.conversation.trimming import Aged, trim_all
 
 _KEPT: Final = {"name,status": "trimmed", "name": "none"}
 """What is kept → what the configuration calls it."""
 
 
 @click.command("gc", cls=Command, short_help="Trim the payloads of old tool calls.")
-@click.option(
+@count_option(
     "--older-than-turns",
-    type=click.IntRange(min=1),
     default=2,
-    show_default=True,
-    metavar="N",
-    help="How many of the newest turns of each conversation are left as they are. Example: --older-than-turns 10",
+    help_text="How many of the newest turns of each conversation are left as they are. Example: --older-than-turns 10",
 )
 @click.option(
     "--keep",
@@ -33,13 +34,10 @@ _KEPT: Final = {"name,status": "trimmed", "name": "none"}
     "Example: --tool-persistence none",
 )
 @click.option("--recipient", metavar="R", help="Only conversations with this recipient. Example: --recipient alice")
-@click.option(
-    "--write", is_flag=True, help="Do it; without this, only say what would be done. Example: minutebook gc --write"
-)
-@click.option(
+@flag("--write", help_text="Do it; without this, only say what would be done. Example: minutebook gc --write")
+@flag(
     "--vacuum",
-    is_flag=True,
-    help="Leave no trace in the files of the database, which may take long. Example: minutebook gc --write --vacuum",
+    help_text="Leave no trace in the files of the database, which may take long. Example: minutebook gc --write --vacuum",
 )
 @store_options
 @json_option("Print one JSON document: each conversation, and the sum. Example: minutebook gc --json")
@@ -60,11 +58,6 @@ def command(
 
     Example: minutebook gc --older-than-turns 5 --write
     """
-    from minutebook.cli.database import opened_database
-    from minutebook.cli.progress import counting
-    from minutebook.conversation.config import Kept
-    from minutebook.conversation.trimming import Aged, trim_all
-
     if keep is not None and persistence is not None and _KEPT[keep] != persistence:
         raise click.UsageError(f"--keep {keep} is --tool-persistence {_KEPT[keep]}; give one of them.")
     if vacuum and not write:

@@ -21,6 +21,7 @@ from minutebook.cli.database import Database
 from minutebook.cli.exits import FAILED, FINDINGS, Command
 from minutebook.cli.files import Reading
 from minutebook.cli.options import emit, file_argument, json_option, on_database
+from minutebook.cli.progress import progress
 from minutebook.errors import (
     ConversationErased,
     ConversationNotFound,
@@ -301,8 +302,6 @@ def command(database: Database, file: str, recipient: str | None) -> int:
 
     Example: minutebook import log.jsonl --recipient alice
     """
-    from minutebook.cli.progress import progress
-
     with progress(file, silent=True) as advance:
         outcome = _Import(database, Reading(file, advance), recipient).run()
     emit(asdict(outcome), lambda: _report(outcome))

@@ -4,18 +4,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from rich.table import Table
+from rich.text import Text
 
+from minutebook.cli.commands.ls import moment
+from minutebook.cli.database import Database
 from minutebook.cli.exits import Command
-from minutebook.cli.options import emit, is_json, json_option, on_database
+from minutebook.cli.options import count_option, emit, is_json, json_option, on_database
+from minutebook.cli.screen import console, printable
 from minutebook.errors import DocumentNotFound
-
-if TYPE_CHECKING:
-    from minutebook.cli.database import Database
-    from minutebook.service.access.api_keys import ApiKey, NewKey
-    from minutebook.service.access.audit import Act
+from minutebook.service.access.api_keys import CACHE_SECONDS, ApiKey, Caller, Keys, NewKey
+from minutebook.service.access.audit import Act, Audit
 
 
 @click.group("keys", short_help="Make, list, revoke and rotate API keys; the audit log.")
@@ -38,30 +40,18 @@ def command() -> None:
     help="What it may do: ask a model, read conversations, change them, look after keys. Example: --scope chat --scope read",
 )
 @click.option("--recipient", metavar="R", help="Only this one's conversations. Example: --recipient alice")
-@click.option(
-    "--days", type=click.IntRange(min=1), metavar="N", help="It expires after so many days. Example: --days 90"
+@count_option("--days", help_text="It expires after so many days. Example: --days 90")
+@count_option(
+    "--requests-per-minute", help_text="Its own limit, else the configured one. Example: --requests-per-minute 600"
 )
-@click.option(
-    "--requests-per-minute",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Its own limit, else the configured one. Example: --requests-per-minute 600",
-)
-@click.option(
-    "--tokens-per-day",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Its own limit, else the configured one. Example: --tokens-per-day 200000",
-)
+@count_option("--tokens-per-day", help_text="Its own limit, else the configured one. Example: --tokens-per-day 200000")
 @on_database(make=True)
 @json_option("Print one JSON document, with the key as `token`. Example: minutebook keys create phone-app --json")
-def create(database: "Database", name: str, days: int | None, **settings: Any) -> None:
+def create(database: Database, name: str, days: int | None, **settings: Any) -> None:
     """Make a key that opens the conversations of --tenant, and print it. It is shown this once, and kept nowhere.
 
     Example: minutebook keys create phone-app --tenant acme --days 90
     """
-    from minutebook.service.access.api_keys import Keys
-
     expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
     keys = Keys(database.store)
     made = database.run(keys.create(name, tenant=database.store.tenant, expires_at=expires_at, **settings))
@@ -72,13 +62,11 @@ def create(database: "Database", name: str, days: int | None, **settings: Any) -
 @command.command("list", cls=Command, short_help="List the keys.")
 @on_database()
 @json_option("Print one JSON document. Example: minutebook keys list --json")
-def list_(database: "Database") -> None:
+def list_(database: Database) -> None:
     """List the keys of all tenants, the oldest first: their ids, what they open, when they were used, never the keys.
 
     Example: minutebook keys list
     """
-    from minutebook.service.access.api_keys import Keys
-
     keys = database.run(Keys(database.store).list())
     emit([_document(key) for key in keys], lambda: _print_table(keys))
 
@@ -87,13 +75,11 @@ def list_(database: "Database") -> None:
 @click.argument("key_id", metavar="ID")
 @on_database()
 @json_option("Print one JSON document: the key. Example: minutebook keys revoke 0f3a9c1b2d4e --json")
-def revoke(database: "Database", key_id: str) -> None:
+def revoke(database: Database, key_id: str) -> None:
     """Have a key open nothing any more. A service that runs knows it within 5 seconds.
 
     Example: minutebook keys revoke 0f3a9c1b2d4e
     """
-    from minutebook.service.access.api_keys import CACHE_SECONDS, Keys
-
     with _hinting():
         key = database.run(Keys(database.store).revoke(key_id))
     _note(database, "key.revoke", key)
@@ -117,13 +103,11 @@ def revoke(database: "Database", key_id: str) -> None:
 @json_option(
     "Print one JSON document, with the new key as `token`. Example: minutebook keys rotate 0f3a9c1b2d4e --json"
 )
-def rotate(database: "Database", key_id: str, overlap_hours: float) -> None:
+def rotate(database: Database, key_id: str, overlap_hours: float) -> None:
     """Make a key that opens the same, print it, and have the old one end when everybody had time to change.
 
     Example: minutebook keys rotate 0f3a9c1b2d4e --overlap-hours 48
     """
-    from minutebook.service.access.api_keys import Keys
-
     keys = Keys(database.store)
     with _hinting():
         made = database.run(keys.rotate(key_id, overlap_seconds=overlap_hours * 3_600))
@@ -137,14 +121,11 @@ def rotate(database: "Database", key_id: str, overlap_hours: float) -> None:
 @command.command("audit", cls=Command, short_help="What was done with keys and conversations.")
 @on_database()
 @json_option("Print one JSON document. Example: minutebook keys audit --json")
-def audit(database: "Database") -> None:
+def audit(database: Database) -> None:
     """Print the audit log: the administrative acts on keys and conversations, the oldest first.
 
     Example: minutebook keys audit
     """
-    from minutebook.cli.screen import printable
-    from minutebook.service.access.audit import Audit
-
     entries = list(database.each(Audit(database.store).entries()))
     lines = [
         f"{entry.at}  {entry.act}  {printable(entry.target)}  {printable(entry.tenant)}  {entry.key_id or '-'}\n"
@@ -163,15 +144,12 @@ def _hinting() -> Iterator[None]:
         raise
 
 
-def _note(database: "Database", act: "Act", key: "ApiKey") -> None:
+def _note(database: Database, act: Act, key: ApiKey) -> None:
     """Whoever has the database acts without a key, on behalf of the key's tenant."""
-    from minutebook.service.access.api_keys import Caller
-    from minutebook.service.access.audit import Audit
-
     database.run(Audit(database.store).note(Caller(key.tenant), act, key.id))
 
 
-def _print_new(made: "NewKey") -> None:
+def _print_new(made: NewKey) -> None:
     """The key on stdout, alone, so that it can be piped to where secrets are kept."""
     key = made.key
     emit({**_document(key), "token": made.token}, made.token)
@@ -180,23 +158,15 @@ def _print_new(made: "NewKey") -> None:
         click.echo(about, err=True)
 
 
-def _document(key: "ApiKey") -> dict[str, Any]:
+def _document(key: ApiKey) -> dict[str, Any]:
     return {**key.to_json(), "state": key.state(datetime.now(UTC))}
 
 
-def _name(key: "ApiKey") -> str:
-    from minutebook.cli.screen import printable
-
+def _name(key: ApiKey) -> str:
     return printable(key.name)
 
 
-def _print_table(keys: Sequence["ApiKey"]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from minutebook.cli.commands.ls import moment
-    from minutebook.cli.screen import console, printable
-
+def _print_table(keys: Sequence[ApiKey]) -> None:
     if not keys:
         click.echo("there are no keys; 'minutebook keys create NAME' makes one", err=True)
         return

@@ -6,18 +6,16 @@ What is known of a conversation, as people and as programs read it.
 from collections.abc import Iterable
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.table import Table
 
+from minutebook.cli.database import Database
 from minutebook.cli.exits import Command
-from minutebook.cli.options import emit_lines, is_json, json_option, on_database
-from minutebook.cli.screen import printable
+from minutebook.cli.options import count_option, emit_lines, flag, is_json, json_option, on_database
+from minutebook.cli.screen import console, printable
 from minutebook.store.types import Conversation, ConversationStatus
-
-if TYPE_CHECKING:
-    from minutebook.cli.database import Database
 
 
 def table_of(conversations: Iterable[Conversation]) -> Table:
@@ -68,24 +66,15 @@ SHOWN = 50
     type=click.Choice([status.value for status in ConversationStatus]),
     help="Only those that are doing this. Example: --status active",
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=SHOWN,
-    show_default=True,
-    metavar="N",
-    help="No more than these, the newest. Example: --limit 5",
-)
-@click.option("--all", "every", is_flag=True, help="Every one, however many. Example: minutebook ls --all")
+@count_option("--limit", default=SHOWN, help_text="No more than these, the newest. Example: --limit 5")
+@flag("--all", "every", help_text="Every one, however many. Example: minutebook ls --all")
 @on_database()
 @json_option("Print one JSON object a line for each conversation. Example: minutebook ls --json | jq .id")
-def command(database: "Database", recipient: str | None, status: str | None, limit: int, every: bool) -> None:
+def command(database: Database, recipient: str | None, status: str | None, limit: int, every: bool) -> None:
     """List the conversations, newest first by the time they were made.
 
     Example: minutebook ls --recipient alice
     """
-    from minutebook.cli.screen import console
-
     wanted = None if status is None else ConversationStatus(status)
     most = None if every else limit
     # One more than is shown, to know whether there are others.

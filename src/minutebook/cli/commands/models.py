@@ -2,15 +2,14 @@
 
 import warnings
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 
+from minutebook import ModelInfo
 from minutebook.cli.exits import FINDINGS, Command
-from minutebook.cli.options import emit, is_json, json_option
-
-if TYPE_CHECKING:
-    from minutebook import ModelInfo
+from minutebook.cli.options import emit, flag, is_json, json_option
+from minutebook.cli.screen import console
+from minutebook.tokens.models import UnknownModel, known_models
 
 SHOWN = 30
 COLUMNS = ("model", "reads", "writes", "window", "$/M in", "cached", "written", "out")
@@ -20,9 +19,7 @@ LEAST_NAME = 12
 
 @click.command("models", cls=Command, short_help="How much a model reads and writes, and what that costs.")
 @click.argument("name", required=False)
-@click.option(
-    "--all", "every", is_flag=True, help=f"Every model, not only {SHOWN} of them. Example: minutebook models --all"
-)
+@flag("--all", "every", help_text=f"Every model, not only {SHOWN} of them. Example: minutebook models --all")
 @json_option("Print one JSON document: a list of models. Example: minutebook models gpt-5 --json")
 def command(name: str | None, every: bool) -> int:
     """Show what is known of the model NAME, or of all models with NAME in their name; without it, of all.
@@ -32,7 +29,6 @@ def command(name: str | None, every: bool) -> int:
     Example: minutebook models claude-sonnet-4-5
     """
     from minutebook import model_info
-    from minutebook.tokens.models import UnknownModel, known_models
 
     found: list[ModelInfo] = []
     if name:
@@ -51,8 +47,6 @@ def command(name: str | None, every: bool) -> int:
 
 def _show(models: "list[ModelInfo]", count: int) -> None:
     """A table by hand: one that measures and styles every cell takes many seconds for thousands of rows."""
-    from minutebook.cli.screen import console
-
     screen = console()
     rows = [COLUMNS, *map(_row, models)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -64,7 +58,7 @@ def _show(models: "list[ModelInfo]", count: int) -> None:
         click.echo(f"{len(models)} of {count:,}; --all shows the rest", err=True)
 
 
-def _row(info: "ModelInfo") -> tuple[str, ...]:
+def _row(info: ModelInfo) -> tuple[str, ...]:
     prices = info.prices
     return (
         info.name,

@@ -6,34 +6,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from minutebook.cli.exits import FINDINGS, Command
-from minutebook.cli.options import file_argument, is_json, json_option, provider_option
+from minutebook.cli.files import Conversation, Reading, replace_file, rewritten
+from minutebook.cli.options import file_argument, flag, is_json, json_option, provider_option
+from minutebook.cli.progress import progress
+from minutebook.record.finding import FindingKind, errors
 from minutebook.record.message import Message, Provider
-
-if TYPE_CHECKING:
-    from minutebook.cli.files import Conversation
+from minutebook.record.repairs import repair
+from minutebook.record.validation import check
 
 
 @click.command("repair", cls=Command, short_help="Put right what a provider would refuse.")
 @file_argument
 @provider_option(everyone=True, help_text="Whose rules to repair for; all means every one of them.")
-@click.option(
+@flag(
     "--write",
-    is_flag=True,
-    help="Replace FILE, in one step; a file that needs no repair is not touched. Example: minutebook repair log.jsonl --write",
+    help_text="Replace FILE, in one step; a file that needs no repair is not touched. Example: minutebook repair log.jsonl --write",
 )
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="OUT",
     help="Write to this file, gzipped if its name ends in .gz. Example: -o repaired.jsonl",
 )  # fmt: skip
-@click.option(
+@flag(
     "--keep-open",
-    is_flag=True,
-    help="Leave calls alone that may still get their results: those at the very end. Example: minutebook repair live.json --keep-open",
+    help_text="Leave calls alone that may still get their results: those at the very end. Example: minutebook repair live.json --keep-open",
 )
 @json_option(
     "Print the report as JSON: to stdout with --write or -o, where it is free, else to stderr. Example: minutebook repair log.jsonl --write --json"
@@ -48,9 +48,6 @@ def command(file: str, provider: str, write: bool, output: Path | None, keep_ope
 
     Example: minutebook repair log.jsonl --write
     """
-    from minutebook.cli.files import Reading, rewritten
-    from minutebook.cli.progress import progress
-
     if write and output:
         raise click.UsageError("--write and -o exclude each other; give one of them.")
     if write and file == "-":
@@ -70,8 +67,6 @@ def command(file: str, provider: str, write: bool, output: Path | None, keep_ope
 
 
 def _to_file(chunks: Any, reading: Any, work: "_Work", target: Path) -> None:
-    from minutebook.cli.files import replace_file
-
     in_place = reading.source != "-" and Path(reading.source).resolve() == target.resolve()
     first = next(chunks, b"")  # reading has begun, so it is known whether the input is gzipped
     packed = reading.gzipped if in_place else target.suffix == ".gz"
@@ -90,11 +85,7 @@ class _Work:
     failed: list[str] = field(default_factory=list)
     """What was not."""
 
-    def mend(self, conversation: "Conversation") -> Sequence[Message] | None:
-        from minutebook.record.finding import FindingKind, errors
-        from minutebook.record.repairs import repair
-        from minutebook.record.validation import check
-
+    def mend(self, conversation: Conversation) -> Sequence[Message] | None:
         self.conversations += 1
         mended = repair(conversation.messages, provider=self.provider, keep_open=self.keep_open)
         place = {"index": conversation.place, "id": conversation.id, "line": conversation.line}

@@ -4,22 +4,20 @@ The part of a text that says why it was found.
 """
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
+from rich.table import Table
 from rich.text import Text
 
+from minutebook.cli.database import Database
 from minutebook.cli.exits import Command
 from minutebook.cli.options import emit_lines, is_json, json_option, on_database
-from minutebook.cli.screen import one_line
+from minutebook.cli.screen import ROLE_LOOK, console, one_line, printable, role_family
+from minutebook.record.message import text_of
 from minutebook.store.search import query_words
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from minutebook.cli.database import Database
-    from minutebook.store.types import Hit
-
+from minutebook.store.types import Hit
+from minutebook.wire.chat import entry_to_provider_message
 
 SHOWN = 20
 
@@ -38,7 +36,7 @@ SHOWN = 20
 )
 @on_database()
 @json_option("Print one JSON object a line for each hit. Example: minutebook search parcel --json")
-def command(database: "Database", query: str, conversation: str | None, recipient: str | None, limit: int) -> None:
+def command(database: Database, query: str, conversation: str | None, recipient: str | None, limit: int) -> None:
     """Find the messages that have every word of QUERY, in any order; upper and lower case are one.
 
     Example: minutebook search "parcel delayed" --recipient alice
@@ -56,12 +54,7 @@ def command(database: "Database", query: str, conversation: str | None, recipien
         click.echo(f"there are more than these {len(page.items):,}; --limit N shows them", err=True)
 
 
-def _show(hits: "Sequence[Hit]", query: str) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from minutebook.cli.screen import ROLE_LOOK, console, printable, role_family
-
+def _show(hits: Sequence[Hit], query: str) -> None:
     grid = Table.grid(padding=(0, 2, 0, 0))
     for hit in hits:
         role = hit.entry.role.value
@@ -72,7 +65,7 @@ def _show(hits: "Sequence[Hit]", query: str) -> None:
         console().print(grid)
 
 
-def _document(hit: "Hit", query: str) -> dict[str, object]:
+def _document(hit: Hit, query: str) -> dict[str, object]:
     return {
         "conversation": hit.conversation,
         "position": hit.position,
@@ -82,10 +75,7 @@ def _document(hit: "Hit", query: str) -> dict[str, object]:
     }
 
 
-def _text(hit: "Hit") -> str:
-    from minutebook.record.message import text_of
-    from minutebook.wire.chat import entry_to_provider_message
-
+def _text(hit: Hit) -> str:
     return text_of(entry_to_provider_message(hit.entry))
 
 

@@ -5,22 +5,20 @@ A conversation as people read it: who said what, one message after the other, wi
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.table import Table
 from rich.text import Text
 
-from minutebook.cli.commands.ls import moment
+from minutebook.cli.commands.ls import document, moment
+from minutebook.cli.database import Database
 from minutebook.cli.exits import Command
-from minutebook.cli.options import emit, is_json, json_option, on_database
+from minutebook.cli.options import count_option, emit, flag, is_json, json_option, on_database
 from minutebook.cli.screen import ROLE_LOOK, console, preview, printable, role_family
 from minutebook.record.fold import Fold
-from minutebook.record.message import Message, call_ids, is_result, role_of, text_of
+from minutebook.record.message import Message, call_ids, is_result, role_of, text_of, thawed
 from minutebook.store.types import Loaded
-
-if TYPE_CHECKING:
-    from minutebook.cli.database import Database
 
 FOLD_LOOK = "blue"
 
@@ -107,23 +105,15 @@ TURNS = 10
 
 @click.command("show", cls=Command, short_help="Read a conversation.")
 @click.argument("conversation", metavar="ID")
-@click.option(
-    "--turns",
-    type=click.IntRange(min=1),
-    default=TURNS,
-    show_default=True,
-    metavar="N",
-    help="No more than the last turns. Example: --turns 3",
-)
-@click.option("--all", "every", is_flag=True, help="All of it, however long. Example: minutebook show order-17 --all")
-@click.option(
+@count_option("--turns", default=TURNS, help_text="No more than the last turns. Example: --turns 3")
+@flag("--all", "every", help_text="All of it, however long. Example: minutebook show order-17 --all")
+@flag(
     "--folded",
-    is_flag=True,
-    help="Show what stands for folded messages in their place, as a model is sent it. Example: minutebook show order-17 --folded",
+    help_text="Show what stands for folded messages in their place, as a model is sent it. Example: minutebook show order-17 --folded",
 )
 @on_database()
 @json_option("Print one JSON document: the header, the messages, the folds. Example: minutebook show order-17 --json")
-def command(database: "Database", conversation: str, turns: int, every: bool, folded: bool) -> None:
+def command(database: Database, conversation: str, turns: int, every: bool, folded: bool) -> None:
     """Show the conversation ID: who said what, and which messages are folded.
 
     Tool results are shortened to a line; --json has all of them.
@@ -138,9 +128,6 @@ def command(database: "Database", conversation: str, turns: int, every: bool, fo
 
 
 def _document(loaded: "Loaded", *, folded: bool) -> dict[str, Any]:
-    from minutebook.cli.commands.ls import document
-    from minutebook.record.message import thawed
-
     shown = loaded.shown() if folded else zip(loaded.positions, loaded.messages, strict=True)
     return {
         "conversation": document(loaded.conversation),

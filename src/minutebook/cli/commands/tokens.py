@@ -1,16 +1,20 @@
 """`minutebook tokens`: what a conversation costs, and where."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from rich import box
+from rich.table import Table
+from rich.text import Text
 
 from minutebook.cli.exits import Command
-from minutebook.cli.options import emit, file_argument, json_option, model_option
-
-if TYPE_CHECKING:
-    from minutebook.cli.files import Conversation
-    from minutebook.tokens.counter import TokenCounter
+from minutebook.cli.files import Conversation, Reading
+from minutebook.cli.options import emit, file_argument, flag, json_option, model_option
+from minutebook.cli.progress import progress
+from minutebook.cli.screen import ROLE_LOOK, by_role, console, percent, preview, role_bars
+from minutebook.record.exchange import exchanges, turn_count
+from minutebook.tokens.counter import ExactCounter, ScaledCounter, TokenCounter
 
 LARGEST = 5
 SHOWN = 20
@@ -19,11 +23,10 @@ SHOWN = 20
 @click.command("tokens", cls=Command, short_help="Tokens in all, by role, and the largest messages.")
 @file_argument
 @model_option
-@click.option(
+@flag(
     "--all",
     "every",
-    is_flag=True,
-    help=f"A row for every conversation, not only the {SHOWN} largest. Example: minutebook tokens log.jsonl --all",
+    help_text=f"A row for every conversation, not only the {SHOWN} largest. Example: minutebook tokens log.jsonl --all",
 )
 @json_option(
     "Print one JSON document: every conversation with its totals, roles and largest messages. Example: minutebook tokens log.jsonl --json"
@@ -35,9 +38,6 @@ def command(file: str, model: str | None, every: bool) -> None:
 
     Example: minutebook tokens log.jsonl --model claude-sonnet-4-5
     """
-    from minutebook.cli.files import Reading
-    from minutebook.cli.progress import progress
-
     with progress(file) as advance:
         counted = [counts_of(conversation, model) for conversation in Reading(file, advance)]
     conversations = [{key: value for key, value in entry.items() if key != "name"} for entry in counted]
@@ -47,11 +47,9 @@ def command(file: str, model: str | None, every: bool) -> None:
     )
 
 
-def counts_of(conversation: "Conversation", model: str | None) -> dict[str, Any]:
+def counts_of(conversation: Conversation, model: str | None) -> dict[str, Any]:
     """Everything there is to count about a conversation, as JSON data."""
     from minutebook import counter_for
-    from minutebook.cli.screen import by_role, preview
-    from minutebook.record.exchange import exchanges, turn_count
 
     named = model or conversation.model
     counter = counter_for(named)
@@ -76,10 +74,8 @@ def counts_of(conversation: "Conversation", model: str | None) -> dict[str, Any]
     }
 
 
-def why(counter: "TokenCounter", model: str | None) -> str:
+def why(counter: TokenCounter, model: str | None) -> str:
     """Which counter was taken, and for what reason."""
-    from minutebook.tokens.counter import ExactCounter, ScaledCounter
-
     if model is None:
         return f"exact for {counter.name}, because no model is named"
     if isinstance(counter, ExactCounter):
@@ -90,12 +86,6 @@ def why(counter: "TokenCounter", model: str | None) -> str:
 
 
 def _show_one(entry: dict[str, Any]) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    from minutebook.cli.screen import console, percent, role_bars
-
     out = console()
     out.print(Text(f"{entry['name']}: {entry['tokens']:,} tokens", "bold"))
     out.print(f"messages {entry['messages']:,}, turns {entry['turns']:,}, exchanges {entry['exchanges']:,}")
@@ -114,12 +104,6 @@ def _show_one(entry: dict[str, Any]) -> None:
 
 
 def _show_many(counted: list[dict[str, Any]], *, every: bool) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    from minutebook.cli.screen import ROLE_LOOK, console
-
     out = console()
     largest = sorted(counted, key=lambda entry: (-entry["tokens"], entry["index"]))
     shown = counted if every else largest[:SHOWN]

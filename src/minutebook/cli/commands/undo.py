@@ -1,18 +1,14 @@
 """`minutebook undo`: show folded messages as they are again."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
 
+from minutebook.cli.database import Database
 from minutebook.cli.exits import Command
 from minutebook.cli.options import emit, json_option, on_database
 from minutebook.errors import FoldNotFound
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from minutebook.cli.database import Database
-    from minutebook.store.types import StoredFold
+from minutebook.store.types import StoredFold
 
 
 @click.command("undo", cls=Command, short_help="Take a fold away.")
@@ -20,7 +16,7 @@ if TYPE_CHECKING:
 @click.argument("fold")
 @on_database()
 @json_option("Print one JSON document: the fold that was undone. Example: minutebook undo order-17 4f1c --json")
-def command(database: "Database", conversation: str, fold: str) -> None:
+def command(database: Database, conversation: str, fold: str) -> None:
     """Undo FOLD of the conversation ID: what it covers is shown again as it was before, byte for byte.
 
     FOLD is the id that compact printed and show shows, or the beginning of it.
@@ -35,7 +31,7 @@ def command(database: "Database", conversation: str, fold: str) -> None:
     )
 
 
-def _meant(conversation: str, wanted: str, known: "Sequence[StoredFold]") -> str:
+def _meant(conversation: str, wanted: str, known: Sequence[StoredFold]) -> str:
     """The fold of that id, or the one whose id begins so."""
     names = [stored.fold.id for stored in known]
     near = [name for name in names if name.startswith(wanted)]

@@ -11,14 +11,20 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
 
 import apsw
 
 from minutebook.cli.interrupts import Stops
-from minutebook.cli.options import state_folder
+from minutebook.cli.options import own_database_url
 from minutebook.cli.progress import counting
-from minutebook.errors import ConversationErased, ConversationNotFound, InvalidSetting, StoreDamaged, closest
+from minutebook.errors import (
+    ConversationErased,
+    ConversationNotFound,
+    DocumentNotFound,
+    InvalidSetting,
+    StoreDamaged,
+    closest,
+)
 from minutebook.record.finding import FindingKind
 from minutebook.record.message import is_user
 from minutebook.record.pairing import Pairing
@@ -51,6 +57,9 @@ class Database:
             raise
         except ConversationNotFound as error:
             error.add_note(self._runner.run(_hint(self.store, error.conversation)))
+            raise
+        except DocumentNotFound as error:  # keys are the only documents that commands are asked for
+            error.add_note("'minutebook keys list' lists the keys that there are")
             raise
 
     def each(self, items: AsyncIterator[T]) -> Iterator[T]:
@@ -102,7 +111,7 @@ def named_store(url: str | None, tenant: str) -> ConversationStore:
     Raises:
         InvalidSetting: the URL names none that outlives the command.
     """
-    store = open_store(url or f"sqlite:///{quote(str(state_folder() / 'minutebook.db'))}", tenant=tenant)
+    store = open_store(url or own_database_url(), tenant=tenant)
     if isinstance(store, MemoryStore):
         raise InvalidSetting("--db", url, "a database that is still there when the command has ended")
     return store

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import quote
 
 import click
 
@@ -131,3 +132,8 @@ def state_folder() -> Path:
     told = os.environ.get("XDG_STATE_HOME", "")
     state = Path(told) if Path(told).is_absolute() else Path.home() / ".local" / "state"
     return state / "minutebook"
+
+
+def own_database_url() -> str:
+    """The database of whoever names none: a file in the state folder."""
+    return f"sqlite:///{quote(str(state_folder() / 'minutebook.db'))}"

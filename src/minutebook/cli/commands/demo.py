@@ -129,11 +129,9 @@ def replay(session: list[dict[str, Any]], manager: Any, budget: int) -> dict[str
 
 
 def _show(results: list[dict[str, Any]], record: dict[str, int]) -> None:
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    from minutebook.cli.screen import console
+    from minutebook.cli.screen import console, headed_table
 
     out = console()
     out.print(Text("minutebook stores every message and sends the model only what fits.", "bold"))
@@ -142,7 +140,7 @@ def _show(results: list[dict[str, Any]], record: dict[str, int]) -> None:
         f"{results[0]['calls']} model calls.\nThis is what three policies would have sent. "
         "(The session is simulated; no model was called.)\n"
     )
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = headed_table()
     table.add_column("over all model calls", no_wrap=True)
     for result in results:
         table.add_column(result["manager"], justify="right", style="bold green" if result is results[-1] else None)

@@ -11,13 +11,11 @@ from typing import Any, Final
 
 import openai
 import uvicorn
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from minutebook.cli.options import emit
 from minutebook.cli.progress import counting
-from minutebook.cli.screen import console
+from minutebook.cli.screen import console, headed_table
 from minutebook.record.message import Message
 from minutebook.service.app import create_app
 from minutebook.service.config.loader import ConfigHolder, Flag
@@ -135,7 +133,7 @@ def _show(figures: dict[str, Any], sizes: list[tuple[int, int]]) -> None:
         f"its\nwhole history every time. The provider rejects requests of more than {window:,} tokens.\n"
         "(Client, service, database and provider are real and ran here; the model's answers are scripted.)\n"
     )
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = headed_table()
     for title in ("request", "tokens of the history", "tokens sent"):
         table.add_column(title, justify="right")
     table.add_column("sent / history", no_wrap=True)

@@ -20,12 +20,7 @@ from minutebook.cli.options import emit, flag, is_json, json_option, store_optio
 @store_options
 @json_option("Print the receipt as one JSON document. Example: minutebook erase --id order-17 --yes --json")
 def command(
-    conversation: str | None,
-    recipient: str | None,
-    yes: bool,
-    vacuum: bool,
-    url: str | None,
-    tenant: str,
+    conversation: str | None, recipient: str | None, yes: bool, vacuum: bool, url: str | None, tenant: str
 ) -> None:
     """Remove a conversation, or all of a recipient's, with folds, summaries, search index and every fork made from them.
 

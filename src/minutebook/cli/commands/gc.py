@@ -72,12 +72,7 @@ def command(
             for one in headers:
                 done = database.run(
                     trim_all(
-                        database.store,
-                        one.id,
-                        older_than_turns=older_than_turns,
-                        how=how,
-                        write=write,
-                        advance=advance,
+                        database.store, one.id, older_than_turns=older_than_turns, how=how, write=write, advance=advance
                     )
                 )
                 if done.trimmed:

@@ -87,8 +87,11 @@ class _Import:
             UnreadableInput: it holds something else from some line on; what stood before that line is imported.
         """
         lines = self.reading.lines()
-        front = list(_up_to_the_first(lines))
-        first = front[-1][1] if front else b""
+        front, first = [], b""
+        for numbered in lines:
+            front.append(numbered)
+            if first := numbered[1].strip():
+                break
         every = chain(front, lines)
         if _HEADER.match(first):
             self._exported(every)
@@ -244,14 +247,6 @@ class _Telling:
         if self._count:
             more = [f"and {self._count - MOST_TOLD:,} more"] if self._count > MOST_TOLD else []
             outcome.broken.append(Told(name, [*self._problems, *more]))
-
-
-def _up_to_the_first(lines: _Numbered) -> _Numbered:
-    """The lines up to the first that has something on it."""
-    for numbered in lines:
-        yield numbered
-        if numbered[1].strip():
-            return
 
 
 def _is_message(line: bytes) -> bool:

@@ -1,7 +1,6 @@
 """`minutebook keys`: who may use a service, kept in its database."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,7 +14,6 @@ from minutebook.cli.database import Database
 from minutebook.cli.exits import Command
 from minutebook.cli.options import count_option, emit, is_json, json_option, on_database
 from minutebook.cli.screen import console, printable
-from minutebook.errors import DocumentNotFound
 from minutebook.service.access.api_keys import CACHE_SECONDS, ApiKey, Caller, Keys, NewKey
 from minutebook.service.access.audit import Act, Audit
 
@@ -80,12 +78,11 @@ def revoke(database: Database, key_id: str) -> None:
 
     Example: minutebook keys revoke 0f3a9c1b2d4e
     """
-    with _hinting():
-        key = database.run(Keys(database.store).revoke(key_id))
+    key = database.run(Keys(database.store).revoke(key_id))
     _note(database, "key.revoke", key)
     emit(
         _document(key),
-        f"key {key.id} ({_name(key)}) is revoked; running services know it within {CACHE_SECONDS:.0f} s",
+        f"key {key.id} ({printable(key.name)}) is revoked; running services know it within {CACHE_SECONDS:.0f} s",
     )
 
 
@@ -109,8 +106,7 @@ def rotate(database: Database, key_id: str, overlap_hours: float) -> None:
     Example: minutebook keys rotate 0f3a9c1b2d4e --overlap-hours 48
     """
     keys = Keys(database.store)
-    with _hinting():
-        made = database.run(keys.rotate(key_id, overlap_seconds=overlap_hours * 3_600))
+    made = database.run(keys.rotate(key_id, overlap_seconds=overlap_hours * 3_600))
     old = database.run(keys.get(key_id))
     _note(database, "key.rotate", old)
     _print_new(made)
@@ -134,16 +130,6 @@ def audit(database: Database) -> None:
     emit({"entries": [asdict(entry) for entry in entries]}, lambda: click.echo("".join(lines), nl=False))
 
 
-@contextmanager
-def _hinting() -> Iterator[None]:
-    """A key that is not there is no mystery: the list says which are."""
-    try:
-        yield
-    except DocumentNotFound as error:
-        error.add_note("'minutebook keys list' lists the keys that there are")
-        raise
-
-
 def _note(database: Database, act: Act, key: ApiKey) -> None:
     """Whoever has the database acts without a key, on behalf of the key's tenant."""
     database.run(Audit(database.store).note(Caller(key.tenant), act, key.id))
@@ -154,16 +140,12 @@ def _print_new(made: NewKey) -> None:
     key = made.key
     emit({**_document(key), "token": made.token}, made.token)
     if not is_json():
-        about = f"key {key.id} ({_name(key)}) for tenant {key.tenant!r}; it is shown this once, so keep it now"
+        about = f"key {key.id} ({printable(key.name)}) for tenant {key.tenant!r}; it is shown this once, so keep it now"
         click.echo(about, err=True)
 
 
 def _document(key: ApiKey) -> dict[str, Any]:
     return {**key.to_json(), "state": key.state(datetime.now(UTC))}
-
-
-def _name(key: ApiKey) -> str:
-    return printable(key.name)
 
 
 def _print_table(keys: Sequence[ApiKey]) -> None:
@@ -177,5 +159,7 @@ def _print_table(keys: Sequence[ApiKey]) -> None:
         used = "never" if key.last_used_at is None else moment(key.last_used_at)
         scopes = ",".join(key.to_json()["scopes"])
         state = key.state(datetime.now(UTC))
-        table.add_row(key.id, Text(_name(key)), Text(printable(key.tenant)), f"…{key.last4}", scopes, state, used)
+        table.add_row(
+            key.id, Text(printable(key.name)), Text(printable(key.tenant)), f"…{key.last4}", scopes, state, used
+        )
     console().print(table)

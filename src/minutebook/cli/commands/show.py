@@ -4,8 +4,7 @@ A conversation as people read it: who said what, one message after the other, wi
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 from rich.table import Table
@@ -23,14 +22,8 @@ from minutebook.store.types import Loaded
 FOLD_LOOK = "blue"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A message at its place, or what is said about a fold where it begins."""
-
-    mark: str
-    place: str
-    who: Text
-    said: Text
+Row: TypeAlias = tuple[str, str, Text, Text]
+"""A message at its place, or what is said about a fold where it begins: mark, position, role, text."""
 
 
 def show(loaded: Loaded, *, folded: bool) -> None:
@@ -46,7 +39,7 @@ def show(loaded: Loaded, *, folded: bool) -> None:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for row in _folded_rows(loaded) if folded else _rows(loaded):
-        grid.add_row(row.mark, row.place, row.who, row.said)
+        grid.add_row(*row)
     out.print(grid)
 
 
@@ -83,12 +76,12 @@ def _folded_rows(loaded: Loaded) -> Iterator[Row]:
 
 def _about(fold: Fold) -> Row:
     text = f"{fold.start}-{fold.stop - 1} folded as {printable(fold.id)}: {printable(fold.reason)}"
-    return Row("┌", "", Text("fold", FOLD_LOOK), Text(text, FOLD_LOOK))
+    return "┌", "", Text("fold", FOLD_LOOK), Text(text, FOLD_LOOK)
 
 
 def _row(mark: str, place: str, message: Message) -> Row:
     family = role_family(role_of(message))
-    return Row(mark, place, Text(role_of(message), ROLE_LOOK[family][0]), Text(_said(message)))
+    return mark, place, Text(role_of(message), ROLE_LOOK[family][0]), Text(_said(message))
 
 
 def _said(message: Message) -> str:

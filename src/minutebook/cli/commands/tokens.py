@@ -4,15 +4,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import click
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from minutebook.cli.exits import Command
 from minutebook.cli.files import Conversation, Reading
 from minutebook.cli.options import emit, file_argument, flag, json_option, model_option
 from minutebook.cli.progress import progress
-from minutebook.cli.screen import ROLE_LOOK, by_role, console, percent, preview, role_bars
+from minutebook.cli.screen import ROLE_LOOK, by_role, console, headed_table, percent, preview, role_bars
 from minutebook.record.exchange import exchanges, turn_count
 from minutebook.tokens.counter import ExactCounter, ScaledCounter, TokenCounter
 
@@ -92,7 +90,7 @@ def _show_one(entry: dict[str, Any]) -> None:
     out.print(Text(f"counter: {entry['why']}\n", "dim"))
     if entry["by_role"]:
         out.print(role_bars({"tokens": entry["by_role"]}, out.width))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), expand=True)
+    table = headed_table(expand=True)
     for title in ("#", "role", "tokens", "share"):
         table.add_column(title, justify="left" if title == "role" else "right", no_wrap=True)
     table.add_column("the largest messages", ratio=1, no_wrap=True, overflow="ellipsis")
@@ -108,7 +106,7 @@ def _show_many(counted: list[dict[str, Any]], *, every: bool) -> None:
     largest = sorted(counted, key=lambda entry: (-entry["tokens"], entry["index"]))
     shown = counted if every else largest[:SHOWN]
     roles = [role for role in ROLE_LOOK if any(role in entry["by_role"] for entry in counted)]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), expand=True)
+    table = headed_table(expand=True)
     table.add_column("conversation", ratio=1, no_wrap=True, overflow="ellipsis")
     for title in ("messages", "turns", "tokens", *roles):
         table.add_column(title, justify="right", no_wrap=True)

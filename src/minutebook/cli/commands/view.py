@@ -13,7 +13,6 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import click
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -31,7 +30,7 @@ from minutebook.cli.options import (
     provider_option,
 )
 from minutebook.cli.progress import progress
-from minutebook.cli.screen import STATUS_LOOK, by_role, console, percent, preview, role_bars
+from minutebook.cli.screen import STATUS_LOOK, by_role, console, headed_table, percent, preview, role_bars
 from minutebook.conversation.policy import manager_from_texts
 from minutebook.errors import InvalidSetting
 from minutebook.history.curated import Status
@@ -112,8 +111,7 @@ def command(
         click.echo(json.dumps(view.messages, indent=2))
         return
     emit(
-        _document(view, chosen, repr(manager), counter.name),
-        lambda: show(view, chosen.name, counter.name, every=every),
+        _document(view, chosen, repr(manager), counter.name), lambda: show(view, chosen.name, counter.name, every=every)
     )
 
 
@@ -221,7 +219,7 @@ def _fate_of(exchange: Sequence[Line]) -> object:
 
 
 def table_of(rows: Sequence[Row], record: Transcript, added: Sequence[str] = ()) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), expand=True)
+    table = headed_table(expand=True)
     for title, justify in (("#", "right"), ("role", "left"), ("fate", "left"), ("record", "right"), ("view", "right")):
         table.add_column(title, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     table.add_column("content, or why it was cut", ratio=1)

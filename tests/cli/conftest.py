@@ -61,12 +61,30 @@ def call(call_id: str, name: str = "search", arguments: str = "{}") -> dict[str,
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of its own for chats, and nobody's keys."""
+    """A folder of its own for the database, and nobody's keys."""
     for name in ("API_KEY", "AUTH_TOKEN", "BASE_URL"):
         for provider in ("OPENAI", "ANTHROPIC"):
             monkeypatch.delenv(f"{provider}_{name}", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    return tmp_path / "minutebook" / "chats"
+    return tmp_path / "minutebook"
+
+
+def stored_chats() -> dict[str, list[tuple[str, str]]]:
+    """Who said what, in every conversation of the database in the state folder."""
+    lines = CliRunner(env=dict.fromkeys(PRIVATE)).invoke(cli, ["export", "--all"]).stdout.splitlines()
+    chats: dict[str, list[tuple[str, str]]] = {}
+    for kind, value in (next(iter(json.loads(line).items())) for line in lines):
+        if kind == "conversation":
+            said = chats[value["id"]] = []
+        elif kind == "entry":
+            said.append((value["message"]["role"], value["message"]["content"]))
+    return chats
+
+
+def stored_chat() -> list[tuple[str, str]]:
+    """Who said what, in the only conversation there is."""
+    (said,) = stored_chats().values()
+    return said
 
 
 @pytest.fixture

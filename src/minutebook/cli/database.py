@@ -1,31 +1,30 @@
-"""The store that a command works on: opened, driven from code that does not wait, and closed whatever happens.
+"""The store that a command works on, opened and closed; whether a database is whole, its size, and a copy of it.
 
 A command is a plain function that prints; a store is asynchronous. `Database.run` carries out one operation and
 `Database.each` goes through many, on one event loop for the whole command.
-
-Whether a kept conversation is what its header says, read from the first message to the last.
-
-A SQLite database as a file: what it is, whether it is whole, and a copy of it.
-
-A database that is a server: what it says of itself.
 """
 
-import asyncio
 import errno
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
 
 import apsw
 
-from minutebook.cli.options import state_folder
+from minutebook.cli.interrupts import Stops
+from minutebook.cli.options import own_database_url
 from minutebook.cli.progress import counting
-from minutebook.errors import ConversationErased, ConversationNotFound, InvalidSetting, StoreDamaged, closest
+from minutebook.errors import (
+    ConversationErased,
+    ConversationNotFound,
+    DocumentNotFound,
+    InvalidSetting,
+    StoreDamaged,
+    closest,
+)
 from minutebook.record.finding import FindingKind
 from minutebook.record.message import is_user
 from minutebook.record.pairing import Pairing
@@ -46,7 +45,7 @@ STEP: Final = 500
 class Database:
     """An open store and the event loop it is driven on."""
 
-    def __init__(self, store: ConversationStore, runner: asyncio.Runner) -> None:
+    def __init__(self, store: ConversationStore, runner: Stops) -> None:
         self.store = store
         self._runner = runner
 
@@ -58,6 +57,9 @@ class Database:
             raise
         except ConversationNotFound as error:
             error.add_note(self._runner.run(_hint(self.store, error.conversation)))
+            raise
+        except DocumentNotFound as error:  # keys are the only documents that commands are asked for
+            error.add_note("'minutebook keys list' lists the keys that there are")
             raise
 
     def each(self, items: AsyncIterator[T]) -> Iterator[T]:
@@ -95,9 +97,9 @@ def opened_database(url: str | None, tenant: str, *, make: bool = False) -> Iter
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     elif not make and path is not None:
         require_file(path)
-    with asyncio.Runner() as runner:
+    with Stops() as runner:
         try:
-            runner.run(_open(store))
+            runner.run(store.__aenter__())
             yield Database(store, runner)
         finally:
             runner.run(store.close())
@@ -109,7 +111,7 @@ def named_store(url: str | None, tenant: str) -> ConversationStore:
     Raises:
         InvalidSetting: the URL names none that outlives the command.
     """
-    store = open_store(url or f"sqlite:///{quote(str(state_folder() / 'minutebook.db'))}", tenant=tenant)
+    store = open_store(url or own_database_url(), tenant=tenant)
     if isinstance(store, MemoryStore):
         raise InvalidSetting("--db", url, "a database that is still there when the command has ended")
     return store
@@ -130,10 +132,6 @@ def require_file(path: Path) -> Path:
         problem = "there is no such database; 'minutebook import' or 'minutebook db init' makes one, --db names another"
         raise FileNotFoundError(errno.ENOENT, problem, str(path))
     return path
-
-
-async def _open(store: ConversationStore) -> None:
-    await store.__aenter__()  # opened here, and closed by whoever has the loop
 
 
 async def _some(items: AsyncIterator[T]) -> list[T]:
@@ -192,47 +190,35 @@ _COUNTS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What a file says of itself."""
-
-    step: int
-    """The last of the numbered steps that it has seen."""
-    newest: int
-    """The last that there is."""
-    size: int
-    log_size: int
-    sqlite: str
-
-
-def facts(path: Path) -> Facts:
-    """What kind of database it is; it is not brought up to date.
+def facts(path: Path) -> dict[str, Any]:
+    """What kind of database a file is, and how large: `step` is the last migration it has seen. It is not migrated.
 
     Raises:
         StoreDamaged: it is no database of ours.
     """
-    with _reading(path) as db:
+    with _connection(path, opened_to_read) as db:
         step = int(db.execute("PRAGMA user_version").get)
         if db.execute("PRAGMA application_id").get != APPLICATION:
             raise StoreDamaged(f"sqlite:///{path}", "is a database of another program")
+        counts = {name: int(db.execute(query).get) for name, query in _COUNTS.items()} if step else {}
     new = opened(":memory:")  # one that has just been made has seen every step
     newest = int(new.execute("PRAGMA user_version").get)
     new.close()
     log = Path(f"{path}-wal")
-    return Facts(
-        step, newest, path.stat().st_size, log.stat().st_size if log.exists() else 0, apsw.sqlite_lib_version()
-    )
-
-
-def counts(path: Path) -> dict[str, int]:
-    """How much there is of everything, of all tenants."""
-    with _reading(path) as db:
-        return {name: int(db.execute(query).get) for name, query in _COUNTS.items()}
+    return {
+        "file": str(path),
+        "sqlite": apsw.sqlite_lib_version(),
+        "step": step,
+        "newest_step": newest,
+        **counts,
+        "bytes": path.stat().st_size,
+        "log_bytes": log.stat().st_size if log.exists() else 0,
+    }
 
 
 def integrity(path: Path) -> list[str]:
     """What SQLite finds wrong with the file."""
-    with _reading(path) as db:
+    with _connection(path, opened_to_read) as db:
         found = [str(problem) for (problem,) in db.execute("PRAGMA integrity_check")]
     return [problem for problem in found if problem != "ok"]
 
@@ -241,7 +227,7 @@ def copied(source: Path, target: Path) -> int:
     """Copy a database that may be in use, in one step as others see it; return the size of the copy."""
     with tempfile.TemporaryDirectory(dir=target.absolute().parent, prefix=f".{target.name}.") as folder:
         made = Path(folder) / "copy.db"
-        with _reading(source) as db, _made(made) as copy:
+        with _connection(source, opened_to_read) as db, _connection(made, apsw.Connection) as copy:
             # One snapshot for the whole copy: it need not begin again whenever somebody writes.
             db.execute("BEGIN")
             pages = int(db.execute("PRAGMA page_count").get)
@@ -256,19 +242,9 @@ def copied(source: Path, target: Path) -> int:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[apsw.Connection]:
+def _connection(path: Path, connect: Callable[[str], apsw.Connection]) -> Iterator[apsw.Connection]:
     with errors_of(f"sqlite:///{path}"):
-        db = opened_to_read(str(path))
-        try:
-            yield db
-        finally:
-            db.close()
-
-
-@contextmanager
-def _made(path: Path) -> Iterator[apsw.Connection]:
-    with errors_of(f"sqlite:///{path}"):
-        db = apsw.Connection(str(path))
+        db = connect(str(path))
         try:
             yield db
         finally:

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import click
 
+from minutebook.cli.options import is_json
 from minutebook.errors import (
     BrokenConversation,
     ConversationNotFound,
@@ -58,11 +59,14 @@ EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
 
 
 class Command(click.Command):
-    """A command that ends with an exit code and a clear line, never with a traceback."""
+    """A command that ends with an exit code and a clear line, never with a traceback.
+
+    What its function returns is the exit code, None for 0.
+    """
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            result = super().invoke(ctx)
+            code = super().invoke(ctx)
             sys.stdout.flush()
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
@@ -75,22 +79,23 @@ class Command(click.Command):
         except Exception as error:
             if os.environ.get("MINUTEBOOK_DEBUG"):
                 raise
-            complain(error, as_json=bool(ctx.params.get("as_json")))
+            complain(error)
             ctx.exit(exit_code(error))
-        return result
+        if code:
+            ctx.exit(code)
 
 
 def exit_code(error: Exception) -> int:
     return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), FAILED)
 
 
-def complain(error: Exception, *, as_json: bool, advice: str = "") -> None:
+def complain(error: Exception, *, advice: str = "") -> None:
     """Say on stderr what went wrong, and what to do about it where the error itself does not know.
 
     A command that knows more than the error does may also have given it notes.
     """
     message = "; ".join(filter(None, [_message(error), *getattr(error, "__notes__", ()), advice]))
-    if as_json:
+    if is_json():
         click.echo(json.dumps({"error": {"type": type(error).__name__, "message": message}}), err=True)
     else:
         click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)

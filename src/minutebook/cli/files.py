@@ -296,13 +296,12 @@ def rewritten(reading: Reading, change: Change) -> Iterator[bytes]:
         yield from reading.tail
 
 
-def write_atomically(target: Path, chunks: Iterable[bytes], *, gzipped: bool) -> Path:
-    """Write beside the target under another name; `os.replace` then makes it the target, whole or not at all.
-
-    Returns the path of the finished file, which is still to be put in place with `put_in_place`, or removed.
-    """
+def replace_file(
+    target: Path, chunks: Iterable[bytes], *, gzipped: bool, is_needed: Callable[[], bool] = lambda: True
+) -> None:
+    """Write a file, whole or not at all: under another name first. `is_needed` is asked once everything is written."""
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    made = Path(name)
+    written = Path(name)
     try:
         with os.fdopen(handle, "wb") as out:
             if gzipped:
@@ -312,20 +311,18 @@ def write_atomically(target: Path, chunks: Iterable[bytes], *, gzipped: bool) ->
                 out.writelines(chunks)
             out.flush()
             os.fsync(out.fileno())
-    except BaseException:
-        made.unlink()
-        raise
-    return made
-
-
-def put_in_place(made: Path, target: Path) -> None:
-    """Give the finished file the target's permissions and name."""
-    if target.exists():
-        shutil.copymode(target, made)
-    else:
-        with suppress(OSError):
-            made.chmod(0o666 & ~_umask())
-    made.replace(target)
+        if not is_needed():
+            return
+        if target.exists():
+            shutil.copymode(target, written)
+        else:
+            mask = os.umask(0)
+            os.umask(mask)
+            with suppress(OSError):
+                written.chmod(0o666 & ~mask)
+        written.replace(target)
+    finally:
+        written.unlink(missing_ok=True)
 
 
 def json_like(original: bytes, value: Any) -> bytes:
@@ -359,9 +356,3 @@ def _document(document: Any, changes: Mapping[int, Sequence[Message]]) -> Any:
 
 def _with(data: Any, messages: Sequence[Message]) -> Any:
     return {**data, "messages": list(messages)} if isinstance(data, Mapping) else list(messages)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -44,15 +44,15 @@ class Access:
         )
         return made
 
-    def complain(self, error: Exception, *, as_json: bool) -> None:
+    def complain(self, error: Exception) -> None:
         """Say on stderr what went wrong, and what to do about it here."""
         if not isinstance(error, ProviderFailed):
-            complain(error, as_json=as_json)
+            complain(error)
             return
         # One line, whatever the provider says; what `RetriesExhausted` adds to it is for programs.
         again = error.retryable or isinstance(error, RetriesExhausted)
         failure = ProviderFailed(error.provider, error.status, one_line(error.problem), retryable=again)
-        complain(failure, as_json=as_json, advice=self._advice(failure))
+        complain(failure, advice=self._advice(failure))
 
     def _advice(self, failure: ProviderFailed) -> str:
         key = KEYS[self.provider][0]

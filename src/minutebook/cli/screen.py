@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -98,6 +99,11 @@ def by_role(counted: Iterable[tuple[str, int]]) -> dict[str, int]:
     for role, tokens in counted:
         sums[role_family(role)] += tokens
     return {role: tokens for role, tokens in sums.items() if tokens}
+
+
+def headed_table(*, expand: bool = False) -> Table:
+    """A table with a line under its head, and none beside its cells."""
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), expand=expand)
 
 
 def role_bars(bars: Mapping[str, Mapping[str, int]], width: int) -> RenderableType:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import uvicorn
 
-from minutebook.cli.options import state_folder
+from minutebook.cli.options import own_database_url, state_folder
 from minutebook.errors import InvalidSetting, StoreUnavailable
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.app import create_app
@@ -66,7 +66,8 @@ def serve(config_file: Path | None, flags: Mapping[str, Flag], *, log_level: str
         else:
             about["model"] = f"{config.upstream.model or 'as asked for'}, at {_host(config.upstream.url)}"
         if config.database.url is None:
-            flags["database.url"] = Flag("the folder for state", _own_database())
+            state_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags["database.url"] = Flag("the folder for state", own_database_url())
         holder = ConfigHolder(path, flags=flags)
         about["database"] = _without_password(holder.current.config.database.url or "")
         about["policy"] = holder.current.config.conversation.policy
@@ -155,12 +156,6 @@ def _listener(host: str, port: int) -> socket.socket:
             raise InvalidSetting("--host and --port", f"{host}:{port}", "an address of this machine") from error
         raise
     return listener
-
-
-def _own_database() -> str:
-    folder = state_folder()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return f"sqlite:///{quote(str(folder / 'minutebook.db'))}"
 
 
 def _host(url: str) -> str:

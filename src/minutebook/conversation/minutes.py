@@ -144,6 +144,8 @@ class CallSettings:
     run_id: str
     """The answer that this is for, which may take several requests."""
     request_id: str
+    provider: str = "openai"
+    """Who is asked, as the entries of the call say it."""
     lease: Lease | None = None
     overhead_tokens: int = 0
     """What a request sends besides messages: its tools."""

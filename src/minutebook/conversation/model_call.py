@@ -15,7 +15,7 @@ from minutebook.compaction.extractive import ExtractiveSummarizer
 from minutebook.conversation.compactor import FoldStorage
 from minutebook.conversation.minutes import CallSettings, Minutes, SentRequest, minutes_of
 from minutebook.conversation.trimming import age_out, trims
-from minutebook.conversation.view_source import PROVIDER, FailOpenManager, ViewSource, compacts, lens_of
+from minutebook.conversation.view_source import FailOpenManager, ViewSource, compacts, lens_of
 from minutebook.errors import (
     CannotFit,
     ContextOverflow,
@@ -190,7 +190,7 @@ class ModelCall:
                 evaluation_id=self.evaluation,
                 sequence=sequence,
                 created_at=datetime.now(UTC),
-                provider=PROVIDER,
+                provider=self.call.provider,
                 model=self.call.model,
             )
             for sequence, message in enumerate(messages, self._sequence)

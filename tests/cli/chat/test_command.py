@@ -1,16 +1,19 @@
 """One question, one answer, for scripts."""
 
+import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from minutebook.store import open_store
 from minutebook.testing import LoopbackProvider, ScriptedModel, cut, fail, refuse, say, slow
-from tests.cli.conftest import Run, inherited
+from tests.cli.conftest import Run, inherited, rows, stored_chat, stored_chats
 from tests.cli.terminal import Pause
 
 
@@ -20,11 +23,6 @@ def ask(provider: LoopbackProvider, *arguments: str | Path) -> tuple[str | Path,
 
 def heard(provider: LoopbackProvider) -> list[tuple[str, str]]:
     return [(message["role"], message["content"]) for message in provider.requests[-1].messages]
-
-
-def only(state: Path) -> Path:
-    (path,) = state.iterdir()
-    return path
 
 
 @pytest.mark.usefixtures("state")
@@ -57,7 +55,7 @@ def test_json_tells_the_tokens_and_what_was_sent(run: Run, state: Path) -> None:
     (gone,) = told["view"]["cuts"]
     assert (gone["fate"], gone["reason"], gone["messages"]) == ("dropped", "older than the window of 1 messages", 2)
     assert told["view"]["tokens"] + gone["tokens"] == told["view"]["record_tokens"]
-    assert told["transcript"] == str(only(state))
+    assert [told["conversation"]] == list(stored_chats())
 
 
 @pytest.mark.usefixtures("state")
@@ -83,8 +81,8 @@ def test_going_on_sends_what_was_said_before(run: Run, state: Path) -> None:
         assert heard(provider)[0] == ("system", "Be kind.")
         assert [text for _, text in heard(provider)[1:]] == ["First?", "One.", "Second?", "Two.", "Third?"]
         assert provider.problems == []
-    roles = [json.loads(line)["message"]["role"] for line in only(state).read_text().splitlines()]
-    assert roles == ["system", "user", "assistant", "user", "assistant", "system", "user", "assistant"]
+    assert [role for role, _ in stored_chat()] == ["system", *["user", "assistant"] * 3]
+    assert stored_chat()[0] == ("system", "Be brief.")  # a fold shows the other one
 
 
 def test_a_system_message_can_be_given_later(run: Run, state: Path) -> None:
@@ -94,45 +92,81 @@ def test_a_system_message_can_be_given_later(run: Run, state: Path) -> None:
         run(*ask(provider, "Third?", "--continue"))
 
         assert [role for role, _ in heard(provider)] == ["system", "user", "assistant", "user", "assistant", "user"]
-    assert only(state).read_text().count('"role":"system"') == 1
+    assert [role for role, _ in stored_chat()] == ["user", "assistant"] * 3
 
 
-def test_the_chat_in_which_something_was_said_last_goes_on(run: Run, state: Path) -> None:
+@pytest.mark.usefixtures("state")
+def test_every_system_message_takes_the_place_of_the_one_before(run: Run) -> None:
     with LoopbackProvider(ScriptedModel(otherwise="Yes.")) as provider:
-        run(*ask(provider, "Old?"))
-        old = only(state)
-        run(*ask(provider, "New?"))
-        (new,) = set(state.iterdir()) - {old}
-        (state / "empty.jsonl").touch()
-        for path, seconds in ((old, 2_000), (new, 1_000), (state / "empty.jsonl", 3_000)):
-            os.utime(path, (seconds, seconds))
-        run(*ask(provider, "Still?", "--continue"))
+        run(*ask(provider, "First?"))
+        for system in ("Be kind.", "Be brief.", "Be brief."):
+            run(*ask(provider, "And?", "--continue", "--system", system))
+            assert [text for role, text in heard(provider) if role == "system"] == [system]
+            assert heard(provider)[1] == ("user", "First?")
+
+
+@pytest.mark.usefixtures("state")
+def test_the_chat_in_which_something_was_said_last_goes_on(run: Run) -> None:
+    with LoopbackProvider(ScriptedModel(otherwise="Yes.")) as provider:
+        run(*ask(provider, "Old?", "--id", "old"))
+        run(*ask(provider, "New?", "--id", "new"))
+        run(*ask(provider, "Still?", "--continue", "--id", "old"))
+        run(*ask(provider, "Indeed?", "--continue"))
 
         assert heard(provider)[0] == ("user", "Old?")
-    assert "Still?" in old.read_text()
+    assert [text for _, text in stored_chats()["old"]] == ["Old?", "Yes.", "Still?", "Yes.", "Indeed?", "Yes."]
 
 
-def test_the_file_and_its_folder_are_for_their_owner_alone(run: Run, state: Path) -> None:
+def test_the_folder_is_for_its_owner_alone(run: Run, state: Path) -> None:
     with LoopbackProvider(ScriptedModel(otherwise="Yes.")) as provider:
         run(*ask(provider, "Is it?"))
 
-    assert only(state).stat().st_mode & 0o777 == 0o600
     assert state.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_transcript_can_have_a_name(run: Run, state: Path, tmp_path: Path) -> None:
-    named = tmp_path / "tea.jsonl"
+def test_a_chat_is_a_conversation_of_the_database_with_minutes(run: Run, state: Path) -> None:
+    with LoopbackProvider(ScriptedModel("Sencha.")) as provider:
+        run(*ask(provider, "Name a tea.", "--id", "tea"))
+
+    async def minutes() -> list[Mapping[str, Any]]:
+        async with open_store(f"sqlite:///{state / 'minutebook.db'}") as store:
+            return [document.body for document in (await store.documents("tea", "request")).items]
+
+    assert [(one["id"], one["recipient"], one["messages"]) for one in rows(run("ls", "--json"))] == [("tea", "chat", 2)]
+    assert "Sencha." in run("show", "tea").stdout
+    assert [hit["position"] for hit in rows(run("search", "sencha", "--json"))] == [1]
+    (request,) = asyncio.run(minutes())
+    assert (request["model"], request["finish"], request["parts"]) == ("gpt-4o", "stop", [[0, 1]])
+
+
+def test_a_conversation_can_have_a_name_and_a_database(run: Run, state: Path, tmp_path: Path) -> None:
+    named = ("--id", "tea", "--db", f"sqlite:///{tmp_path / 'tea.db'}")
     with LoopbackProvider(ScriptedModel(otherwise="Yes.")) as provider:
-        first = run(*ask(provider, "Tea?", "--transcript", named))
-        again = run(*ask(provider, "Tea?", "--transcript", named))
-        run(*ask(provider, "Milk?", "--transcript", named, "--continue"))
+        first = run(*ask(provider, "Tea?", *named))
+        again = run(*ask(provider, "Tea?", *named))
+        run(*ask(provider, "Milk?", *named, "--continue"))
         texts = [text for _, text in heard(provider)]
 
     assert first.exit_code == 0
     assert again.exit_code == 2
-    assert "give --continue too, to go on with what is in it" in again.stderr
+    assert "give --continue too, to go on with it" in again.stderr
     assert texts == ["Tea?", "Yes.", "Milk?"]
     assert not state.exists()
+
+
+def test_a_conversation_that_somebody_else_answers_in_is_refused(run: Run, state: Path) -> None:
+    async def take() -> None:
+        async with open_store(f"sqlite:///{state / 'minutebook.db'}") as store:
+            await store.acquire_lease("tea", "somebody", seconds=60)
+
+    with LoopbackProvider(ScriptedModel(otherwise="Yes.")) as provider:
+        run(*ask(provider, "Tea?", "--id", "tea"))
+        asyncio.run(take())
+        result = run(*ask(provider, "Milk?", "--continue"))
+
+    assert result.exit_code == 1
+    assert "somebody else is at work on conversation 'tea'" in result.stderr
+    assert stored_chat() == [("user", "Tea?"), ("assistant", "Yes.")]
 
 
 def test_anthropic_can_be_asked(run: Run, state: Path) -> None:
@@ -149,7 +183,7 @@ def test_anthropic_can_be_asked(run: Run, state: Path) -> None:
         "Be brief.",
     )
     assert [message["role"] for message in request.messages] == ["user", "assistant", "user"]
-    assert len(list(state.iterdir())) == 1
+    assert len(stored_chats()) == 1
 
 
 def test_a_key_is_taken_from_the_environment_and_a_server_of_ones_own_needs_none(
@@ -211,10 +245,14 @@ def test_what_is_not_meant_ends_with_2_and_writes_nothing(
 
 
 def test_without_a_chat_there_is_nothing_to_go_on_with(run: Run, state: Path) -> None:
+    nowhere = run("chat", "Hello?", "--continue")
+    run("db", "init")
     result = run("chat", "Hello?", "--continue")
 
-    assert result.exit_code == 3
-    assert result.stderr == f"error: {state}: there is no chat to go on with; leave --continue out to begin one\n"
+    assert nowhere.exit_code == result.exit_code == 3
+    assert "there is no such database" in nowhere.stderr
+    path = state / "minutebook.db"
+    assert result.stderr == f"error: {path}: there is no chat to go on with; leave --continue out to begin one\n"
 
 
 def test_a_failure_says_what_to_do_and_the_question_is_kept(run: Run, state: Path) -> None:
@@ -228,10 +266,7 @@ def test_a_failure_says_what_to_do_and_the_question_is_kept(run: Run, state: Pat
     )
     assert json.loads(as_json.stderr)["error"]["message"].endswith("check -m, --provider and --base-url")
     assert plain.stdout == as_json.stdout == ""
-    assert [json.loads(line)["message"]["content"] for line in only(state).read_text().splitlines()] == [
-        "May I?",
-        "May I now?",
-    ]
+    assert stored_chat() == [("user", "May I?"), ("user", "May I now?")]
 
 
 @pytest.mark.usefixtures("state")
@@ -283,5 +318,4 @@ def test_stopped_it_prints_what_came_and_keeps_it(state: Path, number: signal.Si
 
     assert (command.returncode, problem) == (code, b"")
     assert said.strip() in {b"", b"one", b"one two", b"one two three"}
-    last = json.loads(only(state).read_text().splitlines()[-1])["message"]
-    assert last["content"].strip() == (said.decode().strip() or "Count.")
+    assert stored_chat()[-1][1].strip() == (said.decode().strip() or "Count.")

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from minutebook.testing import LoopbackProvider, ScriptedModel, ends, fail, say, slow, think
-from minutebook.wire import entry_from_json, entry_to_provider_message
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, stored_chat, stored_chats
 from tests.cli.terminal import Pause, terminal
 
 COUNTING = say("one two three four five six") + slow(between_seconds=1)
@@ -18,13 +17,6 @@ THREE_WORDS = 3
 
 def chat(provider: LoopbackProvider, *arguments: str | Path) -> tuple[str | Path, ...]:
     return ("chat", "-m", "gpt-4o", "--base-url", provider.base_url, *arguments)
-
-
-def kept(state: Path) -> list[tuple[str, str]]:
-    """Who said what, in the only chat there is."""
-    (path,) = state.iterdir()
-    messages = [entry_to_provider_message(entry_from_json(line)) for line in path.read_text().splitlines()]
-    return [(message["role"], message["content"]) for message in messages]
 
 
 @pytest.fixture
@@ -85,7 +77,8 @@ def test_context_and_view_show_what_was_sent_and_why() -> None:
     assert json.loads(messages) == sent
 
 
-def test_ctrl_c_stops_an_answer_and_what_came_is_kept(state: Path, pause: Pause) -> None:
+@pytest.mark.usefixtures("state")
+def test_ctrl_c_stops_an_answer_and_what_came_is_kept(pause: Pause) -> None:
     with (
         LoopbackProvider(ScriptedModel(COUNTING, "Yes?"), wait=pause) as provider,
         terminal(*chat(provider)) as at,
@@ -104,10 +97,11 @@ def test_ctrl_c_stops_an_answer_and_what_came_is_kept(state: Path, pause: Pause)
 
     assert code == 0
     assert heard == [("user", "Count."), ("assistant", "one two three "), ("user", "Never mind.")]
-    assert kept(state) == [*heard, ("assistant", "Yes?")]
+    assert stored_chat() == [*heard, ("assistant", "Yes?")]
 
 
-def test_ctrl_c_at_the_prompt_clears_the_line_and_a_second_one_leaves(state: Path) -> None:
+@pytest.mark.usefixtures("state")
+def test_ctrl_c_at_the_prompt_clears_the_line_and_a_second_one_leaves() -> None:
     with LoopbackProvider(ScriptedModel("Hello.")) as provider, terminal(*chat(provider)) as at:
         at.at_prompt()
         at.press("half a line\x03")
@@ -122,22 +116,24 @@ def test_ctrl_c_at_the_prompt_clears_the_line_and_a_second_one_leaves(state: Pat
         code = at.end()
 
     assert code == 130
-    assert kept(state) == [("user", "Hello?"), ("assistant", "Hello.")]
+    assert stored_chat() == [("user", "Hello?"), ("assistant", "Hello.")]
     assert f"go on with: minutebook chat --continue --base-url {provider.base_url}" in at.screen
 
 
-def test_leaving_without_a_word_leaves_nothing(state: Path) -> None:
+@pytest.mark.usefixtures("state")
+def test_leaving_without_a_word_leaves_nothing() -> None:
     with LoopbackProvider(ScriptedModel()) as provider, terminal(*chat(provider)) as at:
         at.expect("> ")
         at.press("\x04")
 
         assert at.end() == 0
-    assert list(state.iterdir()) == []
+    assert stored_chats() == {}
     assert "go on with" not in at.screen
 
 
+@pytest.mark.usefixtures("state")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["kill", "hangup"])
-def test_told_to_stop_it_keeps_what_came_and_leaves(state: Path, pause: Pause, number: signal.Signals) -> None:
+def test_told_to_stop_it_keeps_what_came_and_leaves(pause: Pause, number: signal.Signals) -> None:
     with (
         LoopbackProvider(ScriptedModel(COUNTING), wait=pause) as provider,
         terminal(*chat(provider, "Count.")) as at,
@@ -147,20 +143,22 @@ def test_told_to_stop_it_keeps_what_came_and_leaves(state: Path, pause: Pause, n
 
         assert at.end() == 143
         pause.end()
-    assert kept(state) == [("user", "Count."), ("assistant", "one two three ")]
+    assert stored_chat() == [("user", "Count."), ("assistant", "one two three ")]
 
 
-def test_told_to_stop_at_the_prompt_it_leaves(state: Path) -> None:
+@pytest.mark.usefixtures("state")
+def test_told_to_stop_at_the_prompt_it_leaves() -> None:
     with LoopbackProvider(ScriptedModel("Hello.")) as provider, terminal(*chat(provider, "Hello?")) as at:
         at.expect("recorded")
         at.at_prompt()
         at.process.send_signal(signal.SIGTERM)
 
         assert at.end() == 143
-    assert kept(state) == [("user", "Hello?"), ("assistant", "Hello.")]
+    assert stored_chat() == [("user", "Hello?"), ("assistant", "Hello.")]
 
 
-def test_a_chat_that_was_killed_in_the_middle_of_an_answer_goes_on(state: Path, run: Run, pause: Pause) -> None:
+@pytest.mark.usefixtures("state")
+def test_a_chat_that_was_killed_in_the_middle_of_an_answer_goes_on(run: Run, pause: Pause) -> None:
     with LoopbackProvider(ScriptedModel(COUNTING, "Here I am."), wait=pause) as provider:
         with terminal(*chat(provider, "Count.")) as at:
             at.expect("one two three")
@@ -171,7 +169,7 @@ def test_a_chat_that_was_killed_in_the_middle_of_an_answer_goes_on(state: Path, 
 
     assert result.stdout == "Here I am.\n"
     assert heard == [("user", "Count."), ("user", "Are you there?")]
-    assert kept(state) == [*heard, ("assistant", "Here I am.")]
+    assert stored_chat() == [*heard, ("assistant", "Here I am.")]
 
 
 @pytest.mark.usefixtures("state")
@@ -191,7 +189,8 @@ def test_going_on_shows_where_it_was(run: Run) -> None:
     assert heard == ["Where is the boat?", "At the harbour.", "And now?"]
 
 
-def test_what_the_provider_refuses_is_one_red_line_and_the_chat_goes_on(state: Path) -> None:
+@pytest.mark.usefixtures("state")
+def test_what_the_provider_refuses_is_one_red_line_and_the_chat_goes_on() -> None:
     script = ScriptedModel(fail(401, "no such key"), "Better.", fail(503, retryable=False))
     with LoopbackProvider(script) as provider, terminal(*chat(provider)) as at:
         at.say("Hello?")
@@ -202,7 +201,7 @@ def test_what_the_provider_refuses_is_one_red_line_and_the_chat_goes_on(state: P
         at.expect("check -m, --provider and --base-url")
 
     assert "\x1b[31m" in at.raw
-    assert kept(state) == [
+    assert stored_chat() == [
         ("user", "Hello?"),
         ("user", "Once more."),
         ("assistant", "Better."),

@@ -25,15 +25,11 @@ def test_the_budget_holds_costs_less_and_keeps_the_requests(run: Run) -> None:
     assert budget["dollars"] < everything["dollars"] < window["dollars"]
 
 
-def test_the_figures_add_up(run: Run) -> None:
+def test_everything_is_the_record_without_the_last_answer(run: Run) -> None:
     told = json.loads(run("demo", "--json").stdout)
 
-    everything = told["managers"][0]
     last_answer = 90
-    assert everything["peak_tokens"] == everything["last_view"]["tokens"] == told["record"]["tokens"] - last_answer
-    for manager in told["managers"]:
-        saved = sum(cut["tokens"] for cut in manager["last_view"]["cuts"])
-        assert manager["last_view"]["tokens"] + saved == everything["last_view"]["tokens"]
+    assert told["managers"][0]["peak_tokens"] == told["record"]["tokens"] - last_answer
 
 
 def test_every_command_it_suggests_works(run: Run) -> None:

@@ -113,4 +113,4 @@ def test_the_demo_tells_the_whole_story(run, seed):
 def test_the_story_fits_a_log_of_100_columns(run):
     said = run("demo", "--serve", "--turns", "3", "--max-tokens", "4000").stdout
     assert max(map(len, said.splitlines())) <= 100
-    assert "all that the client said and heard" in said
+    assert "every message of the client and the model" in said

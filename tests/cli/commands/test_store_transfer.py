@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Chat, OnDatabase, Run, inherited, rows, talk
+from minutebook.testing import LoopbackProvider, ScriptedModel
+from tests.cli.conftest import Chat, OnDatabase, Run, inherited, rows, stored_chats, talk
 
 LETTERS = 1_000
 
@@ -67,8 +68,9 @@ def test_the_same_file_imported_again_adds_nothing(
     before = kept("ls", "--json").stdout
     second = kept("import", path)
 
-    assert (first.exit_code, first.stderr) == (second.exit_code, second.stderr)
-    assert first.exit_code == 0
+    assert first.exit_code == second.exit_code == 0
+    counts = first.stderr.strip().removeprefix("imported ").replace(" conversations", "")
+    assert second.stderr == f"imported 0 conversations with 0 messages; {counts} already existed\n"
     assert kept("ls", "--json").stdout == before
 
 
@@ -95,6 +97,54 @@ def test_messages_keep_everything_they_had(on: OnDatabase) -> None:
     document = json.loads(on("show", "odd", "--json").stdout)
 
     assert [row["message"] for row in document["messages"]] == messages
+
+
+OLD_CHAT = """\
+{"message":{"role":"system","content":"You know tea."},"evaluation_id":"00000000-0000-0000-0000-000000000001",\
+"sequence":0,"created_at":"2026-01-01T00:00:00+00:00","provider":"anthropic","model":"claude-x"}
+{"message":{"role":"user","content":"Name a tea."},"evaluation_id":"00000000-0000-0000-0000-000000000001",\
+"sequence":1,"created_at":"2026-01-01T00:00:00+00:00","provider":"anthropic","model":"claude-x"}
+{"message":{"role":"assistant","content":"Ass","interrupted":true},"evaluation_id":\
+"00000000-0000-0000-0000-000000000001","sequence":2,"created_at":"2026-01-01T00:00:01+00:00",\
+"provider":"anthropic","model":"claude-x"}
+"""
+"""What `minutebook chat` wrote before chats were kept in the database."""
+
+
+def test_a_chat_file_of_an_earlier_version_is_imported_and_goes_on(run: Run, state: Path, tmp_path: Path) -> None:
+    (tmp_path / "20260101-120000-abc123.jsonl").write_text(OLD_CHAT)
+
+    done = run("import", tmp_path / "20260101-120000-abc123.jsonl")
+    with LoopbackProvider(ScriptedModel("Sencha.")) as provider:
+        answer = run("chat", "--continue", "And another?", "--base-url", provider.anthropic_url)
+        request = provider.requests[-1]
+
+    assert (done.exit_code, done.stderr) == (0, "imported 1 conversations with 3 messages\n")
+    assert answer.stdout == "Sencha.\n"
+    assert (request.model, request.body["system"][0]["text"]) == ("claude-x", "You know tea.")
+    assert [text for _, text in stored_chats()["20260101-120000-abc123"]] == [
+        *("You know tea.", "Name a tea.", "Ass"),
+        *("And another?", "Sencha."),
+    ]
+
+
+def test_the_last_line_of_a_chat_file_may_have_been_cut_off(on: OnDatabase, tmp_path: Path) -> None:
+    (tmp_path / "tea.jsonl").write_text(OLD_CHAT[:-30])
+
+    done = on("import", tmp_path / "tea.jsonl")
+
+    assert done.exit_code == 6
+    assert done.stderr.startswith("'tea' is broken, and kept as it is: its last line was never finished")
+    assert [row["messages"] for row in rows(on("ls", "--json"))] == [2]
+
+
+def test_a_line_of_a_chat_file_that_is_none_is_named(on: OnDatabase, tmp_path: Path) -> None:
+    (tmp_path / "tea.jsonl").write_text(OLD_CHAT + "{}\n")
+
+    done = on("import", tmp_path / "tea.jsonl")
+
+    assert done.exit_code == 5
+    assert "tea.jsonl:4: not a line that export wrote" in done.stderr
 
 
 def test_what_does_not_fit_together_is_kept_and_said(on: OnDatabase, broken: Chat) -> None:

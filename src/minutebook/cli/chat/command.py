@@ -3,29 +3,30 @@
 One question, one answer: for scripts.
 """
 
-import json
+import errno
 import shlex
 import sys
 from contextlib import ExitStack
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
 
 import click
+from click.core import ParameterSource
 
 from minutebook.agent.events import AnswerRestarted, RunEvent
 from minutebook.agent.messages import PromptResponse, TextDelta
-from minutebook.cli.chat.conversation import Talk
+from minutebook.cli.chat.conversation import RECIPIENT, ChatConversation
 from minutebook.cli.chat.display import Voice, asking_again
 from minutebook.cli.commands.view import cuts_of
+from minutebook.cli.database import Database, file_of, opened_database
 from minutebook.cli.exits import Command, exit_code
-from minutebook.cli.interrupts import Stops
-from minutebook.cli.options import json_option, manager_options
+from minutebook.cli.options import emit, flag, is_json, json_option, manager_options, store_options
+from minutebook.cli.providers import access_to
 from minutebook.cli.screen import console
+from minutebook.conversation.policy import manager_from_texts
 from minutebook.errors import InvalidSetting, ProviderFailed
-
-if TYPE_CHECKING:
-    from minutebook.cli.providers import Access
 
 
 @click.command("chat", cls=Command, short_help="Talk to a model, and see what it is sent.")
@@ -49,26 +50,27 @@ if TYPE_CHECKING:
     help="The system message; with --continue it takes the place of the one there was. "
     'Example: --system "Answer in one sentence."',
 )  # fmt: skip
+@flag(
+    "--continue",
+    "resume",
+    help_text="Go on with the chat in which something was said last, or with that of --id. Example: minutebook chat --continue",
+)
 @click.option(
-    "--continue", "resume", is_flag=True,
-    help="Go on with the newest chat, or with that of --transcript. Example: minutebook chat --continue",
+    "--id", "conversation", metavar="ID",
+    help="The id of the conversation; by default a new one. Example: --id tea",
 )  # fmt: skip
-@click.option(
-    "--transcript", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
-    help="Where the chat is kept; by default in a new file in $XDG_STATE_HOME/minutebook/chats or "
-    "~/.local/state/minutebook/chats. Example: --transcript tea.jsonl",
-)  # fmt: skip
-@click.option(
-    "-p", "--print", "once", is_flag=True,
-    help="Answer PROMPT and end, also on a terminal. Example: minutebook chat -p 'Why is the sky blue?' -m gpt-4o",
-)  # fmt: skip
+@store_options
+@flag(
+    "-p",
+    "--print",
+    "once",
+    help_text="Answer PROMPT and end, also on a terminal. Example: minutebook chat -p 'Why is the sky blue?' -m gpt-4o",
+)
 @json_option(
     "Answer PROMPT and end; print one JSON document with the answer, its tokens and what was sent. "
     "Example: minutebook chat 'Why is the sky blue?' -m gpt-4o --json"
 )
-@click.pass_context
 def command(
-    ctx: click.Context,
     prompt: str | None,
     model: str | None,
     base_url: str | None,
@@ -77,51 +79,70 @@ def command(
     max_tokens: int | None,
     system: str | None,
     resume: bool,
-    transcript: Path | None,
+    conversation: str | None,
+    url: str | None,
+    tenant: str,
     once: bool,
-    as_json: bool,
-) -> None:
+) -> int:
     """Talk to a model; it has no tools. PROMPT is the first thing said.
 
     In the chat /context shows what fills the window, /view what was last sent, /help the rest. Ctrl-C stops an answer.
-    Everything said is kept as it is said, and --continue goes on with it.
+    Everything said is stored as it is said, as a conversation that ls, show and search know, and --continue goes on with
+    it. The database is made if there is none.
 
     Where stdin or stdout is no terminal, or with --print or --json, PROMPT is answered and that is all; - reads it from
     stdin. The key is read from OPENAI_API_KEY, or for Anthropic from ANTHROPIC_API_KEY.
 
     Example: minutebook chat -m gpt-4o --max-tokens 8000
     """
-    once = once or as_json or prompt == "-" or not (sys.stdin.isatty() and sys.stdout.isatty())
+    once = once or is_json() or prompt == "-" or not (sys.stdin.isatty() and sys.stdout.isatty())
     text = _question(prompt, once=once)
     if system is not None and not system.strip():
         raise InvalidSetting("--system", system, "some text, or leave it out")
-    from minutebook.cli.chat.conversation import Talk
-    from minutebook.cli.chat.log import ChatLog, new_chat, newest_chat
-    from minutebook.cli.interrupts import Stops
-    from minutebook.cli.providers import access_to
-    from minutebook.conversation.policy import manager_from_texts
-
     manager = manager_from_texts(managers, max_tokens)
     with ExitStack() as opened:
-        log = opened.enter_context(ChatLog.resume(transcript or newest_chat())) if resume else None
-        model = model or (log.model if log else None)
+        database, last = None, None
+        if resume:
+            database = opened.enter_context(opened_database(url, tenant))
+            conversation = conversation or newest_chat(database)
+            last = database.run(database.store.load(conversation, last_messages=1)).entries[-1:]
+            model = model or (last[0].model if last else None)
+            provider = provider or (last[0].provider if last else None)
         if model is None:
             raise click.UsageError("Missing option '-m' / '--model': the model to ask, such as -m gpt-4o.")
-        access = access_to(provider or (log.provider if log else None) or "openai", base_url)
+        access = access_to(provider or "openai", base_url)
         adapter = access.adapter(model)
-        log = log or opened.enter_context(ChatLog.create(transcript or new_chat()))
-        if log.torn:
-            _warn(f"{log.path} ends with {log.torn} bytes of a message that was never finished; all before it is there")
-        talk = Talk(adapter, manager, max_tokens)
-        talk.begin(log, system)
-        stops = opened.enter_context(Stops())
-        opened.callback(lambda: stops.run(adapter.aclose()))
+        database = database or opened.enter_context(opened_database(url, tenant, make=True))
+        conversation = conversation or f"chat-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{uuid4().hex[:6]}"
+        chat = ChatConversation(database.store, conversation, adapter, manager, max_tokens, system)
+        if database.run(chat.load()) is not None and not resume:
+            raise InvalidSetting("--id", conversation, "--continue too, to go on with it, or an id that is not taken")
+        opened.callback(lambda: database.run(adapter.aclose()))
         if text is not None and once:
-            _answer(ctx, talk, stops, text, log.path, access, as_json=as_json)
+            try:
+                answer_once(chat, database, text)
+            except ProviderFailed as error:
+                access.complain(error)
+                return exit_code(error)
         else:
             from minutebook.cli.chat.repl import ChatLoop
 
-            ChatLoop(talk, stops, log, access).run(text, farewell=_farewell(transcript, base_url))
+            ChatLoop(chat, database, access).run(text, farewell=_farewell(click.get_current_context()))
+    return 0
+
+
+def newest_chat(database: Database) -> str:
+    """The id of the chat in which something was said last.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    chats = database.conversations(recipient=RECIPIENT)
+    newest = max(chats, key=lambda chat: (chat.updated_at, chat.id), default=None)
+    if newest is None:
+        problem = "there is no chat to go on with; leave --continue out to begin one"
+        raise FileNotFoundError(errno.ENOENT, problem, str(file_of(database.store) or "the database"))
+    return newest.id
 
 
 def _question(prompt: str | None, *, once: bool) -> str | None:
@@ -136,44 +157,32 @@ def _question(prompt: str | None, *, once: bool) -> str | None:
     return prompt
 
 
-def _answer(
-    ctx: click.Context, talk: "Talk", stops: "Stops", text: str, path: Path, access: "Access", *, as_json: bool
-) -> None:
-
-    try:
-        answer_once(talk, stops, text, path, as_json=as_json)
-    except ProviderFailed as error:
-        access.complain(error, as_json=as_json)
-        ctx.exit(exit_code(error))
-
-
-def _warn(text: str) -> None:
-    click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {text}", err=True)
-
-
-def _farewell(transcript: Path | None, base_url: str | None) -> str:
-    """How to go on another time."""
-    options = {"--transcript": transcript, "--base-url": base_url}
-    given = [f" {name} {shlex.quote(str(value))}" for name, value in options.items() if value is not None]
+def _farewell(ctx: click.Context) -> str:
+    """How to go on another time: with the same options for where the chat is, and where the model."""
+    options = {"conversation": "--id", "url": "--db", "tenant": "--tenant", "base_url": "--base-url"}
+    given = [
+        f" {option} {shlex.quote(ctx.params[name])}"
+        for name, option in options.items()
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
     return f"go on with: minutebook chat --continue{''.join(given)}"
 
 
-def answer_once(talk: Talk, stops: Stops, text: str, path: Path, *, as_json: bool) -> None:
+def answer_once(chat: ChatConversation, database: Database, text: str) -> None:
     """Ask, and print the answer: as it comes on a terminal, whole where a program reads it."""
     out = console()
-    if as_json:
-        response = stops.run(talk.ask(text, _Heard().hear))
-        click.echo(json.dumps(_document(talk, response, path), indent=2))
+    if is_json():
+        emit(_document(chat, database.run(chat.ask(text, _Heard().hear))), "")
     elif out.is_terminal:
         voice = Voice(out)
         try:
-            stops.run(talk.ask(text, voice.hear))
+            database.run(chat.ask(text, voice.hear))
         finally:
             voice.end()
     else:
         heard = _Heard()
         try:
-            heard.text = stops.run(talk.ask(text, heard.hear)).text
+            heard.text = database.run(chat.ask(text, heard.hear)).text
         finally:
             if heard.text:
                 click.echo(heard.text)
@@ -193,15 +202,15 @@ class _Heard:
             click.echo(asking_again(event.problem), err=True)
 
 
-def _document(talk: Talk, response: PromptResponse[str], path: Path) -> dict[str, Any]:
-    view = talk.sent() or response.view
+def _document(chat: ChatConversation, response: PromptResponse[str]) -> dict[str, Any]:
+    view = chat.sent() or response.view
     explanation = view.explain()
     return {
         "text": response.text,
         "finish": response.finish,
         "refusal": response.refusal,
-        "provider": talk.adapter.name,
-        "model": talk.adapter.model,
+        "provider": chat.adapter.name,
+        "model": chat.adapter.model,
         "usage": asdict(response.usage),
         "view": {
             "messages": len(view.messages),
@@ -214,5 +223,5 @@ def _document(talk: Talk, response: PromptResponse[str], path: Path) -> dict[str
             ],
             "breaches": [{"promise": breach.promise.value, "detail": breach.detail} for breach in view.breaches],
         },
-        "transcript": str(path),
+        "conversation": chat.id,
     }

@@ -13,12 +13,11 @@ import click
 from rich.text import Text
 
 from minutebook.agent.messages import PromptResponse
-from minutebook.cli.chat.conversation import Talk
+from minutebook.cli.chat.conversation import ChatConversation
 from minutebook.cli.chat.display import Voice, show_context
-from minutebook.cli.chat.log import ChatLog
 from minutebook.cli.commands.view import show
+from minutebook.cli.database import Database
 from minutebook.cli.exits import complain
-from minutebook.cli.interrupts import Stops
 from minutebook.cli.providers import Access
 from minutebook.cli.screen import console, preview
 from minutebook.errors import CannotFit
@@ -45,9 +44,8 @@ class Quit(Exception):
 class ChatLoop:
     """Reads lines, and answers them until the user leaves."""
 
-    def __init__(self, talk: Talk, stops: Stops, log: ChatLog, access: Access) -> None:
-        self._talk, self._stops = talk, stops
-        self._log, self._access = log, access
+    def __init__(self, chat: ChatConversation, database: Database, access: Access) -> None:
+        self._chat, self._database, self._access = chat, database, access
         self._out = console()
         self._prompt = "> "
         self._commands: dict[str, Callable[[str], None]] = {
@@ -74,7 +72,7 @@ class ChatLoop:
             with suppress(OSError):  # the terminal may be gone
                 self._out.print()
             raise
-        if self._talk.conversation:
+        if self._chat.record:
             self._note(farewell)
         if interrupted:
             raise KeyboardInterrupt
@@ -101,12 +99,12 @@ class ChatLoop:
 
     def _greet(self) -> None:
         """Say who is asked, where it is kept, and what was said before."""
-        talk = self._talk
-        self._out.print(Text.assemble((talk.adapter.model, "bold"), (f" at {self._access.where}", "dim")))
-        self._note(f"kept in {self._log.path}")
-        if talk.conversation:
-            self._note(f"{len(talk.conversation):,} messages so far, {talk.conversation.tokens:,} tokens")
-            for message in talk.conversation[-2:]:
+        chat = self._chat
+        self._out.print(Text.assemble((chat.adapter.model, "bold"), (f" at {self._access.where}", "dim")))
+        self._note(f"stored as {chat.id}; minutebook show {chat.id} prints it")
+        if chat.record:
+            self._note(f"{len(chat.record):,} messages so far, {chat.record.tokens:,} tokens")
+            for message in chat.record[-2:]:
                 said = Text(f"{role_of(message)}: {preview(message)}", "dim")
                 self._out.print(said, no_wrap=True, overflow="ellipsis")
         self._note("/help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves\n")
@@ -144,7 +142,7 @@ class ChatLoop:
     def _ask(self, text: str) -> None:
         voice = Voice(self._out)
         try:
-            response = self._stops.run(self._talk.ask(text, voice.hear))
+            response = self._database.run(self._chat.ask(text, voice.hear))
         except KeyboardInterrupt:
             voice.end()
             self._note("stopped; what came is kept\n")
@@ -155,14 +153,14 @@ class ChatLoop:
             voice.end()
             if os.environ.get("MINUTEBOOK_DEBUG"):
                 raise
-            self._access.complain(error, as_json=False)
+            self._access.complain(error)
             self._out.print()
         else:
             self._note(self._footer(response) + "\n")
 
     def _footer(self, response: PromptResponse[str]) -> str:
         used, sent = response.usage, len(response.view.messages)
-        parts = [f"messages {sent:,} sent, {len(self._talk.conversation):,} recorded"]
+        parts = [f"messages {sent:,} sent, {len(self._chat.record):,} recorded"]
         if used.total_tokens:
             parts.insert(
                 0, f"tokens {used.input_tokens:,} in, {used.cached_tokens:,} cached, {used.output_tokens:,} out"
@@ -172,25 +170,25 @@ class ChatLoop:
         return " · ".join(parts)
 
     def _context(self, _: str) -> None:
-        talk = self._talk
-        if not talk.conversation:
+        chat = self._chat
+        if not chat.record:
             self._note("nothing was said yet")
             return
-        limit = talk.max_tokens
-        if limit is None and isinstance(talk.manager, TokenBudgetManager):
-            limit = talk.manager.limit
-        if (view := talk.sent()) is not None:
+        limit = chat.max_tokens
+        if limit is None and isinstance(chat.manager, TokenBudgetManager):
+            limit = chat.manager.limit
+        if (view := chat.sent()) is not None:
             show_context(self._out, view, limit, "sent")
-            messages, tokens = talk.since()
+            messages, tokens = chat.since()
             self._out.print(f"since then: {messages:,} more, {tokens:,} tokens")
             return
         try:
-            show_context(self._out, talk.next_view(), limit, "to send")
+            show_context(self._out, chat.next_view(), limit, "to send")
         except CannotFit as error:
-            complain(error, as_json=False)
+            complain(error)
 
     def _view(self, form: str) -> None:
-        view = self._talk.sent()
+        view = self._chat.sent()
         if view is None:
             self._note("nothing was sent yet")
         elif form == "json":

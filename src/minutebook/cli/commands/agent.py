@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -18,22 +18,26 @@ from minutebook.agent.mcp import McpProcess, McpServer, ToolOrigin
 from minutebook.agent.messages import TextDelta
 from minutebook.cli.chat.display import asking_again, shown
 from minutebook.cli.exits import FINDINGS, INVALID, Command
+from minutebook.cli.files import replace_file
 from minutebook.cli.interrupts import Stops
-from minutebook.cli.options import json_option
+from minutebook.cli.options import emit, flag, is_json, json_option
 from minutebook.cli.screen import one_line
 from minutebook.compaction.manager import HistoryCompacted
 from minutebook.compaction.registry import strategy_names
 from minutebook.dsl.agents import AgentEvent, WorkflowFinished
+from minutebook.dsl.checks.program import check_agents
+from minutebook.dsl.checks.scope import STRATEGIES
 from minutebook.dsl.compiler import compile_agents
+from minutebook.dsl.diagnostics import Diagnostic, errors_in
+from minutebook.dsl.formatter import format_agents
 from minutebook.dsl.models import provider_adapters
+from minutebook.dsl.parser import parsed
+from minutebook.dsl.syntax import Program
 from minutebook.dsl.workflow import DslWorkflow
-from minutebook.errors import InvalidSetting
+from minutebook.errors import InvalidSetting, UnreadableInput
 from minutebook.prompt.markdown import shown as text_of
 from minutebook.prompt.schema import dump
-
-if TYPE_CHECKING:
-    from minutebook.dsl.diagnostics import Diagnostic
-    from minutebook.dsl.syntax import Program
+from minutebook.record.finding import Severity
 
 
 @click.group("agent", short_help="Check, format and run agent programs.")
@@ -61,10 +65,7 @@ def command() -> None:
     metavar="NAME",
     help="A server of tools that whoever runs the program brings, for names such as mcp.read_file. Example: --external mcp",
 )
-@click.pass_context
-def check(
-    ctx: click.Context, files: Sequence[str], as_json: bool, strategies: Sequence[str], externals: Sequence[str]
-) -> None:
+def check(files: Sequence[str], strategies: Sequence[str], externals: Sequence[str]) -> int:
     """Say what is wrong with each FILE, with the line and a caret under the place.
 
     Nothing is run and nothing is fetched. The exit code is 6 when there are errors and 0 when there are none: warnings
@@ -72,30 +73,24 @@ def check(
 
     Example: minutebook agent check agents/reviewer.sr --external mcp
     """
-    from minutebook.dsl.diagnostics import errors_in
-
     found = [each for file in files for each in _diagnosed(file, _read(file), strategies, externals)[1]]
     errors = len(errors_in(found))
     tally = {"files": len(files), "errors": errors, "warnings": len(found) - errors}
-    if as_json:
-        click.echo(json.dumps({"diagnostics": [each.as_json() for each in found], "summary": tally}, indent=2))
-    else:
+    counts = ", ".join(f"{count} {name if count != 1 else name[:-1]}" for name, count in tally.items())
+    if not is_json():
         _print(found, err=False)
-        click.echo(", ".join(f"{count} {name if count != 1 else name[:-1]}" for name, count in tally.items()))
-    if errors:
-        ctx.exit(FINDINGS)
+    emit({"diagnostics": [each.as_json() for each in found], "summary": tally}, counts)
+    return FINDINGS if errors else 0
 
 
 @command.command("fmt", cls=Command, short_help="Write programs in their one form.")
 @click.argument("files", metavar="FILE.sr|-…", nargs=-1, required=True)
-@click.option(
+@flag(
     "--check",
     "only_check",
-    is_flag=True,
-    help="Write nothing; name the files that would change, and end with 6 if there are any. Example: minutebook agent fmt --check a.sr",
+    help_text="Write nothing; name the files that would change, and end with 6 if there are any. Example: minutebook agent fmt --check a.sr",
 )
-@click.pass_context
-def fmt(ctx: click.Context, files: Sequence[str], only_check: bool) -> None:
+def fmt(files: Sequence[str], only_check: bool) -> int:
     """Write each FILE in the one form of the language; - reads stdin and prints.
 
     Comments stay, and so does what the program means. A file is replaced in one step, and only if it changes. One with
@@ -103,9 +98,6 @@ def fmt(ctx: click.Context, files: Sequence[str], only_check: bool) -> None:
 
     Example: minutebook agent fmt agents/reviewer.sr
     """
-    from minutebook.dsl.diagnostics import errors_in
-    from minutebook.dsl.formatter import format_agents
-
     broken, changed = False, []
     for file in files:
         before = _read(file)
@@ -125,9 +117,8 @@ def fmt(ctx: click.Context, files: Sequence[str], only_check: bool) -> None:
         if only_check or file != "-":
             click.echo(f"{'would change' if only_check else 'changed'} {file}", err=True)
     if broken:
-        ctx.exit(INVALID)
-    if changed and only_check:
-        ctx.exit(FINDINGS)
+        return INVALID
+    return FINDINGS if changed and only_check else 0
 
 
 @command.command("run", cls=Command, short_help="Run a program.")
@@ -158,7 +149,6 @@ def run(
     flow: str | None,
     settings: Sequence[str],
     externals: Sequence[str],
-    as_json: bool,
 ) -> None:
     """Run the program in FILE, and print its answer to PROMPT.
 
@@ -172,57 +162,66 @@ def run(
     """
     if file == "-" and prompt == "-":
         raise click.UsageError("FILE and PROMPT cannot both be read from stdin.")
+    text = _read(file)
     given = sys.stdin.buffer.read().decode("utf-8", "replace").rstrip("\n") if prompt == "-" else prompt or ""
-    run_program(
-        _read(file),
-        "stdin" if file == "-" else file,
-        given,
-        base_url=base_url,
-        agent=agent,
-        flow=flow,
-        settings=settings,
-        externals=externals,
-        as_json=as_json,
+    brought = dict(map(_external, externals))
+    spec = compile_agents(text, source=_name(file), strategies=strategy_names(), externals=tuple(brought))
+    if os.getcwd() not in sys.path:  # noqa: PTH109 - what stands in the path is text
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109 - same
+    streams = flow is None and (agent is not None or (spec.entry is not None and spec.entry.kind == "agent"))
+    telling = _Telling(streams=streams and not is_json())
+
+    async def work() -> Any:
+        result = None
+        async with DslWorkflow(spec, adapters=provider_adapters(base_url=base_url), externals=brought) as workflow:
+            async for event in workflow.stream(given, agent=agent, flow=flow, values=dict(map(_setting, settings))):
+                if isinstance(event, WorkflowFinished):
+                    result = event.result
+                else:
+                    telling.hear(event)
+        return result
+
+    with Stops() as stops:
+        try:
+            result = stops.run(work())
+        finally:
+            telling.end()
+    emit(
+        {"result": dump(result), "notices": telling.notices},
+        lambda: None if telling.spoke else click.echo(shown(text_of(result))),
     )
 
 
-def _read(file: str) -> str:
-    from minutebook.errors import UnreadableInput
+def _name(file: str) -> str:
+    return "stdin" if file == "-" else file
 
+
+def _read(file: str) -> str:
     data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise UnreadableInput("stdin" if file == "-" else file, f"not UTF-8 ({error.reason})", line) from None
+        raise UnreadableInput(_name(file), f"not UTF-8 ({error.reason})", line) from None
 
 
 def _diagnosed(
     file: str, text: str, strategies: Sequence[str], externals: Sequence[str]
 ) -> "tuple[Program | None, tuple[Diagnostic, ...]]":
-    from minutebook.dsl.checks.program import check_agents
-    from minutebook.dsl.checks.scope import STRATEGIES
-    from minutebook.dsl.parser import parsed
-
-    program, found = parsed(text, source="stdin" if file == "-" else file)
+    program, found = parsed(text, source=_name(file))
     if program is None:
         return None, found
     return program, check_agents(program, strategies=(*STRATEGIES, *strategies), externals=externals)
 
 
 def _write(file: str, before: str, after: str) -> None:
-    from minutebook.cli.files import put_in_place, write_atomically
-
     if file == "-":
         click.echo(after, nl=False)
     elif after != before:
-        target = Path(file).resolve()
-        put_in_place(write_atomically(target, [after.encode()], gzipped=False), target)
+        replace_file(Path(file).resolve(), [after.encode()], gzipped=False)
 
 
-def _print(found: "Sequence[Diagnostic]", *, err: bool) -> None:
-    from minutebook.record.finding import Severity
-
+def _print(found: Sequence[Diagnostic], *, err: bool) -> None:
     for each in found:
         head, *excerpt = str(each).split("\n")
         colour = "red" if each.severity is Severity.ERROR else "yellow"
@@ -236,66 +235,18 @@ _LONGEST = 100
 """Characters of a tool's arguments or result that a line shows."""
 
 
-def run_program(
-    text: str,
-    source: str,
-    given: str,
-    *,
-    base_url: str | None,
-    agent: str | None,
-    flow: str | None,
-    settings: Sequence[str],
-    externals: Sequence[str],
-    as_json: bool,
-) -> None:
-    """Compile, run, and print.
-
-    Raises:
-        ProgramInvalid: it cannot be compiled.
-        InvalidSetting: it cannot be run so.
-    """
-    brought = dict(map(_external, externals))
-    spec = compile_agents(text, source=source, strategies=strategy_names(), externals=tuple(brought))
-    if os.getcwd() not in sys.path:  # noqa: PTH109 - what stands in the path is text
-        sys.path.insert(0, os.getcwd())  # noqa: PTH109 - same
-    telling = _Telling(quiet=as_json)
-
-    async def work() -> Any:
-        adapters = provider_adapters(base_url=base_url)
-        result = None
-        async with DslWorkflow(spec, adapters=adapters, externals=brought) as workflow:
-            async for event in workflow.stream(given, agent=agent, flow=flow, values=dict(map(_setting, settings))):
-                if isinstance(event, WorkflowFinished):
-                    result = event.result
-                else:
-                    telling.hear(
-                        event, streams=(flow is None and (agent is not None or _begins_with_agent(spec.entry)))
-                    )
-        return result
-
-    with Stops() as stops:
-        try:
-            result = stops.run(work())
-        finally:
-            telling.end()
-    if as_json:
-        click.echo(json.dumps({"result": dump(result), "notices": telling.notices}, indent=2))
-    elif not telling.spoke:
-        click.echo(shown(text_of(result)))
-
-
 class _Telling:
     """Shows a run as it goes."""
 
-    def __init__(self, *, quiet: bool) -> None:
-        self.quiet = quiet
+    def __init__(self, *, streams: bool) -> None:
+        self._streams = streams
         self.notices: list[str] = []
         self.spoke = False
         self._open = False
 
-    def hear(self, event: AgentEvent, *, streams: bool) -> None:
+    def hear(self, event: AgentEvent) -> None:
         match event.event:
-            case TextDelta(text) if streams and not event.depth and not self.quiet:
+            case TextDelta(text) if self._streams and not event.depth:
                 click.echo(shown(text), nl=False)
                 self.spoke = self._open = True
             case HistoryCompacted() as compacted:
@@ -319,10 +270,6 @@ class _Telling:
     def _note(self, event: AgentEvent, text: str) -> None:
         self.end()
         click.echo(click.style(f"{event.name or 'agent'}: {text}", dim=True), err=True)
-
-
-def _begins_with_agent(entry: Any) -> bool:
-    return entry is not None and entry.kind == "agent"
 
 
 def _short(text: str) -> str:

@@ -1,12 +1,15 @@
 """`minutebook check`: what a provider would refuse."""
 
-import json
 from typing import Any
 
 import click
 
 from minutebook.cli.exits import FINDINGS, Command
-from minutebook.cli.options import file_argument, json_option, provider_option
+from minutebook.cli.files import Reading
+from minutebook.cli.options import emit, file_argument, flag, is_json, json_option, provider_option
+from minutebook.cli.progress import progress
+from minutebook.record.finding import MEANING, REJECTED_BY
+from minutebook.record.validation import check
 
 
 @click.command("check", cls=Command, short_help="What a provider would refuse.")
@@ -15,11 +18,8 @@ from minutebook.cli.options import file_argument, json_option, provider_option
 @json_option(
     "Print one JSON document: the conversations that have findings, and a summary. Example: minutebook check log.jsonl --json"
 )
-@click.option(
-    "-q", "--quiet", is_flag=True, help="Print nothing but the summary. Example: minutebook check -q log.jsonl"
-)
-@click.pass_context
-def command(ctx: click.Context, file: str, provider: str, as_json: bool, quiet: bool) -> None:
+@flag("-q", "--quiet", help_text="Print nothing but the summary. Example: minutebook check -q log.jsonl")
+def command(file: str, provider: str, quiet: bool) -> int:
     """Say what a provider would refuse in each conversation of FILE.
 
     An error is what the provider answers with status 400; a warning is what only another provider would refuse. The
@@ -27,9 +27,6 @@ def command(ctx: click.Context, file: str, provider: str, as_json: bool, quiet: 
 
     Example: minutebook check log.jsonl.gz --provider anthropic
     """
-    from minutebook.cli.files import Reading
-    from minutebook.cli.progress import progress
-
     tally = {"conversations": 0, "messages": 0, "with_findings": 0, "errors": 0, "warnings": 0}
     reports = []
     with progress(file) as advance:
@@ -41,23 +38,16 @@ def command(ctx: click.Context, file: str, provider: str, as_json: bool, quiet: 
             tally["with_findings"] += bool(findings)
             tally["errors"] += errors
             tally["warnings"] += len(findings) - errors
-            if findings and as_json:
+            if findings and is_json():
                 place = {"index": conversation.place, "id": conversation.id, "line": conversation.line}
                 reports.append({**place, "messages": len(conversation.messages), "findings": findings})
             elif findings and not quiet:
                 _print(conversation.name, findings, everyone=provider == "all")
-    if as_json:
-        click.echo(json.dumps({"provider": provider, "conversations": reports, "summary": tally}, indent=2))
-    else:
-        click.echo(_summary(tally, provider))
-    if tally["errors"]:
-        ctx.exit(FINDINGS)
+    emit({"provider": provider, "conversations": reports, "summary": tally}, _summary(tally, provider))
+    return FINDINGS if tally["errors"] else 0
 
 
 def _findings(messages: list[Any], provider: str) -> list[dict[str, Any]]:
-    from minutebook.record.finding import MEANING, REJECTED_BY
-    from minutebook.record.validation import check
-
     # Anthropic minds everything, so its findings are the ones that any provider minds.
     found = check(messages, provider="anthropic" if provider == "all" else provider)  # type: ignore[arg-type]
     return [

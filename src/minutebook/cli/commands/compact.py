@@ -1,6 +1,5 @@
 """`minutebook compact`: show the old part of a stored conversation as a summary, by turns or by a strategy."""
 
-import json
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -8,8 +7,10 @@ from typing import Any
 import click
 
 from minutebook import counter_for, model_info
+from minutebook.cli.database import opened_database
 from minutebook.cli.exits import FAILED, Command
-from minutebook.cli.options import json_option, store_options
+from minutebook.cli.options import count_option, emit, flag, json_option, store_options
+from minutebook.cli.screen import percent
 from minutebook.compaction.manager import CompactionManager, CompactionResult
 from minutebook.conversation.compactor import FoldStorage, TurnCompactor
 from minutebook.conversation.view_source import ViewSource
@@ -31,22 +32,14 @@ from minutebook.tokens.models import ModelInfo, UnknownModel
 @click.option(
     "--model", metavar="MODEL", help="Whose tokens are counted, and whose window it is. Example: --model gpt-4o"
 )
-@click.option(
+@count_option(
     "--max-tokens",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="How much the window holds, for --strategy. Example: --strategy truncate --max-tokens 32000",
+    help_text="How much the window holds, for --strategy. Example: --strategy truncate --max-tokens 32000",
 )
-@click.option(
-    "--dry-run",
-    is_flag=True,
-    help="Change nothing; say what would be folded. Example: minutebook compact order-17 --dry-run",
-)
+@flag("--dry-run", help_text="Change nothing; say what would be folded. Example: minutebook compact order-17 --dry-run")
 @store_options
 @json_option("Print one JSON document: the folds and what they save. Example: minutebook compact order-17 --json")
-@click.pass_context
 def command(
-    ctx: click.Context,
     conversation: str,
     strategy: str | None,
     model: str | None,
@@ -54,8 +47,7 @@ def command(
     dry_run: bool,
     url: str | None,
     tenant: str,
-    as_json: bool,
-) -> None:
+) -> int:
     """Fold the old part of the conversation ID: the record stays, views show less of it, and undo brings it back.
 
     Without --strategy, all but the last 3 turns are summed up, whether that is due or not. With it, a strategy decides
@@ -63,8 +55,6 @@ def command(
 
     Example: minutebook compact order-17 --dry-run
     """
-    from minutebook.cli.database import opened_database
-
     if strategy is None and max_tokens is not None:
         raise click.UsageError("--max-tokens needs a --strategy, which folds when the window gets full.")
     if strategy is not None and model is None and max_tokens is None:
@@ -76,18 +66,15 @@ def command(
             result = database.run(TurnCompactor(store, counter=counter).compact(conversation))
         else:
             result = database.run(by_strategy(store, conversation, strategy, _window(model, max_tokens), counter))
-    if as_json:
-        told = {"conversation": conversation, "strategy": strategy, "summarizer": "extractive", "counter": counter.name}
-        click.echo(json.dumps({**told, **_document(result), "dry_run": dry_run}, indent=2))
-    else:
-        _show(conversation, result, counter.name, dry_run=dry_run)
-    if _is_failed(result):
-        ctx.exit(FAILED)
+    about = {"conversation": conversation, "strategy": strategy, "summarizer": "extractive", "counter": counter.name}
+    emit(
+        {**about, **_document(result), "dry_run": dry_run},
+        lambda: _show(conversation, result, counter.name, dry_run=dry_run),
+    )
+    return FAILED if _is_failed(result) else 0
 
 
 def _show(conversation: str, result: CompactionResult, counter: str, *, dry_run: bool) -> None:
-    from minutebook.cli.screen import percent
-
     if not result:
         said = "could not be compacted" if _is_failed(result) else "nothing to fold"
         click.echo(f"{conversation!r}: {said}: {result.reason}", err=_is_failed(result))

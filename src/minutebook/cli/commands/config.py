@@ -3,12 +3,13 @@
 import errno
 import json
 import os
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from minutebook.cli.exits import Command
-from minutebook.cli.options import json_option
+from minutebook.cli.options import emit, is_json, json_option
 
 if TYPE_CHECKING:
     from minutebook.service.config.loader import LoadedConfig
@@ -36,7 +37,7 @@ def command() -> None:
     help="The file to read instead of the one that 'minutebook config path' names. Example: --config llm_config.yaml",
 )
 @json_option("Print one JSON object: key → value and origin. Example: minutebook config show --json")
-def show(file: str | None, as_json: bool) -> None:
+def show(file: str | None) -> None:
     """Show every value, and whether it is a default or which line, variable or flag it comes from.
 
     Passwords in URLs are not shown.
@@ -47,17 +48,17 @@ def show(file: str | None, as_json: bool) -> None:
 
     found = load_config(config_path() if file is None else file)
     values = flattened(found.config)
-    for warning in found.warnings:
-        click.echo(f"warning: {warning}", err=True)
-    if as_json:
-        said = {key: {"value": value, "origin": _origin(found, key)} for key, value in values.items()}
-        click.echo(json.dumps(said, indent=2))
-        return
+    _warn(found)
+    said = {key: {"value": value, "origin": _origin(found, key)} for key, value in values.items()}
+    emit(said, lambda: _print(said))
+
+
+def _print(said: Mapping[str, Mapping[str, Any]]) -> None:
     from minutebook.cli.screen import one_line
 
     lines = [
-        (key, one_line(value if isinstance(value, str) else json.dumps(value)), _origin(found, key))
-        for key, value in values.items()
+        (key, one_line(value if isinstance(value := told["value"], str) else json.dumps(value)), told["origin"])
+        for key, told in said.items()
     ]
     keys = max(len(key) for key, _, _ in lines)
     wide = min(_WIDEST, max(len(value) for _, value, _ in lines))
@@ -68,8 +69,7 @@ def show(file: str | None, as_json: bool) -> None:
 @command.command("check", cls=Command, short_help="Whether a file can be read.")
 @click.argument("file", metavar="FILE")
 @json_option("Print the problems as one JSON document. Example: minutebook config check llm_config.yaml --json")
-@click.pass_context
-def check(ctx: click.Context, file: str, as_json: bool) -> None:
+def check(file: str) -> int:
     """Read FILE alone, without the environment, and tell every problem with its line. The exit code is 5 if there are any.
 
     Example: minutebook config check llm_config.yaml
@@ -81,20 +81,19 @@ def check(ctx: click.Context, file: str, as_json: bool) -> None:
     try:
         found = load_config(file, environment={})
     except InvalidConfig as error:
-        if not as_json:
+        if not is_json():
             raise
         problems = [
             {"line": one.line, "column": one.column, "key": one.key, "problem": one.problem, "hint": one.hint}
             for one in (error, *error.others)
         ]
-        click.echo(json.dumps({"file": file, "problems": problems, "warnings": []}, indent=2))
-        ctx.exit(INVALID)
-    if as_json:
-        click.echo(json.dumps({"file": file, "problems": [], "warnings": found.warnings}, indent=2))
-        return
-    for warning in found.warnings:
-        click.echo(f"warning: {warning}", err=True)
-    click.echo(f"{file} can be read: {len(found.origins):,} values are set")
+        emit({"file": file, "problems": problems, "warnings": []}, "")
+        return INVALID
+    if not is_json():
+        _warn(found)
+    text = f"{file} can be read: {len(found.origins):,} values are set"
+    emit({"file": file, "problems": [], "warnings": found.warnings}, text)
+    return 0
 
 
 @command.command("path", cls=Command, short_help="Which file is read.")
@@ -113,6 +112,11 @@ def path() -> None:
         problem = f"there is no such file, nor {' nor '.join(others)}; the defaults hold"
         raise FileNotFoundError(errno.ENOENT, problem, first)
     click.echo(found)
+
+
+def _warn(found: "LoadedConfig") -> None:
+    for warning in found.warnings:
+        click.echo(f"warning: {warning}", err=True)
 
 
 def _origin(found: "LoadedConfig", key: str) -> str:

@@ -1,13 +1,25 @@
 """`minutebook db`: the database itself, whatever conversations it holds."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
+from minutebook.cli.database import (
+    Database,
+    audited,
+    copied,
+    facts,
+    file_of,
+    integrity,
+    named_store,
+    opened_database,
+    require_file,
+    server_facts,
+)
 from minutebook.cli.exits import FINDINGS, Command
-from minutebook.cli.options import json_option, store_options
+from minutebook.cli.options import emit, json_option, on_database, store_options
+from minutebook.cli.progress import counting
 
 
 @click.group("db", short_help="Make, look after and copy the database.")
@@ -19,16 +31,13 @@ def command() -> None:
 
 
 @command.command("init", cls=Command, short_help="Make the database.")
-@store_options
-def init(url: str | None, tenant: str) -> None:
+@on_database(make=True)
+def init(database: Database) -> None:
     """Make the database, or bring one that is there up to date.
 
     Example: minutebook db init --db sqlite:///chat.db
     """
-    from minutebook.cli.database import file_of, opened_database
-
-    with opened_database(url, tenant, make=True) as database:
-        where = file_of(database.store)
+    where = file_of(database.store)
     click.echo("the database is ready" if where is None else f"{where} is ready")
 
 
@@ -39,24 +48,22 @@ def migrate(url: str | None, tenant: str) -> None:
 
     Example: minutebook db migrate
     """
-    from minutebook.cli.database import facts, file_of, named_store, opened_database, require_file
-
     path = file_of(named_store(url, tenant))
     before = None if path is None else facts(require_file(path))
     with opened_database(url, tenant):
         pass
     if path is None or before is None:
         click.echo("the database is up to date")
-    elif before.step == before.newest:
-        click.echo(f"{path} is up to date, at step {before.step}")
+    elif before["step"] == before["newest_step"]:
+        click.echo(f"{path} is up to date, at step {before['step']}")
     else:
-        click.echo(f"{path} is at step {before.newest} now, and was at {before.step}")
+        click.echo(f"{path} is at step {before['newest_step']} now, and was at {before['step']}")
 
 
 @command.command("status", cls=Command, short_help="What the database holds.")
 @store_options
 @json_option("Print one JSON document. Example: minutebook db status --json")
-def status(url: str | None, tenant: str, as_json: bool) -> None:
+def status(url: str | None, tenant: str) -> None:
     """Say which version the database has, how large it is, and how many conversations it holds.
 
     A SQLite file is only read, and counted as a whole. Of a server the tenant's conversations are counted; the size is
@@ -64,36 +71,17 @@ def status(url: str | None, tenant: str, as_json: bool) -> None:
 
     Example: minutebook db status
     """
-    from minutebook.cli.database import file_of, named_store, require_file
-
     path = file_of(named_store(url, tenant))
-    found = _of_server(url, tenant) if path is None else _of_file(require_file(path))
-    if as_json:
-        click.echo(json.dumps(found, indent=2))
-        return
+    found = _of_server(url, tenant) if path is None else facts(require_file(path))
     width = max(map(len, found))
-    for name, value in found.items():
-        click.echo(f"{name.replace('_', ' '):<{width}}  {f'{value:,}' if isinstance(value, int) else value}")
-
-
-def _of_file(path: Path) -> dict[str, Any]:
-    from minutebook.cli.database import counts, facts
-
-    known = facts(path)
-    return {
-        "file": str(path),
-        "sqlite": known.sqlite,
-        "step": known.step,
-        "newest_step": known.newest,
-        **(counts(path) if known.step else {}),
-        "bytes": known.size,
-        "log_bytes": known.log_size,
-    }
+    lines = [
+        f"{name.replace('_', ' '):<{width}}  {f'{value:,}' if isinstance(value, int) else value}"
+        for name, value in found.items()
+    ]
+    emit(found, "\n".join(lines))
 
 
 def _of_server(url: str | None, tenant: str) -> dict[str, Any]:
-    from minutebook.cli.database import opened_database, server_facts
-
     found: dict[str, Any] = {"tenant": tenant, "conversations": 0, "entries": 0, "turns": 0}
     with opened_database(url, tenant) as database:
         for one in database.conversations():
@@ -103,10 +91,9 @@ def _of_server(url: str | None, tenant: str) -> dict[str, Any]:
 
 
 @command.command("check", cls=Command, short_help="Whether the database is whole.")
-@store_options
+@on_database()
 @json_option("Print one JSON document: the findings and what was checked. Example: minutebook db check --json")
-@click.pass_context
-def check(ctx: click.Context, url: str | None, tenant: str, as_json: bool) -> None:
+def check(database: Database) -> int:
     """Read all of the database and say what is wrong with it.
 
     Of a SQLite file SQLite's own check is made first. Then every conversation of the tenant is read: no message may be
@@ -114,27 +101,21 @@ def check(ctx: click.Context, url: str | None, tenant: str, as_json: bool) -> No
 
     Example: minutebook db check
     """
-    from minutebook.cli.database import audited, file_of, integrity, opened_database
-    from minutebook.cli.progress import counting
-
-    with opened_database(url, tenant) as database:
-        path = file_of(database.store)
-        found = [] if path is None else [{"conversation": None, "problem": each} for each in integrity(path)]
-        headers = list(database.conversations())
-        total = sum(one.length - one.first for one in headers)
-        with counting("checking", total, silent=True) as advance:
-            for one in headers:
-                found += [{"conversation": one.id, "problem": each} for each in audited(database, one.id, advance)]
-    if as_json:
-        summary = {"conversations": len(headers), "messages": total, "findings": len(found)}
-        click.echo(json.dumps({"findings": found, "summary": summary}, indent=2))
-    else:
-        for each in found:
-            name = "the database" if each["conversation"] is None else repr(each["conversation"])
-            click.echo(f"{name}: {each['problem']}")
-        click.echo(f"{len(headers):,} conversations with {total:,} messages checked: {len(found):,} findings")
-    if found:
-        ctx.exit(FINDINGS)
+    path = file_of(database.store)
+    found = [] if path is None else [{"conversation": None, "problem": each} for each in integrity(path)]
+    headers = list(database.conversations())
+    total = sum(one.length - one.first for one in headers)
+    with counting("checking", total, silent=True) as advance:
+        for one in headers:
+            found += [{"conversation": one.id, "problem": each} for each in audited(database, one.id, advance)]
+    lines = [
+        f"{'the database' if each['conversation'] is None else repr(each['conversation'])}: {each['problem']}"
+        for each in found
+    ]
+    lines.append(f"{len(headers):,} conversations with {total:,} messages checked: {len(found):,} findings")
+    summary = {"conversations": len(headers), "messages": total, "findings": len(found)}
+    emit({"findings": found, "summary": summary}, "\n".join(lines))
+    return FINDINGS if found else 0
 
 
 @command.command("backup", cls=Command, short_help="Copy the database while it is in use.")
@@ -147,8 +128,6 @@ def backup(file: Path, url: str | None, tenant: str) -> None:
 
     Example: minutebook db backup chats-before-the-move.db
     """
-    from minutebook.cli.database import copied, file_of, named_store, require_file
-
     path = file_of(named_store(url, tenant))
     if path is None:
         raise click.UsageError(

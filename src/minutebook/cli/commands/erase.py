@@ -1,37 +1,26 @@
 """`minutebook erase`: remove conversations for good."""
 
-import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 
+from minutebook.cli.database import Database, opened_database
 from minutebook.cli.exits import Command
-from minutebook.cli.options import json_option, store_options
-
-if TYPE_CHECKING:
-    from minutebook.cli.database import Database
+from minutebook.cli.options import emit, flag, is_json, json_option, store_options
 
 
 @click.command("erase", cls=Command, short_help="Remove conversations for good.")
 @click.option("--id", "conversation", metavar="ID", help="The conversation to remove. Example: --id order-17")
 @click.option("--recipient", metavar="R", help="Whose conversations to remove, all of them. Example: --recipient alice")
-@click.option("--yes", is_flag=True, help="Do not ask. Example: minutebook erase --id order-17 --yes")
-@click.option(
+@flag("--yes", help_text="Do not ask. Example: minutebook erase --id order-17 --yes")
+@flag(
     "--vacuum",
-    is_flag=True,
-    help="Leave no trace in the files of the database, which may take long. Example: minutebook erase --recipient alice --vacuum",
+    help_text="Leave no trace in the files of the database, which may take long. Example: minutebook erase --recipient alice --vacuum",
 )
 @store_options
 @json_option("Print the receipt as one JSON document. Example: minutebook erase --id order-17 --yes --json")
 def command(
-    conversation: str | None,
-    recipient: str | None,
-    yes: bool,
-    vacuum: bool,
-    url: str | None,
-    tenant: str,
-    as_json: bool,
+    conversation: str | None, recipient: str | None, yes: bool, vacuum: bool, url: str | None, tenant: str
 ) -> None:
     """Remove a conversation, or all of a recipient's, with folds, summaries, search index and every fork made from them.
 
@@ -39,8 +28,6 @@ def command(
 
     Example: minutebook erase --recipient alice --vacuum
     """
-    from minutebook.cli.database import opened_database
-
     if (conversation is None) == (recipient is None):
         raise click.UsageError("Give --id or --recipient, one of them.")
     with opened_database(url, tenant) as database:
@@ -50,20 +37,19 @@ def command(
         receipt = database.run(database.store.erase(conversation=conversation, recipient=recipient))
         if vacuum:
             database.run(database.store.vacuum())
-    if as_json:
-        click.echo(json.dumps({**asdict(receipt), "erased_at": receipt.erased_at.isoformat(), "vacuumed": vacuum}))
-        return
-    click.echo(
+    at = receipt.erased_at.isoformat()
+    emit(
+        {**asdict(receipt), "erased_at": at, "vacuumed": vacuum},
         f"erased {receipt.conversations:,} conversations with {receipt.entries:,} messages, {receipt.folds:,} folds and "
-        f"{receipt.pins:,} pins at {receipt.erased_at.isoformat()}; receipt {receipt.id}"
+        f"{receipt.pins:,} pins at {at}; receipt {receipt.id}",
     )
-    if not vacuum:
+    if not vacuum and not is_json():
         click.echo(
             "traces may be left in the files of the database; --vacuum with the next erase removes them", err=True
         )
 
 
-def _named(database: "Database", conversation: str | None, recipient: str | None) -> str:
+def _named(database: Database, conversation: str | None, recipient: str | None) -> str:
     """What would be erased, for whoever is asked.
 
     Raises:

@@ -3,22 +3,19 @@
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from minutebook.cli.database import Database, opened_database
 from minutebook.cli.exits import Command
-from minutebook.cli.options import store_options
-
-if TYPE_CHECKING:
-    from minutebook.cli.database import Database
+from minutebook.cli.files import replace_file
+from minutebook.cli.options import flag, store_options
+from minutebook.cli.progress import counting
 
 
 @click.command("export", cls=Command, short_help="Write conversations as lines of JSON.")
 @click.argument("conversation", metavar="ID", required=False)
-@click.option(
-    "--all", "every", is_flag=True, help="Every conversation. Example: minutebook export --all -o all.jsonl.gz"
-)
+@flag("--all", "every", help_text="Every conversation. Example: minutebook export --all -o all.jsonl.gz")
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="OUT",
     help="Write to this file, in one step, gzipped if its name ends in .gz. Example: -o order-17.jsonl",
@@ -31,10 +28,6 @@ def command(conversation: str | None, every: bool, output: Path | None, url: str
 
     Example: minutebook export order-17 -o order-17.jsonl
     """
-    from minutebook.cli.database import opened_database
-    from minutebook.cli.files import put_in_place, write_atomically
-    from minutebook.cli.progress import counting
-
     if every == (conversation is not None):
         raise click.UsageError("Give the ID of a conversation, or --all.")
     with opened_database(url, tenant) as database:
@@ -50,10 +43,10 @@ def command(conversation: str | None, every: bool, output: Path | None, url: str
                 sys.stdout.buffer.writelines(lines)
                 sys.stdout.buffer.flush()
             else:
-                put_in_place(write_atomically(output, lines, gzipped=output.suffix == ".gz"), output)
+                replace_file(output, lines, gzipped=output.suffix == ".gz")
 
 
-def _lines(database: "Database", conversation: str | None, advance: Callable[[int], None]) -> Iterator[bytes]:
+def _lines(database: Database, conversation: str | None, advance: Callable[[int], None]) -> Iterator[bytes]:
     names = [conversation] if conversation is not None else (one.id for one in database.conversations())
     for name in names:
         for line in database.each(database.store.export(name)):

@@ -1,28 +1,25 @@
 """`minutebook gc`: trim the payloads of old tool calls."""
 
-import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import click
 
+from minutebook.cli.database import opened_database
 from minutebook.cli.exits import Command
-from minutebook.cli.options import json_option, store_options
-
-if TYPE_CHECKING:
-    from minutebook.conversation.trimming import Aged
+from minutebook.cli.options import count_option, emit, flag, is_json, json_option, store_options
+from minutebook.cli.progress import counting
+from minutebook.conversation.config import Kept
+from minutebook.conversation.trimming import Aged, trim_all
 
 _KEPT: Final = {"name,status": "trimmed", "name": "none"}
 """What is kept → what the configuration calls it."""
 
 
 @click.command("gc", cls=Command, short_help="Trim the payloads of old tool calls.")
-@click.option(
+@count_option(
     "--older-than-turns",
-    type=click.IntRange(min=1),
     default=2,
-    show_default=True,
-    metavar="N",
-    help="How many of the newest turns of each conversation are left as they are. Example: --older-than-turns 10",
+    help_text="How many of the newest turns of each conversation are left as they are. Example: --older-than-turns 10",
 )
 @click.option(
     "--keep",
@@ -37,13 +34,10 @@ _KEPT: Final = {"name,status": "trimmed", "name": "none"}
     "Example: --tool-persistence none",
 )
 @click.option("--recipient", metavar="R", help="Only conversations with this recipient. Example: --recipient alice")
-@click.option(
-    "--write", is_flag=True, help="Do it; without this, only say what would be done. Example: minutebook gc --write"
-)
-@click.option(
+@flag("--write", help_text="Do it; without this, only say what would be done. Example: minutebook gc --write")
+@flag(
     "--vacuum",
-    is_flag=True,
-    help="Leave no trace in the files of the database, which may take long. Example: minutebook gc --write --vacuum",
+    help_text="Leave no trace in the files of the database, which may take long. Example: minutebook gc --write --vacuum",
 )
 @store_options
 @json_option("Print one JSON document: each conversation, and the sum. Example: minutebook gc --json")
@@ -56,7 +50,6 @@ def command(
     vacuum: bool,
     url: str | None,
     tenant: str,
-    as_json: bool,
 ) -> None:
     """Take arguments and results of tool calls out of all but the newest turns of every conversation.
 
@@ -65,11 +58,6 @@ def command(
 
     Example: minutebook gc --older-than-turns 5 --write
     """
-    from minutebook.cli.database import opened_database
-    from minutebook.cli.progress import counting
-    from minutebook.conversation.config import Kept
-    from minutebook.conversation.trimming import Aged, trim_all
-
     if keep is not None and persistence is not None and _KEPT[keep] != persistence:
         raise click.UsageError(f"--keep {keep} is --tool-persistence {_KEPT[keep]}; give one of them.")
     if vacuum and not write:
@@ -84,40 +72,23 @@ def command(
             for one in headers:
                 done = database.run(
                     trim_all(
-                        database.store,
-                        one.id,
-                        older_than_turns=older_than_turns,
-                        how=how,
-                        write=write,
-                        advance=advance,
+                        database.store, one.id, older_than_turns=older_than_turns, how=how, write=write, advance=advance
                     )
                 )
                 if done.trimmed:
                     found[one.id] = done
         if vacuum:
             database.run(database.store.vacuum())
-    summary = _summary(found, len(headers), written=write)
-    if as_json:
-        rows = [{"id": name, "trimmed": aged.trimmed, "freed_bytes": aged.freed_bytes} for name, aged in found.items()]
-        click.echo(json.dumps({"conversations": rows, "summary": summary}, indent=2))
-        return
-    for name, aged in found.items():
-        click.echo(f"{name}: {aged.trimmed:,} messages, {aged.freed_bytes:,} bytes")
+    rows = [{"id": name, "trimmed": aged.trimmed, "freed_bytes": aged.freed_bytes} for name, aged in found.items()]
+    trimmed = sum(aged.trimmed for aged in found.values())
+    freed = sum(aged.freed_bytes for aged in found.values())
+    lines = [f"{name}: {aged.trimmed:,} messages, {aged.freed_bytes:,} bytes" for name, aged in found.items()]
     what = "trimmed" if write else "would be trimmed"
-    click.echo(
-        f"{summary['trimmed']:,} messages of {len(found):,} conversations {what}, of {len(headers):,} in all: "
-        f"{summary['freed_bytes']:,} bytes"
+    lines.append(
+        f"{trimmed:,} messages of {len(found):,} conversations {what}, of {len(headers):,} in all: {freed:,} bytes"
     )
-    if found and not write:
-        click.echo("nothing was changed; --write does it, and it cannot be undone", err=True)
-    if found and write and not vacuum:
-        click.echo("traces may be left in the files of the database; --write --vacuum removes them", err=True)
-
-
-def _summary(found: "dict[str, Aged]", conversations: int, *, written: bool) -> dict[str, Any]:
-    return {
-        "conversations": conversations,
-        "trimmed": sum(one.trimmed for one in found.values()),
-        "freed_bytes": sum(one.freed_bytes for one in found.values()),
-        "written": written,
-    }
+    summary = {"conversations": len(headers), "trimmed": trimmed, "freed_bytes": freed, "written": write}
+    emit({"conversations": rows, "summary": summary}, "\n".join(lines))
+    if found and not is_json() and not vacuum:
+        changed = "traces may be left in the files of the database; --write --vacuum removes them"
+        click.echo(changed if write else "nothing was changed; --write does it, and it cannot be undone", err=True)

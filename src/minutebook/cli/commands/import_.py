@@ -1,7 +1,5 @@
 """`minutebook import`: conversations from a file into the database.
 
-Conversations on their way from a file into a store.
-
 Whatever the file is, it becomes the lines that an export has, one conversation after the other, and the store's own
 import does the rest: in steps, each of which may be repeated, so that neither a large file nor a second try is a
 problem. What is wrong with one conversation does not stop the others.
@@ -22,19 +20,21 @@ import click
 from minutebook.cli.database import Database
 from minutebook.cli.exits import FAILED, FINDINGS, Command
 from minutebook.cli.files import Reading
-from minutebook.cli.options import file_argument, json_option, store_options
+from minutebook.cli.options import emit, file_argument, json_option, on_database
+from minutebook.cli.progress import progress
 from minutebook.errors import (
     ConversationErased,
+    ConversationNotFound,
     IdempotencyConflict,
     InvalidMessage,
     InvalidSetting,
-    MinutebookError,
     UnreadableInput,
     VersionConflict,
 )
 from minutebook.record.finding import FindingKind
 from minutebook.record.message import Message
 from minutebook.record.pairing import Pairing
+from minutebook.store.base import ConversationStore
 from minutebook.store.transfer import FORMAT
 from minutebook.store.types import ConversationStatus
 from minutebook.wire.chat import entry_to_json, provider_message_to_entry
@@ -42,6 +42,8 @@ from minutebook.wire.chat import entry_to_json, provider_message_to_entry
 MOST_TOLD: Final = 5
 """So many problems of a conversation are listed; the others are counted."""
 _HEADER: Final = re.compile(rb'\s*\{\s*"conversation"\s*:')
+_ENTRY: Final = re.compile(rb'\{"message":\{')
+"""How every line of the files begins that `minutebook chat` wrote before chats were kept in the database."""
 _REFUSALS: Final = (ConversationErased, IdempotencyConflict, InvalidSetting, VersionConflict)
 _Numbered = Iterator[tuple[int, bytes]]
 
@@ -60,125 +62,163 @@ class Outcome:
 
     conversations: int = 0
     messages: int = 0
+    existing_conversations: int = 0
+    """In the file, and in the database already."""
+    existing_messages: int = 0
     broken: list[Told] = field(default_factory=list)
     """Kept all the same."""
     refused: list[Told] = field(default_factory=list)
     """Not imported."""
 
 
-def arrive(database: Database, reading: Reading, recipient: str | None) -> Outcome:
-    """Import all conversations of an input.
+@dataclass
+class _Import:
+    """The import of one input."""
 
-    Raises:
-        UnreadableInput: it holds something else from some line on; what stood before that line is imported.
-    """
-    outcome = Outcome()
-    lines = reading.lines()
-    front = list(_up_to_the_first(lines))
-    first = front[-1][1] if front else b""
-    every = chain(front, lines)
-    if _HEADER.match(first):
-        _exported(database, reading, recipient, every, outcome)
-    elif _is_message(first):
-        _messages(database, reading, recipient, every, outcome)
-    else:
-        _conversations(database, reading, recipient, every, outcome)
-    return outcome
+    database: Database
+    reading: Reading
+    recipient: str | None
+    outcome: Outcome = field(default_factory=Outcome)
 
+    def run(self) -> Outcome:
+        """Import all conversations.
 
-def _exported(database: Database, reading: Reading, recipient: str | None, lines: _Numbered, outcome: Outcome) -> None:
-    """What export wrote: every header begins another conversation."""
-    count = 0
+        Raises:
+            UnreadableInput: it holds something else from some line on; what stood before that line is imported.
+        """
+        lines = self.reading.lines()
+        front, first = [], b""
+        for numbered in lines:
+            front.append(numbered)
+            if first := numbered[1].strip():
+                break
+        every = chain(front, lines)
+        if _HEADER.match(first):
+            self._exported(every)
+        elif _ENTRY.match(first):
+            self._chat(every)
+        elif _is_message(first):
+            self._messages(every)
+        else:
+            self._conversations(every)
+        return self.outcome
 
-    def place(numbered: tuple[int, bytes]) -> int:
-        nonlocal count
-        count += bool(_HEADER.match(numbered[1]))
-        return count
+    @property
+    def _stem(self) -> str:
+        """What the file is called, without what says which kind of file it is."""
+        name = Path(self.reading.name).name
+        return name.removesuffix(".gz").rpartition(".")[0] or name
 
-    for _, group in groupby(lines, place):
-        number, head = next(group)
-        name, head = _renamed(head, recipient)
-        text = (line.decode("utf-8", "surrogatepass") for line in chain([head], (line for _, line in group)))
-        try:
-            _take(database, name or f"line {number}", text, outcome)
-        except UnreadableInput as problem:
-            line = None if problem.line is None else number + problem.line - 1
-            raise UnreadableInput(reading.name, problem.problem, line) from None
-        except UnicodeDecodeError as problem:
-            raise UnreadableInput(reading.name, f"not UTF-8 ({problem.reason})", number) from None
+    def _exported(self, lines: _Numbered) -> None:
+        """What export wrote: every header begins another conversation."""
+        count = 0
 
+        def place(numbered: tuple[int, bytes]) -> int:
+            nonlocal count
+            count += bool(_HEADER.match(numbered[1]))
+            return count
 
-def _messages(database: Database, reading: Reading, recipient: str | None, lines: _Numbered, outcome: Outcome) -> None:
-    """One conversation, a message a line: converted as it comes, for it may be longer than memory is wide."""
-    telling = _Telling()
-    name, at = _stem(reading), 0
+        for _, group in groupby(lines, place):
+            numbered = iter(group)
+            number, head = next(numbered)
+            name, head = _renamed(head, self.recipient)
+            self._take_lines(name or f"line {number}", chain([head], (line for _, line in numbered)), number)
 
-    def messages() -> Iterator[Message]:
-        nonlocal at
-        index = 0
-        for at, line in lines:
-            if line.strip():
-                yield telling.take(reading.message(line, index, at))
-                index += 1
+    def _chat(self, lines: _Numbered) -> None:
+        """A chat of an earlier version: an entry a line, the last of which may have been cut off by a crash."""
 
-    try:
-        taken = _take(database, name, _lines(name, recipient, messages(), None), outcome)
-    except InvalidMessage as problem:
-        raise UnreadableInput(reading.name, str(problem), at) from None
-    if taken:
-        telling.tell(name, outcome)
+        def entries() -> Iterator[bytes]:
+            for _, line in lines:
+                if line.endswith(b"\n") or _value(line) is not None:
+                    yield b'{"entry":%s}' % line.rstrip()
+                else:
+                    self.outcome.broken.append(Told(self._stem, ["its last line was never finished, and is left out"]))
 
+        head = _header(self._stem, self.recipient or "chat", datetime.now(UTC)).encode()
+        self._take_lines(self._stem, chain([head], entries()), 0)
 
-def _conversations(
-    database: Database, reading: Reading, recipient: str | None, lines: _Numbered, outcome: Outcome
-) -> None:
-    for conversation in reading.conversations(lines):
-        alone = conversation.line is None and conversation.data is reading.document
-        name = conversation.id or (_stem(reading) if alone else f"{_stem(reading)}-{conversation.place}")
+    def _messages(self, lines: _Numbered) -> None:
+        """One conversation, a message a line: converted as it comes, for it may be longer than memory is wide."""
         telling = _Telling()
-        messages = map(telling.take, conversation.messages)
-        # All of it first, so that one with a message that is none leaves nothing behind.
+        at = 0
+
+        def messages() -> Iterator[Message]:
+            nonlocal at
+            index = 0
+            for at, line in lines:
+                if line.strip():
+                    yield telling.take(self.reading.message(line, index, at))
+                    index += 1
+
         try:
-            made = list(_lines(name, recipient, messages, conversation.model))
+            taken = self._take(self._stem, _lines(self._stem, self.recipient, messages(), None))
         except InvalidMessage as problem:
-            outcome.refused.append(Told(name, [str(problem)]))
-            continue
-        if _take(database, name, made, outcome):
-            telling.tell(name, outcome)
+            raise UnreadableInput(self.reading.name, str(problem), at) from None
+        if taken:
+            telling.tell(self._stem, self.outcome)
+
+    def _conversations(self, lines: _Numbered) -> None:
+        for conversation in self.reading.conversations(lines):
+            alone = conversation.line is None and conversation.data is self.reading.document
+            name = conversation.id or (self._stem if alone else f"{self._stem}-{conversation.place}")
+            telling = _Telling()
+            messages = map(telling.take, conversation.messages)
+            # All of it first, so that one with a message that is none leaves nothing behind.
+            try:
+                entries = list(_lines(name, self.recipient, messages, conversation.model))
+            except InvalidMessage as problem:
+                self.outcome.refused.append(Told(name, [str(problem)]))
+                continue
+            if self._take(name, entries):
+                telling.tell(name, self.outcome)
+
+    def _take_lines(self, name: str, lines: Iterable[bytes], start: int) -> None:
+        """Import lines that an export has; the first is line `start` of the input."""
+        try:
+            self._take(name, (line.decode("utf-8", "surrogatepass") for line in lines))
+        except UnreadableInput as problem:
+            line = None if problem.line is None else start + problem.line - 1
+            raise UnreadableInput(self.reading.name, problem.problem, line) from None
+        except UnicodeDecodeError as problem:
+            raise UnreadableInput(self.reading.name, f"not UTF-8 ({problem.reason})", start) from None
+
+    def _take(self, name: str, lines: Iterable[str]) -> bool:
+        store, outcome = self.database.store, self.outcome
+        try:
+            before = self.database.run(_length(store, name))
+            done = self.database.run(store.import_(lines))
+            added = (self.database.run(_length(store, name)) or 0) - (before or 0)
+        except (VersionConflict, IdempotencyConflict):
+            problem = "there is another conversation of that id; give this one an id of its own"
+            outcome.refused.append(Told(name, [problem]))
+            return False
+        except _REFUSALS as error:
+            outcome.refused.append(Told(name, [str(error)]))
+            return False
+        outcome.messages += added
+        outcome.existing_messages += done.entries - added
+        outcome.conversations += before is None
+        outcome.existing_conversations += before is not None
+        return True
 
 
-def _take(database: Database, name: str, lines: Iterable[str], outcome: Outcome) -> bool:
+async def _length(store: ConversationStore, name: str) -> int | None:
+    """How many messages a conversation has; None if there is none."""
     try:
-        done = database.run(database.store.import_(lines))
-    except _REFUSALS as problem:
-        outcome.refused.append(Told(name, [_why(problem)]))
-        return False
-    outcome.conversations += done.conversations
-    outcome.messages += done.entries
-    return True
+        return (await store.header(name)).length
+    except ConversationNotFound:
+        return None
 
 
-def _why(problem: MinutebookError) -> str:
-    if isinstance(problem, (VersionConflict, IdempotencyConflict)):
-        return "there is another conversation of that id; give this one an id of its own"
-    return str(problem)
+def _header(name: str, recipient: str, at: datetime) -> str:
+    about = {"format": FORMAT, "id": name, "recipient": recipient, "status": ConversationStatus.IDLE.value}
+    return json.dumps({"conversation": {**about, "labels": {}, "created_at": at.isoformat()}})
 
 
 def _lines(name: str, recipient: str | None, messages: Iterable[Message], model: str | None) -> Iterator[str]:
     """A conversation as export would write it."""
     run, at = uuid4(), datetime.now(UTC)
-    yield json.dumps(
-        {
-            "conversation": {
-                "format": FORMAT,
-                "id": name,
-                "recipient": recipient or name,
-                "status": ConversationStatus.IDLE.value,
-                "labels": {},
-                "created_at": at.isoformat(),
-            }
-        }
-    )
+    yield _header(name, recipient or name, at)
     for place, message in enumerate(messages):
         entry = provider_message_to_entry(message, evaluation_id=run, sequence=place, created_at=at, model=model)
         yield f'{{"entry":{entry_to_json(entry)}}}'
@@ -209,21 +249,18 @@ class _Telling:
             outcome.broken.append(Told(name, [*self._problems, *more]))
 
 
-def _up_to_the_first(lines: _Numbered) -> _Numbered:
-    """The lines up to the first that has something on it."""
-    for numbered in lines:
-        yield numbered
-        if numbered[1].strip():
-            return
-
-
 def _is_message(line: bytes) -> bool:
     """Whether a line is a message by itself, as `Reading` sees it."""
-    try:
-        value: Any = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
+    value = _value(line)
     return isinstance(value, Mapping) and "role" in value and "messages" not in value
+
+
+def _value(line: bytes) -> Any:
+    """The JSON on a line; None if it is none."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _renamed(head: bytes, recipient: str | None) -> tuple[str | None, bytes]:
@@ -238,12 +275,6 @@ def _renamed(head: bytes, recipient: str | None) -> tuple[str | None, bytes]:
     return name, json.dumps({"conversation": {**header, "recipient": recipient}}).encode()
 
 
-def _stem(reading: Reading) -> str:
-    """What a file is called, without what says which kind of file it is."""
-    name = Path(reading.name).name
-    return name.removesuffix(".gz").rpartition(".")[0] or name
-
-
 @click.command("import", cls=Command, short_help="Keep the conversations of a file.")
 @file_argument
 @click.option(
@@ -251,40 +282,35 @@ def _stem(reading: Reading) -> str:
     metavar="R",
     help="Whom the conversations are with; by default who the export says, else the id of each. Example: --recipient alice",
 )
-@store_options
+@on_database(make=True)
 @json_option("Print one JSON document: how many came, which are broken, which were refused. Example: --json")
-@click.pass_context
-def command(ctx: click.Context, file: str, recipient: str | None, url: str | None, tenant: str, as_json: bool) -> None:
+def command(database: Database, file: str, recipient: str | None) -> int:
     """Add the conversations of FILE to the database, which is made if there is none.
 
-    FILE is what export wrote, or OpenAI chat data in any form that the other commands read. A conversation without an id
-    gets one from the name of the file and its place in it. Messages that do not fit together are kept as they are, and
-    said; the exit code is then 6. The same file may be imported again: what is there already is not added twice. A
-    conversation whose id is taken by another one is refused, the others are imported, and the exit code is 1.
+    FILE is what export wrote, or OpenAI chat data in any form that the other commands read, or a file that the chat of
+    an earlier version wrote. A conversation without an id gets one from the name of the file and its place in it.
+    Messages that do not fit together are kept as they are, and said; the exit code is then 6. The same file may be
+    imported again: what is there already is not added twice. A conversation whose id is taken by another one is refused,
+    the others are imported, and the exit code is 1.
 
     Files with a conversation or a message a line may be of any size: they are not read into memory.
 
     Example: minutebook import log.jsonl --recipient alice
     """
-    from minutebook.cli.database import opened_database
-    from minutebook.cli.files import Reading
-    from minutebook.cli.progress import progress
-
-    with progress(file, silent=True) as advance, opened_database(url, tenant, make=True) as database:
-        outcome = arrive(database, Reading(file, advance), recipient)
-    if as_json:
-        click.echo(json.dumps(asdict(outcome), indent=2))
-    else:
-        _report(outcome)
+    with progress(file, silent=True) as advance:
+        outcome = _Import(database, Reading(file, advance), recipient).run()
+    emit(asdict(outcome), lambda: _report(outcome))
     if outcome.refused:
-        ctx.exit(FAILED)
-    if outcome.broken:
-        ctx.exit(FINDINGS)
+        return FAILED
+    return FINDINGS if outcome.broken else 0
 
 
-def _report(outcome: "Outcome") -> None:
+def _report(outcome: Outcome) -> None:
     for told in outcome.broken:
         click.echo(f"{told.id!r} is broken, and kept as it is: {'; '.join(told.problems)}", err=True)
     for told in outcome.refused:
         click.echo(f"{told.id!r} was not imported: {'; '.join(told.problems)}", err=True)
-    click.echo(f"imported {outcome.conversations:,} conversations with {outcome.messages:,} messages", err=True)
+    text = f"imported {outcome.conversations:,} conversations with {outcome.messages:,} messages"
+    if outcome.existing_conversations:
+        text += f"; {outcome.existing_conversations:,} with {outcome.existing_messages:,} messages already existed"
+    click.echo(text, err=True)

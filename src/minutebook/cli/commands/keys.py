@@ -1,22 +1,21 @@
 """`minutebook keys`: who may use a service, kept in its database."""
 
-import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from rich.table import Table
+from rich.text import Text
 
+from minutebook.cli.commands.ls import moment
+from minutebook.cli.database import Database
 from minutebook.cli.exits import Command
-from minutebook.cli.options import json_option, store_options
-from minutebook.errors import DocumentNotFound
-
-if TYPE_CHECKING:
-    from minutebook.cli.database import Database
-    from minutebook.service.access.api_keys import ApiKey, NewKey
-    from minutebook.service.access.audit import Act
+from minutebook.cli.options import count_option, emit, is_json, json_option, on_database
+from minutebook.cli.screen import console, printable
+from minutebook.service.access.api_keys import CACHE_SECONDS, ApiKey, Caller, Keys, NewKey
+from minutebook.service.access.audit import Act, Audit
 
 
 @click.group("keys", short_help="Make, list, revoke and rotate API keys; the audit log.")
@@ -39,98 +38,52 @@ def command() -> None:
     help="What it may do: ask a model, read conversations, change them, look after keys. Example: --scope chat --scope read",
 )
 @click.option("--recipient", metavar="R", help="Only this one's conversations. Example: --recipient alice")
-@click.option(
-    "--days", type=click.IntRange(min=1), metavar="N", help="It expires after so many days. Example: --days 90"
+@count_option("--days", help_text="It expires after so many days. Example: --days 90")
+@count_option(
+    "--requests-per-minute", help_text="Its own limit, else the configured one. Example: --requests-per-minute 600"
 )
-@click.option(
-    "--requests-per-minute",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Its own limit, else the configured one. Example: --requests-per-minute 600",
-)
-@click.option(
-    "--tokens-per-day",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Its own limit, else the configured one. Example: --tokens-per-day 200000",
-)
-@store_options
+@count_option("--tokens-per-day", help_text="Its own limit, else the configured one. Example: --tokens-per-day 200000")
+@on_database(make=True)
 @json_option("Print one JSON document, with the key as `token`. Example: minutebook keys create phone-app --json")
-def create(
-    name: str,
-    scopes: tuple[str, ...],
-    recipient: str | None,
-    days: int | None,
-    requests_per_minute: int | None,
-    tokens_per_day: int | None,
-    url: str | None,
-    tenant: str,
-    as_json: bool,
-) -> None:
+def create(database: Database, name: str, days: int | None, **settings: Any) -> None:
     """Make a key that opens the conversations of --tenant, and print it. It is shown this once, and kept nowhere.
 
     Example: minutebook keys create phone-app --tenant acme --days 90
     """
-    from minutebook.cli.database import opened_database
-    from minutebook.service.access.api_keys import Keys
-
-    with opened_database(url, tenant, make=True) as database:
-        made = database.run(
-            Keys(database.store).create(
-                name,
-                tenant=tenant,
-                scopes=scopes,
-                recipient=recipient,
-                expires_at=None if days is None else datetime.now(UTC) + timedelta(days=days),
-                requests_per_minute=requests_per_minute,
-                tokens_per_day=tokens_per_day,
-            )
-        )
-        _note(database, "key.create", made.key)
-    _print_new(made, as_json=as_json)
+    expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
+    keys = Keys(database.store)
+    made = database.run(keys.create(name, tenant=database.store.tenant, expires_at=expires_at, **settings))
+    _note(database, "key.create", made.key)
+    _print_new(made)
 
 
 @command.command("list", cls=Command, short_help="List the keys.")
-@store_options
+@on_database()
 @json_option("Print one JSON document. Example: minutebook keys list --json")
-def list_(url: str | None, tenant: str, as_json: bool) -> None:
+def list_(database: Database) -> None:
     """List the keys of all tenants, the oldest first: their ids, what they open, when they were used, never the keys.
 
     Example: minutebook keys list
     """
-    from minutebook.cli.database import opened_database
-    from minutebook.service.access.api_keys import Keys
-
-    with opened_database(url, tenant) as database:
-        found = database.run(Keys(database.store).list())
-    if as_json:
-        click.echo(json.dumps([_document(key) for key in found], indent=2))
-    elif found:
-        _print_table(found)
-    else:
-        click.echo("there are no keys; 'minutebook keys create NAME' makes one", err=True)
+    keys = database.run(Keys(database.store).list())
+    emit([_document(key) for key in keys], lambda: _print_table(keys))
 
 
 @command.command("revoke", cls=Command, short_help="Have a key open nothing any more.")
 @click.argument("key_id", metavar="ID")
-@store_options
+@on_database()
 @json_option("Print one JSON document: the key. Example: minutebook keys revoke 0f3a9c1b2d4e --json")
-def revoke(key_id: str, url: str | None, tenant: str, as_json: bool) -> None:
+def revoke(database: Database, key_id: str) -> None:
     """Have a key open nothing any more. A service that runs knows it within 5 seconds.
 
     Example: minutebook keys revoke 0f3a9c1b2d4e
     """
-    from minutebook.cli.database import opened_database
-    from minutebook.service.access.api_keys import CACHE_SECONDS, Keys
-
-    with opened_database(url, tenant) as database:
-        with _hinting():
-            key = database.run(Keys(database.store).revoke(key_id))
-        _note(database, "key.revoke", key)
-    if as_json:
-        click.echo(json.dumps(_document(key), indent=2))
-    else:
-        click.echo(f"key {key.id} ({_name(key)}) is revoked; running services know it within {CACHE_SECONDS:.0f} s")
+    key = database.run(Keys(database.store).revoke(key_id))
+    _note(database, "key.revoke", key)
+    emit(
+        _document(key),
+        f"key {key.id} ({printable(key.name)}) is revoked; running services know it within {CACHE_SECONDS:.0f} s",
+    )
 
 
 @command.command("rotate", cls=Command, short_help="Replace a key by a new one.")
@@ -143,98 +96,62 @@ def revoke(key_id: str, url: str | None, tenant: str, as_json: bool) -> None:
     metavar="H",
     help="How long the old one goes on working. Example: --overlap-hours 1",
 )
-@store_options
+@on_database()
 @json_option(
     "Print one JSON document, with the new key as `token`. Example: minutebook keys rotate 0f3a9c1b2d4e --json"
 )
-def rotate(key_id: str, overlap_hours: float, url: str | None, tenant: str, as_json: bool) -> None:
+def rotate(database: Database, key_id: str, overlap_hours: float) -> None:
     """Make a key that opens the same, print it, and have the old one end when everybody had time to change.
 
     Example: minutebook keys rotate 0f3a9c1b2d4e --overlap-hours 48
     """
-    from minutebook.cli.database import opened_database
-    from minutebook.service.access.api_keys import Keys
-
-    with opened_database(url, tenant) as database:
-        keys = Keys(database.store)
-        with _hinting():
-            made = database.run(keys.rotate(key_id, overlap_seconds=overlap_hours * 3_600))
-        old = database.run(keys.get(key_id))
-        _note(database, "key.rotate", old)
-    _print_new(made, as_json=as_json)
-    if not as_json and old.ends_at is not None:
+    keys = Keys(database.store)
+    made = database.run(keys.rotate(key_id, overlap_seconds=overlap_hours * 3_600))
+    old = database.run(keys.get(key_id))
+    _note(database, "key.rotate", old)
+    _print_new(made)
+    if not is_json() and old.ends_at is not None:
         click.echo(f"the old one, {old.id}, ends at {old.ends_at.isoformat(timespec='seconds')}", err=True)
 
 
 @command.command("audit", cls=Command, short_help="What was done with keys and conversations.")
-@store_options
+@on_database()
 @json_option("Print one JSON document. Example: minutebook keys audit --json")
-def audit(url: str | None, tenant: str, as_json: bool) -> None:
+def audit(database: Database) -> None:
     """Print the audit log: the administrative acts on keys and conversations, the oldest first.
 
     Example: minutebook keys audit
     """
-    from minutebook.cli.database import opened_database
-    from minutebook.cli.screen import printable
-    from minutebook.service.access.audit import Audit
-
-    with opened_database(url, tenant) as database:
-        entries = list(database.each(Audit(database.store).entries()))
-    if as_json:
-        click.echo(json.dumps({"entries": [asdict(entry) for entry in entries]}, indent=2))
-        return
-    for entry in entries:
-        target, owner = printable(entry.target), printable(entry.tenant)
-        click.echo(f"{entry.at}  {entry.act}  {target}  {owner}  {entry.key_id or '-'}")
+    entries = list(database.each(Audit(database.store).entries()))
+    lines = [
+        f"{entry.at}  {entry.act}  {printable(entry.target)}  {printable(entry.tenant)}  {entry.key_id or '-'}\n"
+        for entry in entries
+    ]
+    emit({"entries": [asdict(entry) for entry in entries]}, lambda: click.echo("".join(lines), nl=False))
 
 
-@contextmanager
-def _hinting() -> Iterator[None]:
-    """A key that is not there is no mystery: the list says which are."""
-    try:
-        yield
-    except DocumentNotFound as error:
-        error.add_note("'minutebook keys list' lists the keys that there are")
-        raise
-
-
-def _note(database: "Database", act: "Act", key: "ApiKey") -> None:
+def _note(database: Database, act: Act, key: ApiKey) -> None:
     """Whoever has the database acts without a key, on behalf of the key's tenant."""
-    from minutebook.service.access.api_keys import Caller
-    from minutebook.service.access.audit import Audit
-
     database.run(Audit(database.store).note(Caller(key.tenant), act, key.id))
 
 
-def _print_new(made: "NewKey", *, as_json: bool) -> None:
+def _print_new(made: NewKey) -> None:
     """The key on stdout, alone, so that it can be piped to where secrets are kept."""
-    if as_json:
-        click.echo(json.dumps({**_document(made.key), "token": made.token}, indent=2))
-        return
-    click.echo(made.token)
-    click.echo(
-        f"key {made.key.id} ({_name(made.key)}) for tenant {made.key.tenant!r}; it is shown this once, so keep it now",
-        err=True,
-    )
+    key = made.key
+    emit({**_document(key), "token": made.token}, made.token)
+    if not is_json():
+        about = f"key {key.id} ({printable(key.name)}) for tenant {key.tenant!r}; it is shown this once, so keep it now"
+        click.echo(about, err=True)
 
 
-def _document(key: "ApiKey") -> dict[str, Any]:
+def _document(key: ApiKey) -> dict[str, Any]:
     return {**key.to_json(), "state": key.state(datetime.now(UTC))}
 
 
-def _name(key: "ApiKey") -> str:
-    from minutebook.cli.screen import printable
-
-    return printable(key.name)
-
-
-def _print_table(keys: Sequence["ApiKey"]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from minutebook.cli.commands.ls import moment
-    from minutebook.cli.screen import console, printable
-
+def _print_table(keys: Sequence[ApiKey]) -> None:
+    if not keys:
+        click.echo("there are no keys; 'minutebook keys create NAME' makes one", err=True)
+        return
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for column in ("id", "name", "tenant", "ends in", "scopes", "state", "last used"):
         table.add_column(column, overflow="fold")
@@ -242,5 +159,7 @@ def _print_table(keys: Sequence["ApiKey"]) -> None:
         used = "never" if key.last_used_at is None else moment(key.last_used_at)
         scopes = ",".join(key.to_json()["scopes"])
         state = key.state(datetime.now(UTC))
-        table.add_row(key.id, Text(_name(key)), Text(printable(key.tenant)), f"…{key.last4}", scopes, state, used)
+        table.add_row(
+            key.id, Text(printable(key.name)), Text(printable(key.tenant)), f"…{key.last4}", scopes, state, used
+        )
     console().print(table)

@@ -3,17 +3,18 @@
 What is known of a conversation, as people and as programs read it.
 """
 
-import json
 from collections.abc import Iterable
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import click
 from rich.table import Table
 
+from minutebook.cli.database import Database
 from minutebook.cli.exits import Command
-from minutebook.cli.options import json_option, store_options
-from minutebook.cli.screen import printable
+from minutebook.cli.options import count_option, emit_lines, flag, is_json, json_option, on_database
+from minutebook.cli.screen import console, printable
 from minutebook.store.types import Conversation, ConversationStatus
 
 
@@ -65,38 +66,23 @@ SHOWN = 50
     type=click.Choice([status.value for status in ConversationStatus]),
     help="Only those that are doing this. Example: --status active",
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=SHOWN,
-    show_default=True,
-    metavar="N",
-    help="No more than these, the newest. Example: --limit 5",
-)
-@click.option("--all", "every", is_flag=True, help="Every one, however many. Example: minutebook ls --all")
-@store_options
+@count_option("--limit", default=SHOWN, help_text="No more than these, the newest. Example: --limit 5")
+@flag("--all", "every", help_text="Every one, however many. Example: minutebook ls --all")
+@on_database()
 @json_option("Print one JSON object a line for each conversation. Example: minutebook ls --json | jq .id")
-def command(
-    recipient: str | None, status: str | None, limit: int, every: bool, url: str | None, tenant: str, as_json: bool
-) -> None:
+def command(database: Database, recipient: str | None, status: str | None, limit: int, every: bool) -> None:
     """List the conversations, newest first by the time they were made.
 
     Example: minutebook ls --recipient alice
     """
-    from minutebook.cli.database import opened_database
-    from minutebook.cli.screen import console
-
     wanted = None if status is None else ConversationStatus(status)
     most = None if every else limit
-    with opened_database(url, tenant) as database:
-        # One more than is shown, to know whether there are others.
-        found = database.conversations(recipient=recipient, status=wanted, limit=None if most is None else most + 1)
-        if as_json:
-            for place, one in enumerate(found):
-                if place != most:
-                    click.echo(json.dumps(document(one)))
-            return
-        listed = list(found)
+    # One more than is shown, to know whether there are others.
+    found = database.conversations(recipient=recipient, status=wanted, limit=None if most is None else most + 1)
+    if is_json():
+        emit_lines(map(document, islice(found, most)))
+        return
+    listed = list(found)
     if not listed:
         click.echo("no conversations", err=True)
         return

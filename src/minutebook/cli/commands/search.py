@@ -3,23 +3,21 @@
 The part of a text that says why it was found.
 """
 
-import json
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
+from rich.table import Table
 from rich.text import Text
 
+from minutebook.cli.database import Database
 from minutebook.cli.exits import Command
-from minutebook.cli.options import json_option, store_options
-from minutebook.cli.screen import one_line
+from minutebook.cli.options import emit_lines, is_json, json_option, on_database
+from minutebook.cli.screen import ROLE_LOOK, console, one_line, printable, role_family
+from minutebook.record.message import text_of
 from minutebook.store.search import query_words
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from minutebook.store.types import Hit
-
+from minutebook.store.types import Hit
+from minutebook.wire.chat import entry_to_provider_message
 
 SHOWN = 20
 
@@ -36,31 +34,18 @@ SHOWN = 20
     metavar="N",
     help="No more than these, the newest. Example: --limit 100",
 )
-@store_options
+@on_database()
 @json_option("Print one JSON object a line for each hit. Example: minutebook search parcel --json")
-def command(
-    query: str,
-    conversation: str | None,
-    recipient: str | None,
-    limit: int,
-    url: str | None,
-    tenant: str,
-    as_json: bool,
-) -> None:
+def command(database: Database, query: str, conversation: str | None, recipient: str | None, limit: int) -> None:
     """Find the messages that have every word of QUERY, in any order; upper and lower case are one.
 
     Example: minutebook search "parcel delayed" --recipient alice
     """
-    from minutebook.cli.database import opened_database
-
-    with opened_database(url, tenant) as database:
-        if conversation is not None:
-            database.run(database.store.header(conversation))
-        asked = database.store.search(query, conversation=conversation, recipient=recipient, limit=limit)
-        page = database.run(asked)
-    if as_json:
-        for hit in page.items:
-            click.echo(json.dumps(_document(hit, query)))
+    if conversation is not None:
+        database.run(database.store.header(conversation))
+    page = database.run(database.store.search(query, conversation=conversation, recipient=recipient, limit=limit))
+    if is_json():
+        emit_lines(_document(hit, query) for hit in page.items)
         return
     _show(page.items, query)
     if not page.items:
@@ -69,12 +54,7 @@ def command(
         click.echo(f"there are more than these {len(page.items):,}; --limit N shows them", err=True)
 
 
-def _show(hits: "Sequence[Hit]", query: str) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from minutebook.cli.screen import ROLE_LOOK, console, printable, role_family
-
+def _show(hits: Sequence[Hit], query: str) -> None:
     grid = Table.grid(padding=(0, 2, 0, 0))
     for hit in hits:
         role = hit.entry.role.value
@@ -85,8 +65,7 @@ def _show(hits: "Sequence[Hit]", query: str) -> None:
         console().print(grid)
 
 
-def _document(hit: "Hit", query: str) -> dict[str, object]:
-
+def _document(hit: Hit, query: str) -> dict[str, object]:
     return {
         "conversation": hit.conversation,
         "position": hit.position,
@@ -96,10 +75,7 @@ def _document(hit: "Hit", query: str) -> dict[str, object]:
     }
 
 
-def _text(hit: "Hit") -> str:
-    from minutebook.record.message import text_of
-    from minutebook.wire.chat import entry_to_provider_message
-
+def _text(hit: Hit) -> str:
     return text_of(entry_to_provider_message(hit.entry))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from minutebook.cli.exits import Command
-from minutebook.cli.options import json_option
+from minutebook.cli.options import is_json, json_option
 
 
 @click.command("serve", cls=Command, short_help="Serve chat over HTTP, with kept and pruned history.")
@@ -51,7 +51,6 @@ def command(
     host: str | None,
     port: int | None,
     log_level: str,
-    as_json: bool,
 ) -> None:
     """Serve chat over HTTP: OpenAI's API under /v1, threads with server-sent events under /threads.
 
@@ -77,7 +76,7 @@ def command(
     }
 
     def tell(address: str, about: dict[str, str]) -> None:
-        if as_json:
+        if is_json():
             click.echo(json.dumps({"url": address, **about}))
             return
         click.echo(f"minutebook listens on {address}")

@@ -3,34 +3,27 @@
 A conversation as people read it: who said what, one message after the other, with its folds.
 """
 
-import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 from rich.table import Table
 from rich.text import Text
 
-from minutebook.cli.commands.ls import moment
+from minutebook.cli.commands.ls import document, moment
+from minutebook.cli.database import Database
 from minutebook.cli.exits import Command
-from minutebook.cli.options import json_option, store_options
+from minutebook.cli.options import count_option, emit, flag, is_json, json_option, on_database
 from minutebook.cli.screen import ROLE_LOOK, console, preview, printable, role_family
 from minutebook.record.fold import Fold
-from minutebook.record.message import Message, call_ids, is_result, role_of, text_of
+from minutebook.record.message import Message, call_ids, is_result, role_of, text_of, thawed
 from minutebook.store.types import Loaded
 
 FOLD_LOOK = "blue"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A message at its place, or what is said about a fold where it begins."""
-
-    mark: str
-    place: str
-    who: Text
-    said: Text
+Row: TypeAlias = tuple[str, str, Text, Text]
+"""A message at its place, or what is said about a fold where it begins: mark, position, role, text."""
 
 
 def show(loaded: Loaded, *, folded: bool) -> None:
@@ -46,7 +39,7 @@ def show(loaded: Loaded, *, folded: bool) -> None:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for row in _folded_rows(loaded) if folded else _rows(loaded):
-        grid.add_row(row.mark, row.place, row.who, row.said)
+        grid.add_row(*row)
     out.print(grid)
 
 
@@ -83,12 +76,12 @@ def _folded_rows(loaded: Loaded) -> Iterator[Row]:
 
 def _about(fold: Fold) -> Row:
     text = f"{fold.start}-{fold.stop - 1} folded as {printable(fold.id)}: {printable(fold.reason)}"
-    return Row("┌", "", Text("fold", FOLD_LOOK), Text(text, FOLD_LOOK))
+    return "┌", "", Text("fold", FOLD_LOOK), Text(text, FOLD_LOOK)
 
 
 def _row(mark: str, place: str, message: Message) -> Row:
     family = role_family(role_of(message))
-    return Row(mark, place, Text(role_of(message), ROLE_LOOK[family][0]), Text(_said(message)))
+    return mark, place, Text(role_of(message), ROLE_LOOK[family][0]), Text(_said(message))
 
 
 def _said(message: Message) -> str:
@@ -105,49 +98,29 @@ TURNS = 10
 
 @click.command("show", cls=Command, short_help="Read a conversation.")
 @click.argument("conversation", metavar="ID")
-@click.option(
-    "--turns",
-    type=click.IntRange(min=1),
-    default=TURNS,
-    show_default=True,
-    metavar="N",
-    help="No more than the last turns. Example: --turns 3",
-)
-@click.option("--all", "every", is_flag=True, help="All of it, however long. Example: minutebook show order-17 --all")
-@click.option(
+@count_option("--turns", default=TURNS, help_text="No more than the last turns. Example: --turns 3")
+@flag("--all", "every", help_text="All of it, however long. Example: minutebook show order-17 --all")
+@flag(
     "--folded",
-    is_flag=True,
-    help="Show what stands for folded messages in their place, as a model is sent it. Example: minutebook show order-17 --folded",
+    help_text="Show what stands for folded messages in their place, as a model is sent it. Example: minutebook show order-17 --folded",
 )
-@store_options
+@on_database()
 @json_option("Print one JSON document: the header, the messages, the folds. Example: minutebook show order-17 --json")
-def command(
-    conversation: str, turns: int, every: bool, folded: bool, url: str | None, tenant: str, as_json: bool
-) -> None:
+def command(database: Database, conversation: str, turns: int, every: bool, folded: bool) -> None:
     """Show the conversation ID: who said what, and which messages are folded.
 
     Tool results are shortened to a line; --json has all of them.
 
     Example: minutebook show order-17 --turns 3
     """
-    from minutebook.cli.database import opened_database
-
     last = None if every else turns
-    with opened_database(url, tenant) as database:
-        loaded = database.run(database.store.load(conversation, last_turns=last, folded=folded))
-    if as_json:
-        click.echo(json.dumps(_document(loaded, folded=folded), indent=2))
-        return
-
-    show(loaded, folded=folded)
-    if last is not None and loaded.conversation.turns > last:
+    loaded = database.run(database.store.load(conversation, last_turns=last, folded=folded))
+    emit(_document(loaded, folded=folded), lambda: show(loaded, folded=folded))
+    if not is_json() and last is not None and loaded.conversation.turns > last:
         click.echo(f"the last {last:,} of {loaded.conversation.turns:,} turns; --all shows the rest", err=True)
 
 
 def _document(loaded: "Loaded", *, folded: bool) -> dict[str, Any]:
-    from minutebook.cli.commands.ls import document
-    from minutebook.record.message import thawed
-
     shown = loaded.shown() if folded else zip(loaded.positions, loaded.messages, strict=True)
     return {
         "conversation": document(loaded.conversation),

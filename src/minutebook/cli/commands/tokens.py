@@ -1,17 +1,18 @@
 """`minutebook tokens`: what a conversation costs, and where."""
 
-import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from rich.text import Text
 
 from minutebook.cli.exits import Command
-from minutebook.cli.options import file_argument, json_option, model_option
-
-if TYPE_CHECKING:
-    from minutebook.cli.files import Conversation
-    from minutebook.tokens.counter import TokenCounter
+from minutebook.cli.files import Conversation, Reading
+from minutebook.cli.options import emit, file_argument, flag, json_option, model_option
+from minutebook.cli.progress import progress
+from minutebook.cli.screen import ROLE_LOOK, by_role, console, headed_table, percent, preview, role_bars
+from minutebook.record.exchange import exchanges, turn_count
+from minutebook.tokens.counter import ExactCounter, ScaledCounter, TokenCounter
 
 LARGEST = 5
 SHOWN = 20
@@ -20,44 +21,33 @@ SHOWN = 20
 @click.command("tokens", cls=Command, short_help="Tokens in all, by role, and the largest messages.")
 @file_argument
 @model_option
-@click.option(
+@flag(
     "--all",
     "every",
-    is_flag=True,
-    help=f"A row for every conversation, not only the {SHOWN} largest. Example: minutebook tokens log.jsonl --all",
+    help_text=f"A row for every conversation, not only the {SHOWN} largest. Example: minutebook tokens log.jsonl --all",
 )
 @json_option(
     "Print one JSON document: every conversation with its totals, roles and largest messages. Example: minutebook tokens log.jsonl --json"
 )
-def command(file: str, model: str | None, every: bool, as_json: bool) -> None:
+def command(file: str, model: str | None, every: bool) -> None:
     """Count the tokens of each conversation of FILE: in all, by role, and the largest messages.
 
     Counts follow the rule of 4 a message and 8 a tool call besides the text; a provider's own count differs by a little.
 
     Example: minutebook tokens log.jsonl --model claude-sonnet-4-5
     """
-    from minutebook.cli.files import Reading
-    from minutebook.cli.progress import progress
-
     with progress(file) as advance:
         counted = [counts_of(conversation, model) for conversation in Reading(file, advance)]
-    if as_json:
-        for entry in counted:
-            entry.pop("name")
-        click.echo(
-            json.dumps({"tokens": sum(entry["tokens"] for entry in counted), "conversations": counted}, indent=2)
-        )
-    elif len(counted) == 1:
-        _show_one(counted[0])
-    else:
-        _show_many(counted, every=every)
+    conversations = [{key: value for key, value in entry.items() if key != "name"} for entry in counted]
+    emit(
+        {"tokens": sum(entry["tokens"] for entry in counted), "conversations": conversations},
+        lambda: _show_one(counted[0]) if len(counted) == 1 else _show_many(counted, every=every),
+    )
 
 
-def counts_of(conversation: "Conversation", model: str | None) -> dict[str, Any]:
+def counts_of(conversation: Conversation, model: str | None) -> dict[str, Any]:
     """Everything there is to count about a conversation, as JSON data."""
     from minutebook import counter_for
-    from minutebook.cli.screen import by_role, preview
-    from minutebook.record.exchange import exchanges, turn_count
 
     named = model or conversation.model
     counter = counter_for(named)
@@ -82,10 +72,8 @@ def counts_of(conversation: "Conversation", model: str | None) -> dict[str, Any]
     }
 
 
-def why(counter: "TokenCounter", model: str | None) -> str:
+def why(counter: TokenCounter, model: str | None) -> str:
     """Which counter was taken, and for what reason."""
-    from minutebook.tokens.counter import ExactCounter, ScaledCounter
-
     if model is None:
         return f"exact for {counter.name}, because no model is named"
     if isinstance(counter, ExactCounter):
@@ -96,19 +84,13 @@ def why(counter: "TokenCounter", model: str | None) -> str:
 
 
 def _show_one(entry: dict[str, Any]) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    from minutebook.cli.screen import console, percent, role_bars
-
     out = console()
     out.print(Text(f"{entry['name']}: {entry['tokens']:,} tokens", "bold"))
     out.print(f"messages {entry['messages']:,}, turns {entry['turns']:,}, exchanges {entry['exchanges']:,}")
     out.print(Text(f"counter: {entry['why']}\n", "dim"))
     if entry["by_role"]:
         out.print(role_bars({"tokens": entry["by_role"]}, out.width))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), expand=True)
+    table = headed_table(expand=True)
     for title in ("#", "role", "tokens", "share"):
         table.add_column(title, justify="left" if title == "role" else "right", no_wrap=True)
     table.add_column("the largest messages", ratio=1, no_wrap=True, overflow="ellipsis")
@@ -120,17 +102,11 @@ def _show_one(entry: dict[str, Any]) -> None:
 
 
 def _show_many(counted: list[dict[str, Any]], *, every: bool) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    from minutebook.cli.screen import ROLE_LOOK, console
-
     out = console()
     largest = sorted(counted, key=lambda entry: (-entry["tokens"], entry["index"]))
     shown = counted if every else largest[:SHOWN]
     roles = [role for role in ROLE_LOOK if any(role in entry["by_role"] for entry in counted)]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), expand=True)
+    table = headed_table(expand=True)
     table.add_column("conversation", ratio=1, no_wrap=True, overflow="ellipsis")
     for title in ("messages", "turns", "tokens", *roles):
         table.add_column(title, justify="right", no_wrap=True)

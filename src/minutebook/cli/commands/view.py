@@ -10,24 +10,31 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from minutebook import Transcript, View
 from minutebook.cli.exits import Command
-from minutebook.cli.options import file_argument, json_option, manager_options, model_option, provider_option
-from minutebook.cli.screen import STATUS_LOOK, by_role, console, percent, preview, role_bars
+from minutebook.cli.files import Conversation, Reading
+from minutebook.cli.options import (
+    emit,
+    file_argument,
+    flag,
+    json_option,
+    manager_options,
+    model_option,
+    provider_option,
+)
+from minutebook.cli.progress import progress
+from minutebook.cli.screen import STATUS_LOOK, by_role, console, headed_table, percent, preview, role_bars
+from minutebook.conversation.policy import manager_from_texts
 from minutebook.errors import InvalidSetting
 from minutebook.history.curated import Status
 from minutebook.history.explanation import Line
-
-if TYPE_CHECKING:
-    from minutebook.cli.files import Conversation
 
 
 class Cut(NamedTuple):
@@ -61,17 +68,15 @@ def cuts_of(lines: Iterable[Line]) -> list[Cut]:
     help="Which conversation of FILE, by its id or its place counted from 0; the first if not given. "
     "Example: --conversation 3",
 )  # fmt: skip
-@click.option(
+@flag(
     "--all",
     "every",
-    is_flag=True,
-    help="A row for every message, however many there are. Example: minutebook view log.json --all",
+    help_text="A row for every message, however many there are. Example: minutebook view log.json --all",
 )
-@click.option(
+@flag(
     "--messages",
     "only_messages",
-    is_flag=True,
-    help="Print only the messages to send, as JSON, for the next program. Example: minutebook view log.json --max-tokens 8000 --messages | jq length",
+    help_text="Print only the messages to send, as JSON, for the next program. Example: minutebook view log.json --max-tokens 8000 --messages | jq length",
 )
 @json_option(
     "Print one JSON document: what became of every message and why, and the messages to send. Example: minutebook view log.json --json"
@@ -85,14 +90,12 @@ def command(
     conversation: str | None,
     every: bool,
     only_messages: bool,
-    as_json: bool,
 ) -> None:
     """Show what a model would be sent of a conversation, beside the record, with a reason for every difference.
 
     Example: minutebook view log.jsonl --max-tokens 32000
     """
     from minutebook import counter_for, view_of
-    from minutebook.conversation.policy import manager_from_texts
 
     manager = manager_from_texts(managers, max_tokens)
     chosen = _chosen(file, conversation)
@@ -106,17 +109,14 @@ def command(
     )
     if only_messages:
         click.echo(json.dumps(view.messages, indent=2))
-    elif as_json:
-        click.echo(json.dumps(_document(view, chosen, repr(manager), counter.name), indent=2))
-    else:
-        show(view, chosen.name, counter.name, every=every)
+        return
+    emit(
+        _document(view, chosen, repr(manager), counter.name), lambda: show(view, chosen.name, counter.name, every=every)
+    )
 
 
-def _chosen(file: str, wanted: str | None) -> "Conversation":
+def _chosen(file: str, wanted: str | None) -> Conversation:
     """The conversation with this id or, where no id is the same, at this place."""
-    from minutebook.cli.files import Reading
-    from minutebook.cli.progress import progress
-
     with progress(file) as advance:
         reading = Reading(file, advance)
         at_place = None
@@ -135,7 +135,7 @@ def _chosen(file: str, wanted: str | None) -> "Conversation":
     return at_place
 
 
-def _document(view: "View", chosen: "Conversation", manager: str, counter: str) -> dict[str, Any]:
+def _document(view: "View", chosen: Conversation, manager: str, counter: str) -> dict[str, Any]:
     explanation = view.explain()
     return {
         "conversation": {"index": chosen.place, "id": chosen.id, "line": chosen.line},
@@ -219,7 +219,7 @@ def _fate_of(exchange: Sequence[Line]) -> object:
 
 
 def table_of(rows: Sequence[Row], record: Transcript, added: Sequence[str] = ()) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), expand=True)
+    table = headed_table(expand=True)
     for title, justify in (("#", "right"), ("role", "left"), ("fate", "left"), ("record", "right"), ("view", "right")):
         table.add_column(title, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     table.add_column("content, or why it was cut", ratio=1)

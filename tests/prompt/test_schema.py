@@ -145,7 +145,7 @@ def test_two_dataclasses_of_one_name_do_not_meet():
         (Id, {"type": "integer"}),
         (Any, {}),
         (list, {"type": "array", "items": {}}),
-        (dict, {"type": "object", "additionalProperties": {}}),
+        (dict, {"type": "object", "additionalProperties": True}),
         (tuple, {"type": "array", "items": {}}),
         (tuple[()], {"type": "array", "minItems": 0, "maxItems": 0}),
         (
@@ -160,7 +160,7 @@ def test_two_dataclasses_of_one_name_do_not_meet():
             {
                 "type": "object",
                 "additionalProperties": {"type": "number"},
-                "propertyNames": {"type": "string", "enum": ["a", "b"]},
+                "propertyNames": {"enum": ["a", "b"]},
             },
         ),
         (Literal["a", 1, None], {"type": ["string", "integer", "null"], "enum": ["a", 1, None]}),  # noqa: PYI061

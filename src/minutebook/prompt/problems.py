@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic_core import ValidationError
 
-from minutebook.record.form import is_a
+from minutebook.prompt.form import is_a
 
 _EXPECTED: Final = {
     "string_type": "text",

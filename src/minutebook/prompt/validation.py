@@ -20,8 +20,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError, SchemaValidator
 from pydantic_core import core_schema as core
 
 from minutebook.errors import UnsupportedType
+from minutebook.prompt.form import Unresolved, fields_of, form_of, is_a, is_required, label, same
 from minutebook.prompt.problems import expectation, problem_text, value_text
-from minutebook.record.form import Unresolved, fields_of, form_of, is_a, is_required, label, same
 
 _SCALARS: Final[Mapping[type, core.CoreSchema]] = {
     str: core.str_schema(strict=True, regex_engine="python-re"),
@@ -83,25 +83,25 @@ class _SchemaBuilder:
 
     def of(self, hint: Any, where: str) -> core.CoreSchema:
         """The core schema of a hint; `where` names the field that has it."""
-        kind, types, parts = form_of(hint)
+        kind, cls, parts = form_of(hint)
         if kind == "any":
             return core.any_schema()
         if kind in {"literal", "enum"}:
-            return _choice(_choices(hint), where if kind == "literal" else f"the enum {types[0].__name__}")
+            return _choice(_choices(hint), where if kind == "literal" else f"the enum {cls.__name__}")
         if kind == "union":
             return self.union(parts, where)
         if kind == "alias":
             bare, notes = split_annotated(hint)
             return _with_limits(self.of(bare, where), notes, where)
         schema: core.CoreSchema
-        if kind == "scalar" and types[0] in _FORMATS:
-            strict, read = _FORMATS[types[0]]
+        if kind == "scalar" and cls in _FORMATS:
+            strict, read = _FORMATS[cls]
             return core.no_info_before_validator_function(partial(_from_text, read), strict)
-        if kind == "scalar" and types[0] in _SCALARS:
-            schema = _SCALARS[types[0]]
+        if kind == "scalar" and cls in _SCALARS:
+            schema = _SCALARS[cls]
         elif kind == "many":
-            schema = _CONTAINERS[types[0]](self.of(parts[0], where))
-            if issubclass(types[0], set | frozenset):
+            schema = _CONTAINERS[cls](self.of(parts[0], where))
+            if issubclass(cls, set | frozenset):
                 schema = core.no_info_wrap_validator_function(_require_distinct, schema)
         elif kind == "row":
             items = [self.of(part, where) for part in parts]
@@ -117,13 +117,13 @@ class _SchemaBuilder:
                 raise UnsupportedType(where, "a mapping whose keys are not text", advice)
             schema = core.dict_schema(*(self.of(part, where) for part in parts))
         elif kind == "dataclass":
-            schema = self.record(types[0])
+            schema = self.record(cls)
         elif is_dataclass(get_origin(hint)):
             advice = "make one whose fields have plain types"
             raise UnsupportedType(where, f"{label(hint)}, a generic dataclass", advice)
         else:
             raise UnsupportedType(where, label(hint), _ADVICE)
-        kind_of_json = types[0] if kind == "scalar" else list
+        kind_of_json = cls if kind == "scalar" else list
         return core.no_info_before_validator_function(partial(_coerce, kind_of_json), schema) if self.coerce else schema
 
     def record(self, cls: type) -> core.CoreSchema:
@@ -135,7 +135,7 @@ class _SchemaBuilder:
         if ref not in self.definitions:
             self.definitions[ref] = None
             try:
-                hints = fields_of(cls, notes=True)
+                hints = fields_of(cls)
             except Unresolved as error:
                 what = f"a dataclass with hints that cannot be resolved ({error})"
                 raise UnsupportedType(cls.__name__, what, "define the types it names at the top of a module") from error
@@ -213,8 +213,8 @@ def _with_limit(schema: Any, name: str, bound: Any) -> Any:
 
 def _choices(hint: Any) -> tuple[tuple[Any, Any], ...]:
     """The scalars that a Literal or an enum may be, each with what it stands for."""
-    kind, types, parts = form_of(hint)
-    members = parts if kind == "literal" else types[0] if kind == "enum" else ()
+    kind, cls, parts = form_of(hint)
+    members = parts if kind == "literal" else cls if kind == "enum" else ()
     return tuple((member.value if isinstance(member, Enum) else member, member) for member in members)
 
 
@@ -291,7 +291,7 @@ def _require_likely(cls: type, records: tuple[type, ...], data: Any) -> Any:
 
 def _likeness(cls: type, data: Mapping[Any, Any]) -> tuple[bool, int, int]:
     """Whether an object has the keys and the literals of a dataclass; how many literals, and how many keys."""
-    fields = {each.name: (each, _choices(split_annotated(hint)[0])) for each, hint in fields_of(cls, notes=True)}
+    fields = {each.name: (each, _choices(split_annotated(hint)[0])) for each, hint in fields_of(cls)}
     there = [name for name in fields if name in data]
     wanted = [name for name in there if fields[name][1]]
     right = [name for name in wanted if any(same(value, data[name]) for value, _ in fields[name][1])]

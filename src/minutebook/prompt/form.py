@@ -1,32 +1,22 @@
-"""The form of a type hint and the fields of a dataclass: types understood once, for all who write and read them as JSON.
-
-A form is one level deep and its parts are hints again, because its readers treat a part in ways of their own: a
-snapshot asks the registry for it first, and what a model is told has limits.
-"""
+"""The form of a type hint and the fields of a dataclass. A form is one level deep, and its parts are hints again."""
 
 from collections.abc import Collection, Iterable, Mapping, MutableMapping, MutableSequence, MutableSet, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, Field, fields, is_dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from enum import Enum
 from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, NamedTuple, NewType, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
-from minutebook.record.message import FrozenDict
-
-_SCALARS: Final = frozenset({str, bool, int, float, NoneType, bytes, UUID, datetime, date, timedelta})
-_CONTAINERS: Final[Mapping[type, tuple[type, ...]]] = {
-    **dict.fromkeys((list, MutableSequence), (list,)),
-    **dict.fromkeys((set, MutableSet), (set,)),
-    **dict.fromkeys((dict, MutableMapping), (dict,)),
-    **dict.fromkeys((FrozenDict, Mapping), (FrozenDict,)),
-    frozenset: (frozenset,),
-    tuple: (tuple,),
-    # abstract: it may be either
-    **dict.fromkeys((Sequence, Collection, Iterable), (tuple, list)),
-    AbstractSet: (frozenset, set),
+_SCALARS: Final = frozenset({str, bool, int, float, NoneType, UUID, datetime, date})
+_CONTAINERS: Final[Mapping[type, type]] = {
+    **dict.fromkeys((list, MutableSequence), list),
+    **dict.fromkeys((set, MutableSet), set),
+    **dict.fromkeys((frozenset, AbstractSet), frozenset),
+    **dict.fromkeys((tuple, Sequence, Collection, Iterable), tuple),
+    **dict.fromkeys((dict, MutableMapping, Mapping), dict),
 }
 
 
@@ -38,8 +28,8 @@ class Form(NamedTuple):
     """What one hint says."""
 
     kind: Literal["any", "scalar", "literal", "enum", "dataclass", "union", "row", "many", "mapping", "alias", "other"]
-    types: tuple[Any, ...] = ()
-    """The class that is meant; of a container, those that a value of it may be, first the one to make."""
+    type: Any = None
+    """The class that is meant; of a container, the one to make."""
     parts: tuple[Any, ...] = ()
     """The hints of what it may be or hold; a Literal's choices; the hint that an alias is for, and then its notes."""
 
@@ -54,16 +44,16 @@ def form_of(hint: Any) -> Form:
     if hint is None:
         return _of_class(NoneType)
     if isinstance(hint, NewType):
-        return Form("alias", (), (hint.__supertype__,))
+        return Form("alias", None, (hint.__supertype__,))
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return Form("alias", (), parts)
+        return Form("alias", None, parts)
     if origin is Literal:
-        return Form("literal", (), parts)
+        return Form("literal", None, parts)
     if origin is Union or origin is UnionType:
-        return Form("union", (), parts)
+        return Form("union", None, parts)
     if origin is tuple and Ellipsis not in parts and hasattr(hint, "__args__"):  # tuple[()] has parts, namely none
-        return Form("row", (tuple,), parts)
+        return Form("row", tuple, parts)
     bare = _of_class(origin) if isinstance(origin, type) else _OTHER
     return bare._replace(parts=parts[: len(bare.parts)] or bare.parts) if bare.parts else _OTHER
 
@@ -75,14 +65,14 @@ def _of_class(kind: type) -> Form:
         is_mapping = issubclass(kind, Mapping)
         return Form("mapping" if is_mapping else "many", _CONTAINERS[kind], (str, Any) if is_mapping else (Any,))
     if kind in _SCALARS:
-        return Form("scalar", (kind,))
+        return Form("scalar", kind)
     if issubclass(kind, Enum):
-        return Form("enum", (kind,))
-    return Form("dataclass", (kind,)) if is_dataclass(kind) else _OTHER
+        return Form("enum", kind)
+    return Form("dataclass", kind) if is_dataclass(kind) else _OTHER
 
 
 def label(hint: Any) -> str:
-    """What a hint is called in a union's data, and in errors. Never a module's name."""
+    """What a hint is called in errors. Never a module's name."""
     if hint is Ellipsis:
         return "..."
     if isinstance(hint, list):  # the parameters of a Callable
@@ -96,8 +86,8 @@ def label(hint: Any) -> str:
 
 
 @lru_cache(maxsize=1024)
-def fields_of(cls: type, *, notes: bool = False) -> tuple[tuple[Field[Any], Any], ...]:
-    """The fields that make a dataclass, in order, each with its hint; with `notes` as it is `Annotated`.
+def fields_of(cls: type) -> tuple[tuple[Field[Any], Any], ...]:
+    """The fields that make a dataclass, in order, each with its hint, `Annotated` as it is.
 
     Names are looked for in the class, which may stand in a function and hold itself, and then in its module.
 
@@ -108,7 +98,7 @@ def fields_of(cls: type, *, notes: bool = False) -> tuple[tuple[Field[Any], Any]
     for base in reversed(cls.__mro__):
         near |= {name: inner for name, inner in vars(base).items() if isinstance(inner, type)} | {base.__name__: base}
     try:
-        hints = get_type_hints(cls, localns=near, include_extras=notes)
+        hints = get_type_hints(cls, localns=near, include_extras=True)
     except (AttributeError, NameError, SyntaxError, TypeError) as problem:
         raise Unresolved(str(problem)) from problem
     return tuple((each, hints[each.name]) for each in fields(cls) if each.init)

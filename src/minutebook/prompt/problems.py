@@ -1,14 +1,14 @@
 """What is wrong with a JSON value, and where, in words that a model can act on."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from pydantic_core import ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
 
-from minutebook.prompt.form import is_a
-
+STRICT: Final = "strict"
+"""The option of a union that takes what needs no coercion."""
 _EXPECTED: Final = {
     "string_type": "text",
     "int_type": "a whole number",
@@ -53,7 +53,7 @@ def problems_of(error: ValidationError) -> list[Problem]:
 
 def expectation(error: Any) -> str | None:
     """What an error says to give instead, where that is all it says."""
-    if error["type"] == "float_type" and is_a(int, error["input"]):
+    if error["type"] == "float_type" and type(error["input"]) is int:
         return None
     return error["ctx"]["words"] if error["type"] == "expected" else _EXPECTED.get(error["type"])
 
@@ -103,3 +103,34 @@ def _path(steps: tuple[int | str, ...]) -> str:
         else:
             path += f"[{json.dumps(step, ensure_ascii=False)}]"
     return path.removeprefix(".")
+
+
+def refuse(kind: str, words: str, _data: Any) -> NoReturn:
+    """`words` is the whole "problem", or says what was "expected"."""
+    raise PydanticCustomError(kind, "{words}", {"words": words})
+
+
+def read_union(data: Any, validate: Callable[[Any], Any]) -> Any:
+    """What the union reads; if nothing, the problems of the first option that the data may have been meant for."""
+    try:
+        return validate(data)
+    except ValidationError as error:
+        options: dict[Any, list[Any]] = {}
+        for each in error.errors(include_url=False):
+            if each["loc"][0] != STRICT and each["type"] != "unlikely":
+                options.setdefault(each["loc"][0], []).append(each)
+    expected = []
+    for problems in options.values():
+        words = expectation(problems[0])
+        if len(problems) > 1 or len(problems[0]["loc"]) > 1 or not words:
+            raise ValidationError.from_exception_data("union", [_own_error(each) for each in problems])
+        expected.append(words)
+    return refuse("expected", " or ".join(expected), data)
+
+
+def _own_error(error: Any) -> InitErrorDetails:
+    """The error as one of ours, below the union that it came from."""
+    words = expectation(error)
+    kind, words = ("expected", words) if words else ("problem", problem_text(error))
+    loc = error["loc"][1:]
+    return {"type": PydanticCustomError(kind, "{words}", {"words": words}), "loc": loc, "input": error["input"]}

@@ -7,40 +7,56 @@ default, and nothing else is converted, unless `coerce` asks for it.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, field, is_dataclass, replace
+import re
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Mapping,
+    MutableMapping,
+    MutableSequence,
+    MutableSet,
+    Sequence,
+)
+from collections.abc import Set as AbstractSet
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from datetime import date, datetime
 from enum import Enum
 from functools import lru_cache, partial
-from types import NoneType
-from typing import Any, Final, NoReturn, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, NewType, NoReturn, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
-from pydantic_core import InitErrorDetails, PydanticCustomError, SchemaValidator, ValidationError
+from pydantic_core import SchemaValidator, ValidationError
 from pydantic_core import core_schema as core
 
 from minutebook.errors import UnsupportedType
-from minutebook.prompt.form import Unresolved, fields_of, form_of, is_a, is_required, label, same
-from minutebook.prompt.problems import expectation, problem_text, value_text
+from minutebook.prompt.problems import STRICT, read_union, refuse, value_text
 
-_SCALARS: Final[Mapping[type, core.CoreSchema]] = {
+_SCALARS: Final[Mapping[Any, core.CoreSchema]] = {
     str: core.str_schema(strict=True, regex_engine="python-re"),
     int: core.int_schema(strict=True),
     float: core.float_schema(strict=True),
     bool: core.bool_schema(strict=True),
     NoneType: core.none_schema(),
 }
-_FORMATS: Final[Mapping[type, tuple[core.CoreSchema, Callable[[str], Any]]]] = {
+_FORMATS: Final[Mapping[Any, tuple[core.CoreSchema, Callable[[str], Any]]]] = {
     datetime: (core.datetime_schema(strict=True), datetime.fromisoformat),
     date: (core.date_schema(strict=True), date.fromisoformat),
     UUID: (core.uuid_schema(strict=True), UUID),
 }
-_CONTAINERS: Final[Mapping[type, Callable[..., core.CoreSchema]]] = {
-    list: core.list_schema,
-    set: core.set_schema,
-    frozenset: core.frozenset_schema,
-    tuple: lambda item: core.tuple_schema([item], variadic_item_index=0),
+_SETS: Final[Mapping[Any, Callable[..., core.CoreSchema]]] = {
+    **dict.fromkeys((set, MutableSet), core.set_schema),
+    **dict.fromkeys((frozenset, AbstractSet), core.frozenset_schema),
 }
+_LISTS: Final[Mapping[Any, Callable[..., core.CoreSchema]]] = {
+    **dict.fromkeys((list, MutableSequence), core.list_schema),
+    **dict.fromkeys(
+        (tuple, Sequence, Collection, Iterable), lambda item: core.tuple_schema([item], variadic_item_index=0)
+    ),
+}
+_MAPPINGS: Final = frozenset({dict, MutableMapping, Mapping})
 _SIZES: Final = frozenset({"min_length", "max_length"})
 _BOUNDS: Final = frozenset({"ge", "gt", "le", "lt", "multiple_of"})
 _LIMITS: Final[Mapping[str, frozenset[str]]] = {
@@ -54,7 +70,9 @@ _ADVICE: Final = (
     "use str, int, float, bool, None, Literal, an Enum, datetime, date, UUID, list, tuple, set, dict, "
     "a dataclass, or a union of these"
 )
-_STRICT: Final = "strict"
+_before: Final = core.no_info_before_validator_function
+_wrap: Final = core.no_info_wrap_validator_function
+_plain: Final = core.no_info_plain_validator_function
 _DEFAULT: Final = object()
 
 
@@ -81,50 +99,51 @@ class _SchemaBuilder:
     definitions: dict[str, Any] = field(default_factory=dict)
     names: dict[type, str] = field(default_factory=dict)
 
-    def of(self, hint: Any, where: str) -> core.CoreSchema:
-        """The core schema of a hint; `where` names the field that has it."""
-        kind, cls, parts = form_of(hint)
-        if kind == "any":
-            return core.any_schema()
-        if kind in {"literal", "enum"}:
-            return _choice(_choices(hint), where if kind == "literal" else f"the enum {cls.__name__}")
-        if kind == "union":
-            return self.union(parts, where)
-        if kind == "alias":
-            bare, notes = split_annotated(hint)
-            return _with_limits(self.of(bare, where), notes, where)
+    def of(self, hint: Any, where: str, notes: Mapping[Any, Any] | None = None) -> core.CoreSchema:
+        """The core schema of a hint, with the limits among the notes; `where` names the field that has it."""
+        bare, own_notes = split_annotated(hint)
+        return _with_limits(self.bare(bare, where), own_notes if notes is None else notes, where)
+
+    def bare(self, hint: Any, where: str) -> core.CoreSchema:
+        origin, parts = get_origin(hint) or hint, get_args(hint)
         schema: core.CoreSchema
-        if kind == "scalar" and cls in _FORMATS:
-            strict, read = _FORMATS[cls]
-            return core.no_info_before_validator_function(partial(_from_text, read), strict)
-        if kind == "scalar" and cls in _SCALARS:
-            schema = _SCALARS[cls]
-        elif kind == "many":
-            schema = _CONTAINERS[cls](self.of(parts[0], where))
-            if issubclass(cls, set | frozenset):
-                schema = core.no_info_wrap_validator_function(_require_distinct, schema)
-        elif kind == "row":
+        if not isinstance(origin, Hashable):
+            raise UnsupportedType(where, label(hint), _ADVICE)
+        if origin in {Any, object}:
+            return core.any_schema()
+        if origin in {Union, UnionType}:
+            return self.union(parts, where)
+        if choices := _choices(hint):
+            return _choice(choices, where if origin is Literal else f"the enum {hint.__name__}")
+        if origin in _FORMATS:
+            strict, read = _FORMATS[origin]
+            return _before(partial(_from_text, read), strict)
+        if origin in _SCALARS:
+            schema = _SCALARS[origin]
+        elif origin is tuple and Ellipsis not in parts and hasattr(hint, "__args__"):  # tuple[()] has none
             items = [self.of(part, where) for part in parts]
-            schema = core.no_info_before_validator_function(
-                partial(_require_items, len(items)), core.tuple_schema(items)
-            )
-        elif kind == "mapping":
-            key, notes = split_annotated(parts[0])
-            if notes or not (
-                key is str or (_choices(key) and all(isinstance(value, str) for value, _ in _choices(key)))
+            schema = _before(partial(_require_items, len(items)), core.tuple_schema(items))
+        elif origin in _LISTS:
+            schema = _LISTS[origin](self.of(parts[0] if parts else Any, where))
+        elif origin in _SETS:
+            schema = _wrap(_require_distinct, _SETS[origin](self.of(parts[0] if parts else Any, where)))
+        elif origin in _MAPPINGS:
+            key, value = parts or (str, Any)
+            choices = _choices(key)
+            if split_annotated(key) != (str, {}) and not (
+                choices and all(isinstance(each, str) for each, _ in choices)
             ):
                 advice = "key it by str, or by an enum of texts"
                 raise UnsupportedType(where, "a mapping whose keys are not text", advice)
-            schema = core.dict_schema(*(self.of(part, where) for part in parts))
-        elif kind == "dataclass":
-            schema = self.record(cls)
-        elif is_dataclass(get_origin(hint)):
+            schema = core.dict_schema(self.of(key, where), self.of(value, where))
+        elif isinstance(hint, type) and is_dataclass(hint):
+            schema = self.record(hint)
+        elif is_dataclass(origin):
             advice = "make one whose fields have plain types"
             raise UnsupportedType(where, f"{label(hint)}, a generic dataclass", advice)
         else:
             raise UnsupportedType(where, label(hint), _ADVICE)
-        kind_of_json = cls if kind == "scalar" else list
-        return core.no_info_before_validator_function(partial(_coerce, kind_of_json), schema) if self.coerce else schema
+        return _before(partial(_coerce, origin), schema) if self.coerce else schema
 
     def record(self, cls: type) -> core.CoreSchema:
         """A reference to the definition of a dataclass, which may hold itself."""
@@ -134,61 +153,83 @@ class _SchemaBuilder:
         ref = self.names[cls] + " coerced" * self.coerce
         if ref not in self.definitions:
             self.definitions[ref] = None
-            try:
-                hints = fields_of(cls)
-            except Unresolved as error:
-                what = f"a dataclass with hints that cannot be resolved ({error})"
-                raise UnsupportedType(cls.__name__, what, "define the types it names at the top of a module") from error
-            fields = {each.name: self.member(cls, each, hint) for each, hint in hints}
+            fields = {each.name: self.member(cls, each, hint) for each, hint in fields_of(cls)}
             known = f"the fields are {', '.join(fields)}" if fields else "there are no fields"
-            unknown = partial(_refuse, "problem", f"is not a field of {cls.__name__}; {known}")
+            unknown = partial(refuse, "problem", f"is not a field of {cls.__name__}; {known}")
             record = core.typed_dict_schema(
                 fields,
                 extra_behavior="allow",
-                extras_schema=core.no_info_plain_validator_function(unknown, metadata={"json": {}}),
+                extras_schema=_plain(unknown, metadata={"json": {}}),
                 metadata={"record": cls},
             )
-            self.definitions[ref] = core.no_info_wrap_validator_function(partial(_construct, cls), record, ref=ref)
+            self.definitions[ref] = _wrap(partial(_construct, cls), record, ref=ref)
         return core.definition_reference_schema(ref)
 
     def member(self, cls: type, each: "Field[Any]", hint: Any) -> core.TypedDictField:
         where = f"{cls.__name__}.{each.name}"
-        bare, notes = split_annotated(hint)
-        notes = {**notes, **each.metadata}
-        schema = _with_limits(self.of(bare, where), notes, where)
+        notes = {**split_annotated(hint)[1], **each.metadata}
+        schema = self.of(hint, where, notes)
         required = is_required(each)
         if not required:
-            schema = core.no_info_wrap_validator_function(_default_for_null, schema)
+            schema = _wrap(_default_for_null, schema)
         metadata = {"description": notes.get("description"), "default": each.default}
         return core.typed_dict_field(schema, required=required, metadata=metadata)
 
     def union(self, hints: Sequence[Any], where: str) -> core.CoreSchema:
-        records = tuple(hint for hint in hints if form_of(hint).kind == "dataclass")
+        records = tuple(hint for hint in hints if isinstance(hint, type) and is_dataclass(hint))
         options: list[core.CoreSchema | tuple[core.CoreSchema, str]] = []
         for number, hint in enumerate(hints):
             option = self.of(hint, where)
             if hint in records and len(records) > 1:
-                option = core.no_info_before_validator_function(partial(_require_likely, hint, records), option)
+                option = _before(partial(_require_likely, hint, records), option)
             options.append((option, str(number)))
         if self.coerce:  # first what needs no coercion
             strict = replace(self, coerce=False).union(hints, where)
-            union = core.union_schema([(strict, _STRICT), *options], mode="left_to_right")
+            union = core.union_schema([(strict, STRICT), *options], mode="left_to_right")
         else:
             union = core.union_schema(options)
-        return core.no_info_wrap_validator_function(_read_union, union)
+        return _wrap(read_union, union)
+
+
+@lru_cache(maxsize=1024)
+def fields_of(cls: type) -> tuple[tuple["Field[Any]", Any], ...]:
+    """The fields that make a dataclass, in order, each with its hint.
+
+    Names are looked for in the class, which may stand in a function and hold itself, and then in its module.
+
+    Raises:
+        UnsupportedType: a name is not there, or is not that of a type.
+    """
+    near: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        near |= {name: inner for name, inner in vars(base).items() if isinstance(inner, type)} | {base.__name__: base}
+    try:
+        hints = get_type_hints(cls, localns=near, include_extras=True)
+    except (AttributeError, NameError, SyntaxError, TypeError) as error:
+        what = f"a dataclass with hints that cannot be resolved ({error})"
+        raise UnsupportedType(cls.__name__, what, "define the types it names at the top of a module") from error
+    return tuple((each, hints[each.name]) for each in fields(cls) if each.init)
+
+
+def is_required(each: "Field[Any]") -> bool:
+    """Whether a dataclass cannot be made without this field."""
+    return each.default is MISSING and each.default_factory is MISSING
 
 
 def split_annotated(hint: Any) -> tuple[Any, dict[Any, Any]]:
-    """A hint without its `Annotated`, and what that says: a text is the description, a mapping is metadata."""
-    kind, _, parts = form_of(hint)
-    bare, *extras = parts if kind == "alias" else (hint,)
+    """A hint without its `Annotated` and `NewType`, and what it says: a text is the description, a mapping is metadata."""
     notes: dict[Any, Any] = {}
-    for extra in extras:
-        if isinstance(extra, str):
-            notes["description"] = extra
-        elif isinstance(extra, Mapping):
-            notes.update(extra)
-    return bare, notes
+    while isinstance(hint, NewType) or get_origin(hint) is Annotated:
+        for note in getattr(hint, "__metadata__", ()):
+            notes |= {"description": note} if isinstance(note, str) else note if isinstance(note, Mapping) else {}
+        hint = hint.__supertype__ if isinstance(hint, NewType) else hint.__origin__
+    return NoneType if hint is None else hint, notes
+
+
+def label(hint: Any) -> str:
+    """What a hint is called in errors. Never a module's name."""
+    name = hint.__name__ if isinstance(hint, type) and not get_args(hint) else repr(hint)
+    return re.sub(r"([\w<>]+\.)+(?=\w)", "", name).replace("~", "")
 
 
 def _with_limits(schema: core.CoreSchema, notes: Mapping[Any, Any], where: str) -> core.CoreSchema:
@@ -213,8 +254,9 @@ def _with_limit(schema: Any, name: str, bound: Any) -> Any:
 
 def _choices(hint: Any) -> tuple[tuple[Any, Any], ...]:
     """The scalars that a Literal or an enum may be, each with what it stands for."""
-    kind, cls, parts = form_of(hint)
-    members = parts if kind == "literal" else cls if kind == "enum" else ()
+    hint, _ = split_annotated(hint)
+    is_enum = isinstance(hint, type) and issubclass(hint, Enum)
+    members = get_args(hint) if get_origin(hint) is Literal else hint if is_enum else ()
     return tuple((member.value if isinstance(member, Enum) else member, member) for member in members)
 
 
@@ -229,19 +271,14 @@ def _choice(choices: tuple[tuple[Any, Any], ...], where: str) -> core.CoreSchema
 
     def pick(data: Any) -> Any:
         for value, member in choices:
-            if same(value, data):
+            if _is_same(value, data):
                 return member
-        return _refuse("expected", words, data)
+        return refuse("expected", words, data)
 
-    return core.no_info_plain_validator_function(pick, metadata={"json": json_schema})
+    return _plain(pick, metadata={"json": json_schema})
 
 
 _TYPE_NAMES: Final = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
-
-
-def _refuse(kind: str, words: str, _data: Any) -> NoReturn:
-    """`words` is the whole "problem", or says what was "expected"."""
-    raise PydanticCustomError(kind, "{words}", {"words": words})
 
 
 def _from_text(read: Callable[[str], Any], data: Any) -> Any:
@@ -253,12 +290,12 @@ def _from_text(read: Callable[[str], Any], data: Any) -> Any:
 
 def _require_distinct(data: Any, validate: Callable[[Any], Any]) -> Any:
     made = validate(data)
-    return made if len(made) == len(data) else _refuse("problem", "holds the same item twice; give each once", data)
+    return made if len(made) == len(data) else refuse("problem", "holds the same item twice; give each once", data)
 
 
 def _require_items(number: int, data: Any) -> Any:
     fits = isinstance(data, list | tuple) and len(data) == number
-    return data if fits else _refuse("expected", f"a list of {number}", data)
+    return data if fits else refuse("expected", f"a list of {number}", data)
 
 
 def _default_for_null(data: Any, validate: Callable[[Any], Any]) -> Any:
@@ -272,12 +309,12 @@ def _default_for_null(data: Any, validate: Callable[[Any], Any]) -> Any:
 
 def _construct(cls: type, data: Any, validate: Callable[[Any], Any]) -> Any:
     if not isinstance(data, Mapping):
-        _refuse("expected", f"an object ({cls.__name__})", data)
+        refuse("expected", f"an object ({cls.__name__})", data)
     given = {name: value for name, value in validate(data).items() if value is not _DEFAULT}
     try:
         return cls(**given)
     except (TypeError, ValueError) as error:  # what its own __post_init__ refuses
-        return _refuse("problem", str(error), data)
+        return refuse("problem", str(error), data)
 
 
 def _require_likely(cls: type, records: tuple[type, ...], data: Any) -> Any:
@@ -285,44 +322,18 @@ def _require_likely(cls: type, records: tuple[type, ...], data: Any) -> Any:
     if isinstance(data, Mapping):
         likely = [record for record in records if _likeness(record, data)[0]]
         if cls not in (likely or [max(records, key=lambda record: _likeness(record, data))]):
-            _refuse("unlikely", "", data)
+            refuse("unlikely", "", data)
     return data
 
 
 def _likeness(cls: type, data: Mapping[Any, Any]) -> tuple[bool, int, int]:
     """Whether an object has the keys and the literals of a dataclass; how many literals, and how many keys."""
-    fields = {each.name: (each, _choices(split_annotated(hint)[0])) for each, hint in fields_of(cls)}
+    fields = {each.name: (each, _choices(hint)) for each, hint in fields_of(cls)}
     there = [name for name in fields if name in data]
     wanted = [name for name in there if fields[name][1]]
-    right = [name for name in wanted if any(same(value, data[name]) for value, _ in fields[name][1])]
+    right = [name for name in wanted if any(_is_same(value, data[name]) for value, _ in fields[name][1])]
     complete = all(name in data for name, (each, _) in fields.items() if is_required(each))
     return complete and len(there) == len(data) and right == wanted, len(right), len(there)
-
-
-def _read_union(data: Any, validate: Callable[[Any], Any]) -> Any:
-    """What the union reads; if nothing, the problems of the first option that the data may have been meant for."""
-    try:
-        return validate(data)
-    except ValidationError as error:
-        options: dict[Any, list[Any]] = {}
-        for each in error.errors(include_url=False):
-            if each["loc"][0] != _STRICT and each["type"] != "unlikely":
-                options.setdefault(each["loc"][0], []).append(each)
-    expected = []
-    for problems in options.values():
-        words = expectation(problems[0])
-        if len(problems) > 1 or len(problems[0]["loc"]) > 1 or not words:
-            raise ValidationError.from_exception_data("union", [_own_error(each) for each in problems])
-        expected.append(words)
-    return _refuse("expected", " or ".join(expected), data)
-
-
-def _own_error(error: Any) -> InitErrorDetails:
-    """The error as one of ours, below the union that it came from."""
-    words = expectation(error)
-    kind, words = ("expected", words) if words else ("problem", problem_text(error))
-    loc = error["loc"][1:]
-    return {"type": PydanticCustomError(kind, "{words}", {"words": words}), "loc": loc, "input": error["input"]}
 
 
 def load_json(text: str) -> Any:
@@ -341,18 +352,24 @@ def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _coerce(kind: type, data: Any) -> Any:
+def _coerce(origin: Any, data: Any) -> Any:
     """The number or truth value that a text spells, `3.0` as a whole number, a number as text, and text that holds a
     JSON object or list as that; anything else as it is.
     """
-    if kind is str:
-        return str(data) if is_a((int, float), data) else data
+    if origin is str:
+        return str(data) if type(data) in (int, float) else data
     found = data
-    if isinstance(data, str) and kind is not NoneType:
+    if isinstance(data, str) and origin is not NoneType:
         try:
-            found = load_json(data.strip().lower() if kind in _SCALARS else data)
+            found = load_json(data.strip().lower() if origin in _SCALARS else data)
         except ValueError:
             return data
-    if kind is int and isinstance(found, float):
+    if origin is int and isinstance(found, float):
         return int(found) if found.is_integer() else data
-    return found if kind is list or is_a((int, float) if kind is float else kind, found) else data
+    fits = origin not in _SCALARS or type(found) is origin or (origin is float and type(found) is int)
+    return found if fits else data
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two values are equal, and of one type: `1` is not `True`."""
+    return type(one) is type(other) and bool(one == other)

@@ -12,7 +12,6 @@ from datetime import date, datetime, timedelta
 from enum import Enum, Flag
 from functools import lru_cache
 from math import isfinite
-from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast
 from uuid import UUID
 
@@ -61,7 +60,7 @@ class SliceCodec:
             if each not in self._types.values():
                 alike = sum(other.__name__ == each.__name__ for other in self._types.values())
                 self._types[f"{each.__name__}_{alike + 1}" if alike else each.__name__] = each
-        self._names = {each: name for name, each in self._types.items()} | {MappingProxyType: FrozenDict.__name__}
+        self._names = {each: name for name, each in self._types.items()}
 
     def write(self, values: list[Any]) -> list[Any]:
         """The values as JSON data.
@@ -70,7 +69,10 @@ class SliceCodec:
             Misfit: one would not come back as it is.
         """
         self._check(values)
-        return [self._content(value, f"[{place}]") for place, value in enumerate(values)]
+        for place, value in enumerate(values):
+            if type(value) is not self._kind and self._kind not in self._own:
+                raise Misfit(f"[{place}] is {_shown(value)}, not exactly a {self._kind.__name__}; {_ADVICE}")
+        return [self._content(self._kind, value, f"[{place}]") for place, value in enumerate(values)]
 
     def read(self, data: list[Any]) -> list[Any]:
         """The values that `write` was given.
@@ -97,19 +99,22 @@ class SliceCodec:
     def _data(self, value: Any, place: str) -> Any:
         """Any value as JSON data, with the name of its type where it needs one."""
         kind = type(value)
-        if kind in _PLAIN or (kind is float and isfinite(value)):
+        if kind not in self._names:  # then what it is derived from will do, which is equal to it
+            if value is None or isinstance(value, str | int):
+                return value
+            if isinstance(value, list):
+                return self._content(list, value, place)
+            kind = float if isinstance(value, float) else FrozenDict if isinstance(value, Mapping) else kind
+        if kind is float and isfinite(value):
             return value
-        if kind is list:
-            return [self._data(each, f"{place}[{index}]") for index, each in enumerate(value)]
         if kind is dict and len(value) != 1 and _has_text_keys(value):
-            return self._content(value, place)
+            return self._content(kind, value, place)
         if kind not in self._names:
             raise Misfit(f"{place} is {_shown(value)}, a {kind.__name__}; {_ADVICE}")
-        return {self._names[kind]: self._content(value, place)}
+        return {self._names[kind]: self._content(kind, value, place)}
 
-    def _content(self, value: Any, place: str) -> Any:
-        """A value as JSON data, without the name of its type."""
-        kind = type(value)
+    def _content(self, kind: type, value: Any, place: str) -> Any:
+        """A value of a type as JSON data, without the name of the type."""
         if functions := self._own.get(kind) or _TEXTS.get(kind):
             return _call(functions[0], value, place)
         if isinstance(value, Enum):
@@ -120,9 +125,7 @@ class SliceCodec:
             return [[self._data(part, f"{place}[{key!r}]") for part in (key, each)] for key, each in value.items()]
         if isinstance(value, list | tuple):
             return [self._data(each, f"{place}[{index}]") for index, each in enumerate(value)]
-        if isinstance(
-            value, set | frozenset
-        ):  # it has another order in every process; one value is always the same bytes
+        if isinstance(value, set | frozenset):  # in one order, which it has not by itself
             return sorted((self._data(each, place) for each in value), key=json.dumps)
         if is_dataclass(value) and kind in self._names:
             names = (each.name for each in fields(value) if each.init)

@@ -7,7 +7,7 @@ import pytest
 
 from minutebook import errors
 from minutebook.dsl.diagnostics import Diagnostic
-from minutebook.prompt.answer import Problem
+from minutebook.prompt.problems import Problem
 from minutebook.prompt.visibility import SectionVisibility
 from minutebook.testing import MissingWeights, ModelDidNotStart, WrongWeights
 

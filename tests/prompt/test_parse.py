@@ -186,7 +186,7 @@ def test_anything_is_kept_as_it_is_and_values_that_are_there_already_are_taken()
     assert parse(one(Any), {"it": {"a": [None, 1.5]}}).it == {"a": [None, 1.5]}
     assert parse(one(Any | None), {"it": [1]}).it == [1]
     assert parse(one(datetime), {"it": moment}).it is moment
-    assert problems(one(set), {"it": [[1]]}) == ["it: holds what cannot be in a set"]
+    assert problems(one(set), {"it": [[1]]}) == ["it[0]: cannot be in a set"]
     assert problems(one(set[Any]), {"it": 1}) == ["it: is 1; give a list"]
 
 

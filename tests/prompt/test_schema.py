@@ -1,8 +1,11 @@
-from collections.abc import Iterable, Mapping, MutableSet
+import collections
+import typing
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, MutableSequence, MutableSet
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any, Generic, Literal, NewType, TypeVar
+from typing import Annotated, Any, Generic, Literal, NewType, Optional, TypeVar, Union
 
 import pytest
 
@@ -144,8 +147,17 @@ def test_two_dataclasses_of_one_name_do_not_meet():
         (int | None, {"type": ["integer", "null"]}),
         (Id, {"type": "integer"}),
         (Any, {}),
+        (object, {}),
+        (Optional[int], {"type": ["integer", "null"]}),  # noqa: UP045 - the old way of writing it
+        (Union[str, int], {"type": ["string", "integer"]}),  # noqa: UP007 - likewise
+        (typing.List[int], {"type": "array", "items": {"type": "integer"}}),  # noqa: UP006 - likewise
+        (typing.Tuple, {"type": "array", "items": {}}),  # noqa: UP006 - likewise
+        (list[None], {"type": "array", "items": {"type": "null"}}),
+        (MutableSequence[int], {"type": "array", "items": {"type": "integer"}}),
+        (AbstractSet[int], {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}),
+        (MutableMapping[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}),
         (list, {"type": "array", "items": {}}),
-        (dict, {"type": "object", "additionalProperties": {}}),
+        (dict, {"type": "object", "additionalProperties": True}),
         (tuple, {"type": "array", "items": {}}),
         (tuple[()], {"type": "array", "minItems": 0, "maxItems": 0}),
         (
@@ -160,7 +172,7 @@ def test_two_dataclasses_of_one_name_do_not_meet():
             {
                 "type": "object",
                 "additionalProperties": {"type": "number"},
-                "propertyNames": {"type": "string", "enum": ["a", "b"]},
+                "propertyNames": {"enum": ["a", "b"]},
             },
         ),
         (Literal["a", 1, None], {"type": ["string", "integer", "null"], "enum": ["a", 1, None]}),  # noqa: PYI061
@@ -187,6 +199,11 @@ def test_every_kind_of_type_has_its_schema(hint, schema):
         (dict[int, str], "One.it is a mapping whose keys are not text"),
         (Literal[b"a"], "One.it is a choice with b'a'"),
         (T, "One.it is T, which"),
+        ([], "One.it is [], which"),
+        (type[int], "One.it is type[int], which"),
+        (Callable[[int], str], "One.it is Callable[[int], str], which"),
+        (collections.OrderedDict[str, int], "One.it is OrderedDict[str, int], which"),
+        (timedelta, "One.it is timedelta, which"),
         (Box[int], "One.it is Box[int], a generic dataclass"),
         (Annotated[Tree, {"min_length": 1}], "One.it is limited by 'min_length'"),
         (Annotated[bool, {"ge": 1}], "One.it is limited by 'ge'"),

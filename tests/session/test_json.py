@@ -1,5 +1,6 @@
 import json
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from types import MappingProxyType
 from typing import Any
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 
 from minutebook import ConversationEntry
 from minutebook.errors import InvalidSetting, UnknownName, UnreadableInput
+from minutebook.record.message import FrozenDict
 from minutebook.session import Session, SliceKind, Snapshot, TypeRegistry
 from minutebook.wire import provider_message_to_entry
+from tests.prompt.generated import Size
 from tests.session.parts import MONDAY, RUN, Mood, Note, Owner, Plan, Rights, Step, Total, entry
 from tests.strategies import conversations
 
@@ -136,7 +139,7 @@ def test_data_names_no_module():
     text = snapshot_of(replace(PLAN, target=(1,), size=2)).to_json()
 
     assert "tests" not in text
-    assert json.loads(text)["slices"][1]["values"][0]["target"] == {"is": "tuple[int, ...]", "value": [1]}
+    assert json.loads(text)["slices"][1]["values"][0]["target"] == {"tuple": [1]}
     with pytest.raises(UnknownName):
         Snapshot.from_json(text.replace('"type":"Plan"', '"type":"os.system"'), TypeRegistry(Plan))
 
@@ -151,12 +154,12 @@ def test_any_type_can_be_given_its_own_two_functions():
 
 def test_a_field_uses_the_functions_of_its_own_type_also_when_they_come_later():
     registry = TypeRegistry(Plan)
-    assert registry.to_data(Plan, [PLAN])[0]["steps"] == []
+    assert registry.to_data(Plan, [PLAN])[0]["steps"] == {"tuple": []}
     registry.register(Step, to_json=lambda step: step.title, from_json=Step)
     plan = replace(PLAN, steps=(Step("a"),))
 
     data = registry.to_data(Plan, [plan])
-    assert data[0]["steps"] == ["a"]
+    assert data[0]["steps"] == {"tuple": [{"Step": "a"}]}
     assert registry.from_data(Plan, data) == (plan,)
 
 
@@ -178,7 +181,7 @@ def test_a_field_that_is_missing_has_its_default():
 def test_a_set_is_written_in_one_order():
     tags = [f"tag {number:02}" for number in range(30)]
 
-    assert TypeRegistry().to_data(Plan, [replace(PLAN, tags=frozenset(tags))])[0]["tags"] == tags
+    assert TypeRegistry().to_data(Plan, [replace(PLAN, tags=frozenset(tags))])[0]["tags"] == {"frozenset": tags}
 
 
 @pytest.mark.parametrize("weight", [float("inf"), float("-inf"), float("nan"), 0.1, 7])
@@ -189,6 +192,83 @@ def test_a_float_that_json_has_not_comes_back_too(weight):
     assert repr(back) == repr(weight)
 
 
+class Colour(str):
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        (2,),
+        {"a": [1, (2,)]},
+        FrozenDict(a=1),
+        FrozenDict({1: 2, "b": 3}),
+        {1, 2},
+        {1: 2},
+        {"a": 1},
+        {"tuple": [1]},
+        {"a": 1, "b": 2},
+        float("nan"),
+        Mood.CALM,
+        MONDAY,
+        Colour("red"),
+    ],
+    ids=repr,
+)
+def test_anything_comes_back_as_what_it_was(value):
+    registry = TypeRegistry(Plan)
+    text = registry.slice_to_json(Plan, [replace(PLAN, anything=value)])
+
+    assert exact(registry.slice_from_json(Plan, text)[0].anything) == exact(value)
+    assert registry.slice_to_json(Plan, registry.slice_from_json(Plan, text)) == text
+
+
+def test_a_mapping_of_any_type_and_an_enum_that_is_text_come_back_equal():
+    plan = replace(PLAN, labels=Counter("aab"), objective=Size.SMALL)
+    registry = TypeRegistry(Plan)
+
+    assert registry.slice_from_json(Plan, registry.slice_to_json(Plan, [plan])) == (plan,)
+
+
+def test_a_value_of_a_derived_type_is_refused_though_both_are_registered():
+    with pytest.raises(InvalidSetting, match=r"Step: \[0\] is SubStep\(.*\), not exactly a Step"):
+        TypeRegistry(Step, SubStep).to_data(Step, [SubStep("a")])
+
+
+def test_members_of_a_union_that_look_alike_are_told_apart():
+    @dataclass(frozen=True)
+    class Celsius:
+        degrees: int
+
+    @dataclass(frozen=True)
+    class Kelvin:
+        degrees: int
+
+    @dataclass(frozen=True)
+    class Reading:
+        value: Celsius | Kelvin | str | datetime
+
+    registry = TypeRegistry(Reading)
+    readings = tuple(map(Reading, (Celsius(1), Kelvin(1), "2025-01-06", MONDAY)))
+
+    assert registry.from_data(Reading, registry.to_data(Reading, readings)) == readings
+
+
+def test_what_a_dataclass_works_out_by_itself_is_not_written():
+    @dataclass
+    class Square:
+        side: int
+        area: int = field(init=False)
+
+        def __post_init__(self):
+            self.area = self.side**2
+
+    registry = TypeRegistry(Square)
+
+    assert registry.to_data(Square, [Square(3)]) == [{"side": 3}]
+    assert registry.from_data(Square, [{"side": 3}]) == (Square(3),)
+
+
 def test_a_mapping_comes_back_read_only():
     plan = replace(PLAN, labels=MappingProxyType({"a": 1}))
     registry = TypeRegistry()
@@ -197,10 +277,6 @@ def test_a_mapping_comes_back_read_only():
     assert back == plan
     with pytest.raises(TypeError):
         back.labels["b"] = 2
-
-
-class Colour(str):
-    __slots__ = ()
 
 
 class SubStep(Step):
@@ -224,21 +300,26 @@ class Loose:
     [
         (
             replace(PLAN, objective=3),
-            r"'Plan: \[0\]\.objective is 3, not a text'; give one that JSON gives back the same",
+            r"'Plan: \[0\]\.objective is 3; it should be a valid string'; give one that JSON gives back the same",
         ),
-        (replace(PLAN, steps=(Step("a"), Step("b", "wrong"))), r"\.steps\[1\]\.status is 'wrong', not one of 'open'"),
-        (replace(PLAN, steps=[Step("a")]), r"\.steps is \[.*\], not a tuple"),
-        (replace(PLAN, steps=(SubStep("a"),)), r"\.steps\[0\] is .*, not exactly a Step; declare a union"),
-        (replace(PLAN, size=b"x"), r"\.size is b'x', not int or str or float"),
-        (replace(PLAN, pair=(1, "a", "b")), r"\.pair has 3 values, not 2"),
-        (replace(PLAN, weight=True), r"\.weight is True, not a float"),
-        (replace(PLAN, labels={1: 1}), r"\.labels\[1\]\[0\] is 1, not a text"),
-        (replace(PLAN, anything={"a": [1, (2,)]}), r"\.anything\.a\[1\] is \(2,\), not JSON data"),
-        (replace(PLAN, anything=float("nan")), r"\.anything is nan, not JSON data"),
-        (replace(PLAN, anything=Mood.CALM), r"\.anything is .*, not JSON data"),
-        (replace(PLAN, seen=(datetime(2025, 1, 1),)), r"\.seen is .*, not tuple or list"),  # noqa: DTZ001 - no date
+        (
+            replace(PLAN, steps=(Step("a"), Step("b", "wrong"))),
+            r"\.steps\[1\]\.status is 'wrong'; it should be 'open', 'done' or 3",
+        ),
+        (replace(PLAN, steps=[Step("a")]), r"\.steps is \[.*\]; it should be a valid tuple"),
+        (
+            replace(PLAN, steps=(SubStep("a"),)),
+            r"\.steps\[0\] is .*, a SubStep; declare it as the type of a field, or register it",
+        ),
+        (replace(PLAN, size=b"x"), r"\.size is b'x'; it should be a valid integer or it should be a valid string or"),
+        (replace(PLAN, pair=(1, "a", "b")), r"\.pair is \(1, 'a', 'b'\); Tuple should have at most 2 items"),
+        (replace(PLAN, weight=True), r"\.weight is True; it should be a valid number"),
+        (replace(PLAN, labels={1: 1}), r"\.labels\[1\] is 1; it should be a valid string"),
+        (replace(PLAN, anything={"a": [1, 2j]}), r"\.anything\.a\[1\] is 2j, a complex; declare it"),
+        (replace(PLAN, target=Step(3)), r"\.target\.title is 3; it should be a valid string"),
+        (replace(PLAN, seen=(datetime(2025, 1, 1),)), r"\.seen\[0\] is .*; it should be a valid date"),  # noqa: DTZ001 - no date
         (Odd(), "has hints that cannot be resolved: name 'Nowhere'"),
-        (3j, "complex: is declared as complex; register it in the TypeRegistry with to_json and from_json"),
+        (3j, r"complex: \[0\] is 3j, a complex; .*register it in the TypeRegistry with to_json and from_json"),
     ],
     ids=str,
 )
@@ -273,11 +354,14 @@ def test_what_is_nested_too_deeply_is_refused():
     ("kind", "data", "said"),
     [
         (Note, {}, "Note: is no list of values"),
-        (Note, [{"number": 1}], r"\[0\]\.text is missing"),
-        (Note, [{"text": "a", "extra": 1}], "not an object with number, text"),
-        (Note, [{"text": "a", "number": True}], r"\[0\]\.number is True, not an int"),
-        (Step, [{"title": "a", "children": "none"}], r"\.children is 'none', not a list"),
-        (Step, [{"title": "a", "status": 3.0}], r"\.status is 3\.0, not one of"),
+        (Note, [{"number": 1}], r"\[0\] does not fit: .*missing 1 required positional argument: 'text'"),
+        (Note, [{"text": "a", "extra": 1}], r"\[0\] does not fit: .*unexpected keyword argument 'extra'"),
+        (Note, [{"text": "a", "number": True}], r"\[0\]\.number is True; it should be a valid integer"),
+        (Step, [{"title": "a", "children": "none"}], r"\.children is 'none'; it should be a valid tuple"),
+        (Step, [{"title": "a", "children": {"tuple": "none"}}], r"\.children is 'none', not the content of a tuple"),
+        (Step, [{"title": "a", "children": {"Plan": {}}}], r"\.children names the type 'Plan'; it can be one of float"),
+        (Step, [{"title": "a", "status": 4}], r"\.status is 4; it should be 'open', 'done' or 3"),
+        (Step, [7], r"\[0\] is 7, not an object with the fields of Step"),
         (ConversationEntry, [{"message": {"role": "narrator"}}], r"\[0\] does not fit: InvalidMessage"),
     ],
 )
@@ -290,26 +374,26 @@ def test_data_that_does_not_fit_is_refused_and_the_place_named(kind, data, said)
     ("field", "value"),
     [
         ("id", "7"),
-        ("at", "yesterday"),
-        ("mood", "ANGRY"),
-        ("size", {"is": "bytes", "value": "x"}),
-        ("size", {"is": [], "value": "x"}),
-        ("by_id", [["x", {}]]),
-        ("by_id", [3]),
-        ("raw", "###"),
-        ("took", "1,2"),
-        ("took", "1,x,3"),
-        ("rights", "99"),
-        ("weight", "many"),
+        ("id", {"UUID": "7"}),
+        ("id", {"UUID": 7}),
+        ("at", {"datetime": "yesterday"}),
+        ("mood", {"Mood": "ANGRY"}),
+        ("size", {"bytes": "eA=="}),
+        ("size", {"complex": "x"}),
+        ("by_id", {"dict": [["x", {}]]}),
+        ("by_id", {"dict": [3]}),
+        ("raw", {"bytes": "###"}),
+        ("took", {"timedelta": "1,x,3"}),
+        ("took", {"timedelta": 3}),
+        ("rights", {"Rights": 99}),
+        ("weight", {"float": "many"}),
+        ("tags", {"frozenset": [[1]]}),
     ],
 )
 def test_a_damaged_field_is_refused(field, value):
     registry = TypeRegistry(Plan)
     (data,) = registry.to_data(Plan, [PLAN])
 
-    if (field, value) == ("took", "1,2"):
-        assert registry.from_data(Plan, [{**data, field: value}])[0].took == timedelta(1, 2)
-        return
     with pytest.raises(UnreadableInput, match=rf"\[0\]\.{field}"):
         registry.from_data(Plan, [{**data, field: value}])
 

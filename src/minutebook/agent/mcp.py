@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from minutebook.errors import InvalidSetting, MissingExtra, ToolServerFailed, ToolValidationError, UnsupportedType
-from minutebook.prompt.answer import decoded
 from minutebook.prompt.tools import AnyTool, Tool, ToolContext, ToolResult
+from minutebook.prompt.validation import load_json
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -40,7 +40,7 @@ class JsonTool(Tool[JsonArguments, Any]):
         data: Any = arguments
         if isinstance(arguments, str):
             try:
-                data = decoded(arguments) if arguments.strip() else {}
+                data = load_json(arguments) if arguments.strip() else {}
             except ValueError as error:
                 raise ToolValidationError(f"The arguments of {self.name} are not JSON: {error}") from error
         if not isinstance(data, Mapping):

@@ -1,25 +1,27 @@
 """A model's JSON into a dataclass, or everything that is wrong with it, in words the model can act on.
 
-Types are taken strictly: a whole number may stand for any number, and null for a field that has a default; nothing
-else is converted unless the caller says `coerce=True`. Keys that are not fields are refused. Of a union, the first
-member that fits is taken, in the order in which they are written.
-
-How a prompt asks for its answer as JSON.
+See `validation` for how types are taken. Keys that are not fields are refused. Of a union, the first member that fits
+is taken, in the order in which they are written.
 """
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
+
+from pydantic_core import ValidationError
 
 from minutebook.errors import OutputParseError, ToolValidationError
-from minutebook.prompt.answer import Problem, decoded, values
-from minutebook.prompt.fit import Lenience
-from minutebook.prompt.hints import shape_of
-from minutebook.prompt.read import Reader
+from minutebook.prompt.problems import Problem, problems_of
 from minutebook.prompt.schema import json_schema
+from minutebook.prompt.validation import load_json, validator_of
 
 Out = TypeVar("Out")
+
+_FENCED: Final = re.compile(r"\s*```\w*\n(.*?)\n?```\s*", re.DOTALL)
+_OPENING: Final = re.compile(r'\{(?=\s*["}])')
+_TOKEN: Final = re.compile(r'"(?:[^"\\\n]|\\.)*+"?|[{}]')  # without its end, a string reaches to the end of the line
 
 
 def parse(cls: type[Out], answer: str | Mapping[str, Any], *, coerce: bool = False) -> Out:
@@ -32,7 +34,7 @@ def parse(cls: type[Out], answer: str | Mapping[str, Any], *, coerce: bool = Fal
     """
     broken: list[Problem] = []
     misfit: list[Problem] = []
-    for found in values(answer) if isinstance(answer, str) else [answer]:
+    for found in _values(answer) if isinstance(answer, str) else [answer]:
         if isinstance(found, ValueError):
             broken = broken or [Problem("", f"is not JSON: {found}")]
             continue
@@ -53,7 +55,7 @@ def parse_arguments(cls: type[Out], arguments: str | Mapping[str, Any], tool_nam
     data: Any = arguments
     if isinstance(arguments, str):
         try:
-            data = decoded(arguments) if arguments.strip() else {}  # some providers send "" for no arguments
+            data = load_json(arguments) if arguments.strip() else {}  # some providers send "" for no arguments
         except ValueError as error:
             raise ToolValidationError(misfit, [Problem("", f"is not JSON: {error}")]) from error
     value, problems = _read(cls, data, coerce=coerce)
@@ -64,11 +66,45 @@ def parse_arguments(cls: type[Out], arguments: str | Mapping[str, Any], tool_nam
 
 def _read(cls: type[Out], data: Any, *, coerce: bool) -> tuple[Out, list[Problem]]:
     """The dataclass that JSON data stands for; it is one only if there are no problems."""
-    reader = Reader(Lenience.COERCE if coerce else Lenience.NUMBERS, [])
+    hint: Any = cls
     try:
-        return cast("Out", reader.read(shape_of(cls), data, "")), reader.problems
+        value: Out = validator_of(hint, coerce=coerce).validate_python(data)
+    except ValidationError as error:
+        return cast("Out", None), problems_of(error)
     except RecursionError:
         return cast("Out", None), [Problem("", "is nested too deeply")]
+    return value, []
+
+
+def _values(text: str) -> Iterator[Any]:
+    """The JSON value that the text is, or else every object in it; in place of one that is broken, the ValueError.
+
+    What stands between a brace and its partner is looked at as a whole: the inside of a broken object is never taken
+    for the answer.
+    """
+    fence = _FENCED.fullmatch(text)
+    try:
+        yield load_json(fence[1] if fence else text)
+    except ValueError:
+        for stretch in _stretches(text):
+            try:
+                yield load_json(stretch)
+            except ValueError as error:
+                yield error
+
+
+def _stretches(text: str) -> Iterator[str]:
+    """From each brace that may open a JSON object to its partner, or to the end where it has none."""
+    position = 0
+    while opening := _OPENING.search(text, position):
+        depth, position = 0, opening.start()
+        while token := _TOKEN.search(text, position):
+            position = token.end()
+            depth += {"{": 1, "}": -1}.get(token[0], 0)
+            if not depth:
+                break
+        position = len(text) if depth else position
+        yield text[opening.start() : position]
 
 
 def _text(answer: str | Mapping[str, Any]) -> str:

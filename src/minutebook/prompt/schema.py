@@ -10,21 +10,21 @@ Dataclasses as JSON data. What `dump` writes, `parse` reads back equal.
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from copy import deepcopy
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import date
 from enum import Enum
 from functools import lru_cache
 from inspect import cleandoc
-from types import NoneType
 from typing import Any, Final
 from uuid import UUID
 
+from pydantic.json_schema import GenerateJsonSchema
+
 from minutebook.errors import InvalidSetting, UnsupportedType
-from minutebook.prompt.hints import members
-from minutebook.prompt.limits import Kind, keywords
-from minutebook.prompt.shape import FORMATS, Member, Shape
+from minutebook.prompt.validation import core_schema_of
 
 
 def dump(value: Any) -> Any:
@@ -68,8 +68,8 @@ def _key(key: Any) -> str:
     return text
 
 
-_NAMES: Final = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
-_NOT_STRICT: Final = frozenset({"minLength", "maxLength", "minProperties", "maxProperties"})
+_REF: Final = "#/$defs/"
+_NOT_STRICT: Final = frozenset({"default", "minLength", "maxLength", "minProperties", "maxProperties", "uniqueItems"})
 
 
 def json_schema(cls: type, *, strict: bool = False) -> dict[str, Any]:
@@ -78,137 +78,113 @@ def json_schema(cls: type, *, strict: bool = False) -> dict[str, Any]:
     Raises:
         UnsupportedType: a field has a type that has no JSON form, or none that strict mode takes.
     """
-    copy: dict[str, Any] = _copied(_document(cls, strict))
-    return copy
+    return deepcopy(_document(cls, strict))
 
 
 @lru_cache(maxsize=1024)
 def _document(cls: type, strict: bool) -> dict[str, Any]:
-    """The schema that callers get copies of: written once for a class, it is asked for on every render."""
-    return _Writer(cls, strict=strict).document()
+    """The schema that callers get copies of: it is asked for on every render."""
+    generated = _Generator(union_format="primitive_type_array").generate(core_schema_of(cls))
+    definitions = generated.pop("$defs", {})
+    root = generated.get("$ref", "").removeprefix(_REF)
+    used = Counter(_references([generated, definitions]))
+    writer = _Writer(definitions, {root} | {name for name, times in used.items() if times > 1}, root, strict=strict)
+    document = writer.write(definitions.get(root, generated), cls.__name__)
+    shared = {name: writer.write(definitions[name], name) for name in definitions if name in writer.shared - {root}}
+    return document | ({"$defs": shared} if shared else {})
+
+
+class _Generator(GenerateJsonSchema):
+    """pydantic's own, with what `validation` says about a schema in its metadata, and without titles."""
+
+    def generate_inner(self, schema: Any) -> dict[str, Any]:
+        notes = schema.get("metadata", {})
+        if "json" in notes:
+            return dict(notes["json"])
+        found = super().generate_inner(schema)
+        if "record" in notes:
+            doc = _doc(notes["record"])
+            parts = {"properties": found["properties"], "required": found.get("required", [])}
+            return {"type": "object"} | ({"description": doc} if doc else {}) | parts | {"additionalProperties": False}
+        if notes.get("description"):
+            found = found | {"description": notes["description"]}
+        return found | ({"default": dump(notes["default"])} if notes.get("default", MISSING) is not MISSING else {})
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
+        return False
+
+    def sort(self, value: dict[str, Any], parent_key: str | None = None) -> dict[str, Any]:  # noqa: ARG002 - same
+        return value
 
 
 class _Writer:
-    def __init__(self, root: type, *, strict: bool) -> None:
-        self.root, self.strict = root, strict
-        used = Counter({root: 1})
-        _count(root, used)
-        self.shared = _labels(cls for cls, times in used.items() if times > 1 and cls is not root)
+    """Puts definitions that are used once where they are used, and makes a schema strict if that is wanted."""
 
-    def document(self) -> dict[str, Any]:
-        definitions = {label: self.record(cls) for cls, label in self.shared.items()}
-        return self.record(self.root) | ({"$defs": definitions} if definitions else {})
+    def __init__(self, definitions: dict[str, Any], shared: set[str], root: str, *, strict: bool) -> None:
+        self.definitions, self.shared, self.root, self.strict = definitions, shared, root, strict
 
-    def record(self, cls: type) -> dict[str, Any]:
-        own = members(cls)
-        schema: dict[str, Any] = {"type": "object"}
-        if doc := _doc(cls):
-            schema["description"] = doc
-        schema["properties"] = {member.name: self.member(member, f"{cls.__name__}.{member.name}") for member in own}
-        schema["required"] = [member.name for member in own if member.required or self.strict]
-        return schema | {"additionalProperties": False}
-
-    def member(self, member: Member, where: str) -> dict[str, Any]:
-        schema = self.shape(member.shape, where)
-        if self.strict and not member.required and not _takes_null(member.shape):
-            schema = _any_of([schema, {"type": "null"}])
-        if member.description and not (self.strict and "$ref" in schema):  # strict mode wants a $ref alone
-            schema = schema | {"description": member.description}
-        if member.default is not MISSING and not self.strict:
-            schema = schema | {"default": dump(member.default)}
-        return schema
-
-    def shape(self, shape: Shape, where: str) -> dict[str, Any]:
-        match shape.kind:
-            case "scalar" if shape.type in FORMATS:
-                return {"type": "string", "format": FORMATS[shape.type][0]}
-            case "scalar":
-                return {"type": _NAMES[shape.type]} | self.limits(shape)
-            case "literal":
-                kinds = list(dict.fromkeys(_NAMES[type(value)] for value, _ in shape.choices))
-                values = [value for value, _ in shape.choices]
-                return {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": values}
-            case "many":
-                unique = {"uniqueItems": True} if issubclass(shape.type, AbstractSet) and not self.strict else {}
-                return {"type": "array", "items": self.shape(shape.parts[0], where)} | unique | self.limits(shape)
-            case "row":
-                return self.row(shape, where)
-            case "union":
-                return _any_of([self.shape(option, where) for option in shape.parts])
-            case "dataclass":
-                return self.reference(shape.type)
-            case "any" | "mapping":
-                return self.open(shape, where)
-
-    def row(self, shape: Shape, where: str) -> dict[str, Any]:
-        items = [self.shape(item, where) for item in shape.parts]
-        size = {"minItems": len(items), "maxItems": len(items)}
-        if not self.strict:
-            return {"type": "array", "prefixItems": items} | size if items else {"type": "array"} | size
-        distinct = [item for at, item in enumerate(items) if item not in items[:at]]
-        return {"type": "array", "items": _any_of(distinct) if distinct else {"type": "null"}} | size
-
-    def open(self, shape: Shape, where: str) -> dict[str, Any]:
-        if self.strict:
+    def write(self, schema: dict[str, Any], where: str) -> dict[str, Any]:
+        if "$ref" in schema:
+            return self._reference(schema)
+        if self.strict and (not schema or schema.get("additionalProperties")):
             advice = "use strict=False, or a list of a dataclass with a key and a value"
             raise UnsupportedType(where, "open-ended, and the schema strict", advice)
-        if shape.kind == "any":
-            return {}
-        key, value = shape.parts
-        names = {"propertyNames": self.shape(key, where)} if key.kind == "literal" else {}
-        return {"type": "object", "additionalProperties": self.shape(value, where)} | names | self.limits(shape)
+        written = {name: part for name, part in schema.items() if not (self.strict and name in _NOT_STRICT)}
+        for name in ("items", "additionalProperties"):
+            if isinstance(schema.get(name), dict):
+                written[name] = self.write(schema[name], where)
+        for name in ("anyOf", "prefixItems"):
+            if name in schema:
+                written[name] = [self.write(option, where) for option in schema[name]]
+        if "properties" in schema:
+            written["properties"] = {
+                name: self._property(part, f"{where}.{name}", required=name in schema["required"])
+                for name, part in schema["properties"].items()
+            }
+            written["required"] = list(schema["properties"]) if self.strict else schema["required"]
+        if self.strict and schema.get("type") == "array" and "items" not in schema:
+            options = written.pop("prefixItems", [{"type": "null"}])
+            distinct = [option for at, option in enumerate(options) if option not in options[:at]]
+            written["items"] = distinct[0] if len(distinct) == 1 else {"anyOf": distinct}
+        return written
 
-    def reference(self, cls: type) -> dict[str, Any]:
-        if cls is self.root:
-            return {"$ref": "#"}
-        if cls in self.shared:
-            return {"$ref": f"#/$defs/{self.shared[cls]}"}
-        return self.record(cls)
+    def _reference(self, schema: dict[str, Any]) -> dict[str, Any]:
+        name = schema["$ref"].removeprefix(_REF)
+        notes = {key: part for key, part in schema.items() if key != "$ref" and not (self.strict and key == "default")}
+        if name not in self.shared:
+            return self.write(self.definitions[name], name) | notes
+        target = {"$ref": "#" if name == self.root else schema["$ref"]}
+        return target if self.strict else target | notes  # strict mode wants a $ref alone
 
-    def limits(self, shape: Shape) -> dict[str, Any]:
-        said = keywords(shape.limits, shape.limited_as or Kind.TEXT)
-        return {name: bound for name, bound in said.items() if not (self.strict and name in _NOT_STRICT)}
-
-
-def _count(cls: type, used: "Counter[type]") -> None:
-    """Count where each dataclass stands as a part of another, going into each of them once."""
-    for member in members(cls):
-        for part in _records(member.shape):
-            used[part] += 1
-            if used[part] == 1:
-                _count(part, used)
-
-
-def _records(shape: Shape) -> list[type]:
-    return [shape.type] if shape.kind == "dataclass" else [cls for part in shape.parts for cls in _records(part)]
-
-
-def _labels(classes: Any) -> dict[type, str]:
-    labels: dict[type, str] = {}
-    for cls in classes:
-        alike = sum(other.__name__ == cls.__name__ for other in labels)
-        labels[cls] = f"{cls.__name__}_{alike + 1}" if alike else cls.__name__
-    return labels
+    def _property(self, schema: dict[str, Any], where: str, *, required: bool) -> dict[str, Any]:
+        written = self.write(schema, where)
+        if required or not self.strict or _takes_null(written):
+            return written
+        notes = {"description": written.pop("description")} if "description" in written else {}
+        if written.keys() == {"type"}:
+            return {"type": [*_listed(written["type"]), "null"]} | notes
+        return {"anyOf": [*written.get("anyOf", [written]), {"type": "null"}]} | notes
 
 
-def _any_of(options: list[dict[str, Any]]) -> dict[str, Any]:
-    flat = [part for option in options for part in (option["anyOf"] if set(option) == {"anyOf"} else [option])]
-    if len(flat) > 1 and all(set(option) == {"type"} and isinstance(option["type"], str) for option in flat):
-        return {"type": [option["type"] for option in flat]}  # the same in fewer tokens
-    return flat[0] if len(flat) == 1 else {"anyOf": flat}
+def _takes_null(schema: dict[str, Any]) -> bool:
+    return "null" in _listed(schema.get("type")) or any(map(_takes_null, schema.get("anyOf", ())))
 
 
-def _takes_null(shape: Shape) -> bool:
-    return any(option.type is NoneType or any(value is None for value, _ in option.choices) for option in shape.options)
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _references(part: Any) -> Iterator[str]:
+    if isinstance(part, dict):
+        if isinstance(part.get("$ref"), str):
+            yield part["$ref"].removeprefix(_REF)
+        part = list(part.values())
+    if isinstance(part, list):
+        for inner in part:
+            yield from _references(inner)
 
 
 def _doc(cls: type) -> str:
     """The first paragraph of a dataclass's own docstring, not the signature that `dataclass` puts there."""
     doc = cleandoc(cls.__doc__ or "")
     return "" if doc.startswith(f"{cls.__name__}(") else " ".join(doc.partition("\n\n")[0].split())
-
-
-def _copied(schema: Any) -> Any:
-    if type(schema) is dict:
-        return {name: _copied(part) for name, part in schema.items()}
-    return [_copied(part) for part in schema] if type(schema) is list else schema

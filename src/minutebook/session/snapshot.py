@@ -7,17 +7,18 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
 from minutebook.errors import InvalidSetting, UnknownName, UnreadableInput
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import FrozenDict
-from minutebook.session.codec import Codec, Misfit, guarded, within
-from minutebook.session.hints import codec_of
 from minutebook.session.query import Query
 from minutebook.session.slices import SliceKind, Values
 from minutebook.wire.chat import entry_from_json, entry_to_json
+
+if TYPE_CHECKING:
+    from minutebook.session.codec import SliceCodec
 
 T = TypeVar("T")
 
@@ -31,8 +32,8 @@ class TypeRegistry:
 
     def __init__(self, *types: type) -> None:
         self._types: dict[str, type] = {}
-        self._own: dict[type, Codec] = {}
-        self._made: dict[Any, Codec] = {}
+        self._own: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {}
+        self._codecs: dict[type, SliceCodec] = {}
         self.register(
             ConversationEntry,
             to_json=lambda entry: json.loads(entry_to_json(entry)),
@@ -63,8 +64,8 @@ class TypeRegistry:
         self._types = {one: other for one, other in self._types.items() if other is not kind} | {chosen: kind}
         self._own.pop(kind, None)
         if to_json is not None and from_json is not None:
-            self._own[kind] = Codec(guarded(to_json), guarded(from_json))
-        self._made = {}
+            self._own[kind] = (to_json, from_json)
+        self._codecs = {}
         return kind
 
     @property
@@ -100,10 +101,9 @@ class TypeRegistry:
             InvalidSetting: one would not come back as it is.
         """
         try:
-            to_json = self._codec(kind).to_json
-            return [within(f"[{place}]", to_json, value) for place, value in enumerate(values)]
-        except Misfit as misfit:
-            raise not_storable(kind.__name__, str(misfit)) from misfit
+            return self._codec(kind).write(list(values))
+        except ValueError as problem:
+            raise not_storable(kind.__name__, str(problem)) from problem
         except RecursionError as problem:
             raise not_storable(kind.__name__, "is nested too deeply") from problem
 
@@ -116,10 +116,9 @@ class TypeRegistry:
         if not isinstance(data, list):
             raise UnreadableInput(kind.__name__, "is no list of values")
         try:
-            from_json = self._codec(kind).from_json
-            return tuple(within(f"[{place}]", from_json, value) for place, value in enumerate(data))
-        except Misfit as misfit:
-            raise UnreadableInput(kind.__name__, str(misfit)) from misfit
+            return tuple(self._codec(kind).read(data))
+        except ValueError as problem:
+            raise UnreadableInput(kind.__name__, str(problem)) from problem
         except RecursionError as problem:
             raise UnreadableInput(kind.__name__, "is nested too deeply") from problem
 
@@ -135,11 +134,12 @@ class TypeRegistry:
         """
         return self.from_data(kind, loads(kind.__name__, text))
 
-    def _codec(self, hint: Any) -> Codec:
-        own = self._own.get(hint) if isinstance(hint, type) else None
-        if own is None and hint not in self._made:
-            self._made[hint] = codec_of(hint, self._codec)
-        return own or self._made[hint]
+    def _codec(self, kind: type) -> "SliceCodec":
+        from minutebook.session.codec import SliceCodec  # pydantic is loaded on first use
+
+        if kind not in self._codecs:
+            self._codecs[kind] = SliceCodec(kind, self._types, self._own)
+        return self._codecs[kind]
 
 
 def not_storable(name: str, problem: str) -> InvalidSetting:
@@ -170,7 +170,7 @@ def loads(name: str, text: str) -> Any:
         raise UnreadableInput(name, f"is not JSON: {problem}") from problem
 
 
-_FORMAT: Final = "minutebook.snapshot/1"
+_FORMAT: Final = "minutebook.snapshot/2"
 
 
 @dataclass(slots=True, frozen=True)

@@ -93,9 +93,9 @@ class Beside:
         """Do it, in the order in which it was asked for."""
         tx = PostgresTransaction(work)
         for conversation, one, verdict, at in self.plan:
-            name, place = (one.kind, one.id), (conversation, numbers[conversation])
-            known = self.stored.get(name)
-            self.stored[name] = await sql_documents.write(tx, place, one, verdict, known, at)
+            name, known = (one.kind, one.id), self.stored.get((one.kind, one.id))
+            place = await sql_documents.write(tx, numbers[conversation], one, verdict, known, at)
+            self.stored[name] = one.stored(conversation, *place)
         for kind, at in {one.kind: at for _, one, _, at in self.plan}.items():
             await sql_documents.sweep_kinds(tx, [kind], at)
 

@@ -73,35 +73,36 @@ def verdicts(
 
 async def put(tx: SqlTransaction, row: ConversationRow, wanted: PackedDocument, at: datetime) -> Document:
     """Write a document, if it may be written, and remove what has expired of its kind."""
-    name, place = (wanted.kind, wanted.id), (row.conversation.id, row.number)
+    name = (wanted.kind, wanted.id)
     known = await find(tx, [name], bodies=not wanted.replace)
     (verdict,) = verdicts(row.conversation.id, [wanted], known, at)
-    document = await write(tx, place, wanted, verdict, known.get(name), at)
+    number, created_at = await write(tx, row.number, wanted, verdict, known.get(name), at)
     await sweep_kinds(tx, [wanted.kind], at)
-    return document
+    return known[name] if verdict is Verdict.SAME else wanted.stored(row.conversation.id, number, created_at)
 
 
 async def write(
     tx: SqlTransaction,
-    place: tuple[str, int],
+    owner: int,
     wanted: PackedDocument,
     verdict: Verdict,
     known: Document | None,
     at: datetime,
-) -> Document:
-    """Write a document as its verdict says, in the conversation of that id and number; `known` has its name now.
+) -> tuple[int, datetime]:
+    """Write a document as its verdict says, in the conversation of that number; `known` has its name now.
+
+    Returns its number and when it was created.
 
     Raises:
         Again: another transaction wrote or removed one of that name at the same moment.
     """
-    conversation, owner = place
     if known is not None and verdict is Verdict.SAME:
-        return known
+        return known.number, known.created_at
     key, body = document_key(wanted.kind, wanted.id), squeezed(wanted.body)
     if known is not None and verdict is Verdict.REPLACE:
         if not await tx.put(_REPLACE, body, wanted.expires_at, tx.tenant, key):
             raise Again
-        return wanted.stored(conversation, known.number, known.created_at)
+        return known.number, known.created_at
     if known is not None:
         await tx.put(_DELETE, tx.tenant, key)
     count = "UPDATE conversation SET documents = documents + 1 WHERE number = ? RETURNING documents"
@@ -109,7 +110,7 @@ async def write(
     names = (wanted.kind, wanted.id, kind_key(wanted.kind), key)
     if not await tx.put(_INSERT, tx.tenant, owner, *names, number, microseconds(at), wanted.expires_at, body):
         raise Again
-    return wanted.stored(conversation, number, at)
+    return number, at
 
 
 async def sweep_kinds(tx: SqlTransaction, kinds: Iterable[str], at: datetime) -> None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final
 
 from minutebook.errors import ConversationErased, ConversationNotFound
@@ -55,8 +56,12 @@ def by_id(tx: SqlTransaction, conversation: str, *, lock: bool = False) -> Query
 
 
 async def require_not_erased(tx: SqlTransaction, conversation: str) -> None:
-    if await tx.rows("SELECT 1 FROM tombstone WHERE id = ?", tombstone(tx.tenant, conversation)):
+    if (await tx.rows_of(_tombstone_query(tx, conversation)))[0]:
         raise ConversationErased(conversation)
+
+
+def _tombstone_query(tx: SqlTransaction, conversation: str) -> Query:
+    return "SELECT 1 FROM tombstone WHERE id = ?", (tombstone(tx.tenant, conversation),)
 
 
 def row_of(row: Sequence[Any]) -> ConversationRow:
@@ -98,18 +103,19 @@ async def insert(
         *((one.origin.conversation, one.origin.position) if one.origin else (None, None)),
         *(json_of(lineage), indexed, *more.values()),
     )
-    rows = await tx.rows(
-        f"INSERT INTO conversation ({', '.join((_NEW, *more))}) VALUES ({', '.join('?' * len(values))})"  # noqa: S608 - names of columns
-        " ON CONFLICT (tenant, id) DO NOTHING RETURNING number",
-        *values,
-    )
-    if not rows:
+    rows, erased = await tx.rows_of((_insertion(tuple(more)), values), _tombstone_query(tx, one.id))
+    if erased or not rows:
         raise Again
-    try:
-        await require_not_erased(tx, one.id)
-    except ConversationErased as erased:
-        raise Again from erased
     return ConversationRow(rows[0][0], one, lineage, indexed)
+
+
+@lru_cache
+def _insertion(more: tuple[str, ...]) -> str:
+    columns = f"{_NEW}, {', '.join(more)}" if more else _NEW
+    values = ", ".join("?" * len(columns.split(",")))
+    return (
+        f"INSERT INTO conversation ({columns}) VALUES ({values}) ON CONFLICT (tenant, id) DO NOTHING RETURNING number"  # noqa: S608 - names of columns
+    )
 
 
 async def set_status(

@@ -48,7 +48,8 @@ async def append(unit: Unit, tx: SqlTransaction, command: AppendCommand, at: dat
         if answered is not None and answered[0] != command.digest:
             raise IdempotencyConflict(conversation, command.idempotency_key or "")
         if answered is not None:
-            await _release(tx, command, at)
+            if command.release:
+                await _release(tx, command, at)
             return int(answered[1])
     if command.lease is not None:
         require_standing(await leases.find(tx, conversation), command.lease, at)
@@ -70,7 +71,7 @@ async def append(unit: Unit, tx: SqlTransaction, command: AppendCommand, at: dat
         db.execute("INSERT INTO answer VALUES (?, ?, ?, ?)", (row.number, key, command.digest, after.version))
     if command.documents:
         for one, verdict in zip(command.documents, verdicts, strict=True):
-            await documents.write(tx, (conversation, row.number), one, verdict, known.get((one.kind, one.id)), at)
+            await documents.write(tx, row.number, one, verdict, known.get((one.kind, one.id)), at)
         await documents.sweep_kinds(tx, [one.kind for one in command.documents], at)
     if not is_new:
         unit.later(_GROW, [_growth(row.number, after)])
@@ -79,12 +80,13 @@ async def append(unit: Unit, tx: SqlTransaction, command: AppendCommand, at: dat
         unit.behind.add(row.number)
         unit.later(_BEHIND, [(row.number,)])
     unit.known[name] = ConversationRow(row.number, after, row.lineage)
-    await _release(tx, command, at)
+    if command.release:
+        await _release(tx, command, at)
     return after.version
 
 
 async def _release(tx: SqlTransaction, command: AppendCommand, at: datetime) -> None:
-    if command.release and command.lease is not None:
+    if command.lease is not None:
         await leases.release(tx, command.lease, at)
 
 

@@ -78,6 +78,7 @@ def _connected(path: str, patience: "Patience | None", *, make: bool) -> apsw.Co
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX
     db = apsw.Connection(path, flags=flags | apsw.SQLITE_OPEN_CREATE if make else flags)
     db.set_busy_handler(patience or Patience())
+    db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # no plan depends on values, so none is made anew for each of them
     for setting in _SETTINGS:
         db.execute(setting)
     return db

@@ -10,9 +10,9 @@ import apsw
 from minutebook.errors import StoreUnavailable
 from minutebook.store.base import ConversationStore
 from minutebook.store.rules import now
-from minutebook.store.sqlite.connection import Unit, errors_of, migrations
-from minutebook.store.sqlite.engine import Engine
-from minutebook.store.sqlite.store import SqliteBackend
+from minutebook.store.sqlite.commit import Unit
+from minutebook.store.sqlite.connection import errors_of, migrations
+from minutebook.store.sqlite.store import Engine, SqliteBackend
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class MemoryEngine(Engine):
         self,
         work: Callable[[apsw.Connection], T],
         *,
-        brief: Callable[[apsw.Connection], T] | bool = False,  # noqa: ARG002 - as above
+        brief: Callable[[apsw.Connection], T] | None = None,  # noqa: ARG002 - as above
     ) -> T:
         with self._lock, errors_of(self.url):
             self._require_open()

@@ -23,9 +23,10 @@ from minutebook.store.encryption import encrypted
 from minutebook.store.encryption.cipher import SEALED
 from minutebook.store.encryption.store import KEY_LABEL
 from minutebook.store.memory import MemoryEngine, MemoryStore
-from minutebook.store.sqlite import entries, headers
+from minutebook.store.sql import entries, headers
 from minutebook.store.sqlite.store import SqliteBackend
-from minutebook.store.sqlite.trim import _rewrite as rewrite
+from minutebook.store.sqlite.store import run as run_now
+from minutebook.store.sqlite.transaction import SqliteTransaction
 from minutebook.store.types import NewDocument
 from minutebook.store.url import open_store
 from minutebook.testing.contract.samples import entries_of, note, said, texts, turn, turns
@@ -158,15 +159,14 @@ class Rows:
     """The entries of a conversation in a memory store, and a way to write others over them."""
 
     def __init__(self, store, conversation):
-        self._db = store._engine._db
-        self._filed = headers.found(self._db, store.tenant, conversation)
+        self._tx = SqliteTransaction(store._engine._db, store.tenant)
+        self._row = run_now(headers.get(self._tx, conversation))
 
     def __getitem__(self, position):
-        place = self._filed.place(position)
-        return entries.read(self._db, [(place, place + 1)])[1][0]
+        return run_now(entries.read(self._tx, [self._row.span(position)]))[1][0]
 
     def __setitem__(self, position, entry):
-        rewrite(self._db, self._filed, position, codec.pack(entry)[0])
+        run_now(self._tx.replace_entry(self._row, position, 0, codec.pack(entry)[0]))
 
 
 def swap(rows, one, other):

@@ -13,8 +13,9 @@ from minutebook.record import exchanges
 from minutebook.record.message import text_of
 from minutebook.store import codec
 from minutebook.store.backend import LoadQuery
-from minutebook.store.sqlite import headers as sqlite_rows
-from minutebook.store.sqlite.load import load
+from minutebook.store.sql.load import load
+from minutebook.store.sqlite.store import run
+from minutebook.store.sqlite.transaction import SqliteTransaction
 from minutebook.store.types import NewDocument
 from minutebook.store.url import open_store
 from minutebook.testing import coding_session
@@ -33,7 +34,7 @@ def bytes_in(folder):
 
 
 async def rows(store, statement):
-    return await store._engine.read(lambda db: sqlite_rows.rows(db, statement))
+    return await store._engine.read(lambda db: db.execute(statement).fetchall())
 
 
 def test_no_byte_of_what_was_erased_is_left_after_a_vacuum(url, tmp_path, monkeypatch):
@@ -182,9 +183,8 @@ def test_a_load_takes_no_more_steps_in_a_long_conversation(url, tmp_path, part):
             return False
 
         with apsw.Connection(str(tmp_path / "chat.db")) as db:
-            filed = sqlite_rows.found(db, "default", name)
             db.set_progress_handler(step, 1)
-            load(db, filed, LoadQuery(name, **part))
+            run(load(SqliteTransaction(db, "default"), LoadQuery(name, **part)))
             db.set_progress_handler(None)
         return taken
 

@@ -35,7 +35,9 @@ def thread_of(store, **how):
 def test_brief_work_on_a_quick_disk_is_done_in_the_callers_thread(tmp_path):
     async def scene(store):
         assert await thread_of(store, brief=True) == threading.get_ident()
-        assert await store._engine.read(lambda _db: threading.get_ident(), brief=True) == threading.get_ident()
+        assert (
+            await store._engine.read(lambda _db: None, brief=lambda _db: threading.get_ident()) == threading.get_ident()
+        )
 
     run(scene, tmp_path)
 
@@ -56,7 +58,10 @@ def test_a_long_reading_is_left_to_another_thread(tmp_path):
         engine = store._engine
         assert await engine.read(lambda _db: threading.get_ident(), brief=lambda _db: False) != threading.get_ident()
         engine._slow_until = float("inf")
-        assert await engine.read(lambda _db: threading.get_ident(), brief=True) != threading.get_ident()
+        assert (
+            await engine.read(lambda _db: threading.get_ident(), brief=lambda _db: threading.get_ident())
+            != threading.get_ident()
+        )
 
     run(scene, tmp_path)
 

@@ -21,14 +21,16 @@ import psycopg
 from minutebook.errors import ConversationErased, IdempotencyConflict, MinutebookError
 from minutebook.store.backend import AppendCommand
 from minutebook.store.codec import Packed
-from minutebook.store.postgres import documents as postgres_documents
 from minutebook.store.postgres import headers as postgres_rows
 from minutebook.store.postgres import leases as postgres_leases
-from minutebook.store.postgres.connection import WRITING, Connections, Query, Work
-from minutebook.store.postgres.documents import Name
+from minutebook.store.postgres.connection import WRITING, Connections, Work
 from minutebook.store.postgres.entries import Kept, Rows
-from minutebook.store.postgres.headers import Filed
+from minutebook.store.postgres.transaction import PostgresTransaction
 from minutebook.store.rules import created, grown, require_recipient, require_version
+from minutebook.store.sql import documents as sql_documents
+from minutebook.store.sql import headers as sql_headers
+from minutebook.store.sql.documents import Name
+from minutebook.store.sql.transaction import ConversationRow, Query
 from minutebook.store.types import Conversation, Document, Lease, PackedDocument, Verdict, require_standing
 
 Plan = list[tuple[str, PackedDocument, Verdict, datetime]]
@@ -57,7 +59,7 @@ class Beside:
         if leased:
             made.leases, made.now = await postgres_leases.held(work, leased)
         names = [(one.kind, one.id) for command in commands for one in command.documents]
-        made.stored = await postgres_documents.find(work, sorted(set(names)))
+        made.stored = await sql_documents.find(PostgresTransaction(work), sorted(set(names)))
         made.planned = dict(made.stored)
         return made
 
@@ -78,7 +80,7 @@ class Beside:
         Raises:
             DocumentExists: one of them may not stand where it would.
         """
-        verdicts = postgres_documents.decided(conversation, documents, self.planned, at)
+        verdicts = sql_documents.verdicts(conversation, documents, self.planned, at)
         return [(conversation, one, verdict, at) for one, verdict in zip(documents, verdicts, strict=True)]
 
     def take(self, plan: Plan) -> None:
@@ -89,12 +91,13 @@ class Beside:
 
     async def write(self, work: Work, numbers: Mapping[str, int]) -> None:
         """Do it, in the order in which it was asked for."""
+        tx = PostgresTransaction(work)
         for conversation, one, verdict, at in self.plan:
-            name, place = (one.kind, one.id), (conversation, numbers[conversation])
-            known = self.stored.get(name)
-            self.stored[name] = await postgres_documents.write(work, place, one, verdict, known, at)
+            name, known = (one.kind, one.id), self.stored.get((one.kind, one.id))
+            place = await sql_documents.write(tx, numbers[conversation], one, verdict, known, at)
+            self.stored[name] = one.stored(conversation, *place)
         for kind, at in {one.kind: at for _, one, _, at in self.plan}.items():
-            await postgres_documents.sweep_kind(work, kind, at)
+            await sql_documents.sweep_kinds(tx, [kind], at)
 
 
 _ANSWERED: Final = (
@@ -133,7 +136,7 @@ class PendingAppend:
 class _Talk:
     """A conversation in the course of a group: what is stored of it, and what is to be added."""
 
-    filed: Filed | None
+    filed: ConversationRow | None
     header: Conversation | None
     parts: list[tuple[int, int, Sequence[Packed], Sequence[Kept]]] = field(default_factory=list)
     """Position, user messages before it, and the entries that are written from there."""
@@ -176,7 +179,7 @@ async def _talks(work: Work, pending: Sequence[PendingAppend]) -> dict[str, _Tal
     if keys:
         queries.append((_ANSWERED, (keys, work.tenant, names)))
     rows, *answered = await work.ask(*queries)
-    known = {one.conversation.id: one for one in map(postgres_rows.filed, rows)}
+    known = {one.conversation.id: one for one in map(sql_headers.row_of, rows)}
     talks = {name: _Talk(known.get(name), known[name].conversation if name in known else None) for name in names}
     for name, key, digest, version in chain(*answered):
         talks[name].answers[key] = (digest, version)
@@ -224,7 +227,7 @@ async def _write(work: Work, talks: Sequence[_Talk], due: Due | None, beside: Be
         header = talk.header
         assert header is not None, "a talk that has parts has a header"
         if talk.filed is None:
-            number = (await postgres_rows.insert(work, header)).number
+            number = (await sql_headers.insert(PostgresTransaction(work), header, behind=header.length > 0)).number
         else:
             number = talk.filed.number
             grew[number] = header

@@ -8,8 +8,9 @@ A few connections to one database, and transactions on them. All of it belongs t
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Final, TypeVar
 
@@ -26,6 +27,7 @@ from minutebook.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from minutebook.store.sql.transaction import Again, Query
 
 AGAIN: Final = (errors.SerializationFailure, errors.DeadlockDetected)
 """What a transaction may meet through no fault of its own: it is carried out again."""
@@ -154,11 +156,10 @@ READING: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 WRITING: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _AS: Final = (
     "SELECT set_config('role', %s, true), set_config('minutebook.tenant', %s, true), set_config('lock_timeout', %s, true),"
+    " set_config('search_path', 'minutebook', true),"
     " set_config('idle_in_transaction_session_timeout', '60s', true),"  # a client that hangs lets go of what it holds
     " set_config('enable_seqscan', 'off', true)"  # every question has its index
 )
-Query = tuple[str, tuple[Any, ...]]
-"""A statement and its values."""
 
 
 class Work:
@@ -166,7 +167,8 @@ class Work:
 
     It begins with the first thing that is asked, in the same message: as the role that owns nothing, and for this
     tenant. None of that outlives the transaction. What is asked together travels together; the values are written into
-    it, quoted by the driver, since a message of several statements can carry none beside it.
+    it, quoted by the driver, since a message of several statements can carry none beside it. In a statement, `?` is a
+    value as well as `%s`.
     """
 
     def __init__(self, db: AsyncConnection, tenant: str, kind: str, lock_milliseconds: int) -> None:
@@ -180,7 +182,7 @@ class Work:
             return []
         opening, self._opening = self._opening, []
         async with AsyncClientCursor(self._db) as cursor:
-            texts = [cursor.mogrify(statement.encode(), values) for statement, values in (*opening, *queries)]
+            texts = [cursor.mogrify(_native(statement), values) for statement, values in (*opening, *queries)]
             await cursor.execute("; ".join(texts).encode())
             answers = [await _rows(cursor)]
             while cursor.nextset():
@@ -201,7 +203,15 @@ class Work:
         if self._opening:
             await self.ask(("SELECT", ()))
         async with self._db.cursor() as cursor:
-            await cursor.execute(statement.encode(), values)
+            await cursor.execute(_native(statement), values)
+            return cursor.rowcount
+
+    async def put_each(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Change something for each of some values, in one round trip; return how many rows."""
+        if self._opening:
+            await self.ask(("SELECT", ()))
+        async with self._db.cursor() as cursor:
+            await cursor.executemany(_native(statement), rows)
             return cursor.rowcount
 
     async def commit(self, *queries: Query) -> None:
@@ -229,12 +239,13 @@ async def working(db: AsyncConnection, tenant: str, kind: str, lock_milliseconds
         raise
 
 
+@lru_cache
+def _native(statement: str) -> bytes:
+    return statement.replace("?", "%s").encode()
+
+
 async def _rows(cursor: AsyncClientCursor[Any]) -> list[Any]:
     return await cursor.fetchall() if cursor.description is not None else []
-
-
-class Again(Exception):
-    """Somebody else made or erased the same conversation at the same moment: the transaction begins again."""
 
 
 T = TypeVar("T")

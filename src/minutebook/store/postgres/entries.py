@@ -9,8 +9,9 @@ from typing import Any, Final, NamedTuple, Self
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import MessageRole, text_of
 from minutebook.store.codec import LARGE, Packed, squeezed, unpack, unsqueezed
-from minutebook.store.postgres.connection import Query, Work
-from minutebook.store.postgres.headers import Filed, Span
+from minutebook.store.postgres.connection import Work
+from minutebook.store.sql.entries import NUMBER_OF, ROLES
+from minutebook.store.sql.transaction import Span
 
 _HEAD: Final = Struct(">16sqB")
 
@@ -44,9 +45,6 @@ class Stamp(NamedTuple):
         return cls(evaluation, int.from_bytes(data[_HEAD.size : stop]), created_at, provider, model)
 
 
-ROLES: Final = (MessageRole.SYSTEM, MessageRole.USER, MessageRole.ASSISTANT, MessageRole.TOOL)
-_NUMBER_OF: Final = {role: number for number, role in enumerate(ROLES)}
-_TOOL: Final = _NUMBER_OF[MessageRole.TOOL]
 EVERYTHING: Final = 2**31 - 1
 """A position after every other."""
 _APART: Final = b"\2"
@@ -63,8 +61,9 @@ _KEEP: Final = (
     " ORDER BY hash ON CONFLICT (tenant, hash) DO UPDATE SET uses = payload.uses + excluded.uses"
 )
 _HERE: Final = "FROM minutebook.entry WHERE tenant = %s AND conversation = %s::bigint"
-_READ: Final = (
-    f"SELECT position, role, stamp, text, rest {_HERE} AND position >= %s AND position < %s ORDER BY position"
+READ: Final = (
+    "SELECT position, role, stamp, text, rest FROM entry"
+    " WHERE conversation = ?::bigint AND position >= ? AND position < ? ORDER BY position"
 )
 _DELETE: Final = (
     "WITH gone AS ("
@@ -95,7 +94,7 @@ class Rows:
         for one, pieces in zip(packed, kept, strict=True):
             turn += one.role is MessageRole.USER
             stamp = Stamp.of(one).to_bytes()
-            row = (number, position, _NUMBER_OF[one.role], turn, stamp, pieces.text, pieces.rest)
+            row = (number, position, NUMBER_OF[one.role], turn, stamp, pieces.text, pieces.rest)
             for column, value in zip(self.columns, row, strict=True):
                 column.append(value)
             for digest, body in pieces.payloads:
@@ -128,18 +127,13 @@ class Kept:
         return _APART + digest
 
 
-async def read(work: Work, spans: Iterable[Span]) -> tuple[list[int], list[ConversationEntry]]:
-    """The positions and entries of some stretches."""
-    return await unpacked(work, await work.ask(*(reading(work.tenant, span) for span in spans)))
-
-
-def reading(tenant: str, span: Span) -> Query:
-    """Asks for the entries of a stretch."""
-    return _READ, (tenant, *span)
+async def read(work: Work, span: Span) -> list[ConversationEntry]:
+    """The entries of a stretch."""
+    return (await unpacked(work, [await work.rows(READ, *span)]))[1]
 
 
 async def unpacked(work: Work, answers: Iterable[Sequence[Any]]) -> tuple[list[int], list[ConversationEntry]]:
-    """What was answered to `reading`."""
+    """What was answered to `READ`."""
     rows = [row for answer in answers for row in answer]
     payloads = await _payloads(work, (piece for row in rows for piece in row[3:]))
     positions: list[int] = []
@@ -166,56 +160,6 @@ async def texts(work: Work, span: Span) -> AsyncIterator[tuple[int, str]]:
             yield position, text_of(json.loads((_piece(rest, payloads) or b"{}").decode("utf-8", "surrogatepass")))
         else:
             yield position, piece.decode("utf-8", "surrogatepass")
-
-
-async def turn_start(work: Work, filed: Filed, count: int) -> int:
-    """The position where the last so many turns begin. It reads, from the end, no more rows than will be returned."""
-    statement = (
-        f"SELECT position {_HERE} AND position >= %s AND position < %s AND role = 1 ORDER BY position DESC LIMIT %s"
-    )
-    for span in reversed(filed.spans(filed.conversation.first, filed.conversation.length)):
-        rows = await work.rows(statement, work.tenant, *span, count)
-        count -= len(rows)
-        if count == 0:
-            return int(rows[-1][0])
-    return filed.conversation.first
-
-
-async def turns_before(work: Work, filed: Filed, position: int) -> int:
-    """How many user messages stand before a position."""
-    if position <= 0:
-        return 0
-    number = filed.holder(position - 1)
-    row = await work.row(f"SELECT turn {_HERE} AND position = %s", work.tenant, number, position - 1)
-    return int(row[0])
-
-
-async def exchange_start(work: Work, filed: Filed, position: int) -> int:
-    """The position where the exchange of an entry begins: the nearest one up to it that is no result."""
-    statement = (
-        f"SELECT position {_HERE} AND position >= %s AND position < %s AND role <> 3 ORDER BY position DESC LIMIT 1"
-    )
-    for span in reversed(filed.spans(filed.conversation.first, position + 1)):
-        row = await work.row(statement, work.tenant, *span)
-        if row is not None:
-            return int(row[0])
-    return filed.conversation.first
-
-
-async def exchange_stop(work: Work, filed: Filed, position: int) -> int:
-    """The position after the exchange of an entry."""
-    stop = position + 1
-    while await splits(work, filed, stop):
-        stop += 1
-    return stop
-
-
-async def splits(work: Work, filed: Filed, position: int) -> bool:
-    """Whether a cut before this entry would part it from its call."""
-    if not filed.conversation.first < position < filed.conversation.length:
-        return False
-    row = await work.row(f"SELECT role {_HERE} AND position = %s", work.tenant, filed.holder(position), position)
-    return bool(row[0] == _TOOL)
 
 
 async def delete(work: Work, numbers: Sequence[int], start: int, stop: int) -> None:

@@ -29,8 +29,8 @@ from minutebook.store.codec import Packed, microseconds
 from minutebook.store.postgres.append import IMPATIENT_SECONDS, LARGEST_GROUP, PendingAppend
 from minutebook.store.postgres.connection import AGAIN, SETTINGS, translated
 from minutebook.store.postgres.entries import Kept, Rows
-from minutebook.store.postgres.headers import json_of
 from minutebook.store.rules import grown, require_recipient, require_version
+from minutebook.store.sql.headers import json_of
 from minutebook.store.types import Conversation
 
 Name = tuple[str, str]

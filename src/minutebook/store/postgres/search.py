@@ -3,8 +3,6 @@
 A stretch that is found is looked through anyway, so it need not be known which words it has, only which it has not. A
 filter errs on one side: about one word in three hundred that is not there seems to be. It holds no word that could be read.
 
-Lists and searches, a page at a time.
-
 The search index, which follows the record at a distance.
 
 Indexing an entry costs several times what storing it does, so an append leaves it for later: for when there is nothing
@@ -16,13 +14,15 @@ from collections.abc import AsyncIterator, Collection, Iterable
 from hashlib import blake2b
 from typing import Any, Final
 
-from minutebook.store.backend import ListQuery, SearchQuery
-from minutebook.store.codec import cursor_of, microseconds, place_of
+from minutebook.store.backend import SearchQuery
+from minutebook.store.codec import cursor_of, place_of
 from minutebook.store.postgres import entries as postgres_entries
-from minutebook.store.postgres.connection import Query, Work
-from minutebook.store.postgres.headers import COLUMNS, FOR_RECIPIENT, Filed, filed, found
+from minutebook.store.postgres.connection import Work
 from minutebook.store.search import words
-from minutebook.store.types import Conversation, ConversationStatus, Hit, Page
+from minutebook.store.sql.conversations import FOR_RECIPIENT
+from minutebook.store.sql.headers import COLUMNS, row_of
+from minutebook.store.sql.transaction import ConversationRow, Query
+from minutebook.store.types import Hit, Page
 
 BITS: Final = 12
 """How many bits there are for each word."""
@@ -65,13 +65,8 @@ def probes(words: Iterable[str]) -> list[int]:
 
 STRETCHES: Final = 16
 """How many stretches that may hold what is searched for are asked for at a time."""
-_IN_ORDER: Final = "SELECT set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true)"
+IN_ORDER: Final = "SELECT set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true)"
 """A server that has not looked at its tables yet thinks that sorting a tenant's conversations is quick."""
-_NEWEST_FIRST: Final = "ORDER BY created_at DESC, number DESC LIMIT %s"
-_OF_STATUS: Final = "status || '' = %s"
-"""Written so that nobody uses the index of a status to find one recipient's."""
-_AS_IT_IS: Final = "OFFSET 0 LIMIT %s"
-"""What is one row at most is looked up, and in no order: an index that has one would be read through."""
 _END: Final = 1 << 62
 _STRETCHES: Final = "SELECT conversation, start, stop FROM minutebook.word WHERE tenant = %s AND"
 _LAST_FIRST: Final = f"{MATCHES} ORDER BY conversation DESC, start DESC LIMIT {STRETCHES}"
@@ -84,59 +79,29 @@ _FOUND_FOR: Final = (
 _FOUND_IN: Final = f"{_STRETCHES} conversation = %s AND stop > %s AND start < %s AND {_LAST_FIRST}"
 
 
-async def listed(work: Work, query: ListQuery) -> Page[Conversation]:
-    """The conversations after a cursor, newest first; there is an index for each way to ask."""
-    after = place_of(query.cursor, int, int)
-    parts, bindings = list[str](), list[Any]()
-    for where, named, end in _ways(query.recipient, query.status):
-        later = "" if after is None else " AND (created_at, number) < (%s, %s)"
-        parts.append(f"(SELECT {COLUMNS} FROM minutebook.conversation WHERE tenant = %s AND {where}{later} {end})")  # noqa: S608 - made of constants
-        bindings += [work.tenant, *named, *(after or ()), query.limit + 1]
-    statement = f"SELECT * FROM ({' UNION ALL '.join(parts)}) AS ours {_NEWEST_FIRST}"  # noqa: S608 - made of constants
-    _, rows = await work.ask((_IN_ORDER, ()), (statement, (*bindings, query.limit + 1)))
-    items = [filed(row) for row in rows[: query.limit]]
-    last = (microseconds(items[-1].conversation.created_at), items[-1].number) if len(rows) > query.limit else None
-    return Page(tuple(one.conversation for one in items), cursor_of(*last) if last else None)
-
-
-def _ways(recipient: str | None, status: ConversationStatus | None) -> list[tuple[str, tuple[str, ...], str]]:
-    """Conditions, their values and an order, which together find all that is meant; there is an index for each.
-
-    What has no recipient but itself is found by its id, the others by their recipient. Those of any status are merged from
-    those of each.
-    """
-    if recipient is None:
-        return [("status = %s", (one,), _NEWEST_FIRST) for one in ([status] if status else ConversationStatus)]
-    kind, named = ("", (recipient,)) if status is None else (f" AND {_OF_STATUS}", (recipient, status))
-    return [
-        (f"recipient = %s AND recipient <> id{kind}", named, _NEWEST_FIRST),
-        (f"id = %s AND recipient = id{kind}", named, _AS_IT_IS),
-    ]
-
-
-async def searched(work: Work, query: SearchQuery) -> Page[Hit]:
-    """The entries that have every word, from the last place to the first."""
+async def searched(work: Work, query: SearchQuery, within: ConversationRow | None) -> Page[Hit]:
+    """The entries that have every word, in one conversation or all, from the last place to the first."""
     number, position = place_of(query.cursor, int, int) or (_END, 0)
     wanted = set(query.words)
-    if query.conversation is not None:
-        places = _within(work, await found(work, query.conversation), wanted, (number, position))
+    if within is not None:
+        places = _within(work, within, wanted, (number, position))
     else:
         places = _anywhere(work, query.recipient, wanted, (number, position))
-    page: list[tuple[int, int, Filed]] = []
+    page: list[tuple[int, int, ConversationRow]] = []
     async for place in places:
         page.append(place)
         if len(page) > query.limit:
             break
     items = [
-        Hit(known.conversation.id, at, (await postgres_entries.read(work, [(holder, at, at + 1)]))[1][0])
+        Hit(known.conversation.id, at, (await postgres_entries.read(work, (holder, at, at + 1)))[0])
         for holder, at, known in page[: query.limit]
     ]
     return Page(tuple(items), cursor_of(*page[query.limit - 1][:2]) if len(page) > query.limit else None)
 
 
 async def _within(
-    work: Work, known: Filed, wanted: set[str], before: tuple[int, int]
-) -> AsyncIterator[tuple[int, int, Filed]]:
+    work: Work, known: ConversationRow, wanted: set[str], before: tuple[int, int]
+) -> AsyncIterator[tuple[int, int, ConversationRow]]:
     """Places in one conversation; what it shares has a lower number, since a fork is younger than its origin."""
     header = known.conversation
     for number, start, stop in reversed(known.spans(header.first, header.length)):
@@ -151,8 +116,8 @@ async def _within(
 
 async def _anywhere(
     work: Work, recipient: str | None, wanted: set[str], before: tuple[int, int]
-) -> AsyncIterator[tuple[int, int, Filed]]:
-    owner: Filed | None = None
+) -> AsyncIterator[tuple[int, int, ConversationRow]]:
+    owner: ConversationRow | None = None
     high = before
     while True:
         if recipient is None:
@@ -178,7 +143,7 @@ async def _stretches(work: Work, query: str, values: tuple[Any, ...], wanted: se
     asked = (query, (work.tenant, *values, probes(sorted(wanted))))
     if query is _FOUND_FOR:  # sorts what it has found in few conversations
         return (await work.ask(asked))[0]
-    return (await work.ask((_IN_ORDER, ()), asked))[1]
+    return (await work.ask((IN_ORDER, ()), asked))[1]
 
 
 async def _matches(work: Work, number: int, start: int, stop: int, wanted: set[str]) -> AsyncIterator[int]:
@@ -189,12 +154,12 @@ async def _matches(work: Work, number: int, start: int, stop: int, wanted: set[s
             yield position
 
 
-async def _owner(work: Work, number: int) -> Filed:
+async def _owner(work: Work, number: int) -> ConversationRow:
     row = await work.row(
         f"SELECT {COLUMNS} FROM minutebook.conversation WHERE tenant = %s AND number = %s",  # noqa: S608 - a constant
         *(work.tenant, number),
     )
-    return filed(row)
+    return row_of(row)
 
 
 STEP: Final = 512
@@ -241,7 +206,7 @@ async def catch_up(work: Work, step: int = STEP, *, whole: bool = False) -> bool
         least = STRETCH
     left = step
     for row in await work.rows(_BEHIND, work.tenant, least, STRETCH):
-        one = filed(row)
+        one = row_of(row)
         stop = min(one.conversation.length, one.indexed + left)
         await _index(work, one, one.indexed, stop)
         left -= stop - one.indexed
@@ -250,7 +215,7 @@ async def catch_up(work: Work, step: int = STEP, *, whole: bool = False) -> bool
     return bool(await work.row(_MORE, work.tenant, least, 1))
 
 
-async def forget(work: Work, one: Filed, start: int, stop: int) -> None:
+async def forget(work: Work, one: ConversationRow, start: int, stop: int) -> None:
     """Take a range of entries out of the index; what shares a stretch with them is indexed anew."""
     rows = await work.rows(
         "DELETE FROM minutebook.word WHERE tenant = %s AND conversation = %s AND start < %s AND stop > %s"
@@ -263,7 +228,7 @@ async def forget(work: Work, one: Filed, start: int, stop: int) -> None:
                 await index(work, one, part.start, part.stop)
 
 
-async def renew(work: Work, one: Filed, position: int) -> None:
+async def renew(work: Work, one: ConversationRow, position: int) -> None:
     """Index anew the stretch of an entry that was changed, if there is one yet."""
     rows = await work.rows(
         "DELETE FROM minutebook.word WHERE tenant = %s AND conversation = %s AND start <= %s AND stop > %s"
@@ -274,7 +239,7 @@ async def renew(work: Work, one: Filed, position: int) -> None:
         await index(work, one, low, high)
 
 
-async def index(work: Work, one: Filed, start: int, stop: int) -> None:
+async def index(work: Work, one: ConversationRow, start: int, stop: int) -> None:
     """Index a range of a conversation's own entries; write a row for each of its stretches."""
     low, found, changes = start, set[str](), list[Query]()
     async for position, text in postgres_entries.texts(work, (one.number, start, stop)):
@@ -285,7 +250,7 @@ async def index(work: Work, one: Filed, start: int, stop: int) -> None:
     await work.ask(*changes, _row(work, one, low, stop, found))
 
 
-async def _index(work: Work, one: Filed, start: int, stop: int) -> None:
+async def _index(work: Work, one: ConversationRow, start: int, stop: int) -> None:
     """Index what was appended; a last stretch that is not whole is read again, since its words are not kept."""
     last = await work.row(_LAST, work.tenant, one.number, start) if start > one.own else None
     low = start
@@ -296,5 +261,5 @@ async def _index(work: Work, one: Filed, start: int, stop: int) -> None:
     await work.put(change, stop, stop, work.tenant, one.number)
 
 
-def _row(work: Work, one: Filed, low: int, stop: int, found: set[str]) -> Query:
+def _row(work: Work, one: ConversationRow, low: int, stop: int, found: set[str]) -> Query:
     return _WRITE, (work.tenant, one.number, low, stop, filter_of(found))

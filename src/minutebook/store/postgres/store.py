@@ -5,54 +5,33 @@ that owns nothing and says whose rows it may see, so the database itself keeps t
 state, so a pgbouncer in transaction mode may stand in between.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from psycopg import AsyncConnection
 
 from minutebook.errors import InvalidSetting
-from minutebook.record.fold import Fold
-from minutebook.record.message import Message
-from minutebook.store.backend import AppendCommand, Backend, DocumentQuery, ListQuery, LoadQuery, SearchQuery
+from minutebook.store.backend import AppendCommand, SearchQuery
 from minutebook.store.base import ConversationStore
-from minutebook.store.codec import microseconds
-from minutebook.store.postgres import conversations as postgres_change
-from minutebook.store.postgres import documents as postgres_documents
-from minutebook.store.postgres import folds as postgres_folds
-from minutebook.store.postgres import headers as postgres_rows
-from minutebook.store.postgres import leases as postgres_leases
-from minutebook.store.postgres import load as postgres_trim
+from minutebook.store.postgres import connection
 from minutebook.store.postgres.append import Due, PendingAppend
-from minutebook.store.postgres.connection import Work
 from minutebook.store.postgres.engine import Engine
 from minutebook.store.postgres.entries import Kept
-from minutebook.store.postgres.headers import Filed
-from minutebook.store.postgres.load import load
-from minutebook.store.postgres.search import listed, searched
+from minutebook.store.postgres.leases import NOW
+from minutebook.store.postgres.search import searched
+from minutebook.store.postgres.transaction import PostgresTransaction
 from minutebook.store.postgres.vacuum import vacuum
-from minutebook.store.rules import labelled, now, require_position
-from minutebook.store.types import (
-    Conversation,
-    ConversationStatus,
-    Document,
-    Hit,
-    Lease,
-    Loaded,
-    PackedDocument,
-    Page,
-    Receipt,
-    StoredFold,
-)
+from minutebook.store.rules import now
+from minutebook.store.sql import documents, headers
+from minutebook.store.sql.backend import SqlBackend, Work
+from minutebook.store.sql.transaction import SqlTransaction
+from minutebook.store.types import Hit, Page
 
 T = TypeVar("T")
-_PIN: Final = "INSERT INTO minutebook.pin (tenant, conversation, position) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
-_UNPIN: Final = "DELETE FROM minutebook.pin WHERE tenant = %s AND conversation = %s AND position = %s"
-_HERE: Final = "WHERE tenant = %s AND number = %s"
 
 
-class PostgresBackend(Backend):
+class PostgresBackend(SqlBackend):
     """One tenant's rows in a PostgreSQL database."""
 
     def __init__(self, engine: Engine, *, tenant: str = "default", clock: Callable[[], datetime] = now) -> None:
@@ -74,7 +53,7 @@ class PostgresBackend(Backend):
         Raises:
             StoreUnavailable: this user is not the owner of the tables.
         """
-        await self._write(self._sweep)
+        await self.write(self._sweep)
 
         async def work(db: AsyncConnection) -> None:
             await vacuum(db, self._engine.store)
@@ -86,124 +65,33 @@ class PostgresBackend(Backend):
         kept = [Kept(one) for one in command.packed]
         return await self._engine.append(PendingAppend(self.tenant, command, kept, self.now()))
 
-    async def header(self, conversation: str) -> Conversation:
-        return (await self._read(lambda unit: postgres_rows.found(unit, conversation))).conversation
-
-    async def load(self, query: LoadQuery) -> Loaded:
-        return await self._read(lambda unit: load(unit, query))
-
-    async def folds(self, conversation: str) -> tuple[StoredFold, ...]:
-        async def work(unit: Work) -> tuple[StoredFold, ...]:
-            return await postgres_folds.every(unit, await postgres_rows.found(unit, conversation))
-
-        return await self._read(work)
-
-    async def add_fold(self, conversation: str, fold: Fold, replacing: Sequence[str] | None) -> StoredFold:
-        return await self._change(
-            conversation, lambda unit, filed: postgres_folds.add(unit, filed, fold, replacing, self.now())
-        )
-
-    async def undo_fold(self, conversation: str, fold_id: str) -> StoredFold:
-        return await self._change(
-            conversation, lambda unit, filed: postgres_folds.undo(unit, filed, fold_id, self.now())
-        )
-
-    async def set_pin(self, conversation: str, position: int, *, pinned: bool) -> None:
-        async def work(unit: Work, filed: Filed) -> None:
-            place = (filed.number, require_position(filed.conversation, position))
-            await unit.put(_PIN if pinned else _UNPIN, self.tenant, *place)
-
-        await self._change(conversation, work)
-
-    async def purge(self, conversation: str, before: int) -> int:
-        return await self._change(conversation, lambda unit, filed: postgres_change.purge(unit, filed, before))
-
-    async def trim(self, conversation: str, changes: Mapping[int, Message]) -> int:
-        return await self._change(conversation, lambda unit, filed: postgres_trim.trim(unit, filed, changes))
-
-    async def fork(self, conversation: str, new_id: str, at: int | None) -> Conversation:
-        """It takes no longer for a long conversation."""
-        return await self._change(
-            conversation, lambda unit, filed: postgres_change.fork(unit, filed, new_id, at, self.now())
-        )
-
-    async def set_status(self, conversation: str, status: ConversationStatus) -> Conversation:
-        async def work(unit: Work, filed: Filed) -> Conversation:
-            at = self.now()
-            change = f"UPDATE minutebook.conversation SET status = %s, status_updated_at = %s {_HERE}"  # noqa: S608 - a constant
-            await unit.put(change, status.value, microseconds(at), self.tenant, filed.number)
-            return replace(filed.conversation, status=status, status_updated_at=at)
-
-        return await self._change(conversation, work)
-
-    async def set_labels(self, conversation: str, labels: Mapping[str, str | None]) -> Conversation:
-        async def work(unit: Work, filed: Filed) -> Conversation:
-            changed = labelled(filed.conversation, labels)
-            change = f"UPDATE minutebook.conversation SET labels = %s {_HERE}"  # noqa: S608 - a constant
-            await unit.put(change, postgres_rows.json_of(dict(changed.labels)), self.tenant, filed.number)
-            return changed
-
-        return await self._change(conversation, work)
-
-    async def list(self, query: ListQuery) -> Page[Conversation]:
-        return await self._read(lambda unit: listed(unit, query))
-
     async def search(self, query: SearchQuery) -> Page[Hit]:
         await self._engine.catch_up(self.tenant)
-        return await self._read(lambda unit: searched(unit, query))
 
-    async def erase(self, conversation: str | None, recipient: str | None) -> Receipt:
-        return await self._write(lambda unit: postgres_change.erase(unit, conversation, recipient, self.now()))
+        async def run(work: connection.Work) -> Page[Hit]:
+            tx = PostgresTransaction(work)
+            within = None if query.conversation is None else await headers.get(tx, query.conversation)
+            return await searched(work, query, within)
 
-    async def put_document(self, conversation: str, document: PackedDocument) -> Document:
-        async def work(unit: Work, filed: Filed) -> Document:
-            name = (document.kind, document.id)
-            known = await postgres_documents.find(unit, [name])
-            return await postgres_documents.put(unit, filed, document, known.get(name), self.now())
+        return await self._engine.read(self.tenant, run)
 
-        return await self._change(conversation, work)
+    async def read(self, work: Work[T], *, brief: bool = False) -> T:  # noqa: ARG002 - the server does the work
+        return await self._engine.read(self.tenant, lambda unit: work(PostgresTransaction(unit)))
 
-    async def document(self, kind: str, document_id: str) -> Document:
-        return await self._read(lambda unit: postgres_documents.found(unit, kind, document_id, self.now()))
+    async def write(
+        self,
+        work: Work[T],
+        *,
+        brief: bool = False,  # noqa: ARG002 - as above
+        keeps_headers: bool = False,  # noqa: ARG002 - headers are looked up under a lock
+        durable: bool = True,  # noqa: ARG002 - a commit always is
+    ) -> T:
+        return await self._engine.write(self.tenant, lambda unit: work(PostgresTransaction(unit)))
 
-    async def documents(self, query: DocumentQuery) -> Page[Document]:
-        async def work(unit: Work) -> Page[Document]:
-            filed = await postgres_rows.found(unit, query.conversation)
-            return await postgres_documents.listed(unit, filed, query, self.now())
-
-        return await self._read(work)
-
-    async def delete_document(self, kind: str, document_id: str) -> bool:
-        return await self._write(lambda unit: postgres_documents.delete(unit, kind, document_id, self.now()))
-
-    async def acquire_lease(self, conversation: str, holder: str, seconds: float) -> Lease:
-        """It goes by the clock of the database."""
-        return await self._write(lambda unit: postgres_leases.acquire(unit, conversation, holder, seconds))
-
-    async def renew_lease(self, lease: Lease, seconds: float) -> Lease:
-        return await self._write(lambda unit: postgres_leases.renew(unit, lease, seconds))
-
-    async def release_lease(self, lease: Lease) -> None:
-        await self._write(lambda unit: postgres_leases.release(unit, lease))
-
-    async def _sweep(self, unit: Work) -> None:
+    async def _sweep(self, tx: SqlTransaction) -> None:
         """Remove what has expired."""
-        await unit.ask(postgres_leases.sweep(self.tenant))
-        await postgres_documents.sweep(unit, self.now())
-
-    async def _read(self, work: Callable[[Work], Awaitable[T]]) -> T:
-        return await self._engine.read(self.tenant, work)
-
-    async def _write(self, work: Callable[[Work], Awaitable[T]]) -> T:
-        return await self._engine.write(self.tenant, work)
-
-    async def _change(self, conversation: str, work: Callable[[Work, Filed], Awaitable[T]]) -> T:
-        """Change a conversation, which nobody else changes before the transaction ends."""
-
-        async def locked(unit: Work) -> T:
-            return await work(unit, await postgres_rows.found(unit, conversation, lock=True))
-
-        return await self._write(locked)
+        await documents.sweep(tx, self.now())
+        await tx.put(f"DELETE FROM lease WHERE until <= ({NOW})")  # noqa: S608 - a constant of ours
 
 
 class PostgresStore(ConversationStore):

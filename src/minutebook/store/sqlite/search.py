@@ -6,13 +6,21 @@ the index stands for a stretch of entries, under the place of the first: whoever
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 import apsw
 
+from minutebook.record.entry import ConversationEntry
+from minutebook.store.backend import SearchQuery
+from minutebook.store.codec import cursor_of, place_of
 from minutebook.store.search import words
+from minutebook.store.sql.headers import SELECT, row_of
+from minutebook.store.sql.transaction import ConversationRow
 from minutebook.store.sqlite import entries as sqlite_entries
-from minutebook.store.sqlite.headers import SHIFT, place, rows
+from minutebook.store.sqlite.append import SHIFT
+from minutebook.store.sqlite.entries import place, position_of, rows
+from minutebook.store.types import Hit, Page
 
 STEP: Final = 2_000
 """How many entries are indexed in one transaction for somebody who waits for it, about: others want to write, too."""
@@ -96,3 +104,59 @@ def matches(db: apsw.Connection, wanted: frozenset[str], start: int, stop: int) 
         texts = list(sqlite_entries.texts(db, max(at, start), min(at + STRETCH, stop)))
         yield from (one for one, text in reversed(texts) if wanted <= words(text))
         stop = at
+
+
+def searched(db: apsw.Connection, tenant: str, query: SearchQuery, within: ConversationRow | None) -> Page[Hit]:
+    """The entries that have every word, in one conversation or all, from the last place to the first."""
+    after = place_of(query.cursor, int)
+    ceiling = after[0] if after else 1 << 62
+    wanted = frozenset(query.words)
+    if within is not None:
+        hits = _within(db, within, wanted, ceiling)
+    else:
+        hits = _anywhere(db, tenant, query.recipient, wanted, ceiling)
+    page = list(islice(hits, query.limit + 1))
+    items = tuple(Hit(known.conversation.id, position_of(at), _entry(db, at)) for at, known in page[: query.limit])
+    return Page(items, cursor_of(page[query.limit - 1][0]) if len(page) > query.limit else None)
+
+
+def _within(
+    db: apsw.Connection, known: ConversationRow, wanted: frozenset[str], ceiling: int
+) -> Iterator[tuple[int, ConversationRow]]:
+    """Places in one conversation; what it shares stands at lower places, since a fork is younger than its origin."""
+    header = known.conversation
+    for number, start, stop in reversed(known.spans(header.first, header.length)):
+        for at in matches(db, wanted, place(number, start), min(place(number, stop), ceiling)):
+            yield at, known
+
+
+def _anywhere(
+    db: apsw.Connection, tenant: str, recipient: str | None, wanted: frozenset[str], ceiling: int
+) -> Iterator[tuple[int, ConversationRow]]:
+    owners: dict[int, ConversationRow | None] = {}
+    for at in matches(db, wanted, 0, ceiling):
+        number = at >> SHIFT
+        if number not in owners:
+            owners = {number: _owner(db, number, tenant, recipient)}  # places come in order: one is enough
+        owner = owners[number]
+        if owner is not None and position_of(at) >= _said_here(owner):
+            yield at, owner
+
+
+def _said_here(owner: ConversationRow) -> int:
+    """From where on entries are to be found in a conversation. A fork's copies are not: they were said elsewhere."""
+    header = owner.conversation
+    return max(header.first, header.origin.position if header.origin else 0)
+
+
+def _owner(db: apsw.Connection, number: int, tenant: str, recipient: str | None) -> ConversationRow | None:
+    """The conversation of a number, if this search may see it."""
+    row = db.execute(f"{SELECT} AND number = ?", (tenant, number)).fetchone()
+    if row is None:
+        return None
+    known = row_of(row)
+    return known if recipient in {None, known.conversation.recipient} else None
+
+
+def _entry(db: apsw.Connection, at: int) -> ConversationEntry:
+    return sqlite_entries.unpacked(db, rows(db, sqlite_entries.READ, (at, at + 1)))[1][0]

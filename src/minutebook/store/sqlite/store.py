@@ -4,48 +4,190 @@ Writes go through one connection that commits them in groups; reads go beside it
 acknowledged append is on the disk: the write-ahead log is synced with every commit.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime
-from typing import Final, TypeVar
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final, TypeVar
 
 import apsw
 
 from minutebook.errors import StoreUnavailable
-from minutebook.record.fold import Fold
-from minutebook.record.message import Message
-from minutebook.store.backend import AppendCommand, Backend, DocumentQuery, ListQuery, LoadQuery, SearchQuery
+from minutebook.store.backend import AppendCommand, SearchQuery
 from minutebook.store.base import ConversationStore
-from minutebook.store.rules import labelled, now, require_position
-from minutebook.store.sqlite import conversations as sqlite_change
-from minutebook.store.sqlite import documents as sqlite_documents
-from minutebook.store.sqlite import folds as sqlite_folds
-from minutebook.store.sqlite import headers as sqlite_rows
-from minutebook.store.sqlite import leases as sqlite_leases
-from minutebook.store.sqlite import trim as sqlite_trim
-from minutebook.store.sqlite.connection import Unit
-from minutebook.store.sqlite.engine import BRIEF, Engine
-from minutebook.store.sqlite.load import load
-from minutebook.store.sqlite.pages import listed, searched
-from minutebook.store.types import (
-    Conversation,
-    ConversationStatus,
-    Document,
-    Hit,
-    Lease,
-    Loaded,
-    PackedDocument,
-    Page,
-    Receipt,
-    StoredFold,
-)
+from minutebook.store.codec import microseconds
+from minutebook.store.rules import now
+from minutebook.store.sql import documents, headers
+from minutebook.store.sql.backend import BRIEF, SqlBackend, Work
+from minutebook.store.sql.transaction import SqlTransaction, TakesLong
+from minutebook.store.sqlite.append import append
+from minutebook.store.sqlite.commit import Unit, identity
+from minutebook.store.sqlite.connection import Patience, errors_of, opened_to_read, translated
+from minutebook.store.sqlite.search import catch_up, is_behind, searched
+from minutebook.store.sqlite.transaction import SqliteTransaction
+from minutebook.store.sqlite.writer import Writer
+from minutebook.store.types import Hit, Page
 
 T = TypeVar("T")
-_PIN: Final = "INSERT OR IGNORE INTO pin VALUES (?, ?)"
-_UNPIN: Final = "DELETE FROM pin WHERE conversation = ? AND position = ?"
+READERS: Final = 4
+MOST_UNINDEXED: Final = 20_000
+SLOW_SECONDS: Final = 0.01
+"""How long a brief reading may take; less, and a busy processor would look like a slow disk."""
+MOST_SLOW: Final = 0.05
+"""Which part of the time slow readings may keep a loop; in the rest of it, readings are left to other threads."""
 
 
-class SqliteBackend(Backend):
+class Engine:
+    """What all handles on one file share: the thread that writes and the few that read."""
+
+    def __init__(self, path: str) -> None:
+        self.url = f"sqlite:///{path}"
+        self._path = str(Path(path).absolute())
+        self._writer = Writer(self.url, self._path, idle=_index_whole)
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix=f"reader of {path}")
+        self._mine = threading.local()
+        self._connections: list[apsw.Connection] = []
+        self._open = self._closed = False
+        self._unindexed = 0
+        self._slow_until = 0.0
+
+    async def start(self) -> None:
+        """Make the file, or bring it up to date, once."""
+        if not self._open:
+            await self._writer.write(lambda _unit: None, keeps=True)
+            self._open = True
+
+    async def write(
+        self,
+        work: Callable[[Unit], T],
+        *,
+        keeps: bool = False,
+        alone: bool = False,
+        light: bool = False,
+        brief: bool = False,
+    ) -> T:
+        """Carry out a change; it returns once that is durable."""
+        return await self._writer.write(work, keeps=keeps, alone=alone, light=light, brief=brief)
+
+    def appended(self, count: int) -> None:
+        """Note that there is more to index, when there is time for it; when it becomes much, have it done."""
+        self._writer.rest_later()
+        self._unindexed += count
+        if self._unindexed >= MOST_UNINDEXED:
+            self._unindexed = 0
+            self._index_on()
+
+    def _index_on(self, unit: Unit | None = None) -> None:
+        """Index all that is whole, some of it at a time: others write in between."""
+        if unit is None or _index_whole(unit):
+            with suppress(StoreUnavailable):  # closed in the meantime; whoever searches next will find it to do
+                self._writer.chore(self._index_on)
+
+    async def catch_up(self) -> None:
+        """Have everything indexed that was appended, by whichever process."""
+        behind = await self.read(is_behind)
+        while behind:
+            behind = await self.write(_index, keeps=True)
+
+    async def read(
+        self, work: Callable[[apsw.Connection], T], *, brief: Callable[[apsw.Connection], T] | None = None
+    ) -> T:
+        """Carry out a reading on a snapshot: in a thread of its own, or at once if it is brief and the disk was quick.
+
+        `brief` is the same reading, which raises `TakesLong` once it finds that it is not.
+        """
+        if not self._open:
+            await self.start()
+        if self._closed:
+            raise StoreUnavailable(self.url, "is closed")
+        if brief is not None and monotonic() >= self._slow_until:
+            with suppress(apsw.BusyError, TakesLong):  # busy: somebody is recovering the file, and a thread may wait
+                return self._read_at_once(brief)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
+
+    def _read_at_once(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Read in the caller's thread, which takes less time than changing to another; unless it took long just now."""
+        began = monotonic()
+        try:
+            db = self._connection()
+            self._mine.patience.is_short = True
+            try:
+                return self._read_on(db, work)
+            finally:
+                self._mine.patience.is_short = False
+        except apsw.BusyError:
+            raise
+        except apsw.Error as error:
+            raise translated(error, self.url) from error
+        finally:
+            ended = monotonic()
+            if ended - began > SLOW_SECONDS:
+                self._slow_until = ended + (ended - began) / MOST_SLOW
+
+    def _read(self, work: Callable[[apsw.Connection], T]) -> T:
+        with errors_of(self.url):
+            return self._read_on(self._connection(), work)
+
+    @staticmethod
+    def _read_on(db: apsw.Connection, work: Callable[[apsw.Connection], T]) -> T:
+        db.execute("BEGIN")
+        try:
+            return work(db)
+        finally:
+            db.execute("ROLLBACK")
+
+    def _connection(self) -> apsw.Connection:
+        """This thread's connection, to the file that is there now."""
+        known: apsw.Connection | None = getattr(self._mine, "db", None)
+        file = identity(self._path)
+        if known is not None and file != self._mine.file:
+            self._connections.remove(known)
+            known.close()
+            known = None
+        if known is None:
+            self._mine.patience = Patience()
+            known = opened_to_read(self._path, patience=self._mine.patience)
+            self._mine.db, self._mine.file = known, file
+            self._connections.append(known)
+        return known
+
+    async def close(self) -> None:
+        self._closed = True
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._readers.shutdown()
+        while self._connections:
+            self._connections.pop().close()
+        self._writer.close()
+
+
+def _index(unit: Unit, *, whole: bool = False) -> bool:
+    """Index some entries. What is known of conversations stays true, but for which of them are not wholly indexed."""
+    unit.behind.clear()
+    return catch_up(unit.db, whole=whole)
+
+
+def _index_whole(unit: Unit) -> bool:
+    return _index(unit, whole=True)
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise AssertionError("a transaction on SQLite waited for something")
+
+
+class SqliteBackend(SqlBackend):
     """One tenant's rows in a SQLite database."""
 
     def __init__(self, engine: Engine, *, tenant: str = "default", clock: Callable[[], datetime] = now) -> None:
@@ -65,7 +207,7 @@ class SqliteBackend(Backend):
             StoreUnavailable: another process goes on reading, so the log could not be emptied.
         """
         await self._engine.catch_up()
-        await self._engine.write(self._sweep, keeps=True)
+        await self.write(self._sweep, keeps_headers=True)
 
         def work(unit: Unit) -> None:
             unit.db.execute("INSERT INTO word (word) VALUES ('optimize')")
@@ -78,144 +220,45 @@ class SqliteBackend(Backend):
 
     async def append(self, command: AppendCommand) -> int:
         """It returns once the entries are on the disk."""
-        version = await self._engine.write(
-            lambda unit: sqlite_change.append(unit, self.tenant, command, self.now()),
-            keeps=True,
-            brief=len(command.packed) <= BRIEF,
-        )
+
+        def work(unit: Unit) -> int:
+            tx = SqliteTransaction(unit.connection, self.tenant, unit.swept)
+            return run(append(unit, tx, command, self.now()))
+
+        version = await self._engine.write(work, keeps=True, brief=len(command.packed) <= BRIEF)
         self._engine.appended(len(command.packed))
         return version
 
-    async def header(self, conversation: str) -> Conversation:
-        return await self._engine.read(lambda db: self._found(db, conversation).conversation, brief=True)
-
-    async def load(self, query: LoadQuery) -> Loaded:
-        def work(db: apsw.Connection, most: int | None = None) -> Loaded:
-            return load(db, self._found(db, query.conversation), query, most=most)
-
-        return await self._engine.read(work, brief=lambda db: work(db, BRIEF))
-
-    async def folds(self, conversation: str) -> tuple[StoredFold, ...]:
-        return await self._engine.read(lambda db: sqlite_folds.every(db, self._found(db, conversation)))
-
-    async def add_fold(self, conversation: str, fold: Fold, replacing: Sequence[str] | None) -> StoredFold:
-        return await self._engine.write(
-            lambda unit: sqlite_folds.add(unit.db, self._found(unit.db, conversation), fold, replacing, self.now())
-        )
-
-    async def undo_fold(self, conversation: str, fold_id: str) -> StoredFold:
-        return await self._engine.write(
-            lambda unit: sqlite_folds.undo(unit.db, self._found(unit.db, conversation), fold_id, self.now())
-        )
-
-    async def set_pin(self, conversation: str, position: int, *, pinned: bool) -> None:
-        def work(unit: Unit) -> None:
-            filed = self._found(unit.db, conversation)
-            place = (filed.number, require_position(filed.conversation, position))
-            unit.db.execute(_PIN if pinned else _UNPIN, place)
-
-        await self._engine.write(work)
-
-    async def purge(self, conversation: str, before: int) -> int:
-        return await self._engine.write(
-            lambda unit: sqlite_change.purge(unit.db, self._found(unit.db, conversation), before)
-        )
-
-    async def trim(self, conversation: str, changes: Mapping[int, Message]) -> int:
-        return await self._engine.write(
-            lambda unit: sqlite_trim.trim(unit.db, self._found(unit.db, conversation), changes)
-        )
-
-    async def fork(self, conversation: str, new_id: str, at: int | None) -> Conversation:
-        """It takes no longer for a long conversation."""
-        return await self._engine.write(
-            lambda unit: sqlite_change.fork(unit.db, self._found(unit.db, conversation), new_id, at, self.now())
-        )
-
-    async def set_status(self, conversation: str, status: ConversationStatus) -> Conversation:
-        def work(unit: Unit) -> Conversation:
-            filed = self._found(unit.db, conversation)
-            changed = replace(filed.conversation, status=status, status_updated_at=self.now())
-            sqlite_rows.set_status(unit.db, filed.number, changed)
-            return changed
-
-        return await self._engine.write(work)
-
-    async def set_labels(self, conversation: str, labels: Mapping[str, str | None]) -> Conversation:
-        def work(unit: Unit) -> Conversation:
-            filed = self._found(unit.db, conversation)
-            changed = labelled(filed.conversation, labels)
-            sqlite_rows.set_labels(unit.db, filed.number, changed)
-            return changed
-
-        return await self._engine.write(work)
-
-    async def list(self, query: ListQuery) -> Page[Conversation]:
-        return await self._engine.read(lambda db: listed(db, self.tenant, query))
-
     async def search(self, query: SearchQuery) -> Page[Hit]:
         await self._engine.catch_up()
-        return await self._engine.read(lambda db: searched(db, self.tenant, query))
 
-    async def erase(self, conversation: str | None, recipient: str | None) -> Receipt:
+        def work(db: apsw.Connection) -> Page[Hit]:
+            tx = SqliteTransaction(db, self.tenant)
+            within = None if query.conversation is None else run(headers.get(tx, query.conversation))
+            return searched(db, self.tenant, query, within)
+
+        return await self._engine.read(work)
+
+    async def read(self, work: Work[T], *, brief: bool = False) -> T:
+        def run_on(db: apsw.Connection, most_entries: int | None = None) -> T:
+            return run(work(SqliteTransaction(db, self.tenant, most_entries=most_entries)))
+
+        return await self._engine.read(run_on, brief=partial(run_on, most_entries=BRIEF) if brief else None)
+
+    async def write(
+        self, work: Work[T], *, brief: bool = False, keeps_headers: bool = False, durable: bool = True
+    ) -> T:
         return await self._engine.write(
-            lambda unit: sqlite_change.erase(unit.db, self.tenant, conversation, recipient, self.now())
+            lambda unit: run(work(SqliteTransaction(unit.db, self.tenant, unit.swept))),
+            keeps=keeps_headers,
+            light=not durable,
+            brief=brief,
         )
 
-    async def put_document(self, conversation: str, document: PackedDocument) -> Document:
-        def work(unit: Unit) -> Document:
-            filed, at = self._found(unit.db, conversation), self.now()
-            verdict = sqlite_documents.verdict(unit.db, self.tenant, conversation, filed.number, document, at)
-            sqlite_documents.put(unit.db, filed, [document], [verdict], at)
-            made = sqlite_documents.find(unit.db, self.tenant, document.kind, document.id)
-            sqlite_documents.tidy(unit, self.tenant, [document], at)
-            assert made is not None, "it was just written"
-            return made
-
-        return await self._engine.write(work, keeps=True, brief=True)
-
-    async def document(self, kind: str, document_id: str) -> Document:
-        return await self._engine.read(
-            lambda db: sqlite_documents.found(db, self.tenant, kind, document_id, self.now()), brief=True
-        )
-
-    async def documents(self, query: DocumentQuery) -> Page[Document]:
-        return await self._engine.read(
-            lambda db: sqlite_documents.listed(db, self._found(db, query.conversation), query, self.now()),
-            brief=query.limit <= BRIEF,
-        )
-
-    async def delete_document(self, kind: str, document_id: str) -> bool:
-        return await self._engine.write(
-            lambda unit: sqlite_documents.delete(unit.db, self.tenant, kind, document_id, self.now()),
-            keeps=True,
-            brief=True,
-        )
-
-    async def acquire_lease(self, conversation: str, holder: str, seconds: float) -> Lease:
-        return await self._write_lease(
-            lambda unit: sqlite_leases.acquire(unit, self.tenant, conversation, holder, seconds, self.now())
-        )
-
-    async def renew_lease(self, lease: Lease, seconds: float) -> Lease:
-        return await self._write_lease(
-            lambda unit: sqlite_leases.renew(unit.db, self.tenant, lease, seconds, self.now())
-        )
-
-    async def release_lease(self, lease: Lease) -> None:
-        await self._write_lease(lambda unit: sqlite_leases.release(unit.db, self.tenant, lease, self.now()))
-
-    async def _write_lease(self, work: Callable[[Unit], T]) -> T:
-        """Change a lease, without waiting for the disk: see `leases`."""
-        return await self._engine.write(work, keeps=True, light=True, brief=True)
-
-    def _sweep(self, unit: Unit) -> None:
+    async def _sweep(self, tx: SqlTransaction) -> None:
         """Remove what has expired."""
-        sqlite_documents.sweep(unit.db, self.tenant, self.now())
-        sqlite_leases.sweep(unit.db, self.now())
-
-    def _found(self, db: apsw.Connection, conversation: str) -> sqlite_rows.Filed:
-        return sqlite_rows.found(db, self.tenant, conversation)
+        await documents.sweep(tx, self.now())
+        await tx.put("DELETE FROM lease WHERE until <= ?", microseconds(self.now()))
 
 
 class SqliteStore(ConversationStore):

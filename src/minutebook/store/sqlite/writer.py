@@ -21,8 +21,7 @@ from typing import Any, Final, TypeVar
 import apsw
 
 from minutebook.errors import StoreUnavailable
-from minutebook.store.sqlite.commit import Committer, Job, Outcome, answer, resolve
-from minutebook.store.sqlite.connection import Unit
+from minutebook.store.sqlite.commit import Committer, Job, Outcome, Unit
 
 T = TypeVar("T")
 
@@ -258,6 +257,30 @@ class Writer:
     def _rest(self, unit: Unit) -> None:
         if self._idle(unit):
             self._restless = True
+
+
+def answer(outcomes: Sequence[Outcome]) -> None:
+    """Wake those who wait, from another thread, with one call for each of their loops."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
+    for outcome in outcomes:
+        if outcome[0].answer is not None:
+            by_loop.setdefault(outcome[0].answer.get_loop(), []).append(outcome)
+    for loop, mine in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(resolve, mine)
+        except RuntimeError:  # the loop was closed: nobody waits any more
+            continue
+
+
+def resolve(outcomes: Sequence[Outcome]) -> None:
+    """Wake those who wait, in their own loop."""
+    for job, result, error in outcomes:
+        if job.answer is None or job.answer.done():
+            continue
+        if error is None:
+            job.answer.set_result(result)
+        else:
+            job.answer.set_exception(error)
 
 
 def _wake(waiting: "asyncio.Future[None]") -> None:

@@ -14,7 +14,7 @@ CREATE TABLE minutebook.conversation (
     lead integer NOT NULL,
     first integer NOT NULL,
     indexed integer NOT NULL,                       -- the words of the entries before this position can be searched
-    behind boolean NOT NULL,                        -- whether there are entries after it
+    behind boolean NOT NULL DEFAULT false,          -- whether there are entries after it
     open_at integer,
     open_calls text,                                -- JSON, in ASCII
     labels text,                                    -- JSON, in ASCII
@@ -28,9 +28,9 @@ CREATE TABLE minutebook.conversation (
     PRIMARY KEY (tenant, id)
 ) WITH (fillfactor = 85);                           -- the one row that every append changes: room to do so in its page
 CREATE UNIQUE INDEX conversation_by_number ON minutebook.conversation (tenant, number);
-CREATE INDEX conversation_by_recipient ON minutebook.conversation (tenant, recipient, created_at, number)
+CREATE INDEX conversation_by_recipient ON minutebook.conversation (tenant, recipient, created_at DESC, id)
     WHERE recipient <> id;                          -- the others are found by their id
-CREATE INDEX conversation_by_status ON minutebook.conversation (tenant, status, created_at, number);
+CREATE INDEX conversation_by_status ON minutebook.conversation (tenant, status, created_at DESC, id);
 CREATE INDEX conversation_by_origin ON minutebook.conversation (tenant, origin) WHERE origin IS NOT NULL;
 CREATE INDEX conversation_behind ON minutebook.conversation (tenant, number) WHERE behind;
 
@@ -69,7 +69,7 @@ CREATE TABLE minutebook.fold (
     PRIMARY KEY (tenant, conversation, number)
 );
 CREATE UNIQUE INDEX fold_by_id ON minutebook.fold (tenant, conversation, id);
-CREATE INDEX fold_standing ON minutebook.fold (tenant, conversation, start)
+CREATE INDEX fold_standing ON minutebook.fold (tenant, conversation, stop)
     WHERE undone_at IS NULL AND covered_by IS NULL;
 
 -- What is short stays in its row, and needs no second table for what does not fit.
@@ -184,6 +184,9 @@ BEGIN
         EXECUTE format('ALTER TABLE %s FORCE ROW LEVEL SECURITY', relation);
         EXECUTE format(
             'CREATE POLICY tenant ON %s USING (tenant = current_setting(''minutebook.tenant'', true))', relation
+        );
+        EXECUTE format(
+            'ALTER TABLE %s ALTER COLUMN tenant SET DEFAULT current_setting(''minutebook.tenant'', true)', relation
         );
     END LOOP;
 END

@@ -20,8 +20,9 @@ CREATE INDEX document_by_number ON minutebook.document (tenant, conversation, ki
 CREATE INDEX document_by_end ON minutebook.document (tenant, kind_hash, expires_at) WHERE expires_at IS NOT NULL;
 
 -- A lease is on an id, which need not be a conversation yet. It is kept as a hash, so that no erased name stays here.
+CREATE SEQUENCE minutebook.fence;                   -- never goes back, also when leases are gone
 CREATE TABLE minutebook.lease (
-    fence bigint NOT NULL,
+    fence bigint NOT NULL DEFAULT nextval('minutebook.fence'),
     until bigint NOT NULL
 ) WITH (fillfactor = 70);
 ALTER TABLE minutebook.lease
@@ -29,7 +30,6 @@ ALTER TABLE minutebook.lease
     ADD COLUMN id bytea NOT NULL, ALTER COLUMN id SET STORAGE PLAIN,
     ADD COLUMN holder text COLLATE "C" NOT NULL, ALTER COLUMN holder SET STORAGE PLAIN,
     ADD PRIMARY KEY (tenant, id);
-CREATE SEQUENCE minutebook.fence;                   -- never goes back, also when leases are gone
 
 DO $$
 DECLARE
@@ -41,6 +41,9 @@ BEGIN
         EXECUTE format('ALTER TABLE %s FORCE ROW LEVEL SECURITY', relation);
         EXECUTE format(
             'CREATE POLICY tenant ON %s USING (tenant = current_setting(''minutebook.tenant'', true))', relation
+        );
+        EXECUTE format(
+            'ALTER TABLE %s ALTER COLUMN tenant SET DEFAULT current_setting(''minutebook.tenant'', true)', relation
         );
         -- Content is compressed already, and must not be sampled for statistics, which outlive an erasure.
         FOR one IN

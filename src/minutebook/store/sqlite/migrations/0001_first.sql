@@ -24,8 +24,8 @@ CREATE TABLE conversation (
     lineage TEXT,                              -- JSON: [number, stop] for each stretch that is read from another
     UNIQUE (tenant, id)
 );
-CREATE INDEX conversation_by_time ON conversation (tenant, created_at DESC, id);
-CREATE INDEX conversation_by_recipient ON conversation (tenant, recipient, created_at DESC, id);
+CREATE INDEX conversation_by_recipient ON conversation (tenant, recipient, created_at DESC, id)
+    WHERE recipient <> id;                     -- the others are found by their id
 CREATE INDEX conversation_by_status ON conversation (tenant, status, created_at DESC, id);
 CREATE INDEX conversation_by_origin ON conversation (origin) WHERE origin IS NOT NULL;
 
@@ -71,7 +71,7 @@ CREATE TABLE fold (
     PRIMARY KEY (conversation, number)
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX fold_by_id ON fold (conversation, id);
-CREATE INDEX fold_standing ON fold (conversation, start) WHERE undone_at IS NULL AND covered_by IS NULL;
+CREATE INDEX fold_standing ON fold (conversation, stop) WHERE undone_at IS NULL AND covered_by IS NULL;
 
 CREATE TABLE pin (
     conversation INTEGER NOT NULL,

@@ -7,14 +7,16 @@ CREATE TABLE document (
     tenant TEXT NOT NULL,
     kind TEXT NOT NULL,
     id TEXT NOT NULL,
+    kind_hash BLOB NOT NULL,
+    hash BLOB NOT NULL,                        -- of kind and id
     number INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
     expires_at INTEGER,
     body BLOB NOT NULL
 );
-CREATE UNIQUE INDEX document_by_id ON document (tenant, kind, id);
-CREATE UNIQUE INDEX document_by_number ON document (conversation, kind, number);
-CREATE INDEX document_by_end ON document (tenant, kind, expires_at) WHERE expires_at IS NOT NULL;
+CREATE UNIQUE INDEX document_by_hash ON document (tenant, hash);
+CREATE UNIQUE INDEX document_by_number ON document (conversation, kind_hash, number);
+CREATE INDEX document_by_end ON document (tenant, kind_hash, expires_at) WHERE expires_at IS NOT NULL;
 
 -- A lease is on an id, which need not be a conversation yet. It is kept as a hash, so that no erased name stays here.
 CREATE TABLE lease (

@@ -1,0 +1,134 @@
+"""The operations of a store as transactions, for SQLite and PostgreSQL."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+from minutebook.record.fold import Fold
+from minutebook.record.message import Message
+from minutebook.store.backend import Backend, DocumentQuery, ListQuery, LoadQuery
+from minutebook.store.sql import conversations, documents, folds, headers, leases
+from minutebook.store.sql.load import load
+from minutebook.store.sql.transaction import ConversationRow, SqlTransaction
+from minutebook.store.types import (
+    Conversation,
+    ConversationStatus,
+    Document,
+    Lease,
+    Loaded,
+    PackedDocument,
+    Page,
+    Receipt,
+    StoredFold,
+)
+
+T = TypeVar("T")
+Work: TypeAlias = Callable[[SqlTransaction], Coroutine[Any, Any, T]]
+Change: TypeAlias = Callable[[SqlTransaction, ConversationRow], Coroutine[Any, Any, T]]
+BRIEF: int = 64
+"""How many rows SQLite reads or writes in the caller's own thread."""
+
+
+class SqlBackend(Backend):
+    """Everything but appending, searching and vacuuming.
+
+    `brief` marks work that touches few rows, `keeps_headers` a change of no header, `durable=False` one that a power cut
+    may undo. Only SQLite goes by these marks.
+    """
+
+    @abstractmethod
+    async def read(self, work: Work[T], *, brief: bool = False) -> T:
+        """Run a reading on one snapshot."""
+
+    @abstractmethod
+    async def write(
+        self, work: Work[T], *, brief: bool = False, keeps_headers: bool = False, durable: bool = True
+    ) -> T:
+        """Run a change in a transaction; return once it is durable."""
+
+    async def header(self, conversation: str) -> Conversation:
+        return (await self.read(lambda tx: headers.get(tx, conversation), brief=True)).conversation
+
+    async def load(self, query: LoadQuery) -> Loaded:
+        return await self.read(lambda tx: load(tx, query), brief=True)
+
+    async def folds(self, conversation: str) -> tuple[StoredFold, ...]:
+        async def work(tx: SqlTransaction) -> tuple[StoredFold, ...]:
+            return await folds.every(tx, await headers.get(tx, conversation))
+
+        return await self.read(work)
+
+    async def add_fold(self, conversation: str, fold: Fold, replacing: Sequence[str] | None) -> StoredFold:
+        return await self._change(conversation, lambda tx, row: folds.add(tx, row, fold, replacing, self.now()))
+
+    async def undo_fold(self, conversation: str, fold_id: str) -> StoredFold:
+        return await self._change(conversation, lambda tx, row: folds.undo(tx, row, fold_id, self.now()))
+
+    async def set_pin(self, conversation: str, position: int, *, pinned: bool) -> None:
+        await self._change(conversation, lambda tx, row: folds.set_pin(tx, row, position, pinned=pinned))
+
+    async def purge(self, conversation: str, before: int) -> int:
+        return await self._change(conversation, lambda tx, row: conversations.purge(tx, row, before))
+
+    async def trim(self, conversation: str, changes: Mapping[int, Message]) -> int:
+        return await self._change(conversation, lambda tx, row: conversations.trim(tx, row, changes))
+
+    async def fork(self, conversation: str, new_id: str, at: int | None) -> Conversation:
+        """It takes no longer for a long conversation."""
+        return await self._change(conversation, lambda tx, row: conversations.fork(tx, row, new_id, at, self.now()))
+
+    async def erase(self, conversation: str | None, recipient: str | None) -> Receipt:
+        return await self.write(lambda tx: conversations.erase(tx, conversation, recipient, self.now()))
+
+    async def set_status(self, conversation: str, status: ConversationStatus) -> Conversation:
+        return await self._change(conversation, lambda tx, row: headers.set_status(tx, row, status, self.now()))
+
+    async def set_labels(self, conversation: str, labels: Mapping[str, str | None]) -> Conversation:
+        return await self._change(conversation, lambda tx, row: headers.set_labels(tx, row, labels))
+
+    async def list(self, query: ListQuery) -> Page[Conversation]:
+        return await self.read(lambda tx: headers.page(tx, query))
+
+    async def put_document(self, conversation: str, document: PackedDocument) -> Document:
+        return await self._change(
+            conversation,
+            lambda tx, row: documents.put(tx, row, document, self.now()),
+            brief=True,
+            keeps_headers=True,
+        )
+
+    async def document(self, kind: str, document_id: str) -> Document:
+        return await self.read(lambda tx: documents.get(tx, kind, document_id, self.now()), brief=True)
+
+    async def documents(self, query: DocumentQuery) -> Page[Document]:
+        async def work(tx: SqlTransaction) -> Page[Document]:
+            return await documents.page(tx, await headers.get(tx, query.conversation), query, self.now())
+
+        return await self.read(work, brief=query.limit <= BRIEF)
+
+    async def delete_document(self, kind: str, document_id: str) -> bool:
+        return await self.write(
+            lambda tx: documents.delete(tx, kind, document_id, self.now()), brief=True, keeps_headers=True
+        )
+
+    async def acquire_lease(self, conversation: str, holder: str, seconds: float) -> Lease:
+        return await self._write_lease(lambda tx: leases.acquire(tx, conversation, holder, seconds, self.now()))
+
+    async def renew_lease(self, lease: Lease, seconds: float) -> Lease:
+        return await self._write_lease(lambda tx: leases.renew(tx, lease, seconds, self.now()))
+
+    async def release_lease(self, lease: Lease) -> None:
+        await self._write_lease(lambda tx: leases.release(tx, lease, self.now()))
+
+    async def _write_lease(self, work: Work[T]) -> T:
+        return await self.write(work, brief=True, keeps_headers=True, durable=False)
+
+    async def _change(
+        self, conversation: str, change: Change[T], *, brief: bool = False, keeps_headers: bool = False
+    ) -> T:
+        """Change a conversation, which nobody else changes before the transaction ends."""
+
+        async def work(tx: SqlTransaction) -> T:
+            return await change(tx, await headers.get(tx, conversation, lock=True))
+
+        return await self.write(work, brief=brief, keeps_headers=keeps_headers)

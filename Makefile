@@ -10,7 +10,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check -qq install
 SPREAD = -n 3 --dist worksteal
 PYTEST = $(BIN)/python -m pytest $(SPREAD)
 
-.PHONY: demo test check test-all format lint imports types cover pythons integrations integrations-quick bench torture docs fuzz clean
+.PHONY: demo test check test-all format lint imports types cover pythons integrations integrations-quick bench bench-compare torture docs fuzz clean
 
 demo: .venv/.demo
 	@$(BIN)/minutebook demo
@@ -84,6 +84,10 @@ integrations-quick: .venv-agents/.ready .node/.ready
 
 bench: .venv/.dev
 	@$(BIN)/python -m bench $(ARGS)
+
+# make bench-compare BASE=main   our own figures in that revision and in the working tree, in turns
+bench-compare: .venv/.dev
+	@$(BIN)/python -m bench.compare $(or $(BASE),$(error name the revision to compare with: BASE=main)) --rounds $(or $(ROUNDS),5) $(ARGS)
 
 torture: .venv/.dev
 	@$(BIN)/python -m torture $(ARGS)

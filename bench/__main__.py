@@ -10,7 +10,7 @@ from time import perf_counter
 
 from bench import calls, decision, imports, planning, policies, runner, service, store, survival, tokens
 from bench.peers_env import Peers, peers
-from bench.report import Part, progress
+from bench.report import Part, comma_separated, progress
 
 PARTS: dict[str, Callable[[Peers, bool], Part]] = {
     "calls": lambda them, quick: calls.measure(them, quick=quick),
@@ -48,18 +48,10 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller version, without the peers, under a minute")
-    parser.add_argument("--only", type=_parts, default=list(PARTS), help=f"some of {','.join(PARTS)}")
+    parser.add_argument("--only", type=comma_separated(PARTS), default=list(PARTS), help=f"some of {','.join(PARTS)}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
     parser.add_argument("--strict", action="store_true", help="fail when a target is missed")
     return parser.parse_args()
-
-
-def _parts(text: str) -> list[str]:
-    names = text.split(",")
-    unknown = set(names) - set(PARTS)
-    if unknown:
-        raise argparse.ArgumentTypeError(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    return names
 
 
 if __name__ == "__main__":

@@ -14,7 +14,10 @@ from bench.report import Part, Table, Target, progress, time_of, times
 OURS = ("import minutebook", "from minutebook import TokenBudgetManager, Transcript")
 THEIRS = ("import langchain_core.messages", "import agents", "import litellm")
 
-TIMED = "from time import perf_counter; began = perf_counter(); {}; print(perf_counter() - began)"
+TIMED = (
+    "from time import perf_counter as wall, process_time as cpu; "
+    "wall_before, cpu_before = wall(), cpu(); {}; print(wall() - wall_before, cpu() - cpu_before)"
+)
 
 
 def measure(peers: Peers, *, quick: bool) -> Part:
@@ -27,14 +30,14 @@ def measure(peers: Peers, *, quick: bool) -> Part:
     failed: dict[str, str] = {}
     progress("import: compiling")
     for python, line in lines:  # the first import compiles
-        done = _run(python, line)
+        done = run(python, line)
         if done.returncode:
             failed[line] = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
     for number in range(rounds):
         progress(f"import: round {number + 1} of {rounds}")
         for python, line in lines:
             if line not in failed:
-                seconds = float(_run(python, line).stdout.split()[-1])
+                seconds = float(run(python, line).stdout.split()[-2])
                 net[line] = min(net.get(line, float("inf")), seconds)
     return _part(net, failed, peers, rounds)
 
@@ -67,8 +70,11 @@ def _part(net: dict[str, float], failed: dict[str, str], peers: Peers, rounds: i
     return part
 
 
-def _run(python: Path, line: str) -> "subprocess.CompletedProcess[str]":
-    """Our environment says not to write bytecode, and installers may not have: here it is written, in a place apart."""
+def run(python: Path, line: str) -> "subprocess.CompletedProcess[str]":
+    """Import in a fresh interpreter, which prints the wall time and the CPU time in seconds.
+
+    Our environment says not to write bytecode, and installers may not have: here it is written, in a place apart.
+    """
     environment = os.environ | OFFLINE | {"PYTHONPYCACHEPREFIX": str(HOME / "bytecode")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     return subprocess.run(

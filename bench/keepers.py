@@ -32,10 +32,10 @@ class Ours:
         return sqlite_durability(*settings)
 
     async def append(self, conversation: str, said: Said) -> None:
-        await self._store.append(conversation, [self._entry(said)])
+        await self._store.append(conversation, [entry_of(said)])
 
     async def fill(self, conversation: str, many: Sequence[Said]) -> None:
-        await self._store.append(conversation, [self._entry(said) for said in many])
+        await self._store.append(conversation, [entry_of(said) for said in many])
 
     async def last(self, conversation: str, count: int) -> int:
         return len((await self._store.load(conversation, last_messages=count)).entries)
@@ -47,12 +47,12 @@ class Ours:
     async def close(self) -> None:
         await self._store.close()
 
-    @staticmethod
-    def _entry(said: Said) -> ConversationEntry:
-        role, text = said
-        return ConversationEntry(
-            evaluation_id=uuid4(), sequence=0, created_at=datetime.now(UTC), role=MessageRole(role), content=text
-        )
+
+def entry_of(said: Said) -> ConversationEntry:
+    role, text = said
+    return ConversationEntry(
+        evaluation_id=uuid4(), sequence=0, created_at=datetime.now(UTC), role=MessageRole(role), content=text
+    )
 
 
 class Raw:

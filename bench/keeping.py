@@ -18,7 +18,10 @@ WRITERS = 64
 LAST = 20
 SHORT, LONG = 100, 100_000
 BATCH = 1_000
-LOAD_SECONDS = 10
+LOAD_TURNS, LOADS = 12, 20
+"""How often each loads, of each length: in so many turns, so many times, unless that takes too long."""
+LOAD_SECONDS = 0.4
+"""For a length, in a turn."""
 
 Said = tuple[str, str]
 """A role, user or assistant, and a text."""
@@ -65,8 +68,8 @@ class Score:
     """Appends per second of 64 writers, each with a conversation of its own, turn by turn."""
     refused: int = 0
     """How many of the appends of 64 writers failed."""
-    loads: dict[str, float] = field(default_factory=dict)
-    """How long the last messages take, by the length of the conversation."""
+    loads: dict[str, list[float]] = field(default_factory=dict)
+    """How long the last messages take, by the length of the conversation, turn by turn."""
     size: float = 0.0
     """Bytes on disk over bytes of text."""
     empty: float = 0.0
@@ -80,7 +83,7 @@ class Score:
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """How many times as fast one is as the other: the median over the turns, each of which met the same disk."""
+    """One over the other: the median over the turns, each of which met the same disk."""
     return median(one / other for one, other in zip(ours, theirs, strict=True))
 
 
@@ -118,9 +121,14 @@ async def contest(contenders: Sequence[Contender], said: Sequence[Said], effort:
         progress(f"store: turn {number + 1} of {effort.turns}")
         for run in random.sample(runs, len(runs)):  # nobody always comes after the same one
             await run.do(run.turn)
+    readable = [run for run in runs if not run.one.only_appends]
+    for run in readable:
+        await run.do(run.fill, "filling")
+    for number in range(LOAD_TURNS):
+        progress(f"store: loads, turn {number + 1} of {LOAD_TURNS}")
+        for run in random.sample(readable, len(readable)):
+            await run.do(run.load)
     for run in runs:
-        if not run.one.only_appends:
-            await run.do(run.load, "loads")
         await run.end()
         if not run.one.only_appends:
             await run.do(run.weigh, "bytes")
@@ -188,9 +196,23 @@ class _Run:
                 return number
         return self.effort.burst
 
+    async def fill(self) -> None:
+        assert self.keeper is not None
+        for length in (SHORT, self.effort.long):
+            for start in range(0, length, BATCH):
+                messages = [self._message(at) for at in range(start, min(start + BATCH, length))]
+                await self.keeper.fill(f"of {length}", messages)
+
     async def load(self) -> None:
         assert self.keeper is not None
-        await _loads(self.keeper, self.score, self.said, self.effort.long)
+        for length in (SHORT, self.effort.long):
+            seconds: list[float] = []
+            while len(seconds) < LOADS and sum(seconds) < LOAD_SECONDS:
+                began = perf_counter()
+                given = await self.keeper.last(f"of {length}", LAST)
+                seconds.append(perf_counter() - began)
+                assert given >= LAST, f"{given} messages instead of {LAST}"
+            self.score.loads.setdefault(str(length), []).append(median(seconds))
 
     async def end(self) -> None:
         if self.keeper is not None:
@@ -218,18 +240,3 @@ async def _size(one: Contender, said: Sequence[Said], places: Places, *, empty: 
     size = await places.size(place)
     await places.remove(place)
     return size / sum(len(text.encode()) for _, text in said)
-
-
-async def _loads(keeper: Keeper, score: Score, said: Sequence[Said], long: int) -> None:
-    for length in (SHORT, long):
-        for start in range(0, length, BATCH):
-            await keeper.fill(f"of {length}", [said[at % len(said)] for at in range(start, min(start + BATCH, length))])
-    taken: dict[int, list[float]] = {SHORT: [], long: []}
-    until = perf_counter() + LOAD_SECONDS
-    while len(taken[SHORT]) < 30 and (perf_counter() < until or len(taken[SHORT]) < 3):
-        for length, seconds in taken.items():
-            began = perf_counter()
-            given = await keeper.last(f"of {length}", LAST)
-            seconds.append(perf_counter() - began)
-            assert given >= LAST, f"{given} messages instead of {LAST}"
-    score.loads = {str(length): median(seconds) for length, seconds in taken.items() if seconds}

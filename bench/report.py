@@ -1,7 +1,8 @@
 """What the benchmark says: tables, targets met or missed, and the figures behind both."""
 
+import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +60,19 @@ class Part:
     def __str__(self) -> str:
         blocks = [str(table) for table in self.tables]
         return "\n\n".join([*blocks, "\n".join(map(str, self.targets))] if self.targets else blocks)
+
+
+def comma_separated(known: Collection[str]) -> Callable[[str], list[str]]:
+    """Parses an argument that names some of what is known."""
+
+    def parse(text: str) -> list[str]:
+        names = text.split(",")
+        if unknown := set(names) - set(known):
+            said = f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(known)}"
+            raise argparse.ArgumentTypeError(said)
+        return names
+
+    return parse
 
 
 def progress(text: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from bench.report import Part, Table, Target, progress, time_of, times
 from bench.session import coding_session
@@ -22,7 +23,9 @@ from minutebook import (
     view_of,
 )
 from minutebook.agent import ModelReply, ModelRequest, ProviderAdapter
-from minutebook.agent.messages import OnDelta
+
+if TYPE_CHECKING:
+    from minutebook.agent.messages import OnDelta
 
 LENGTHS = (100, 1_000, 10_000)
 CALLS = 60
@@ -44,7 +47,7 @@ class Instant(ProviderAdapter):
         super().__init__("gpt-4o")
         self._left = CALLS
 
-    async def ask(self, request: ModelRequest, *, on_delta: OnDelta | None = None) -> ModelReply:  # noqa: ARG002 - its shape
+    async def ask(self, request: ModelRequest, *, on_delta: "OnDelta | None" = None) -> ModelReply:  # noqa: ARG002 - its shape
         self._left -= 1
         if not self._left:
             return ModelReply({"role": "assistant", "content": "Done."})
@@ -88,6 +91,14 @@ def measure(*, quick: bool) -> Part:
 
 
 def _per_call(length: int, manager: HistoryManager) -> float:
+    runner = prepared_runner(length, manager)
+    began = perf_counter()
+    asyncio.run(runner.run())
+    return (perf_counter() - began) / CALLS
+
+
+def prepared_runner(length: int, manager: HistoryManager) -> ConversationRunner[str]:
+    """A runner that will call the model 60 times in a conversation that is already so long."""
     tool = Tool[Path, None](name="read", description="Read a file.", handler=_read)
     section: MarkdownSection[None] = MarkdownSection(title="Task", key="task", template="Read.", tools=[tool])
     prompt = Prompt(PromptTemplate[str](ns="bench", key="bench", sections=[section]))
@@ -103,6 +114,4 @@ def _per_call(length: int, manager: HistoryManager) -> float:
     )
     asyncio.run(ConversationRunner(adapter=Instant(), prompt=prompt, session=Session()).run())  # load what loads once
     view_of(conversation, manager)  # the earlier calls of so long a conversation have been made
-    began = perf_counter()
-    asyncio.run(runner.run())
-    return (perf_counter() - began) / CALLS
+    return runner

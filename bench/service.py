@@ -78,24 +78,24 @@ def measure(*, quick: bool) -> Part:
 
 def _heard(way: Way, clients: int, *, stream: bool) -> Heard:
     heard = load(way.port, clients=clients, seconds=SECONDS, stream=stream, key=way.key, named=way.named)
-    _settle(way.pid)
+    settle(way.pid)
     return heard
 
 
-def _settle(pid: int) -> None:
+def settle(pid: int) -> None:
     """Wait until a server has done what it put off, such as indexing: the next to be measured should have the machine."""
     for _ in range(20):
-        before = _cpu(pid)
+        before = cpu_seconds(pid)
         time.sleep(0.25)
-        if _cpu(pid) - before <= 1:
+        if cpu_seconds(pid) - before < 0.015:  # one tick
             return
 
 
 def _ways(stack: ExitStack, folder: Path, part: Part, *, quick: bool) -> Iterator[Way]:
-    provider = stack.enter_context(_provider())
+    provider = stack.enter_context(run_provider())
     yield Way("the provider itself", *provider)
     upstream = f"http://127.0.0.1:{provider[0]}/v1"
-    ours = stack.enter_context(_ours(f"sqlite:///{folder / 'service.db'}", upstream))
+    ours = stack.enter_context(run_service(f"sqlite:///{folder / 'service.db'}", upstream))
     yield Way("minutebook, recorded", *ours, named=True)
     yield Way("minutebook, passed through", *ours)
     if quick:
@@ -170,7 +170,7 @@ def _judge(part: Part, ways: list[Way], heard: Rounds) -> None:
 
 
 @contextmanager
-def _provider() -> Iterator[tuple[int, int]]:
+def run_provider() -> Iterator[tuple[int, int]]:
     port = _free_port()
     command = [sys.executable, "-m", "uvicorn", "bench.service_provider:app", "--port", str(port), "--no-access-log"]
     with _process([*command, "--log-level", "error"], port) as pid:
@@ -178,7 +178,7 @@ def _provider() -> Iterator[tuple[int, int]]:
 
 
 @contextmanager
-def _ours(db: str, upstream: str) -> Iterator[tuple[int, int]]:
+def run_service(db: str, upstream: str) -> Iterator[tuple[int, int]]:
     port = _free_port()
     script = "from minutebook.cli.main import main; main()"
     options = ["serve", "--db", db, "--upstream", upstream, "--port", str(port), "--log-level", "error"]
@@ -257,10 +257,10 @@ def _free_port() -> int:
         return port
 
 
-def _cpu(pid: int) -> int:
-    """The time that a process has computed, in hundredths of a second."""
+def cpu_seconds(pid: int) -> float:
+    """The CPU time of a process so far, to a hundredth of a second."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _rss(pid: int) -> int:

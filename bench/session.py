@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.corpus import conversations, folder
-from bench.replay import Recording, plain
 from minutebook import Message
 
 LONG = 1_000
@@ -25,6 +24,8 @@ class Conversation:
     @property
     def calls(self) -> list[int]:
         """Where the model was called: before these messages."""
+        from bench.replay import Recording  # which does not load where `bench.probe` measures an older tree
+
         return Recording(self.source, self.messages).calls
 
 
@@ -32,6 +33,8 @@ def long_conversation() -> Conversation:
     """A recorded agent session of a thousand messages, or without a corpus a made-up one."""
     if folder() is None:
         return Conversation("made up: there is no corpus here", coding_session(LONG))
+    from bench.replay import plain
+
     longest = max(conversations("coding_agents"), key=lambda recorded: len(recorded["messages"]))
     messages = [plain(message) for message in longest["messages"]]
     return Conversation(f"recorded: {longest['id']} of coding_agents", messages)

@@ -41,7 +41,7 @@ def measure(part: Part, server: str | None) -> None:
         size = sum(len(text.encode()) for text in texts)
         for database, where in places.items():
             progress(f"store: bytes of {what}, {database}")
-            ratios[database][what] = asyncio.run(_bytes(chats, where)) / size
+            ratios[database][what] = asyncio.run(stored_bytes(chats, where)) / size
         mean = sum(map(len, texts)) / len(texts)
         shown = [f"{ratios[database][what]:.2f}" for database in places]
         table.rows.append([what, f"{len(texts):,}", f"{mean:,.0f}", *shown])
@@ -49,7 +49,7 @@ def measure(part: Part, server: str | None) -> None:
         "Text is what was said; the names, ids and arguments of calls are stored too, and not counted as text."
     )
     if server:
-        empty = asyncio.run(_bytes([], places["PostgreSQL"]))
+        empty = asyncio.run(stored_bytes([], places["PostgreSQL"]))
         table.notes.append(
             f"PostgreSQL: {empty:,} of these bytes are there before the first message; a page has 8,192."
         )
@@ -87,7 +87,8 @@ def _recorded(name: str) -> list[list[Message]]:
     return chats
 
 
-async def _bytes(chats: Iterable[Sequence[Message]], places: Places) -> int:
+async def stored_bytes(chats: Iterable[Sequence[Message]], places: Places) -> int:
+    """What conversations take on disk, search index and all, each turn appended by itself."""
     place = await places.new()
     try:
         async with open_store(place if "://" in place else f"sqlite:///{place}") as store:

@@ -31,6 +31,8 @@ EFFORTS = {
 }
 BOUNDS = {RAW: BARE_LOG, RAW_POSTGRES: BARE_GROUP}
 """What hardly anybody can be quicker than, on each database."""
+LOAD_TARGETS = {"SQLiteSession": 1.5, RAW_POSTGRES: 3}
+"""How many times as long as these a load may take, by what the name begins with."""
 BARE = {RAW, RAW_IN_THREAD, RAW_POSTGRES, *BOUNDS.values()}
 
 
@@ -79,7 +81,7 @@ def _scores(peers: Peers, effort: str, server: str | None) -> tuple[list[Score],
 def _tables(part: Part, database: str, scores: Sequence[Score], remark: str, bare: str) -> None:
     good = {score.name: score for score in scores if not score.error}
     _appends(part, database, scores, good[bare])
-    _loads(part, database, good)
+    _loads(part, database, good, bare)
     if remark:
         part.tables[-1].notes.append(f"No peers on {database}: {remark}")
     part.figures[database] = {score.name: score.as_json() for score in scores}
@@ -118,16 +120,19 @@ def _appends(part: Part, database: str, scores: Sequence[Score], bare: Score) ->
     part.tables.append(table)
 
 
-def _loads(part: Part, database: str, good: dict[str, Score]) -> None:
-    lengths = list(good[OURS].loads)
+def _loads(part: Part, database: str, good: dict[str, Score], bare: str) -> None:
+    readable = {name: score for name, score in good.items() if score.loads}
+    short, long = readable[OURS].loads
+    raw = readable[bare].loads[long]
     table = Table(
-        f"Store: the last {LAST} messages",
-        [database, *(f"of {int(length):,}" for length in lengths), "long / short"],
+        f"Store: load the last {LAST} messages",
+        [database, f"of {int(short):,}", f"of {int(long):,}", "long / short", "/ raw", "ours / it"],
     )
-    for score in good.values():
-        if len(score.loads) == len(lengths):
-            short, long = score.loads.values()
-            table.rows.append([score.name, time_of(short), time_of(long), times(long / short)])
+    for name, score in readable.items():
+        few, many = score.loads.values()
+        ratios = (ratio(many, few), ratio(many, raw), ratio(readable[OURS].loads[long], many))
+        table.rows.append([name, time_of(median(few)), time_of(median(many)), *map(times, ratios)])
+    table.notes.append("Medians over short turns; ratios are those of the same turn.")
     part.tables.append(table)
 
 
@@ -149,7 +154,13 @@ def _targets(part: Part, database: str, good: dict[str, Score], bare: str) -> No
     part.targets.append(Target(f"{database}, 1 writer: at least 0.9 of {bare}", said, single >= 0.9))
     (_, short), (length, long) = ours.loads.items()
     what = f"{database}: the last {LAST} of {int(length):,} messages in at most 1.5 times the time of {SHORT}"
-    part.targets.append(Target(what, times(long / short), long <= 1.5 * short))
+    longer = ratio(long, short)
+    part.targets.append(Target(what, times(longer), longer <= 1.5))
+    for name, most in LOAD_TARGETS.items():
+        for score in (score for found, score in good.items() if found.startswith(name)):
+            slower = ratio(long, score.loads[length])
+            what = f"{database}: the last {LAST} of {int(length):,} messages in at most {most} times the time of {score.name}"
+            part.targets.append(Target(what, times(slower), slower <= most))
     what = f"{database}: bytes on disk at most 1.5 times the text"
     said = f"{ours.size:.2f}, of which {ours.empty:.2f} are there before the first message"
     part.targets.append(Target(what, said, ours.size <= 1.5))

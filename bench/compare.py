@@ -1,0 +1,201 @@
+"""Two trees measured in turn by the same probe: `make bench-compare BASE=main`, or with `ARGS="--only store,service"`.
+
+The base is checked out in `.bench/`. In every round each part is measured by two fresh processes, one for each tree,
+which take turns figure by figure, so that what else the machine does falls on both.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Literal
+
+from bench.corpus import ROOT
+from bench.keepers import Databases
+from bench.peers_env import HOME
+from bench.probe import DATABASE, PARTS, READY, Cost
+from bench.report import Table, comma_separated, progress
+from torture.server import NotPossible, postgres
+
+WORSE = 1.15
+"""Above which ratio a figure is marked."""
+Clock = Literal["wall", "cpu"]
+
+
+@dataclass
+class Figure:
+    """The costs of one operation in both trees, round by round."""
+
+    base: list[Cost] = field(default_factory=list)
+    new: list[Cost] = field(default_factory=list)
+
+    def seconds(self, clock: Clock) -> tuple[list[float], list[float]]:
+        base, new = ([getattr(cost, clock) for cost in side] for side in (self.base, self.new))
+        return base, new
+
+    def ratio(self, clock: Clock) -> float:
+        """The new tree's median cost over the base's."""
+        base, new = self.seconds(clock)
+        return median(new) / median(base) if all(base) and None not in new else 0.0
+
+    def cells(self, clock: Clock) -> list[str]:
+        """Both medians, their ratio, the ratio of the best rounds, and the lowest and highest of one round."""
+        base, new = self.seconds(clock)
+        if not self.ratio(clock):
+            return [""] * 5
+        unit = "µs" if clock == "cpu" and self.base[0].unit == "/s" else self.base[0].unit
+        ratios = [after / before for before, after in zip(base, new, strict=False)]
+        shown = [show(median(side), unit) for side in (base, new)]
+        spread = f"{min(ratios):.2f}-{max(ratios):.2f}"
+        return [*shown, f"{self.ratio(clock):.2f}", f"{min(new) / min(base):.2f}", spread]
+
+
+def show(cost: float, unit: str) -> str:
+    value = 1 / cost if unit == "/s" else cost * {"ms": 1e3, "µs": 1e6}.get(unit, 1.0)
+    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+
+
+def table(figures: Mapping[str, Figure], title: str) -> Table:
+    columns = ["base", "new", "ratio", "best", "rounds"]
+    found = Table(title, ["", *columns, *(f"CPU {column}" for column in columns), "worse"])
+    clocks: tuple[Clock, ...] = ("wall", "cpu")
+    for name, figure in figures.items():
+        worse = " and ".join(clock for clock in clocks if figure.ratio(clock) > WORSE)
+        found.rows.append([name, *figure.cells("wall"), *figure.cells("cpu"), worse])
+    found.notes = [
+        f"ratio: the new tree's median cost over the base's, also where a rate is shown; above {WORSE} is worse.",
+        "best: the same of the least costs of all rounds. rounds: the lowest and the highest ratio of one round.",
+        "CPU: of the service for each request, of the client of PostgreSQL, else of the measured process.",
+    ]
+    return found
+
+
+class Probe:
+    """A process that measures one part on one tree; `close` says why it failed, if it did."""
+
+    def __init__(self, tree: Path, part: str, database: str, *, tiny: bool) -> None:
+        self.costs: dict[str, Cost] = {}
+        self._source = tree / "src"
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - `close` closes it
+        path = os.pathsep.join((str(self._source), str(ROOT)))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.probe", part, *(["--tiny"] if tiny else [])],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": path, DATABASE: database},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._input, self._output = self._process.stdin, self._process.stdout
+
+    def is_ready(self) -> bool:
+        """Wait until it is; False if there is nothing more to measure."""
+        line = self._output.readline().split(maxsplit=1)
+        if line and line[0] == READY:
+            assert Path(line[1].strip()) == self._source, f"{line[1]} is measured, not {self._source}"
+        return bool(line)
+
+    def take_turn(self) -> None:
+        self._input.write("\n")
+        self._input.flush()
+        if line := self._output.readline():
+            name, cost = json.loads(line)
+            self.costs[name] = Cost(**cost)
+
+    def close(self) -> str:
+        self._input.close()
+        with self._process, self._errors:
+            if not self._process.wait():
+                return ""
+            self._errors.seek(0)
+            return self._errors.read() or f"exit status {self._process.returncode}"
+
+
+def measure(
+    trees: Mapping[str, Path], part: str, databases: Databases | None = None, *, tiny: bool = False
+) -> tuple[dict[str, dict[str, Cost]], dict[str, str]]:
+    """The figures of one part in each tree, in fresh processes that take turns; and why one of them failed."""
+    places = {side: asyncio.run(databases.new()) if databases and part == "postgres" else "" for side in trees}
+    probes = {side: Probe(tree, part, places[side], tiny=tiny) for side, tree in trees.items()}
+    try:
+        while ready := [probe for probe in probes.values() if probe.is_ready()]:
+            for probe in ready:
+                probe.take_turn()
+    finally:
+        failures = {side: probe.close() for side, probe in probes.items()}
+        for place in filter(None, places.values()):
+            asyncio.run(databases.remove(place))  # type: ignore[union-attr] # they are there where places are
+    return {side: probe.costs for side, probe in probes.items()}, {side: why for side, why in failures.items() if why}
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    trees = {"base": check_out(arguments.base), "new": ROOT}
+    figures: dict[str, Figure] = {}
+    failed: dict[str, str] = {}
+    with ExitStack() as stack:
+        databases = None
+        if "postgres" in arguments.only:
+            try:
+                databases = Databases(stack.enter_context(postgres("wal_recycle=on")).url())
+            except NotPossible as missing:
+                failed["postgres"] = str(missing)
+        for number in range(arguments.rounds):
+            for part in arguments.only:
+                if part in failed:
+                    continue
+                progress(f"compare: round {number + 1} of {arguments.rounds}, {part}")
+                order = dict(sorted(trees.items(), reverse=number % 2 > 0))
+                costs, failures = measure(order, part, databases, tiny=arguments.tiny)
+                for side, why in failures.items():
+                    failed[part] = f"{side}: {why.splitlines()[-1]}"
+                    progress(why)
+                for side, found in costs.items():
+                    for name, cost in found.items():
+                        getattr(figures.setdefault(name, Figure()), side).append(cost)
+    both = {name: figure for name, figure in figures.items() if figure.base and figure.new}
+    print(table(both, f"{arguments.base} and the working tree, medians of {arguments.rounds} rounds"))
+    for part, why in failed.items():
+        print(f"{part} failed: {why}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps({name: asdict(both[name]) for name in both}, indent=1), encoding="utf-8")
+    return 1 if failed else 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make bench-compare", description=__doc__)
+    parser.add_argument("base", help="the git revision to compare with")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", type=comma_separated(PARTS), default=list(PARTS), help=f"some of {','.join(PARTS)}")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the costs of every round there")
+    parser.add_argument("--tiny", action="store_true", help="so little that it only shows that it runs")
+    return parser.parse_args()
+
+
+def check_out(revision: str) -> Path:
+    """The tree of a revision, in a worktree that stays for the next comparison."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+    commit = git("rev-parse", "--verify", f"{revision}^{{commit}}").strip()
+    place = HOME / f"base-{commit[:12]}"
+    if not place.is_dir():
+        git("worktree", "prune")  # `make clean` has removed the folder of an earlier one
+        git("worktree", "add", "--detach", str(place), commit)
+    return place
+
+
+if __name__ == "__main__":
+    sys.exit(main())

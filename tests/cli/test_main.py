@@ -40,6 +40,12 @@ def test_every_command_and_option_has_help_with_an_example(name: str) -> None:
         assert isinstance(option, click.Argument) or "Example: " in getattr(option, "help", "")
 
 
+def test_it_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "minutebook", "--version"], capture_output=True, check=True, text=True)
+
+    assert done.stdout == f"minutebook {__version__}\n"
+
+
 def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys\nfrom minutebook.cli.main import cli\ntry: cli(['--help'])\nexcept SystemExit: print(*sys.modules)"

@@ -186,6 +186,20 @@ def test_anthropic_can_be_asked(run: Run, state: Path) -> None:
     assert len(stored_chats()) == 1
 
 
+@pytest.mark.usefixtures("state")
+def test_the_provider_and_the_model_are_known_where_nobody_answered(run: Run) -> None:
+    with LoopbackProvider(ScriptedModel(fail(400, "no"), "Now.")) as provider:
+        where = ("--base-url", provider.anthropic_url)
+        run("chat", "First?", "-m", "claude-x", "--provider", "anthropic", *where)
+        result = run("chat", "Again?", "--continue", *where)
+
+        assert (result.stdout, provider.requests[-1].provider, provider.requests[-1].model) == (
+            "Now.\n",
+            "anthropic",
+            "claude-x",
+        )
+
+
 def test_a_key_is_taken_from_the_environment_and_a_server_of_ones_own_needs_none(
     run: Run, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -161,6 +161,9 @@ Query = tuple[str, tuple[Any, ...]]
 """A statement and its values."""
 
 
+T = TypeVar("T")
+
+
 class Work:
     """What an operation is given: a way to ask, within a transaction that sees one tenant.
 
@@ -204,6 +207,12 @@ class Work:
             await cursor.execute(statement.encode(), values)
             return cursor.rowcount
 
+    async def use(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+        """Do something with the connection itself, within the transaction."""
+        if self._opening:
+            await self.ask(("SELECT", ()))
+        return await work(self._db)
+
     async def commit(self, *queries: Query) -> None:
         """Change some last things and commit."""
         await self.ask(*queries, ("COMMIT", ()))
@@ -237,7 +246,6 @@ class Again(Exception):
     """Somebody else made or erased the same conversation at the same moment: the transaction begins again."""
 
 
-T = TypeVar("T")
 TRIES: Final = 10
 """How often a transaction that met others is carried out again."""
 

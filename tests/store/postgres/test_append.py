@@ -28,7 +28,7 @@ def locked(monkeypatch):
     write = GroupWriter._write_locked
 
     async def noting(self, group):
-        groups.append([one.conversation for one in group])
+        groups.append([one.command.conversation for one in group])
         await write(self, group)
 
     monkeypatch.setattr(GroupWriter, "_write_locked", noting)

@@ -1,4 +1,4 @@
-"""Appends in groups: decided here, one after the other, and written by one server function in one statement.
+"""A group of appends: decided here, one after the other, and written by one server function in one statement.
 
 Each append is checked against what the ones before it left, and what is wrong with one is its own answer. A plan is made
 from headers that are remembered, without asking the database, or from what was read under the locks of the conversations.
@@ -7,22 +7,21 @@ The function writes all of a plan, or nothing if anything is not as the plan ass
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, Final, Self
 
 from psycopg import AsyncConnection, adapters
-from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.generators import execute
-from psycopg.postgres import types
 from psycopg.pq import ExecStatus, Format
 
 from minutebook.errors import ConversationErased, IdempotencyConflict, LeaseLost, MinutebookError
 from minutebook.store.backend import AppendCommand
-from minutebook.store.codec import Packed, microseconds, squeezed
+from minutebook.store.codec import microseconds, squeezed
 from minutebook.store.postgres import documents as postgres_documents
 from minutebook.store.postgres import headers as postgres_rows
 from minutebook.store.postgres import leases as postgres_leases
@@ -31,72 +30,28 @@ from minutebook.store.postgres.documents import Name
 from minutebook.store.postgres.entries import Kept, Rows
 from minutebook.store.postgres.headers import json_of
 from minutebook.store.rules import created, grown, require_recipient, require_version, tombstone
-from minutebook.store.types import (
-    Conversation,
-    Document,
-    Lease,
-    PackedDocument,
-    Verdict,
-    document_key,
-    kind_key,
-    require_standing,
-)
+from minutebook.store.types import Conversation, Document, Lease, document_key, kind_key, require_standing
 
 Due = Callable[[Conversation], bool]
 """Whether a conversation that has just grown is due for a background job."""
 Numbered = tuple[int, Conversation]
 """The number and the header of a conversation."""
-
-
-def _array_dumper(name: str) -> Any:
-    return adapters.get_dumper_by_oid(types[name].array_oid, Format.BINARY)(list, Transformer())
-
-
 KnownHeaders = MutableMapping[tuple[str, str], Numbered]
-"""By tenant and id, as they were when this process last read or wrote them; others may have changed them since."""
-MOST_KNOWN: Final = 4096
-_ARRAYS: Final = ("int4", "int4", "int2", "int4", "bytea", "bytea", "bytea", "bytea", "int8", "bytea")
-_DUMPERS: Final = [_array_dumper(name) for name in _ARRAYS]
-_TYPES: Final = (*(types[name].oid for name in ("text", "text", "jsonb")), *(one.oid for one in _DUMPERS))
-_CALL: Final = f"SELECT minutebook.append({', '.join(f'${at}' for at in range(1, len(_TYPES) + 1))})".encode()
-_FORMATS: Final = (Format.TEXT,) * 3 + (Format.BINARY,) * len(_ARRAYS)
+"""By tenant and id, as this process last read or wrote them; others may have changed them since."""
+
+_CALL: Final = b"SELECT minutebook.append($1, $2, $3, $4)"
+_TYPES: Final = [adapters.types[name].oid for name in ("text", "text", "jsonb", "bytea")]
+_FORMATS: Final = (Format.TEXT, Format.TEXT, Format.TEXT, Format.BINARY)
+_GROWN: Final = ["place", "number", "seen", "version", "length", "turns", "lead", "open_at", "open_calls", "updated_at"]
+_CREATED: Final = ["id", "mark", "recipient", "status", "labels", "created_at"]
+_ENTRY: Final = ["place", "position", "role", "turn", "stamp", "text", "rest"]
+_DOCUMENT: Final = ["place", "verdict", "kind", "id", "kind_hash", "hash", "at", "expires_at", "body"]
 _ANSWERED: Final = (
     "SELECT header.id, known.key, known.digest, known.version FROM minutebook.conversation AS header CROSS JOIN LATERAL ("
     "  SELECT key, digest, version FROM minutebook.answer WHERE answer.tenant = header.tenant"
     "  AND answer.conversation = header.number AND key = ANY(%s::bytea[]) OFFSET 0"  # no other order: few, by their index
     ") AS known WHERE header.tenant = %s AND header.id = ANY(%s::text[])"
 )
-
-
-async def call_append(db: AsyncConnection, values: Sequence[bytes]) -> list[int]:
-    """Have a plan written; return the numbers of its conversations.
-
-    The driver is used at its lowest level: finding out the types of lists takes it longer than all the rest.
-    """
-    pgconn, loop = db.pgconn, asyncio.get_running_loop()
-    pgconn.send_query_params(_CALL, values, param_types=_TYPES, param_formats=_FORMATS)
-    if pgconn.flush():  # there is more than the socket takes at once
-        results = await db.wait(execute(pgconn))
-    else:
-        while pgconn.is_busy():
-            readable = loop.create_future()
-            loop.add_reader(pgconn.socket, _wake, readable)
-            try:
-                await readable
-            finally:
-                loop.remove_reader(pgconn.socket)
-            pgconn.consume_input()
-        results = [result for result in iter(pgconn.get_result, None)]
-    for result in results:
-        if result.status != ExecStatus.TUPLES_OK:
-            raise error_from_result(result)
-        numbers = result.get_value(0, 0)
-    return [int(number) for number in (numbers or b"{}")[1:-1].split(b",") if number]
-
-
-def _wake(waiting: "asyncio.Future[None]") -> None:
-    if not waiting.done():
-        waiting.set_result(None)
 
 
 @dataclass(slots=True, eq=False)
@@ -109,14 +64,9 @@ class PendingAppend:
     """Its entries as their rows hold them."""
     at: datetime
     answer: "asyncio.Future[int]" = field(init=False)
-    """Its version."""
 
     @property
-    def conversation(self) -> str:
-        return self.command.conversation
-
-    @property
-    def place(self) -> tuple[str, str]:
+    def name(self) -> tuple[str, str]:
         return self.tenant, self.command.conversation
 
 
@@ -124,55 +74,46 @@ class PendingAppend:
 class AppendPlan:
     """What a group of one tenant's appends writes, and what is known of what is there.
 
-    Without `now`, nothing is known of leases, documents and idempotency keys: leases are taken to stand, and no document
-    or key to be there. The server function checks that.
+    Where nothing else is known than headers, leases are taken to stand, and no document or idempotency key to be there:
+    the server function checks that.
     """
 
     tenant: str
     headers: Mapping[str, Numbered]
-    now: datetime | None = None
-    """The time of the database."""
-    erased: set[str] = field(default_factory=set)
-    leases: Mapping[str, Lease] = field(default_factory=dict)
-    documents: dict[Name, Document] = field(default_factory=dict)
     answers: dict[tuple[str, bytes], tuple[bytes, int]] = field(default_factory=dict)
     """Conversation and idempotency key → the digest and the version of the append that had it."""
+    erased: set[str] = field(default_factory=set)
+    documents: dict[Name, Document] = field(default_factory=dict)
+    leases: Mapping[str, Lease] = field(default_factory=dict)
+    now: datetime | None = None
+    """The time of the database, if the leases are known."""
     _after: dict[str, Conversation] = field(default_factory=dict)
-    _parts: dict[str, list[tuple[int, int, Sequence[Packed], Sequence[Kept]]]] = field(default_factory=dict)
-    """For each conversation: position, user messages before it, and the entries that are written from there."""
-    _new_keys: list[tuple[str, bytes]] = field(default_factory=list)
-    _shown: dict[int, Lease] = field(default_factory=dict)
-    _released: dict[int, Lease] = field(default_factory=dict)
-    _new_documents: list[tuple[str, PackedDocument, Verdict, datetime]] = field(default_factory=list)
+    _places: dict[str, int] = field(default_factory=dict)
+    """Which of the conversations that are written it is, from 1 on."""
+    _rows: Rows = field(default_factory=Rows)
+    _released: set[int] = field(default_factory=set)
+    _changes: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    """What the server function is told of answers, documents and leases."""
 
     @classmethod
-    async def load(cls, work: Work, pending: Sequence[PendingAppend]) -> Self:
+    async def load(cls, work: Work, group: Sequence[PendingAppend]) -> Self:
         """Read, under the locks of their conversations, all that some appends are decided on."""
-        names = sorted({one.conversation for one in pending})
-        keys = [one.command.key for one in pending if one.command.key]
-        queries = [postgres_rows.lock(work.tenant, names)]
-        if keys:
-            queries.append((_ANSWERED, (keys, work.tenant, names)))
-        rows, *answered = await work.ask(*queries)
-        filed = map(postgres_rows.filed, rows)
-        plan = cls(work.tenant, {one.conversation.id: (one.number, one.conversation) for one in filed})
+        commands = [one.command for one in group]
+        names = sorted({command.conversation for command in commands})
+        keys = [command.key for command in commands if command.key]
+        answers = [(_ANSWERED, (keys, work.tenant, names))] if keys else []
+        rows, *answered = await work.ask(postgres_rows.lock(work.tenant, names), *answers)
+        plan = cls(
+            work.tenant, {one.conversation.id: (one.number, one.conversation) for one in map(postgres_rows.filed, rows)}
+        )
         plan.answers = {(name, key): (digest, version) for name, key, digest, version in chain(*answered)}
         plan.erased = await postgres_rows.buried(work, [name for name in names if name not in plan.headers])
-        leased = {one.command.lease.conversation for one in pending if one.command.lease is not None}
-        if leased:
+        plan.documents = await postgres_documents.find(
+            work, sorted({(one.kind, one.id) for command in commands for one in command.documents})
+        )
+        if leased := {command.lease.conversation for command in commands if command.lease is not None}:
             plan.leases, plan.now = await postgres_leases.held(work, leased)
-        named = {(one.kind, one.id) for append in pending for one in append.command.documents}
-        plan.documents = await postgres_documents.find(work, sorted(named))
         return plan
-
-    @property
-    def conversations(self) -> int:
-        """How many conversations it appends to."""
-        return len(self._after)
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._after and not self._released
 
     def add(self, pending: PendingAppend) -> int:
         """Decide on one append; return the version that it makes.
@@ -180,148 +121,114 @@ class AppendPlan:
         Raises:
             MinutebookError: it cannot be done, and adds nothing.
         """
-        command, name, at = pending.command, pending.conversation, pending.at
-        key = command.key
+        command, at = pending.command, pending.at
+        name, key, lease = command.conversation, command.key, command.lease
         if name in self.erased:
             raise ConversationErased(name)
         if key and (name, key) in self.answers:
             digest, version = self.answers[name, key]
             if digest != command.digest:
                 raise IdempotencyConflict(name, command.idempotency_key or "")
-            self._release(command)
+            self._note_lease(command)
             return version
-        self._require_lease(command.lease)
+        if lease is not None and lease.fence in self._released:
+            raise LeaseLost(lease.conversation, lease.holder, lease.fence)
+        if lease is not None and self.now is not None:
+            require_standing(self.leases.get(lease.conversation), lease, self.now)
         header = self._after.get(name) or (self.headers[name][1] if name in self.headers else None)
         require_version(header, name, command.expected_version)
         before = header or created(self.tenant, name, command.recipient, command.labels or {}, at)
         require_recipient(before, command.recipient)
         verdicts = postgres_documents.decided(name, command.documents, self.documents, at)
-        after = grown(before, command.messages, broken=command.broken, at=at)
-        for document, verdict in zip(command.documents, verdicts, strict=True):
-            self.documents[document.kind, document.id] = document.stored(name, 0, at)
-            self._new_documents.append((name, document, verdict, at))
-        if command.lease is not None:
-            self._shown[command.lease.fence] = command.lease
-        self._release(command)
-        self._parts.setdefault(name, []).append((before.length, before.turns, command.packed, pending.kept))
-        self._after[name] = after
+        self._after[name] = after = grown(before, command.messages, broken=command.broken, at=at)
+        place = self._places.setdefault(name, len(self._places) + 1)
+        self._rows.add(place, before.length, before.turns, command.packed, pending.kept)
+        for one, verdict in zip(command.documents, verdicts, strict=True):
+            self.documents[one.kind, one.id] = one.stored(name, 0, at)
+            hashes = (kind_key(one.kind), document_key(one.kind, one.id))
+            row = (
+                place,
+                verdict.value,
+                one.kind,
+                one.id,
+                *hashes,
+                microseconds(at),
+                one.expires_at,
+                squeezed(one.body),
+            )
+            self._changes["documents"].append(dict(zip(_DOCUMENT, row, strict=True)))
         if key:
             self.answers[name, key] = (command.digest, after.version)
-            self._new_keys.append((name, key))
+            answer = {"place": place, "key": key, "digest": command.digest, "version": after.version}
+            self._changes["answers"].append(answer)
+        self._note_lease(command, shown=True)
         return after.version
 
-    def _require_lease(self, lease: Lease | None) -> None:
-        if lease is not None and lease.fence in self._released:
-            raise LeaseLost(lease.conversation, lease.holder, lease.fence)
-        if lease is not None and self.now is not None:
-            require_standing(self.leases.get(lease.conversation), lease, self.now)
+    def _note_lease(self, command: AppendCommand, *, shown: bool = False) -> None:
+        if (lease := command.lease) is not None:
+            row = {"id": tombstone(self.tenant, lease.conversation), "holder": lease.holder, "fence": lease.fence}
+            if shown:
+                self._changes["leases"].append(row)
+            if command.release:
+                self._changes["releases"].append(row)
+                self._released.add(lease.fence)
 
-    def _release(self, command: AppendCommand) -> None:
-        if command.release and command.lease is not None:
-            self._released[command.lease.fence] = command.lease
+    async def write(self, db: AsyncConnection, lock_seconds: float, due: Due | None = None) -> KnownHeaders:
+        """Write it in one statement; return the conversations as they are once that is committed.
 
-    def values(self, lock_seconds: float, due: Due | None = None) -> list[Any]:
-        """What `call_append` takes. Conversations are in the order of their ids, in which everybody locks them."""
-        rows = Rows()
-        places = {name: place for place, name in enumerate(sorted(self._after), 1)}
-        for name, place in places.items():
-            for part in self._parts[name]:
-                rows.add(place, *part)
-        jobs = [] if due is None else [name for name in places if due(self._after[name])]
+        The driver is used below its cursors, which would take longer than all the rest.
+        """
+        payloads = self._rows.payloads
+        starts = accumulate((len(body) for _, body in payloads.values()), initial=1)
         changes = {
-            "conversations": [self._conversation(name) for name in places],
-            "answers": [self._answer(places[name], name, key) for name, key in self._new_keys],
-            "documents": [_document(places[name], one, *rest) for name, one, *rest in self._new_documents],
-            "leases": [self._lease(one) for one in self._shown.values()],
-            "releases": [self._lease(one) for one in self._released.values()],
-            "jobs": jobs,
+            **self._changes,
+            "conversations": [self._row(name) for name in sorted(self._after)],  # everybody locks them in this order
+            "entries": [dict(zip(_ENTRY, row, strict=True)) for row in zip(*self._rows.columns, strict=True)],
+            "payloads": [
+                {"hash": digest, "uses": uses, "start": start, "size": len(body)}
+                for (digest, (uses, body)), start in zip(payloads.items(), starts, strict=False)
+            ],
+            "jobs": [name for name, header in self._after.items() if due is not None and due(header)],
         }
-        payloads = ((digest, *kept) for digest, kept in rows.payloads.items())
-        small = (
-            self.tenant,
-            str(int(1000 * lock_seconds)),
-            json.dumps({key: some for key, some in changes.items() if some}),
-        )
-        columns = (*rows.columns, *(zip(*payloads, strict=True) if rows.payloads else ([], [], [])))
-        return [
-            *(one.encode() for one in small),
-            *(one.dump(list(column)) for one, column in zip(_DUMPERS, columns, strict=True)),
-        ]
+        told = json.dumps({kind: rows for kind, rows in changes.items() if rows}, default=_hex)
+        bodies = b"".join(body for _, body in payloads.values())
+        values = (self.tenant.encode(), str(int(1000 * lock_seconds)).encode(), told.encode(), bodies)
+        db.pgconn.send_query_params(_CALL, values, param_types=_TYPES, param_formats=_FORMATS)
+        result, *_ = await db.wait(execute(db.pgconn))
+        if result.status != ExecStatus.TUPLES_OK:
+            raise error_from_result(result)
+        numbers = json.loads(result.get_value(0, 0) or b"[]")
+        return {(self.tenant, name): (numbers[at], header) for at, (name, header) in enumerate(self._after.items())}
 
-    def remember(self, known: KnownHeaders, numbers: Iterable[int]) -> None:
-        """Note how the conversations are, now that it is written."""
-        if len(known) > MOST_KNOWN:
-            known.clear()
-        for name, number in zip(sorted(self._after), numbers, strict=True):
-            known[self.tenant, name] = (number, self._after[name])
-
-    def forget(self, known: KnownHeaders) -> None:
-        """Note that the conversations may have been changed."""
-        for name in self._after:
-            known.pop((self.tenant, name), None)
-
-    def _conversation(self, name: str) -> dict[str, Any]:
+    def _row(self, name: str) -> dict[str, Any]:
         one = self._after[name]
-        row = {
-            "version": one.version,
-            "length": one.length,
-            "turns": one.turns,
-            "lead": one.lead,
-            "open_at": one.open_at,
-            "open_calls": json_of(one.open_calls),
-            "updated_at": microseconds(one.updated_at),
-        }
-        if name in self.headers:
-            number, before = self.headers[name]
-            return {**row, "number": number, "seen": before.version}
-        return {
-            **row,
-            "id": name,
-            "mark": _hex(tombstone(self.tenant, name)),
-            "recipient": one.recipient,
-            "status": one.status.value,
-            "labels": json_of(dict(one.labels)),
-            "created_at": microseconds(one.created_at),
-        }
-
-    def _answer(self, place: int, name: str, key: bytes) -> dict[str, Any]:
-        digest, version = self.answers[name, key]
-        return {"place": place, "key": _hex(key), "digest": _hex(digest), "version": version}
-
-    def _lease(self, lease: Lease) -> dict[str, Any]:
-        return {"id": _hex(tombstone(self.tenant, lease.conversation)), "holder": lease.holder, "fence": lease.fence}
+        number, before = self.headers.get(name, (None, None))
+        counts = (one.version, one.length, one.turns, one.lead, one.open_at, json_of(one.open_calls))
+        seen = (number, before and before.version)
+        row: dict[str, Any] = dict(
+            zip(_GROWN, (self._places[name], *seen, *counts, microseconds(one.updated_at)), strict=True)
+        )
+        if number is None:
+            facts = (one.recipient, one.status.value, json_of(dict(one.labels)), microseconds(one.created_at))
+            row |= zip(_CREATED, (name, tombstone(self.tenant, name), *facts), strict=True)
+        return row
 
 
 async def append_all(
-    work: Work, pending: Sequence[PendingAppend], due: Due | None, known: KnownHeaders, lock_seconds: float
+    work: Work, group: Sequence[PendingAppend], known: KnownHeaders, lock_seconds: float, due: Due | None
 ) -> list[int | Exception]:
     """Carry out a group of appends by what is there; the version of each, or what was wrong with it."""
-    plan = await AppendPlan.load(work, pending)
+    plan = await AppendPlan.load(work, group)
     outcomes: list[int | Exception] = []
-    for one in pending:
+    for one in group:
         try:
             outcomes.append(plan.add(one))
         except MinutebookError as refusal:
             outcomes.append(refusal)
-    if not plan.is_empty:
-        numbers = await work.use(lambda db: call_append(db, plan.values(lock_seconds, due)))
-        await work.commit()
-        plan.remember(known, numbers)
+    written = await work.use(lambda db: plan.write(db, lock_seconds, due))
+    await work.commit()
+    known.update(written)
     return outcomes
-
-
-def _document(place: int, one: PackedDocument, verdict: Verdict, at: datetime) -> dict[str, Any]:
-    return {
-        "place": place,
-        "verdict": verdict.value,
-        "kind": one.kind,
-        "id": one.id,
-        "kind_hash": _hex(kind_key(one.kind)),
-        "hash": _hex(document_key(one.kind, one.id)),
-        "at": microseconds(at),
-        "expires_at": one.expires_at,
-        "body": _hex(squeezed(one.body)),
-    }
 
 
 def _hex(data: bytes) -> str:

@@ -79,7 +79,7 @@ class Engine:
                 elif loop.is_running():
                     await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(writer.finish(), loop))
                 else:
-                    writer.abandon()
+                    writer.close()
         await self._loop.close(self._close())
 
     async def _start(self) -> None:
@@ -92,10 +92,10 @@ class Engine:
         if writers is None:
             for closed in [one for one in self._writers if one.is_closed()]:
                 for writer in self._writers.pop(closed):
-                    writer.abandon()
+                    writer.close()
             parts = (self._connections, self._loop, self._known, self._due)
             writers = self._writers[loop] = tuple(GroupWriter(*parts) for _ in range(WRITERS))
-        return writers[hash(pending.place) % WRITERS]
+        return writers[hash(pending.name) % WRITERS]
 
     def _note(self, tenant: str) -> None:
         """Note that there is something to index, when there is time for it."""

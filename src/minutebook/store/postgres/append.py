@@ -45,6 +45,7 @@ _FORMATS: Final = (Format.TEXT, Format.TEXT, Format.TEXT, Format.BINARY)
 _GROWN: Final = ["place", "number", "seen", "version", "length", "turns", "lead", "open_at", "open_calls", "updated_at"]
 _CREATED: Final = ["id", "mark", "recipient", "status", "labels", "created_at"]
 _ENTRY: Final = ["place", "position", "role", "turn", "stamp", "text", "rest"]
+_ANSWER: Final = ("place", "key", "digest", "version")
 _DOCUMENT: Final = ["place", "verdict", "kind", "id", "kind_hash", "hash", "at", "expires_at", "body"]
 _ANSWERED: Final = (
     "SELECT header.id, known.key, known.digest, known.version FROM minutebook.conversation AS header CROSS JOIN LATERAL ("
@@ -91,7 +92,6 @@ class AppendPlan:
     _places: dict[str, int] = field(default_factory=dict)
     """Which of the conversations that are written it is, from 1 on."""
     _rows: Rows = field(default_factory=Rows)
-    _released: set[int] = field(default_factory=set)
     _changes: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     """What the server function is told of answers, documents and leases."""
 
@@ -103,14 +103,12 @@ class AppendPlan:
         keys = [command.key for command in commands if command.key]
         answers = [(_ANSWERED, (keys, work.tenant, names))] if keys else []
         rows, *answered = await work.ask(postgres_rows.lock(work.tenant, names), *answers)
-        plan = cls(
-            work.tenant, {one.conversation.id: (one.number, one.conversation) for one in map(postgres_rows.filed, rows)}
-        )
+        filed = map(postgres_rows.filed, rows)
+        plan = cls(work.tenant, {one.conversation.id: (one.number, one.conversation) for one in filed})
         plan.answers = {(name, key): (digest, version) for name, key, digest, version in chain(*answered)}
         plan.erased = await postgres_rows.buried(work, [name for name in names if name not in plan.headers])
-        plan.documents = await postgres_documents.find(
-            work, sorted({(one.kind, one.id) for command in commands for one in command.documents})
-        )
+        documents = sorted({(one.kind, one.id) for command in commands for one in command.documents})
+        plan.documents = await postgres_documents.find(work, documents)
         if leased := {command.lease.conversation for command in commands if command.lease is not None}:
             plan.leases, plan.now = await postgres_leases.held(work, leased)
         return plan
@@ -131,7 +129,7 @@ class AppendPlan:
                 raise IdempotencyConflict(name, command.idempotency_key or "")
             self._note_lease(command)
             return version
-        if lease is not None and lease.fence in self._released:
+        if lease is not None and any(lease.fence == one["fence"] for one in self._changes.get("releases", ())):
             raise LeaseLost(lease.conversation, lease.holder, lease.fence)
         if lease is not None and self.now is not None:
             require_standing(self.leases.get(lease.conversation), lease, self.now)
@@ -143,24 +141,16 @@ class AppendPlan:
         self._after[name] = after = grown(before, command.messages, broken=command.broken, at=at)
         place = self._places.setdefault(name, len(self._places) + 1)
         self._rows.add(place, before.length, before.turns, command.packed, pending.kept)
+        row: tuple[Any, ...]
         for one, verdict in zip(command.documents, verdicts, strict=True):
             self.documents[one.kind, one.id] = one.stored(name, 0, at)
-            hashes = (kind_key(one.kind), document_key(one.kind, one.id))
-            row = (
-                place,
-                verdict.value,
-                one.kind,
-                one.id,
-                *hashes,
-                microseconds(at),
-                one.expires_at,
-                squeezed(one.body),
-            )
+            names = (one.kind, one.id, kind_key(one.kind), document_key(one.kind, one.id))
+            row = (place, verdict.value, *names, microseconds(at), one.expires_at, squeezed(one.body))
             self._changes["documents"].append(dict(zip(_DOCUMENT, row, strict=True)))
         if key:
             self.answers[name, key] = (command.digest, after.version)
-            answer = {"place": place, "key": key, "digest": command.digest, "version": after.version}
-            self._changes["answers"].append(answer)
+            row = (place, key, command.digest, after.version)
+            self._changes["answers"].append(dict(zip(_ANSWER, row, strict=True)))
         self._note_lease(command, shown=True)
         return after.version
 
@@ -171,7 +161,6 @@ class AppendPlan:
                 self._changes["leases"].append(row)
             if command.release:
                 self._changes["releases"].append(row)
-                self._released.add(lease.fence)
 
     async def write(self, db: AsyncConnection, lock_seconds: float, due: Due | None = None) -> KnownHeaders:
         """Write it in one statement; return the conversations as they are once that is committed.
@@ -203,11 +192,9 @@ class AppendPlan:
     def _row(self, name: str) -> dict[str, Any]:
         one = self._after[name]
         number, before = self.headers.get(name, (None, None))
+        seen = (self._places[name], number, before and before.version)
         counts = (one.version, one.length, one.turns, one.lead, one.open_at, json_of(one.open_calls))
-        seen = (number, before and before.version)
-        row: dict[str, Any] = dict(
-            zip(_GROWN, (self._places[name], *seen, *counts, microseconds(one.updated_at)), strict=True)
-        )
+        row: dict[str, Any] = dict(zip(_GROWN, (*seen, *counts, microseconds(one.updated_at)), strict=True))
         if number is None:
             facts = (one.recipient, one.status.value, json_of(dict(one.labels)), microseconds(one.created_at))
             row |= zip(_CREATED, (name, tombstone(self.tenant, name), *facts), strict=True)

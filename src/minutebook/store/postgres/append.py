@@ -1,118 +1,62 @@
-"""Appends, many at a time: one transaction for all that wait, whatever conversations they are for.
+"""A group of appends: decided here, one after the other, and written by one server function in one statement.
 
-A commit waits for the disk and every statement for the network, as long for one append as for a hundred. So whoever
-wants to append while others are at it queues up, and all of them share the next transaction. Each is checked against
-what the ones before it left, and what is wrong with one is its own answer.
-
-What a group of appends needs besides the record: the leases that they show, and the documents that come along.
-
-Groups of appends, one after the other for each tenant; none waits long for a conversation that somebody else holds.
+Each append is checked against what the ones before it left, and what is wrong with one is its own answer. A plan is made
+from headers that are remembered, without asking the database, or from what was read under the locks of the conversations.
+The function writes all of a plan, or nothing if anything is not as the plan assumes.
 """
 
 import asyncio
+import json
+from collections import defaultdict
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, Final, Self
 
-import psycopg
+from psycopg import AsyncConnection, adapters
+from psycopg.errors import error_from_result
+from psycopg.generators import execute
+from psycopg.pq import ExecStatus, Format
 
-from minutebook.errors import ConversationErased, IdempotencyConflict, MinutebookError
+from minutebook.errors import ConversationErased, IdempotencyConflict, LeaseLost, MinutebookError
 from minutebook.store.backend import AppendCommand
-from minutebook.store.codec import Packed
-from minutebook.store.postgres import headers as postgres_rows
-from minutebook.store.postgres import leases as postgres_leases
-from minutebook.store.postgres.connection import WRITING, Connections, Work
+from minutebook.store.codec import microseconds, moment, squeezed
+from minutebook.store.postgres.connection import NOW, Work
 from minutebook.store.postgres.entries import Kept, Rows
 from minutebook.store.postgres.transaction import PostgresTransaction
-from minutebook.store.rules import created, grown, require_recipient, require_version
+from minutebook.store.rules import created, grown, require_recipient, require_version, tombstone
 from minutebook.store.sql import documents as sql_documents
-from minutebook.store.sql import headers as sql_headers
 from minutebook.store.sql.documents import Name
-from minutebook.store.sql.transaction import ConversationRow, Query
-from minutebook.store.types import Conversation, Document, Lease, PackedDocument, Verdict, require_standing
+from minutebook.store.sql.headers import SELECT, json_of, row_of
+from minutebook.store.types import Conversation, Document, Lease, document_key, kind_key, require_standing
 
-Plan = list[tuple[str, PackedDocument, Verdict, datetime]]
-"""For each document: its conversation, what is to be done with it, and when that was asked for."""
+Due = Callable[[Conversation], bool]
+"""Whether a conversation that has just grown is due for a background job."""
+Numbered = tuple[int, Conversation]
+"""The number and the header of a conversation."""
+KnownHeaders = MutableMapping[tuple[str, str], Numbered]
+"""By tenant and id, as this process last read or wrote them; others may have changed them since."""
 
-
-@dataclass(slots=True)
-class Beside:
-    """Looked up once for a group, if any of it needs anything."""
-
-    leases: Mapping[str, Lease] = field(default_factory=dict)
-    now: datetime | None = None
-    """The time of the database, where somebody shows a lease."""
-    stored: dict[Name, Document] = field(default_factory=dict)
-    planned: dict[Name, Document] = field(default_factory=dict)
-    """The documents as they will be, after those that were decided on."""
-    plan: Plan = field(default_factory=list)
-    released: list[Lease] = field(default_factory=list)
-    """Those that are given back with the commit."""
-
-    @classmethod
-    async def of(cls, work: Work, commands: Sequence[AppendCommand]) -> Self:
-        """What is there for some appends, under the locks of their conversations."""
-        made = cls()
-        leased = {command.lease.conversation for command in commands if command.lease is not None}
-        if leased:
-            made.leases, made.now = await postgres_leases.held(work, leased)
-        names = [(one.kind, one.id) for command in commands for one in command.documents]
-        made.stored = await sql_documents.find(PostgresTransaction(work), sorted(set(names)))
-        made.planned = dict(made.stored)
-        return made
-
-    def require_lease(self, lease: Lease | None) -> None:
-        """Raises `LeaseLost` unless the lease stands; none need not."""
-        if lease is not None and self.now is not None:
-            is_released = any(lease.fence == one.fence for one in self.released)  # renewed or not, it is the same
-            require_standing(None if is_released else self.leases.get(lease.conversation), lease, self.now)
-
-    def release(self, command: AppendCommand) -> None:
-        """Note that a lease is given back, if it is."""
-        if command.release and command.lease is not None:
-            self.released.append(command.lease)
-
-    def decide(self, conversation: str, documents: Sequence[PackedDocument], at: datetime) -> Plan:
-        """What is to be done with the documents of one append.
-
-        Raises:
-            DocumentExists: one of them may not stand where it would.
-        """
-        verdicts = sql_documents.verdicts(conversation, documents, self.planned, at)
-        return [(conversation, one, verdict, at) for one, verdict in zip(documents, verdicts, strict=True)]
-
-    def take(self, plan: Plan) -> None:
-        """Note what will be done."""
-        for conversation, one, _, at in plan:
-            self.planned[one.kind, one.id] = one.stored(conversation, 0, at)
-        self.plan += plan
-
-    async def write(self, work: Work, numbers: Mapping[str, int]) -> None:
-        """Do it, in the order in which it was asked for."""
-        tx = PostgresTransaction(work)
-        for conversation, one, verdict, at in self.plan:
-            name, known = (one.kind, one.id), self.stored.get((one.kind, one.id))
-            place = await sql_documents.write(tx, numbers[conversation], one, verdict, known, at)
-            self.stored[name] = one.stored(conversation, *place)
-        for kind, at in {one.kind: at for _, one, _, at in self.plan}.items():
-            await sql_documents.sweep_kinds(tx, [kind], at)
-
-
+_CALL: Final = b"SELECT minutebook.append($1, $2, $3, $4)"
+_TYPES: Final = [adapters.types[name].oid for name in ("text", "text", "jsonb", "bytea")]
+_FORMATS: Final = (Format.TEXT, Format.TEXT, Format.TEXT, Format.BINARY)
+_GROWN: Final = ["place", "number", "seen", "version", "length", "turns", "lead", "open_at", "open_calls", "updated_at"]
+_CREATED: Final = ["id", "mark", "recipient", "status", "labels", "created_at"]
+_ENTRY: Final = ["place", "position", "role", "turn", "stamp", "text", "rest"]
+_ANSWER: Final = ("place", "key", "digest", "version")
+_DOCUMENT: Final = ["place", "verdict", "kind", "id", "kind_hash", "hash", "at", "expires_at", "body"]
 _ANSWERED: Final = (
     "SELECT header.id, known.key, known.digest, known.version FROM minutebook.conversation AS header CROSS JOIN LATERAL ("
     "  SELECT key, digest, version FROM minutebook.answer WHERE answer.tenant = header.tenant"
     "  AND answer.conversation = header.number AND key = ANY(%s::bytea[]) OFFSET 0"  # no other order: few, by their index
     ") AS known WHERE header.tenant = %s AND header.id = ANY(%s::text[])"
 )
-_ANSWER: Final = (
-    "INSERT INTO minutebook.answer (tenant, conversation, key, digest, version)"
-    " SELECT %s, * FROM unnest(%s::bigint[], %s::bytea[], %s::bytea[], %s::bigint[])"
+_LOCK: Final = f"{SELECT} AND id = ANY(?::text[]) ORDER BY id FOR UPDATE"
+_ERASED: Final = "SELECT id FROM tombstone WHERE tenant = ? AND id = ANY(?::bytea[])"
+_LEASES: Final = (
+    "SELECT id, holder, fence, until FROM lease WHERE tenant = ? AND id = ANY(?::bytea[]) ORDER BY id FOR SHARE"
 )
-_ASK: Final = "SELECT minutebook_jobs.ask(%s)"
-Due = Callable[[Conversation], bool]
-"""Whether a conversation that has just grown is due for a background job."""
 
 
 @dataclass(slots=True, eq=False)
@@ -124,246 +68,167 @@ class PendingAppend:
     kept: Sequence[Kept]
     """Its entries as their rows hold them."""
     at: datetime
-    answer: "asyncio.Future[Any]" = field(init=False)
-    """Its version; in a `Lane` also None, if it is to be done the long way."""
+    answer: "asyncio.Future[int]" = field(init=False)
 
     @property
-    def conversation(self) -> str:
-        return self.command.conversation
+    def name(self) -> tuple[str, str]:
+        return self.tenant, self.command.conversation
 
 
 @dataclass(slots=True)
-class _Talk:
-    """A conversation in the course of a group: what is stored of it, and what is to be added."""
+class AppendPlan:
+    """What a group of one tenant's appends writes, and what is known of what is there.
 
-    filed: ConversationRow | None
-    header: Conversation | None
-    parts: list[tuple[int, int, Sequence[Packed], Sequence[Kept]]] = field(default_factory=list)
-    """Position, user messages before it, and the entries that are written from there."""
-    answers: dict[bytes, tuple[bytes, int]] = field(default_factory=dict)
-    new_keys: list[bytes] = field(default_factory=list)
+    Where nothing else is known than headers, leases are taken to stand, and no document or idempotency key to be there:
+    the server function checks that.
+    """
+
+    tenant: str
+    headers: Mapping[str, Numbered]
+    answers: dict[tuple[str, bytes], tuple[bytes, int]] = field(default_factory=dict)
+    """Conversation and idempotency key → the digest and the version of the append that had it."""
+    erased: set[str] = field(default_factory=set)
+    documents: dict[Name, Document] = field(default_factory=dict)
+    leases: Mapping[str, Lease] = field(default_factory=dict)
+    now: datetime | None = None
+    """The time of the database, if the leases are known."""
+    _after: dict[str, Conversation] = field(default_factory=dict)
+    _places: dict[str, int] = field(default_factory=dict)
+    """Which of the conversations that are written it is, from 1 on."""
+    _rows: Rows = field(default_factory=Rows)
+    _changes: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    """What the server function is told of answers, documents and leases."""
+
+    @classmethod
+    async def load(cls, work: Work, group: Sequence[PendingAppend]) -> Self:
+        """Read, under the locks of their conversations, all that some appends are decided on."""
+        commands = [one.command for one in group]
+        names = sorted({command.conversation for command in commands})
+        keys = [command.key for command in commands if command.key]
+        answers = [(_ANSWERED, (keys, work.tenant, names))] if keys else []
+        rows, *answered = await work.ask((_LOCK, (work.tenant, names)), *answers)  # everybody locks in this order
+        headers = map(row_of, rows)
+        plan = cls(work.tenant, {row.conversation.id: (row.number, row.conversation) for row in headers})
+        plan.answers = {(name, key): (digest, version) for name, key, digest, version in chain(*answered)}
+        marks = {tombstone(work.tenant, name): name for name in names if name not in plan.headers}
+        if marks:
+            plan.erased = {marks[mark] for (mark,) in await work.rows(_ERASED, work.tenant, list(marks))}
+        documents = sorted({(one.kind, one.id) for command in commands for one in command.documents})
+        plan.documents = await sql_documents.find(PostgresTransaction(work), documents)
+        leased = {command.lease.conversation for command in commands if command.lease is not None}
+        if leased:
+            marks = {tombstone(work.tenant, name): name for name in leased}
+            leases = await work.rows(_LEASES, work.tenant, list(marks))
+            plan.leases = {
+                marks[mark]: Lease(marks[mark], holder, fence, moment(until)) for mark, holder, fence, until in leases
+            }
+            plan.now = moment((await work.row(NOW))[0])
+        return plan
+
+    def add(self, pending: PendingAppend) -> int:
+        """Decide on one append; return the version that it makes.
+
+        Raises:
+            MinutebookError: it cannot be done, and adds nothing.
+        """
+        command, at = pending.command, pending.at
+        name, key, lease = command.conversation, command.key, command.lease
+        if name in self.erased:
+            raise ConversationErased(name)
+        if key and (name, key) in self.answers:
+            digest, version = self.answers[name, key]
+            if digest != command.digest:
+                raise IdempotencyConflict(name, command.idempotency_key or "")
+            self._note_lease(command)
+            return version
+        if lease is not None and any(lease.fence == one["fence"] for one in self._changes.get("releases", ())):
+            raise LeaseLost(lease.conversation, lease.holder, lease.fence)
+        if lease is not None and self.now is not None:
+            require_standing(self.leases.get(lease.conversation), lease, self.now)
+        header = self._after.get(name) or (self.headers[name][1] if name in self.headers else None)
+        require_version(header, name, command.expected_version)
+        before = header or created(self.tenant, name, command.recipient, command.labels or {}, at)
+        require_recipient(before, command.recipient)
+        verdicts = sql_documents.verdicts(name, command.documents, self.documents, at)
+        self._after[name] = after = grown(before, command.messages, broken=command.broken, at=at)
+        place = self._places.setdefault(name, len(self._places) + 1)
+        self._rows.add(place, before.length, before.turns, command.packed, pending.kept)
+        row: tuple[Any, ...]
+        for one, verdict in zip(command.documents, verdicts, strict=True):
+            self.documents[one.kind, one.id] = one.stored(name, 0, at)
+            names = (one.kind, one.id, kind_key(one.kind), document_key(one.kind, one.id))
+            row = (place, verdict.value, *names, microseconds(at), one.expires_at, squeezed(one.body))
+            self._changes["documents"].append(dict(zip(_DOCUMENT, row, strict=True)))
+        if key:
+            self.answers[name, key] = (command.digest, after.version)
+            row = (place, key, command.digest, after.version)
+            self._changes["answers"].append(dict(zip(_ANSWER, row, strict=True)))
+        self._note_lease(command, shown=True)
+        return after.version
+
+    def _note_lease(self, command: AppendCommand, *, shown: bool = False) -> None:
+        if (lease := command.lease) is not None:
+            row = {"id": tombstone(self.tenant, lease.conversation), "holder": lease.holder, "fence": lease.fence}
+            if shown:
+                self._changes["leases"].append(row)
+            if command.release:
+                self._changes["releases"].append(row)
+
+    async def write(self, db: AsyncConnection, lock_seconds: float, due: Due | None = None) -> KnownHeaders:
+        """Write it in one statement; return the conversations as they are once that is committed.
+
+        The driver is used below its cursors, which would take longer than all the rest.
+        """
+        payloads = self._rows.payloads
+        starts = accumulate((len(body) for _, body in payloads.values()), initial=1)
+        changes = {
+            **self._changes,
+            "conversations": [self._row(name) for name in sorted(self._after)],  # everybody locks them in this order
+            "entries": [dict(zip(_ENTRY, row, strict=True)) for row in zip(*self._rows.columns, strict=True)],
+            "payloads": [
+                {"hash": digest, "uses": uses, "start": start, "size": len(body)}
+                for (digest, (uses, body)), start in zip(payloads.items(), starts, strict=False)
+            ],
+            "jobs": [name for name, header in self._after.items() if due is not None and due(header)],
+        }
+        told = json.dumps({kind: rows for kind, rows in changes.items() if rows}, default=_hex)
+        bodies = b"".join(body for _, body in payloads.values())
+        values = (self.tenant.encode(), str(int(1000 * lock_seconds)).encode(), told.encode(), bodies)
+        db.pgconn.send_query_params(_CALL, values, param_types=_TYPES, param_formats=_FORMATS)
+        result, *_ = await db.wait(execute(db.pgconn))
+        if result.status != ExecStatus.TUPLES_OK:
+            raise error_from_result(result)
+        numbers = json.loads(result.get_value(0, 0) or b"[]")
+        return {(self.tenant, name): (numbers[at], header) for at, (name, header) in enumerate(self._after.items())}
+
+    def _row(self, name: str) -> dict[str, Any]:
+        one = self._after[name]
+        number, before = self.headers.get(name, (None, None))
+        seen = (self._places[name], number, before and before.version)
+        counts = (one.version, one.length, one.turns, one.lead, one.open_at, json_of(one.open_calls))
+        row: dict[str, Any] = dict(zip(_GROWN, (*seen, *counts, microseconds(one.updated_at)), strict=True))
+        if number is None:
+            facts = (one.recipient, one.status.value, json_of(dict(one.labels)), microseconds(one.created_at))
+            row |= zip(_CREATED, (name, tombstone(self.tenant, name), *facts), strict=True)
+        return row
 
 
 async def append_all(
-    work: Work,
-    pending: Sequence[PendingAppend],
-    due: Due | None,
-    known: MutableMapping[tuple[str, str], tuple[int, Conversation]],
+    work: Work, group: Sequence[PendingAppend], known: KnownHeaders, lock_seconds: float, due: Due | None
 ) -> list[int | Exception]:
-    """Carry out a group of appends and commit it; the answer to each, or what was wrong with it.
-
-    How the conversations are then is noted in `known`, by tenant and id.
-    """
-    talks = await _talks(work, pending)
-    erased = await postgres_rows.buried(work, [name for name, talk in talks.items() if talk.filed is None])
-    beside = await Beside.of(work, [one.command for one in pending])
+    """Carry out a group of appends by what is there; the version of each, or what was wrong with it."""
+    plan = await AppendPlan.load(work, group)
     outcomes: list[int | Exception] = []
-    for one in pending:
+    for one in group:
         try:
-            outcomes.append(_decide(work.tenant, talks[one.conversation], one, erased, beside))
+            outcomes.append(plan.add(one))
         except MinutebookError as refusal:
             outcomes.append(refusal)
-    numbers = await _write(work, [talk for talk in talks.values() if talk.parts], due, beside)
-    known.update(
-        ((work.tenant, name), (numbers[name], talk.header))
-        for name, talk in talks.items()
-        if name in numbers and talk.header is not None
-    )
+    written = await work.use(lambda db: plan.write(db, lock_seconds, due))
+    await work.commit()
+    known.update(written)
     return outcomes
 
 
-async def _talks(work: Work, pending: Sequence[PendingAppend]) -> dict[str, _Talk]:
-    names = sorted({one.conversation for one in pending})
-    keys = [one.command.key for one in pending if one.command.key]
-    queries = [postgres_rows.lock(work.tenant, names)]
-    if keys:
-        queries.append((_ANSWERED, (keys, work.tenant, names)))
-    rows, *answered = await work.ask(*queries)
-    known = {one.conversation.id: one for one in map(sql_headers.row_of, rows)}
-    talks = {name: _Talk(known.get(name), known[name].conversation if name in known else None) for name in names}
-    for name, key, digest, version in chain(*answered):
-        talks[name].answers[key] = (digest, version)
-    return talks
-
-
-def _decide(tenant: str, talk: _Talk, pending: PendingAppend, erased: set[str], beside: Beside) -> int:
-    """The answer to one append; what it adds is noted with its conversation.
-
-    Raises:
-        MinutebookError: it cannot be done, and adds nothing.
-    """
-    command, conversation = pending.command, pending.conversation
-    if conversation in erased:
-        raise ConversationErased(conversation)
-    answered = talk.answers.get(command.key) if command.key else None
-    if answered is not None and answered[0] != command.digest:
-        raise IdempotencyConflict(conversation, command.idempotency_key or "")
-    if answered is not None:
-        beside.release(command)
-        return answered[1]
-    beside.require_lease(command.lease)
-    require_version(talk.header, conversation, command.expected_version)
-    before = talk.header or created(tenant, conversation, command.recipient, command.labels or {}, pending.at)
-    require_recipient(before, command.recipient)
-    documents = beside.decide(conversation, command.documents, pending.at)
-    after = grown(before, command.messages, broken=command.broken, at=pending.at)
-    beside.take(documents)
-    beside.release(command)
-    talk.parts.append((before.length, before.turns, command.packed, pending.kept))
-    talk.header = after
-    if command.key:
-        talk.answers[command.key] = (command.digest, after.version)
-        talk.new_keys.append(command.key)
-    return after.version
-
-
-async def _write(work: Work, talks: Sequence[_Talk], due: Due | None, beside: Beside) -> dict[str, int]:
-    """Write and commit; return the numbers of the conversations."""
-    entries = Rows()
-    numbers: dict[str, int] = {}
-    grew: dict[int, Conversation] = {}
-    answers: list[tuple[Any, ...]] = []
-    for talk in talks:
-        header = talk.header
-        assert header is not None, "a talk that has parts has a header"
-        if talk.filed is None:
-            number = (await sql_headers.insert(PostgresTransaction(work), header, behind=header.length > 0)).number
-        else:
-            number = talk.filed.number
-            grew[number] = header
-        numbers[header.id] = number
-        for part in talk.parts:
-            entries.add(number, *part)
-        answers += [(number, key, *talk.answers[key]) for key in talk.new_keys]
-    await entries.write(work)
-    await beside.write(work, numbers)
-    last = _last(work.tenant, grew, answers, [one for talk in talks if (one := talk.header)], due)
-    await work.commit(*last, *(postgres_leases.given_back(work.tenant, lease) for lease in beside.released))
-    return numbers
-
-
-def _last(
-    tenant: str,
-    grew: Mapping[int, Conversation],
-    answers: Sequence[tuple[Any, ...]],
-    headers: Sequence[Conversation],
-    due: Due | None,
-) -> list[Query]:
-    """What is small enough to travel with the commit."""
-    changes: list[Query] = []
-    if grew:
-        changes.append(postgres_rows.grow(tenant, grew))
-    if answers:
-        changes.append((_ANSWER, (tenant, *map(list, zip(*answers, strict=True)))))
-    if due is not None:
-        changes += [(_ASK, (header.id,)) for header in headers if due(header)]
-    return changes
-
-
-LARGEST_GROUP: Final = 500
-MOST_KNOWN: Final = 4096
-IMPATIENT_SECONDS: Final = 1.0
-"""How long others wait for a group that waits for a conversation, before they go on without it."""
-
-
-class Groups:
-    """Appends that wait for their turn, and those that are on their way. All of it belongs to one event loop."""
-
-    def __init__(self, connections: Connections, due: Due | None) -> None:
-        self._connections = connections
-        self._due = due
-        self.known: dict[tuple[str, str], tuple[int, Conversation]] = {}
-        """Tenant and id → the number and the header of conversations, as we left them; others may have gone on."""
-        self._waiting: dict[str, list[PendingAppend]] = {}
-        self._busy: dict[tuple[str, str], asyncio.Task[None]] = {}
-        """Tenant and conversation → the group that is writing it; what is for it waits until that is done."""
-        self._runners: dict[str, asyncio.Task[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    @property
-    def is_idle(self) -> bool:
-        return not self._tasks
-
-    async def append(self, pending: PendingAppend) -> int:
-        """Append with the next group of this tenant's appends."""
-        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        pending.answer = answer
-        self._waiting.setdefault(pending.tenant, []).append(pending)
-        self._wake(pending.tenant)
-        return await answer
-
-    async def finish(self) -> None:
-        """Wait until everything that was asked for is answered."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
-
-    def _wake(self, tenant: str) -> None:
-        if self._waiting.get(tenant) and tenant not in self._runners:
-            self._runners[tenant] = task = asyncio.get_running_loop().create_task(self._run(tenant))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _run(self, tenant: str) -> None:
-        """Write group after group, until there is nothing left that can be written now."""
-        await asyncio.sleep(0)  # others that were ready in the same moment come along
-        while group := self._next(tenant):
-            await asyncio.wait({self._launch(tenant, group)}, timeout=IMPATIENT_SECONDS)
-        del self._runners[tenant]
-
-    def _next(self, tenant: str) -> list[PendingAppend]:
-        """What waits and is not for a conversation that is being written."""
-        waiting = [one for one in self._waiting.pop(tenant, []) if not one.answer.done()]
-        ready = [one for one in waiting if (tenant, one.conversation) not in self._busy][:LARGEST_GROUP]
-        if len(ready) < len(waiting):
-            chosen = set(map(id, ready))
-            self._waiting[tenant] = [one for one in waiting if id(one) not in chosen]
-        return ready
-
-    def _launch(self, tenant: str, group: Sequence[PendingAppend]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(self._write(tenant, group))
-        self._tasks.add(task)
-        places = [(tenant, one.conversation) for one in group]
-        self._busy.update(dict.fromkeys(places, task))
-
-        def done(_: object) -> None:
-            self._tasks.discard(task)
-            for place in places:
-                if self._busy.get(place) is task:
-                    del self._busy[place]
-            self._wake(tenant)
-
-        task.add_done_callback(done)
-        return task
-
-    async def _write(self, tenant: str, group: Sequence[PendingAppend]) -> None:
-        """One transaction for the group; one for each conversation, if one of them cannot be had soon."""
-        parts: dict[str, list[PendingAppend]] = {}
-        for one in group:
-            parts.setdefault(one.conversation, []).append(one)
-        outcomes: Sequence[int | Exception]
-        if len(self.known) > MOST_KNOWN:
-            self.known.clear()
-        try:
-            outcomes = await self._connections.carry_out(
-                tenant,
-                WRITING,
-                lambda work: append_all(work, group, self._due, self.known),
-                IMPATIENT_SECONDS if len(parts) > 1 else None,
-            )
-        except Exception as error:  # noqa: BLE001 - the edge of the task: every error belongs to whoever asked
-            if len(parts) > 1 and isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
-                for part in parts.values():
-                    self._launch(tenant, part)
-                return
-            outcomes = [error] * len(group)
-        _answer(group, outcomes)
-
-
-def _answer(group: Sequence[PendingAppend], outcomes: Sequence[int | Exception]) -> None:
-    for one, outcome in zip(group, outcomes, strict=True):
-        if one.answer.done():
-            continue
-        if isinstance(outcome, Exception):
-            one.answer.set_exception(outcome)
-        else:
-            one.answer.set_result(outcome)
+def _hex(data: bytes) -> str:
+    return f"\\x{data.hex()}"

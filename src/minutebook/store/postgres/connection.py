@@ -152,6 +152,8 @@ def steps() -> list[tuple[int, str]]:
 
 
 ROLE: Final = "minutebook_app"
+NOW: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+"""The time of the database, in microseconds since 1970."""
 READING: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 WRITING: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _AS: Final = (
@@ -160,6 +162,9 @@ _AS: Final = (
     " set_config('idle_in_transaction_session_timeout', '60s', true),"  # a client that hangs lets go of what it holds
     " set_config('enable_seqscan', 'off', true)"  # every question has its index
 )
+
+
+T = TypeVar("T")
 
 
 class Work:
@@ -214,6 +219,12 @@ class Work:
             await cursor.executemany(_native(statement), rows)
             return cursor.rowcount
 
+    async def use(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+        """Do something with the connection itself, within the transaction."""
+        if self._opening:
+            await self.ask(("SELECT", ()))
+        return await work(self._db)
+
     async def commit(self, *queries: Query) -> None:
         """Change some last things and commit."""
         await self.ask(*queries, ("COMMIT", ()))
@@ -248,7 +259,6 @@ async def _rows(cursor: AsyncClientCursor[Any]) -> list[Any]:
     return await cursor.fetchall() if cursor.description is not None else []
 
 
-T = TypeVar("T")
 TRIES: Final = 10
 """How often a transaction that met others is carried out again."""
 

@@ -8,19 +8,19 @@ from typing import Final, TypeVar
 
 from psycopg import AsyncConnection
 
-from minutebook.errors import MinutebookError
+from minutebook.errors import MinutebookError, StoreUnavailable
 from minutebook.store.per_loop import Loop
-from minutebook.store.postgres.append import Due, Groups, PendingAppend
+from minutebook.store.postgres.append import Due, KnownHeaders, PendingAppend
 from minutebook.store.postgres.connection import READING, WRITING, Connections, Work
-from minutebook.store.postgres.quick_append import Lane
 from minutebook.store.postgres.search import SMALL_STEP, catch_up, is_behind
+from minutebook.store.postgres.writer import GroupWriter
 
 T = TypeVar("T")
 IDLE_SECONDS: Final = 0.5
 """How long to wait for a moment in which nobody appends anything, to index what was appended."""
-LANES: Final = 2
+WRITERS: Final = 2
 """How many connections of its own a loop appends with. While the server writes what came through one of them, the loop
-prepares what goes through another; a conversation has one lane, so its appends stay in their order."""
+prepares what goes through another; a conversation has one writer, so its appends stay in their order."""
 
 
 class Engine:
@@ -29,11 +29,10 @@ class Engine:
     def __init__(self, url: str, connections: int, patience_seconds: float, due: Due | None) -> None:
         self._connections = Connections(url, connections, patience_seconds, queue=due is not None)
         self.store = self._connections.store
-        self._groups = Groups(self._connections, due)
         self._loop = Loop(self.store)
-        self._lanes: dict[asyncio.AbstractEventLoop, tuple[Lane, ...]] = {}
-        self._is_quick = due is None
-        """Whether appends may be tried the quick way, which knows nothing of jobs."""
+        self._known: KnownHeaders = {}
+        self._writers: dict[asyncio.AbstractEventLoop, tuple[GroupWriter, ...]] = {}
+        self._due = due
         self._unindexed: set[str] = set()
         self._indexer: asyncio.Task[None] | None = None
 
@@ -51,15 +50,12 @@ class Engine:
 
     async def append(self, pending: PendingAppend) -> int:
         """Append with the next group of this tenant's appends."""
-        tenant = pending.tenant
-        if self._is_quick and not self._loop.is_closed:
-            lane = self._lane(tenant, pending.conversation)
-            version = await lane.append(pending) if lane.takes(pending) else None
-            if version is not None:
-                if tenant not in self._unindexed:
-                    self._loop.soon(self._note, tenant)
-                return version
-        return await self._loop.call(self._append(pending))
+        if self._loop.is_closed:
+            raise StoreUnavailable(self.store, "is closed")
+        version = await self._writer(pending).append(pending)
+        if pending.tenant not in self._unindexed:
+            self._loop.soon(self._note, pending.tenant)
+        return version
 
     async def catch_up(self, tenant: str) -> None:
         """Have everything indexed that was appended, by whichever process."""
@@ -75,40 +71,31 @@ class Engine:
 
     async def close(self) -> None:
         """Finish what was begun and let go of the connections and the thread."""
-        self._is_quick = False
-        while self._lanes:
-            loop, lanes = self._lanes.popitem()
-            for lane in lanes:
+        while self._writers:
+            loop, writers = self._writers.popitem()
+            for writer in writers:
                 if loop is asyncio.get_running_loop():
-                    await lane.finish()
+                    await writer.finish()
                 elif loop.is_running():
-                    await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(lane.finish(), loop))
+                    await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(writer.finish(), loop))
                 else:
-                    lane.abandon()
+                    writer.close()
         await self._loop.close(self._close())
 
     async def _start(self) -> None:
         await self._connections.start()
 
-    def _lane(self, tenant: str, conversation: str) -> Lane:
-        """The lane of this loop for a conversation; one that is not used takes no connection."""
+    def _writer(self, pending: PendingAppend) -> GroupWriter:
+        """The writer of this loop for a conversation; one that is not used takes no connection."""
         loop = asyncio.get_running_loop()
-        lanes = self._lanes.get(loop)
-        if lanes is None:
-            self._leave_closed_loops()
-            reach = (self._connections.url, self.store, self._connections.patience_seconds, self._groups.known)
-            lanes = self._lanes[loop] = tuple(Lane(*reach) for _ in range(LANES))
-        return lanes[hash((tenant, conversation)) % LANES]
-
-    def _leave_closed_loops(self) -> None:
-        for old in [one for one in self._lanes if one.is_closed()]:
-            for lane in self._lanes.pop(old):
-                lane.abandon()
-
-    async def _append(self, pending: PendingAppend) -> int:
-        version = await self._groups.append(pending)
-        self._note(pending.tenant)
-        return version
+        writers = self._writers.get(loop)
+        if writers is None:
+            for closed in [one for one in self._writers if one.is_closed()]:
+                for writer in self._writers.pop(closed):
+                    writer.close()
+            parts = (self._connections, self._loop, self._known, self._due)
+            writers = self._writers[loop] = tuple(GroupWriter(*parts) for _ in range(WRITERS))
+        return writers[hash(pending.name) % WRITERS]
 
     def _note(self, tenant: str) -> None:
         """Note that there is something to index, when there is time for it."""
@@ -140,10 +127,9 @@ class Engine:
 
     @property
     def _is_idle(self) -> bool:
-        return self._groups.is_idle and all(lane.is_idle for lanes in list(self._lanes.values()) for lane in lanes)
+        return all(writer.is_idle for writers in list(self._writers.values()) for writer in writers)
 
     async def _close(self) -> None:
-        await self._groups.finish()
         if self._indexer is not None:
             self._indexer.cancel()
             with suppress(asyncio.CancelledError):

@@ -16,9 +16,9 @@ from minutebook.store.backend import AppendCommand, SearchQuery
 from minutebook.store.base import ConversationStore
 from minutebook.store.postgres import connection
 from minutebook.store.postgres.append import Due, PendingAppend
+from minutebook.store.postgres.connection import NOW
 from minutebook.store.postgres.engine import Engine
 from minutebook.store.postgres.entries import Kept
-from minutebook.store.postgres.leases import NOW
 from minutebook.store.postgres.search import searched
 from minutebook.store.postgres.transaction import PostgresTransaction
 from minutebook.store.postgres.vacuum import vacuum

@@ -7,8 +7,7 @@ from typing import Any, Final
 from minutebook.record.entry import ConversationEntry
 from minutebook.store.codec import Packed, moment
 from minutebook.store.postgres import entries, search
-from minutebook.store.postgres.connection import Work
-from minutebook.store.postgres.leases import NOW
+from minutebook.store.postgres.connection import NOW, Work
 from minutebook.store.sql.transaction import ConversationRow, Query, Span, SqlTransaction
 
 _LOCK: Final = "SELECT pg_advisory_xact_lock(?)"

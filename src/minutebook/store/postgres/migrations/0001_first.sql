@@ -205,78 +205,119 @@ AS $$
     ON CONFLICT (relation) DO UPDATE SET times = removed.times + 1
 $$;
 
--- Appends to conversations that the client knows: all of it, or, if one of them has changed, nothing. It works as the role
--- that owns nothing, like every other transaction of the store.
-CREATE FUNCTION minutebook.append(
-    whose text, patience text,
-    numbers bigint[], seen bigint[], versions bigint[], lengths integer[], turns integer[], leads integer[],
-    opened_at integer[], opened_calls text[], times bigint[],
-    entry_numbers bigint[], positions integer[], roles smallint[], entry_turns integer[], stamps bytea[],
-    texts bytea[], rests bytea[],
-    hashes bytea[], uses bigint[], bodies bytea[],
-    answer_numbers bigint[], keys bytea[], digests bytea[], answer_versions bigint[]
-) RETURNS void LANGUAGE plpgsql
+-- Writes a group of appends: all of it, or, if anything is not as the client thinks, nothing. The client decides what is
+-- written from headers that it may only remember, so every header is changed only at the version that was seen, every
+-- lease must stand by the clock of this server, and no key or document may be there that the client does not know of.
+-- Returns the numbers of the conversations. It works as the role that owns nothing, like every other transaction.
+-- A list is in `changes` only if there is something in it; a `place` is 1 for the first of the conversations. Payloads
+-- are large: what they hold comes beside, one after the other.
+CREATE FUNCTION minutebook.append(whose text, patience text, changes jsonb, bodies bytea) RETURNS jsonb LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
-    answered integer;
+    one record;
+    numbers bigint[];
+    is_stale boolean;
+    counted bigint;
 BEGIN
     PERFORM set_config('role', 'minutebook_app', true), set_config('minutebook.tenant', whose, true),
         set_config('lock_timeout', patience, true), set_config('enable_seqscan', 'off', true);
-    FOR at IN 1 .. cardinality(numbers) LOOP
-        UPDATE minutebook.conversation SET version = versions[at], length = lengths[at], turns = append.turns[at],
-            lead = leads[at], open_at = opened_at[at], open_calls = opened_calls[at], updated_at = times[at], behind = true
-        WHERE tenant = whose AND number = numbers[at] AND version = seen[at];
-        IF NOT FOUND THEN
+    FOR one IN SELECT * FROM jsonb_to_recordset(changes -> 'conversations') AS new (
+        place integer, number bigint, seen bigint, version bigint, length integer, turns integer, lead integer,
+        open_at integer, open_calls text, updated_at bigint, id text, mark bytea, recipient text, status text,
+        labels text, created_at bigint
+    ) LOOP
+        IF one.number IS NOT NULL THEN
+            UPDATE minutebook.conversation SET version = one.version, length = one.length, turns = one.turns,
+                lead = one.lead, open_at = one.open_at, open_calls = one.open_calls, updated_at = one.updated_at,
+                behind = true
+            WHERE tenant = whose AND number = one.number AND version = one.seen;
+            is_stale := NOT FOUND;
+        ELSE
+            INSERT INTO minutebook.conversation (tenant, id, recipient, status, version, length, turns, lead, first,
+                indexed, behind, open_at, open_calls, labels, created_at, updated_at, status_updated_at)
+            VALUES (whose, one.id, one.recipient, one.status, one.version, one.length, one.turns, one.lead, 0,
+                0, true, one.open_at, one.open_calls, one.labels, one.created_at, one.updated_at, one.created_at)
+            ON CONFLICT (tenant, id) DO NOTHING RETURNING number INTO one.number;
+            -- Whether it was erased meanwhile is asked last: nobody can come between any more.
+            is_stale := NOT FOUND OR EXISTS (SELECT FROM minutebook.tombstone WHERE tenant = whose AND id = one.mark);
+        END IF;
+        IF is_stale THEN
             RAISE serialization_failure USING MESSAGE = 'somebody else has changed the conversation';
         END IF;
+        numbers[one.place] := one.number;
     END LOOP;
-    IF cardinality(hashes) > 0 THEN
+    IF changes ? 'leases' THEN
+        FOR one IN SELECT * FROM jsonb_to_recordset(changes -> 'leases') AS shown (id bytea, holder text, fence bigint) LOOP
+            PERFORM FROM minutebook.lease WHERE tenant = whose AND id = one.id AND holder = one.holder
+                AND fence = one.fence AND until > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint FOR SHARE;
+            IF NOT FOUND THEN
+                RAISE serialization_failure USING MESSAGE = 'the lease does not stand any more';
+            END IF;
+        END LOOP;
+    END IF;
+    IF changes ? 'payloads' THEN
         INSERT INTO minutebook.payload (tenant, hash, uses, body)
-        SELECT whose, new.hash, new.uses, new.body FROM unnest(hashes, append.uses, bodies) AS new (hash, uses, body)
+        SELECT whose, new.hash, new.uses, substr(bodies, new.start, new.size)
+        FROM jsonb_to_recordset(changes -> 'payloads') AS new (hash bytea, uses bigint, start integer, size integer)
         ORDER BY new.hash ON CONFLICT (tenant, hash) DO UPDATE SET uses = payload.uses + excluded.uses;
     END IF;
     INSERT INTO minutebook.entry (tenant, conversation, position, role, turn, stamp, text, rest)
-    SELECT whose, * FROM unnest(entry_numbers, positions, roles, entry_turns, stamps, texts, rests);
-    IF cardinality(keys) > 0 THEN
+    SELECT whose, numbers[new.place], new.position, new.role, new.turn, new.stamp, new.text, new.rest
+    FROM jsonb_to_recordset(changes -> 'entries') AS new (
+        place integer, position integer, role smallint, turn integer, stamp bytea, text bytea, rest bytea
+    );
+    IF changes ? 'answers' THEN
         INSERT INTO minutebook.answer (tenant, conversation, key, digest, version)
-        SELECT whose, * FROM unnest(answer_numbers, keys, digests, answer_versions) ON CONFLICT DO NOTHING;
-        GET DIAGNOSTICS answered = ROW_COUNT;
-        IF answered < cardinality(keys) THEN
+        SELECT whose, numbers[new.place], new.key, new.digest, new.version
+        FROM jsonb_to_recordset(changes -> 'answers') AS new (place integer, key bytea, digest bytea, version bigint)
+        ON CONFLICT DO NOTHING;
+        GET DIAGNOSTICS counted = ROW_COUNT;
+        IF counted < jsonb_array_length(changes -> 'answers') THEN
             RAISE serialization_failure USING MESSAGE = 'one of these was appended already';
         END IF;
     END IF;
-END
-$$;
-
--- The same for what is asked for most, one entry of one conversation: there is half as much to read, plan and loop through.
-CREATE FUNCTION minutebook.append_one(
-    whose text, patience text,
-    named bigint, seen bigint, new_version bigint, new_length integer, new_turns integer, new_lead integer,
-    opened_at integer, opened_calls text, now bigint,
-    at integer, said_by smallint, at_turn integer, stamped bytea, said bytea, besides bytea,
-    new_key bytea, body bytea
-) RETURNS void LANGUAGE plpgsql
-AS $$
-#variable_conflict use_column
-BEGIN
-    PERFORM set_config('role', 'minutebook_app', true), set_config('minutebook.tenant', whose, true),
-        set_config('lock_timeout', patience, true), set_config('enable_seqscan', 'off', true);
-    UPDATE minutebook.conversation SET version = new_version, length = new_length, turns = new_turns, lead = new_lead,
-        open_at = opened_at, open_calls = opened_calls, updated_at = now, behind = true
-    WHERE tenant = whose AND number = named AND version = seen;
-    IF NOT FOUND THEN
-        RAISE serialization_failure USING MESSAGE = 'somebody else has changed the conversation';
+    IF changes ? 'documents' THEN
+        FOR one IN SELECT * FROM jsonb_to_recordset(changes -> 'documents') AS new (
+            place integer, verdict text, kind text, id text, kind_hash bytea, hash bytea, at bigint, expires_at bigint,
+            body bytea
+        ) LOOP
+            CONTINUE WHEN one.verdict = 'same';
+            IF one.verdict = 'replace' THEN
+                UPDATE minutebook.document SET body = one.body, expires_at = one.expires_at
+                WHERE tenant = whose AND hash = one.hash;
+            ELSE
+                DELETE FROM minutebook.document WHERE tenant = whose AND hash = one.hash AND expires_at <= one.at;
+                UPDATE minutebook.conversation SET documents = documents + 1
+                WHERE tenant = whose AND number = numbers[one.place] RETURNING documents INTO counted;
+                INSERT INTO minutebook.document
+                    (tenant, conversation, kind, id, kind_hash, hash, number, created_at, expires_at, body)
+                VALUES (whose, numbers[one.place], one.kind, one.id, one.kind_hash, one.hash, counted, one.at,
+                    one.expires_at, one.body)
+                ON CONFLICT (tenant, hash) DO NOTHING;
+            END IF;
+            IF NOT FOUND THEN
+                RAISE serialization_failure USING MESSAGE = 'somebody else has put or deleted the document';
+            END IF;
+        END LOOP;
+        FOR one IN
+            SELECT kind_hash, max(at) AS at
+            FROM jsonb_to_recordset(changes -> 'documents') AS new (kind_hash bytea, at bigint) GROUP BY kind_hash
+        LOOP                                        -- some of what has expired; what others hold is for another time
+            DELETE FROM minutebook.document WHERE tenant = whose AND hash IN (
+                SELECT hash FROM minutebook.document WHERE tenant = whose AND kind_hash = one.kind_hash
+                    AND expires_at <= one.at LIMIT 100 FOR UPDATE SKIP LOCKED
+            );
+        END LOOP;
     END IF;
-    INSERT INTO minutebook.entry (tenant, conversation, position, role, turn, stamp, text, rest)
-    VALUES (whose, named, at, said_by, at_turn, stamped, said, besides);
-    IF new_key IS NOT NULL THEN
-        INSERT INTO minutebook.answer (tenant, conversation, key, digest, version)
-        VALUES (whose, named, new_key, body, new_version) ON CONFLICT DO NOTHING;
-        IF NOT FOUND THEN
-            RAISE serialization_failure USING MESSAGE = 'this was appended already';
-        END IF;
+    IF changes ? 'releases' THEN
+        DELETE FROM minutebook.lease USING jsonb_to_recordset(changes -> 'releases') AS given (id bytea, fence bigint)
+        WHERE tenant = whose AND lease.id = given.id AND lease.fence = given.fence;
     END IF;
+    IF changes ? 'jobs' THEN
+        PERFORM minutebook_jobs.ask(name) FROM jsonb_array_elements_text(changes -> 'jobs') AS name;
+    END IF;
+    RETURN to_jsonb(numbers);
 END
 $$;
 

@@ -1,12 +1,13 @@
-"""Appends to conversations that a store thinks it knows: quick when it does, and right when it does not."""
+"""Groups of appends: one statement where what is remembered is still so, and right where it is not."""
 
 import asyncio
 
 import psycopg
 import pytest
 
-from minutebook.errors import ConversationErased, IdempotencyConflict, VersionConflict
-from minutebook.store.postgres.quick_append import Lane
+from minutebook.errors import ConversationErased, DocumentExists, IdempotencyConflict, LeaseLost, VersionConflict
+from minutebook.store.postgres.writer import GroupWriter
+from minutebook.store.types import NewDocument
 from minutebook.store.url import open_store
 from minutebook.testing.contract.samples import refused, said, texts
 from tests.servers import require_postgres, shared
@@ -21,20 +22,20 @@ def url():
 
 
 @pytest.fixture
-def taken(monkeypatch):
-    """What was answered to those who tried the quick way."""
-    answers = []
-    append = Lane.append
+def locked(monkeypatch):
+    """The conversations of each group that was decided by what was read under locks."""
+    groups = []
+    write = GroupWriter._write_locked
 
-    async def noting(self, pending):
-        answers.append(await append(self, pending))
-        return answers[-1]
+    async def noting(self, group):
+        groups.append([one.command.conversation for one in group])
+        await write(self, group)
 
-    monkeypatch.setattr(Lane, "append", noting)
-    return answers
+    monkeypatch.setattr(GroupWriter, "_write_locked", noting)
+    return groups
 
 
-def test_a_conversation_that_is_known_takes_the_quick_way(url, taken):
+def test_a_conversation_that_is_remembered_takes_one_statement(url, locked):
     async def story():
         async with open_store(url) as store:
             for number in range(4):
@@ -46,10 +47,65 @@ def test_a_conversation_that_is_known_takes_the_quick_way(url, taken):
     found = asyncio.run(story())
 
     assert found == ["0", "1", "2", "3", "large " * 5_000]
-    assert taken == [2, 3, 4, 5, None]
+    assert locked == [["a"], ["a"]], "the new one, and the one that was stored before"
 
 
-def test_what_somebody_else_wrote_meanwhile_is_kept_and_counted(url, taken):
+def test_leases_and_new_documents_take_one_statement_too(url, locked):
+    async def story():
+        async with open_store(url) as store:
+            await store.append("a", said("0"))
+            lease = await store.acquire_lease("a", "w", seconds=60)
+            made = [NewDocument("reply", f"r{number}", {"x": number}) for number in range(3)]
+            await store.append("a", said("1"), lease=lease, documents=made[:2])
+            await store.append("a", said("2"), lease=lease, documents=made[2:], release=True)
+            assert locked == [["a"]]
+            await refused(LeaseLost, store.append("a", said("3"), lease=lease))
+            await store.append("b", said("0"))
+            await refused(DocumentExists, store.append("b", said("1"), documents=made[:1]))
+            await store.append("a", said("3"), documents=[NewDocument("reply", "r1", {"x": "other"}, replace=True)])
+            found = (await store.documents("a", "reply")).items
+            return texts((await store.load("a")).entries), [(one.id, one.number, one.body["x"]) for one in found]
+
+    assert asyncio.run(story()) == (["0", "1", "2", "3"], [("r0", 1, 0), ("r1", 2, "other"), ("r2", 3, 2)])
+
+
+def test_a_lease_that_somebody_else_took_is_lost_also_where_the_conversation_is_remembered(url):
+    async def story():
+        async with open_store(url) as one, open_store(url) as other:
+            await one.append("a", said("0"))
+            lease = await one.acquire_lease("a", "w", seconds=60)
+            await one.append("a", said("1"), lease=lease)
+            await other.release_lease(lease)
+            await other.acquire_lease("a", "another", seconds=60)
+            await refused(LeaseLost, one.append("a", said("2"), lease=lease))
+            return texts((await one.load("a")).entries)
+
+    assert asyncio.run(story()) == ["0", "1"]
+
+
+def test_what_is_refused_in_a_group_does_not_fail_the_others(url):
+    async def story():
+        async with open_store(url) as store:
+            for name in "abcd":
+                await store.append(name, said("0"))
+            done = await asyncio.gather(
+                store.append("a", said("1")),
+                refused(VersionConflict, store.append("b", said("1"), expected_version=7)),
+                store.append("b", said("2")),
+                store.append("c", said("1"), idempotency_key="k"),
+                refused(IdempotencyConflict, store.append("c", said("2"), idempotency_key="k")),
+                store.append("d", said("1"), expected_version=1),
+                store.append("e", said("0"), labels={"x": "y"}),
+            )
+            return done, [texts((await store.load(name)).entries) for name in "abcde"]
+
+    done, found = asyncio.run(story())
+
+    assert [one for one in done if isinstance(one, int)] == [2, 2, 2, 2, 1]
+    assert found == [["0", "1"], ["0", "2"], ["0", "1"], ["0", "1"], ["0"]]
+
+
+def test_what_somebody_else_wrote_meanwhile_is_kept_and_counted(url, locked):
     async def story():
         async with open_store(url) as one, open_store(url) as other:
             for number in range(6):
@@ -57,7 +113,7 @@ def test_what_somebody_else_wrote_meanwhile_is_kept_and_counted(url, taken):
             return texts((await one.load("a")).entries)
 
     assert asyncio.run(story()) == [f"{number}" for number in range(6)]
-    assert None in taken
+    assert locked == 6 * [["a"]]
 
 
 def test_many_at_once_from_two_who_both_think_they_know_lose_nothing(url):
@@ -80,7 +136,7 @@ def test_many_at_once_from_two_who_both_think_they_know_lose_nothing(url):
         assert sorted(found[name][2:]) == sorted(f"{id(store)} {n}" for store, at, n in writes if at == name)
 
 
-def test_what_goes_through_several_connections_at_once_keeps_its_order(url, taken):
+def test_what_goes_through_several_connections_at_once_keeps_its_order(url, locked):
     """Also where all of it holds the same large text, which is one row that everybody counts up."""
     large = "large " * 5_000
 
@@ -98,11 +154,10 @@ def test_what_goes_through_several_connections_at_once_keeps_its_order(url, take
 
     assert versions == 24 * [list(range(2, 10))]
     assert found == 24 * [["begin", *(text for number in range(8) for text in (f"{number}", large))]]
-    assert len(taken) == 24 * 8
-    assert None not in taken
+    assert sorted(name for group in locked for name in group) == sorted(f"talk {number}" for number in range(24))
 
 
-def test_a_key_that_somebody_else_used_is_known_on_the_quick_way_too(url):
+def test_a_key_that_somebody_else_used_is_found(url):
     async def story():
         async with open_store(url) as one, open_store(url) as other:
             await one.append("a", said("x"))
@@ -141,7 +196,7 @@ def test_what_was_erased_by_somebody_else_is_not_brought_back(url):
     asyncio.run(story())
 
 
-def test_a_connection_that_the_server_ended_is_replaced(url, taken):
+def test_a_connection_that_the_server_ended_is_replaced(url, locked):
     async def story():
         async with open_store(url) as store:
             await store.append("a", said("0"))
@@ -154,10 +209,10 @@ def test_a_connection_that_the_server_ended_is_replaced(url, taken):
                 return texts((await other.load("a")).entries)
 
     assert asyncio.run(story()) == ["0", "1", "2"]
-    assert taken == [2, 3]
+    assert locked == [["a"]]
 
 
-def test_loops_that_come_and_go_each_have_their_own_connection(url, taken):
+def test_loops_that_come_and_go_each_have_their_own_connection(url, locked):
     store = open_store(url)
     for number in range(4):
         asyncio.run(store.append("a", said(f"{number}")))
@@ -168,10 +223,10 @@ def test_loops_that_come_and_go_each_have_their_own_connection(url, taken):
         return found
 
     assert asyncio.run(rest()) == ["0", "1", "2", "3"]
-    assert taken == [2, 3, 4]
+    assert locked == [["a"]]
 
 
-def test_tenants_of_one_loop_do_not_see_each_other_on_the_quick_way(url):
+def test_tenants_of_one_loop_do_not_see_each_other(url):
     async def story():
         async with open_store(url) as store:
             other = store.for_tenant("other")

@@ -2,11 +2,14 @@
 
 import asyncio
 
-from minutebook import ConversationHistory, MemoryStore, ModelInfo
+import pytest
+
+from minutebook import ConversationHistory, MemoryStore, ModelInfo, view_of
 from minutebook.conversation.config import PolicyConfig
 from minutebook.conversation.minutes import REQUEST, CallSettings
 from minutebook.conversation.model_call import ModelCall
 from minutebook.conversation.policy import policy_named
+from minutebook.conversation.view_source import FailOpenManager
 from minutebook.service.config.schema import ServiceConfig
 from minutebook.tokens import counter_for
 
@@ -84,3 +87,18 @@ def test_a_fold_over_a_fold_takes_its_place_in_the_store_and_in_the_minutes():
 
     assert made > len(folds) >= 1
     assert minutes == [fold.id for fold in folds]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [(lambda _: 1 / 0, "PromptEvaluationError"), (lambda messages: messages[0].clear(), "RecordIsReadOnly")],
+)
+def test_the_bypass_is_an_error_of_ours_whatever_the_manager_raised(change, reason):
+    class Failing:
+        def curate(self, messages, *, session):
+            change(messages)
+
+    manager = FailOpenManager(Failing())
+    view = view_of([{"role": "user", "content": "Hello"}], manager)
+
+    assert (view.messages, manager.bypass) == ([{"role": "user", "content": "Hello"}], reason)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from minutebook.conversation.policy import Policy
-from minutebook.errors import CannotFit, PromptEvaluationError
+from minutebook.errors import CannotFit, MinutebookError, PromptEvaluationError
 from minutebook.history.compose import PassthroughManager, curated_by
 from minutebook.history.curated import Curated
 from minutebook.history.incremental import ContextualManager
@@ -104,7 +104,8 @@ class FailOpenManager(ContextualManager):
             raise
         except Exception as error:  # noqa: BLE001 - a manager is anybody's code
             _LOG.warning("curation failed, so everything is sent: %s", type(error).__name__)
-            self.bypass = PromptEvaluationError.__name__
+            kind = type(error) if isinstance(error, MinutebookError) else PromptEvaluationError
+            self.bypass = kind.__name__
             return PassthroughManager().curate(source.coherent())
 
     def fits(self, messages: Sequence[Message]) -> bool:

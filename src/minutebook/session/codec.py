@@ -89,12 +89,7 @@ class SliceCodec:
             if self._checker is not None:
                 self._checker.validate_python(values)
         except ValidationError as error:
-            # pydantic does not take the fields that a dataclass works out by itself; neither do we
-            problems = [
-                each for each in error.errors(include_url=False) if each["type"] != "unexpected_keyword_argument"
-            ]
-            if problems:
-                raise Misfit(_problem(values, problems)) from error
+            raise Misfit(_problem(values, error.errors(include_url=False))) from error
 
     def _data(self, value: Any, place: str) -> Any:
         """Any value as JSON data, with the name of its type where it needs one."""

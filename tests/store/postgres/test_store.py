@@ -14,6 +14,7 @@ from minutebook.errors import InvalidSetting, StoreDamaged, StoreFull, StoreRead
 from minutebook.record import exchanges
 from minutebook.record.message import text_of
 from minutebook.store import codec
+from minutebook.store.encryption import encrypted
 from minutebook.store.postgres import search as postgres_filter
 from minutebook.store.postgres import writer as postgres_writer
 from minutebook.store.postgres.connection import Work
@@ -627,3 +628,17 @@ def test_what_is_asked_of_many_conversations_is_found_by_an_index_whatever_the_s
                             assert not whole or "LIMIT" in statement, plan
 
     asyncio.run(story())
+
+
+def test_an_encrypted_search_goes_on_after_its_first_page(url):
+    async def story():
+        async with encrypted(open_store(url), bytes(32)) as store:
+            for number in range(3):
+                await store.append(f"c{number}", said("the same words"))
+            found, cursor = [], None
+            while not found or cursor is not None:
+                page = await store.search("words", limit=1, cursor=cursor)
+                found, cursor = [*found, *(hit.conversation for hit in page.items)], page.cursor
+            return found
+
+    assert asyncio.run(story()) == ["c2", "c1", "c0"]

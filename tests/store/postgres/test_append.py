@@ -1,11 +1,13 @@
 """Groups of appends: one statement where what is remembered is still so, and right where it is not."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
 
 from minutebook.errors import ConversationErased, DocumentExists, IdempotencyConflict, LeaseLost, VersionConflict
+from minutebook.store.postgres.append import AppendPlan
 from minutebook.store.postgres.writer import GroupWriter
 from minutebook.store.types import NewDocument
 from minutebook.store.url import open_store
@@ -237,3 +239,61 @@ def test_tenants_of_one_loop_do_not_see_each_other(url):
             return texts((await store.load("a")).entries), texts((await other.load("a")).entries)
 
     assert asyncio.run(story()) == ([f"mine {n}" for n in range(3)], [f"its {n}" for n in range(3)])
+
+
+def test_of_two_documents_of_one_name_in_one_group_the_first_is_stored(url):
+    async def story():
+        async with open_store(url) as store:
+            await store.append("a", said("0"))
+            made = [NewDocument("reply", "r", {"x": number}) for number in range(2)]
+            done = await asyncio.gather(
+                store.append("a", said("1"), documents=made[:1]),
+                store.append("a", said("2"), documents=made[:1]),
+                refused(DocumentExists, store.append("a", said("3"), documents=made[1:])),
+            )
+            return done[:2], texts((await store.load("a")).entries), dict((await store.document("reply", "r")).body)
+
+    assert asyncio.run(story()) == ([2, 3], ["0", "1", "2"], {"x": 0})
+
+
+def test_a_document_that_has_expired_makes_room_for_one_of_its_name_and_goes_with_the_next_of_its_kind(url):
+    now = [datetime(2030, 1, 1, tzinfo=UTC)]
+
+    def new(name, value):
+        return [NewDocument("reply", name, {"x": value}, expires_at=now[0] + timedelta(hours=1))]
+
+    def stored():
+        with psycopg.connect(url) as db:
+            return [name for (name,) in db.execute("SELECT id FROM minutebook.document ORDER BY id").fetchall()]
+
+    async def story():
+        async with open_store(url, clock=lambda: now[0]) as store:
+            await store.append("a", said("0"), documents=new("r", 0))
+            await store.append("a", said("1"), documents=new("s", 0))
+            now[0] += timedelta(hours=2)
+            await store.append("b", said("0"), documents=new("r", 1))
+            assert stored() == ["r"]
+            return dict((await store.document("reply", "r")).body)
+
+    assert asyncio.run(story()) == {"x": 1}
+
+
+def test_what_is_erased_between_reading_and_writing_is_not_created_again(url, monkeypatch):
+    load = AppendPlan.load.__func__
+
+    async def erased_meanwhile(cls, work, group):
+        plan = await load(cls, work, group)
+        monkeypatch.undo()
+        async with open_store(url) as other:
+            await other.append("a", said("x"))
+            await other.erase(conversation="a")
+        return plan
+
+    monkeypatch.setattr(AppendPlan, "load", classmethod(erased_meanwhile))
+
+    async def story():
+        async with open_store(url) as store:
+            await refused(ConversationErased, store.append("a", said("y")))
+            assert (await store.list()).items == ()
+
+    asyncio.run(story())

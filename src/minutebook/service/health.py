@@ -1,6 +1,5 @@
 """What those who run the service ask of it: whether it lives, whether it can work, what it counts and allows."""
 
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter
@@ -47,7 +46,7 @@ async def tell_limits(service: Here, caller: Annotated[Caller, needs("read")]) -
     """What is too much, for this caller."""
     return {
         "object": "limits",
-        **asdict(service.config.limits),
+        **service.config.limits.model_dump(),
         **service.limiter.limits_of(caller),
         "runs_per_conversation": 1,
         "tokens_used_today": await service.limiter.tokens_used(caller),

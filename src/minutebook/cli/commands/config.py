@@ -3,15 +3,12 @@
 import errno
 import json
 import os
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from minutebook.cli.exits import Command
 from minutebook.cli.options import json_option
-
-if TYPE_CHECKING:
-    from minutebook.service.config.loader import LoadedConfig
 
 _WIDEST: Final = 32
 """A value that is longer pushes its origin to the right."""
@@ -50,13 +47,13 @@ def show(file: str | None, as_json: bool) -> None:
     for warning in found.warnings:
         click.echo(f"warning: {warning}", err=True)
     if as_json:
-        said = {key: {"value": value, "origin": _origin(found, key)} for key, value in values.items()}
+        said = {key: {"value": value, "origin": str(found.origin(key))} for key, value in values.items()}
         click.echo(json.dumps(said, indent=2))
         return
     from minutebook.cli.screen import one_line
 
     lines = [
-        (key, one_line(value if isinstance(value, str) else json.dumps(value)), _origin(found, key))
+        (key, one_line(value if isinstance(value, str) else json.dumps(value)), str(found.origin(key)))
         for key, value in values.items()
     ]
     keys = max(len(key) for key, _, _ in lines)
@@ -113,13 +110,3 @@ def path() -> None:
         problem = f"there is no such file, nor {' nor '.join(others)}; the defaults hold"
         raise FileNotFoundError(errno.ENOENT, problem, first)
     click.echo(found)
-
-
-def _origin(found: "LoadedConfig", key: str) -> str:
-    """Where a value comes from; a part of a list or of a manager comes from where that does."""
-    while key and key not in found.origins:
-        cut = max(key.rfind("."), key.rfind("["))
-        if cut < 0:
-            break
-        key = key[:cut]
-    return str(found.origin(key))

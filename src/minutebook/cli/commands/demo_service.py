@@ -19,9 +19,8 @@ from rich.text import Text
 
 from minutebook.cli.screen import console, percent
 from minutebook.record.message import Message
-from minutebook.service.app import create_app
+from minutebook.service.app import create_app, service_from
 from minutebook.service.config.loader import ConfigHolder, Flag
-from minutebook.service.lifespan import service_from
 from minutebook.store.url import open_store
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, coding_session
 from minutebook.testing.script import Answer, say

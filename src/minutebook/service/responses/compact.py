@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Final
 from uuid import uuid4
 
@@ -15,13 +14,13 @@ from minutebook.conversation.view_source import ViewSource
 from minutebook.errors import CannotFit
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message
+from minutebook.service.conversations.objects import entries_of
 from minutebook.service.responses.placement import Placed
 from minutebook.service.state import Service, counter_of
 from minutebook.store.base import ConversationStore
 from minutebook.store.memory import MemoryStore
 from minutebook.store.types import Loaded, StoredFold
 from minutebook.tokens.models import ModelInfo
-from minutebook.wire.chat import provider_message_to_entry
 
 _STRATEGY: Final = "hybrid"
 """What folds where the policy has no strategy of its own."""
@@ -69,12 +68,7 @@ async def compact_now(service: Service, store: ConversationStore, loaded: Loaded
 async def compacted(messages: Sequence[Message], model: str) -> list[Message]:
     """Messages that are not stored, with all but the last turns as a summary."""
     store = MemoryStore()
-    now = datetime.now(UTC)
-    entries = [
-        provider_message_to_entry(message, evaluation_id=uuid4(), sequence=place, created_at=now)
-        for place, message in enumerate(messages)
-    ]
-    await store.append("compacted", entries, broken="mark")
+    await store.append("compacted", entries_of(messages), broken="mark")
     await _compactor(store, model, None).compact("compacted")
     return [message for _, message in (await store.load("compacted")).shown()]
 

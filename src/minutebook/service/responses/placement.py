@@ -14,11 +14,10 @@ from minutebook.errors import (
 from minutebook.record.exchange import safe_boundaries
 from minutebook.record.message import Message
 from minutebook.service.access.api_keys import Caller
-from minutebook.service.earlier_answer import UNFINISHED
-from minutebook.service.http.auth import require_sight
 from minutebook.service.http.errors import SOON
-from minutebook.service.http.pages import new_id
-from minutebook.service.idempotency import RUN
+from minutebook.service.http.requests import require_sight
+from minutebook.service.http.responses import new_id
+from minutebook.service.idempotency import RUN, UNFINISHED
 from minutebook.service.responses.objects import found
 from minutebook.service.responses.request import ResponseRequest
 from minutebook.service.runs import Hold

@@ -18,18 +18,28 @@ from minutebook.errors import (
 )
 from minutebook.record.message import Message, lead_of
 from minutebook.service.answer_run import AnswerRun, failure_code, longest_answer, tool_tokens
-from minutebook.service.earlier_answer import UNFINISHED, answered_try, find_earlier_answer, settle, wait_for_end
 from minutebook.service.http.errors import failure_of
-from minutebook.service.http.pages import new_id
-from minutebook.service.idempotency import REPLY, RUN, in_flight, remember
+from minutebook.service.http.responses import new_id
+from minutebook.service.idempotency import (
+    REPLY,
+    RUN,
+    UNFINISHED,
+    answered_try,
+    find_earlier_answer,
+    in_flight,
+    remember,
+    settle,
+    wait_for_end,
+)
 from minutebook.service.responses.compact import compact_above
 from minutebook.service.responses.events import Listening, Telling, arranged, cut, slots_of
-from minutebook.service.responses.items import Item, require_new_ids, require_room, told_as_messages
+from minutebook.service.responses.items import Item, require_new_ids, require_room
 from minutebook.service.responses.objects import SURFACE, Told, lost, name_of, outputs, response_object
 from minutebook.service.responses.placement import Placed, placed
 from minutebook.service.responses.request import ResponseRequest
 from minutebook.service.upstream import Answer, pieces
 from minutebook.store.types import Document, NewDocument
+from minutebook.wire.responses import items_to_messages
 
 _LOOK_SECONDS: Final = 0.5
 _GRACE_SECONDS: Final = 0.4
@@ -102,7 +112,7 @@ class ResponseAnswer(AnswerRun):
             self.policy = "passthrough"
 
     async def _kept(self, place: Placed) -> None:
-        new = [*place.again, *(told_as_messages(self.items) if place.fresh else ())]
+        new = [*place.again, *(items_to_messages(self.items) if place.fresh else ())]
         require_new_ids(self.items if place.fresh else (), place.loaded)
         if place.loaded is None and not new:
             raise RequestRefused(400, "input is missing: there is nothing to answer.", "missing_input", "input")
@@ -151,7 +161,7 @@ class ResponseAnswer(AnswerRun):
 
     async def _answer_unkept(self, place: Placed) -> None:
         """Answer, and write nothing down; what is there is read where the request goes on from it."""
-        call = self._call(place, told_as_messages(self.items))
+        call = self._call(place, items_to_messages(self.items))
         call.look()
         self._body |= {"evaluation": call.evaluation.hex, "input": [call.length, call.length]}
         await self._answer(call, kept=False)

@@ -214,8 +214,9 @@ def create_app(service: Service) -> FastAPI:
         metrics=service.metrics,
         telemetry=service.telemetry,
     )
-    parts = (completions, responses, conversations, item_routes, context_routes, threads)
-    for each in (*(part.router for part in parts), conversations.recipients, router):
+    for part in (completions, responses, conversations, item_routes, context_routes):
+        app.include_router(part.router)
+    for each in (conversations.recipients, threads.router, router):
         app.include_router(each)
     describe(app)
     return app

@@ -18,7 +18,6 @@ from minutebook.service.idempotency import RUN, UNFINISHED, claim_of
 from minutebook.service.responses.compact import compacted
 from minutebook.service.responses.items import items_of, sealed, usual
 from minutebook.service.responses.objects import ended, events_from, found, told
-from minutebook.service.responses.placement import placed
 from minutebook.service.responses.request import Input, ResponseRequest, chat_tools
 from minutebook.service.responses.run import CANCEL, ResponseAnswer
 from minutebook.service.runs import Run
@@ -169,7 +168,7 @@ async def _whole(service: Service, asked: Input, caller: Caller) -> tuple[list[A
         claim=claim_of(caller, "", {}, {}),
         run=Run("", caller.tenant, None),
     )
-    place = await placed(asking, None)
+    place = await asking.place(None)
     head = [{"role": "system", "content": asked.instructions}] if asked.instructions is not None else []
     known = [] if place.loaded is None else place.loaded.messages
     new = items_to_messages(usual(asked.input, service.config.limits))

@@ -17,7 +17,7 @@ from minutebook.errors import (
     StoreUnavailable,
 )
 from minutebook.record.message import Message, lead_of
-from minutebook.service.answer_run import AnswerRun, failure_code, longest_answer, tool_tokens
+from minutebook.service.answer_run import failure_code, longest_answer, tool_tokens
 from minutebook.service.http.errors import failure_of
 from minutebook.service.http.responses import new_id
 from minutebook.service.idempotency import (
@@ -35,8 +35,7 @@ from minutebook.service.responses.compact import compact_above
 from minutebook.service.responses.events import Listening, Telling, arranged, cut, slots_of
 from minutebook.service.responses.items import Item, require_new_ids, require_room
 from minutebook.service.responses.objects import SURFACE, Told, lost, name_of, outputs, response_object
-from minutebook.service.responses.placement import Placed, placed
-from minutebook.service.responses.request import ResponseRequest
+from minutebook.service.responses.placement import Placed, PlacedAnswer
 from minutebook.service.upstream import Answer, pieces
 from minutebook.store.types import Document, NewDocument
 from minutebook.wire.responses import items_to_messages
@@ -48,16 +47,12 @@ CANCEL: Final = "cancel"
 
 
 @dataclass(slots=True, kw_only=True)
-class ResponseAnswer(AnswerRun):
+class ResponseAnswer(PlacedAnswer):
     """Makes one response. What it says goes to its run; how it ended is in `told`."""
 
     surface: ClassVar[str] = SURFACE
-    asked: ResponseRequest
     items: Sequence[Item]
     recipient: str | None = None
-    expected_version: int | None = None
-    earlier: str | None = None
-    """The response that an earlier try of the same request began, and that failed."""
     told: Told | None = None
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when what the client said is stored."""
@@ -92,10 +87,10 @@ class ResponseAnswer(AnswerRun):
         self._prepare()
         if self.asked.store is False:
             self.headers["x-history"] = "off"
-            await self._answer_unkept(await placed(self, None))
+            await self._answer_unkept(await self.place(None))
             return
         async with AsyncExitStack() as stack:
-            await self._kept(await placed(self, stack))
+            await self._kept(await self.place(stack))
 
     def _prepare(self) -> None:
         model = self.service.model_of(self.asked.model)

@@ -203,6 +203,11 @@ def test_an_error_has_its_facts(written):
             "policies: {a: {manager: {target: 1}}}",
             "llm_config.yaml:1:25: policies.a.manager is {'target': 1}; give the name",
         ),
+        ("policies: {a: {manager: nope}}", "llm_config.yaml:1:25: policies.a.manager is 'nope'; give one of retention"),
+        (
+            "policies: {retention: {max_tokens: 9, model: 3}}",
+            "llm_config.yaml:1:11: policies is 'retention'; give it another",
+        ),
         ("tools: [{}]", "llm_config.yaml:1:9: tools[0] is 'none of them'; give one of python, mcp and builtin"),
         (
             "conversation: {retention: {persist_tool_invocations: true, tool_persistence: none}}",

@@ -297,10 +297,11 @@ class Sources:
                 for each in error.errors(include_url=False):
                     self._refuse(each)
         for loc, wrong in problems_of(config):
-            if isinstance(loc[-1], int):
-                self.report(self._written(loc), f"cannot be meant: {wrong}")
+            at = self._written(loc) if isinstance(loc[-1], int) else loc  # a manager may be written as its name alone
+            if isinstance(loc[-1], int) and wrong.name != "manager":
+                self.report(at, f"cannot be meant: {wrong}")
             elif loc != ("conversation", "policy") or config.conversation.policy not in policy_names:
-                self._report_setting(loc, wrong)  # else it is there, and its own problems are reported
+                self._report_setting(at, wrong)  # else it is there, and its own problems are reported
         return config
 
     def origin_of(self, at: Location) -> Origin | None:
@@ -332,9 +333,10 @@ class Sources:
             hint = f"did you mean {near!r}?" if near else f"give {invalid_setting(error, '').expected}"
             self.report(at, f"is {self._shown(at, value)}", hint)
         elif isinstance(cause, InvalidSetting):
-            at = self._written((*at, cause.name))
-            if at not in self._incomplete:  # else it may only lack what was refused
-                self._report_setting(at, cause)
+            named = self._written((*at, cause.name))
+            if named != at or at not in self._incomplete:  # else it may only lack what was refused
+                self._report_setting(named, cause)
+            at = named
         else:
             shown = self._shown(at, value) if kind.endswith("_type") else repr(value)
             quotes = ", in quotes" if kind == "string_type" and self.texts.get(at) else ""
@@ -344,7 +346,7 @@ class Sources:
             container[int(at[-1])] = _VALID_ITEM[str(at[-2])]
         else:
             del container[at[-1]]
-        self._incomplete.update(at[:depth] for depth in range(len(at)))
+        self._incomplete.add(at[:-1])
 
     def _report_setting(self, at: Location, wrong: InvalidSetting | UnknownName) -> None:
         origin = self.origins.get(self._written(at))

@@ -178,9 +178,8 @@ async def trace_append(trace: Trace) -> None:
 
 
 async def trace_completion(trace: Trace) -> None:
-    from minutebook.service.app import create_app
+    from minutebook.service.app import create_app, service_from
     from minutebook.service.config.loader import ConfigHolder
-    from minutebook.service.lifespan import service_from
     from minutebook.testing import LoopbackProvider, ScriptedModel
 
     answer = "It is in Bonn."

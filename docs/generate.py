@@ -154,9 +154,8 @@ def cli() -> str:
 
 def http() -> str:
     """A row for every endpoint of the service."""
-    from minutebook.service.app import create_app
+    from minutebook.service.app import create_app, service_from
     from minutebook.service.config.loader import ConfigHolder, Flag
-    from minutebook.service.lifespan import service_from
 
     nowhere = {"database.url": Flag("here", "memory:"), "upstream.url": Flag("here", "http://127.0.0.1:1")}
     app = create_app(service_from(ConfigHolder(None, environment={}, flags=nowhere)))

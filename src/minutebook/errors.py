@@ -156,7 +156,8 @@ class InvalidConfig(MinutebookError, ValueError):
 
     def __str__(self) -> str:
         where = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
-        said = f"{where}: {f'{self.key} ' if self.key else ''}{self.problem}{f'; {self.hint}' if self.hint else ''}"
+        parts = (self.problem, self.key) if self.problem == "unknown key" else (self.key, self.problem)
+        said = f"{where}: {' '.join(filter(None, parts))}{f'; {self.hint}' if self.hint else ''}"
         return "\n".join([said, *map(str, self.others)])
 
 

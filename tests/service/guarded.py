@@ -21,12 +21,11 @@ from minutebook.service.access.api_keys import Caller, Keys
 from minutebook.service.access.audit import Audit
 from minutebook.service.access.limits import Limiter, Tally
 from minutebook.service.config.schema import ServiceConfig
-from minutebook.service.http.auth import needs
 from minutebook.service.http.middleware import Guard, install_handlers
+from minutebook.service.http.requests import needs
 from minutebook.service.http.responses import Json
 from minutebook.service.observability.logs import logging_to
-from minutebook.service.observability.metrics import Metrics
-from minutebook.service.observability.tracing import ServiceTelemetry
+from minutebook.service.observability.telemetry import Metrics, ServiceTelemetry
 from tests.service.clocks import Clock
 
 MOST_BYTES = 1_000

@@ -11,9 +11,8 @@ import httpx2
 import openai
 import uvicorn
 
-from minutebook.service.app import create_app
+from minutebook.service.app import create_app, service_from
 from minutebook.service.config.loader import ConfigHolder
-from minutebook.service.lifespan import service_from
 from minutebook.service.state import Service
 from minutebook.testing import LoopbackProvider, ScriptedModel
 

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from minutebook import MemoryStore
-from minutebook.service.app import create_app
+from minutebook.service.app import create_app, service_from
 from minutebook.service.config.loader import ConfigHolder
-from minutebook.service.lifespan import service_from
 from minutebook.service.observability.logs import logging_to
 from minutebook.testing import LoopbackProvider, ScriptedModel, fail
 from tests.service.endpoints import BODIES, asked, names_in, operations
@@ -117,7 +116,7 @@ metrics.set_meter_provider(MeterProvider([meters]))
 
 from minutebook.service.app import create_app
 from minutebook.service.config.loader import ConfigHolder
-from minutebook.service.lifespan import running, service_from
+from minutebook.service.app import running, service_from
 
 async def main():
     environment = {"MINUTEBOOK_DB": "memory:", "MINUTEBOOK_UPSTREAM_URL": "http://127.0.0.1:9/v1"}

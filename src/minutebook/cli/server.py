@@ -18,10 +18,9 @@ import uvicorn
 from minutebook.cli.options import own_database_url, state_folder
 from minutebook.errors import InvalidSetting, StoreUnavailable
 from minutebook.service.access.api_keys import Caller
-from minutebook.service.app import create_app
+from minutebook.service.app import create_app, service_from
 from minutebook.service.config.loader import ConfigHolder, Flag, config_path
-from minutebook.service.http.auth import require_guarded
-from minutebook.service.lifespan import service_from
+from minutebook.service.http.requests import require_guarded
 from minutebook.service.observability.logs import logging_to
 from minutebook.service.state import Service
 from minutebook.testing import LoopbackProvider, ScriptedModel

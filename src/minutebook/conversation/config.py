@@ -1,33 +1,111 @@
-"""What the flags of retention mean, as one table: the code reads it, the tests check it, and the docs print it."""
+"""Settings of retention and policies, and what the flags of retention mean as one table.
+
+The code reads the table, the tests check it, and the docs print it.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Literal, TypeAlias
+from types import NoneType
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias, get_args
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
 
 from minutebook.errors import InvalidSetting
 
 Mode: TypeAlias = Literal["off", "shadow", "on"]
 ToolPersistence: TypeAlias = Literal["full", "trimmed", "none"]
+Count: TypeAlias = Annotated[int, Field(ge=0)]
 DEFAULT_POLICY: Final = "retention"
 
+_EXPECTED: Final = {
+    "bool_type": "true or false",
+    "dict_type": "keys with values",
+    "finite_number": "a number above 0",
+    "float_type": "a number",
+    "frozen_set_type": "a list of names",
+    "greater_than": "a number above {gt:g}",
+    "greater_than_equal": "a whole number, {ge} or more",
+    "int_type": "a whole number",
+    "less_than_equal": "a whole number, {le} or less",
+    "literal_error": "{expected}",
+    "model_type": "keys with values",
+    "string_too_short": "it a name",
+    "string_type": "text",
+    "tuple_type": "a list: - … on a line for each",
+}
 
-def _require(name: str, value: int, *, at_least: int) -> None:
-    if type(value) is not int or value < at_least:
-        raise InvalidSetting(name, value, f"a whole number, {at_least} or more")
+
+def invalid_setting(error: ErrorDetails, name: str) -> InvalidSetting:
+    """What pydantic refused, as an error of ours; a rule across settings has named its own setting."""
+    cause = error.get("ctx", {}).get("error")
+    if isinstance(cause, InvalidSetting):
+        return cause
+    expected = _EXPECTED.get(error["type"], error["msg"]).format_map(error.get("ctx", {}))
+    return InvalidSetting(name, error["input"], expected.replace("'", ""))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetentionConfig:
+def value_from_text(text: str, kind: Any) -> Any:
+    """What a text of the environment or the command line means as such a type; the text itself if it means nothing."""
+    if not text and NoneType in get_args(kind):
+        return None
+    try:
+        return TypeAdapter(kind).validate_python(text)
+    except ValidationError:
+        return text
+
+
+class Settings(BaseModel):
+    """A section of a configuration. Its values are checked in code as in a file.
+
+    Raises:
+        InvalidSetting: a value has the wrong type, is out of range, or contradicts another one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise invalid_setting(first, ".".join(map(str, first["loc"]))) from None
+
+    # Sections inside another one are validated in place, so an error has its whole location.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty(cls, values: Any) -> Any:
+        """A section, list or mapping with every line commented out is at its default."""
+        if not isinstance(values, Mapping):
+            return {} if values is None else values
+        empty = {
+            name for name, each in cls.model_fields.items() if each.get_default(call_default_factory=True) in ((), {})
+        }
+        return {name: value for name, value in values.items() if value is not None or name not in empty}
+
+
+class RetentionConfig(Settings):
     """What of a conversation the model is sent, and what of its tool calls is kept. `truth_table` shows how they act.
 
     Raises:
         InvalidSetting: a number is negative, or the two keys for the tools that are kept contradict each other.
     """
 
-    preserve_turns: int = 2
+    preserve_turns: Count = 2
     """So many of the newest turns keep their tool calls and results whole; one that waits for its answer counts."""
-    max_loaded_messages: int = 20
+    max_loaded_messages: Count = 20
     """The most messages of history, rounded to the start of a turn; the preserved turns are loaded all the same."""
     persist_tool_invocations: bool | None = None
     """False is `tool_persistence: trimmed`, and true is `full`. Whoever says neither has `full`."""
@@ -42,9 +120,8 @@ class RetentionConfig:
     mode: Mode = "on"
     """`shadow` works out and logs what would be done, and does nothing."""
 
-    def __post_init__(self) -> None:
-        for name in ("preserve_turns", "max_loaded_messages"):
-            _require(name, getattr(self, name), at_least=0)
+    @model_validator(mode="after")
+    def _agree_on_tools(self) -> Self:
         persist, kept = self.persist_tool_invocations, self.tool_persistence
         if kept is None:
             kept = "trimmed" if persist is False else "full"
@@ -52,29 +129,21 @@ class RetentionConfig:
             raise InvalidSetting(
                 "tool_persistence", kept, f"what persist_tool_invocations: {str(persist).lower()} means"
             )
-        object.__setattr__(self, "tool_persistence", kept)
-        object.__setattr__(self, "persist_tool_invocations", kept == "full")
+        self.__dict__.update(tool_persistence=kept, persist_tool_invocations=kept == "full")
+        return self
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConversationConfig:
-    """What the model is sent of a conversation.
-
-    Raises:
-        InvalidSetting: a number is negative.
-    """
+class ConversationConfig(Settings):
+    """What the model is sent of a conversation."""
 
     include_history: bool = True
     """Whether the model is sent anything but the turn that it is about to answer."""
-    history_limit: int = 5
+    history_limit: Count = 5
     """The most messages of history where there is no retention: what configurations had before there was any."""
     retention: RetentionConfig | None = RetentionConfig()
     """None where a file gives a `history_limit` and no retention."""
     policy: str = DEFAULT_POLICY
     """What chooses: retention, one of `policies`, a strategy or a manager."""
-
-    def __post_init__(self) -> None:
-        _require("history_limit", self.history_limit, at_least=0)
 
     @property
     def effective_retention(self) -> RetentionConfig:
@@ -90,8 +159,27 @@ class ManagerConfig:
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyConfig:
+def _manager(value: Any) -> ManagerConfig:
+    """`token_budget`, or `{name: token_budget, target: 0.5}`."""
+    if isinstance(value, ManagerConfig):
+        return value
+    settings = dict(value) if isinstance(value, Mapping) else {"name": value}
+    name = settings.pop("name", None)
+    if not isinstance(name, str):
+        raise InvalidSetting("a manager", value, "the name of a manager, such as token_budget")
+    return ManagerConfig(name, settings)
+
+
+def _several(value: Any) -> Any:
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
+_Managers: TypeAlias = Annotated[
+    tuple[Annotated[ManagerConfig, BeforeValidator(_manager)], ...], BeforeValidator(_several), Strict(False)
+]
+
+
+class PolicyConfig(Settings):
     """A policy of one's own: a strategy, managers, or both. The strategy's settings go by the agent language's names.
 
     Raises:
@@ -108,19 +196,19 @@ class PolicyConfig:
     keep_files: int | None = None
     model: str | None = None
     """The model that writes summaries; the conversation's own, if there is none."""
-    manager: tuple[ManagerConfig, ...] = ()
+    manager: _Managers = ()
     """What chooses among the messages, one after the other."""
-    max_tokens: int | None = None
+    max_tokens: Annotated[int | None, Field(ge=1)] = None
     """The most tokens of messages that a call is sent; without it, what the model reads."""
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _has_an_effect(self) -> Self:
         if self.strategy is None and not self.manager and self.max_tokens is None:
             raise InvalidSetting("a policy", "empty", "it a strategy, a manager or max_tokens")
-        if self.max_tokens is not None:
-            _require("max_tokens", self.max_tokens, at_least=1)
         for name in ("trigger", "target", "keep_turns", "keep_files", "model"):
             if self.strategy is None and getattr(self, name) is not None:
                 raise InvalidSetting(name, getattr(self, name), "it to a policy with a strategy")
+        return self
 
 
 class Sent(StrEnum):

@@ -6,8 +6,10 @@ policies that ask for a strategy, and by no other.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Final, Protocol, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
 
 from minutebook.compaction.manager import CompactionManager, KeepFold
 from minutebook.compaction.registry import FIELDS, strategy_for, strategy_names
@@ -20,6 +22,8 @@ from minutebook.conversation.config import (
     Mode,
     PolicyConfig,
     RetentionConfig,
+    invalid_setting,
+    value_from_text,
 )
 from minutebook.conversation.retention import PruningDecision, RetentionManager, retention_manager
 from minutebook.errors import InvalidSetting, UnknownName, one_of
@@ -142,7 +146,7 @@ def policy_named(
         return Policy(name, TurnWindowManager(1), settings={"include_history": False})
     if name == DEFAULT_POLICY:
         return Policy(
-            name, retention_manager(retention), mode=retention.mode, settings={"retention": asdict(retention)}
+            name, retention_manager(retention), mode=retention.mode, settings={"retention": retention.model_dump()}
         )
     entry = config.policies.get(name) or _plain(name)
     return Policy(
@@ -178,24 +182,24 @@ def strategy_of(entry: PolicyConfig) -> HistoryStrategy:
     return strategy
 
 
-def problems_of(config: PolicySettings) -> Iterator[tuple[str, InvalidSetting | UnknownName]]:
-    """What is wrong with the policies, each with the key it is wrong at: names, and settings that cannot be meant."""
+def problems_of(config: PolicySettings) -> Iterator[tuple[tuple[str | int, ...], InvalidSetting | UnknownName]]:
+    """What is wrong with the policies, each with its location: names, and settings that cannot be meant."""
     for name, entry in config.policies.items():
         try:
             if entry.strategy is not None:
                 strategy_of(entry)
         except UnknownName as error:
-            yield f"policies.{name}.strategy", error
+            yield ("policies", name, "strategy"), error
         except InvalidSetting as error:
             said = {inner: outer for outer, inner in FIELDS.items()}.get(error.name, error.name)
-            yield f"policies.{name}.{said}", InvalidSetting(said, error.value, error.expected)
+            yield ("policies", name, said), InvalidSetting(said, error.value, error.expected)
         for at, each in enumerate(entry.manager):
             try:
                 manager_of(each, entry.max_tokens, _ANY)
             except InvalidSetting as error:
-                yield f"policies.{name}.manager{f'[{at}]' if len(entry.manager) > 1 else ''}", error
+                yield ("policies", name, "manager", at), error
     if config.conversation.policy not in policy_names(config):
-        yield "conversation.policy", _unknown(config.conversation.policy, config)
+        yield ("conversation", "policy"), _unknown(config.conversation.policy, config)
 
 
 def _unknown(name: str, config: PolicySettings) -> InvalidSetting:
@@ -234,7 +238,7 @@ def manager_of(
         if name not in settings:
             expected = one_of([*settings], name) if settings else "none: it has no settings"
             raise InvalidSetting(f"a setting of {config.name}", name, expected)
-        given[name] = _typed(f"{name} of {config.name}", value, settings[name], name)
+        given[name] = _typed(f"{name} of {config.name}", value, settings[name])
     if kind is TokenBudgetManager:
         given.setdefault("max_tokens", model.room() if max_tokens is None else max_tokens)
     if kind is ActiveToolsManager and "active" not in given:
@@ -270,20 +274,9 @@ def _config_from_text(text: str) -> ManagerConfig:
         key, equals, value = part.partition("=")
         if not equals and not given:
             key, value = next(iter(settings), part), part
-        given[key] = _value(value, settings.get(key), key)
+        names = [name for name in value.split("+") if name]
+        given[key] = names if key == "active" else value_from_text(value, settings.get(key, str))
     return ManagerConfig(name, given)
-
-
-def _value(text: str, kind: Any, setting: str) -> Any:
-    """What a text means as a setting of such a type; the text itself if it cannot be meant."""
-    if setting == "active":
-        return [name for name in text.split("+") if name]
-    if kind is bool:
-        return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}.get(text.lower(), text)
-    try:
-        return kind(text.replace("_", "")) if kind in {int, float} else text
-    except ValueError:
-        return text
 
 
 def _settings_known(manager: str) -> tuple[type, Mapping[str, Any]]:
@@ -292,21 +285,15 @@ def _settings_known(manager: str) -> tuple[type, Mapping[str, Any]]:
         known = [DEFAULT_POLICY, *MANAGERS]
         raise InvalidSetting("manager", manager, one_of(known, manager))
     kind = MANAGERS[manager]
-    hints = get_type_hints(kind)
+    hints = {**get_type_hints(kind), "active": frozenset[str]}  # a callable cannot be written down either
     return kind, {each.name: hints[each.name] for each in fields(kind) if each.name != "counter"}
 
 
-def _typed(name: str, value: Any, kind: Any, setting: str) -> Any:
-    if setting == "active":
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            raise InvalidSetting(name, value, "a list of names")
-        return frozenset(value)
-    if kind is float and type(value) is int:
-        return float(value)
-    if kind in {int, float, bool, str} and type(value) is not kind:
-        expected = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[kind]
-        raise InvalidSetting(name, value, expected)
-    return value
+def _typed(name: str, value: Any, kind: Any) -> Any:
+    try:
+        return TypeAdapter(kind).validate_python(value, strict=kind != frozenset[str])
+    except ValidationError as error:
+        raise invalid_setting(error.errors()[0], name) from None
 
 
 def _described(manager: HistoryManager) -> Any:

@@ -7,9 +7,8 @@ then `completions/routes` and `completions/run`.
 from minutebook._lazy import exports
 
 _EXPORTS = {
-    "app": ("create_app",),
+    "app": ("create_app", "service_from"),
     "config.loader": ("ConfigHolder", "LoadedConfig", "load_config"),
     "config.schema": ("ServiceConfig",),
-    "lifespan": ("service_from",),
 }
 __all__, __getattr__, __dir__ = exports(__name__, _EXPORTS)

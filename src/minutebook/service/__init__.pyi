@@ -1,5 +1,6 @@
 from minutebook.service.app import (
     create_app as create_app,
+    service_from as service_from,
 )
 from minutebook.service.config.loader import (
     ConfigHolder as ConfigHolder,
@@ -8,9 +9,6 @@ from minutebook.service.config.loader import (
 )
 from minutebook.service.config.schema import (
     ServiceConfig as ServiceConfig,
-)
-from minutebook.service.lifespan import (
-    service_from as service_from,
 )
 
 __all__ = [

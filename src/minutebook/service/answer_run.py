@@ -20,7 +20,7 @@ from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.http.errors import Failure, failure_of
-from minutebook.service.http.pages import new_id
+from minutebook.service.http.responses import new_id
 from minutebook.service.idempotency import Claim
 from minutebook.service.runs import Hold, Run, held
 from minutebook.service.state import Service, counter_of, info_of

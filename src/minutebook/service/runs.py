@@ -22,6 +22,8 @@ _CANCELLED: Final = RequestRefused(
 _STOPPING: Final = RequestRefused(
     503, "The server stopped before the answer was done. Ask again.", "server_stopping", headers=(("retry-after", "1"),)
 )
+DRAIN_SECONDS: Final = 30.0
+"""How long a service that is told to stop waits for the answers that are being made."""
 
 
 @dataclass(eq=False, slots=True)
@@ -163,7 +165,7 @@ class Runs:
             with suppress(asyncio.CancelledError):
                 await run.task
 
-    async def drain(self, seconds: float) -> None:
+    async def drain(self, seconds: float = DRAIN_SECONDS) -> None:
         """Let what is being made come to its end; what takes longer is cancelled."""
         tasks = {run.task for run in self._runs.values() if run.task is not None and not run.task.done()}
         if not tasks:

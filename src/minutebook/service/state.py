@@ -1,17 +1,13 @@
-"""What all handlers of the service share.
-
-Clients that go away before they have their answer, and want it to be stopped then.
-"""
+"""What all handlers of the service share."""
 
 import asyncio
 import warnings
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import Depends, Request
 
-from minutebook.agent.providers.openai import OpenAIAdapter
 from minutebook.agent.summarizer import ModelSummarizer
 from minutebook.compaction.summarizer import Summarizer
 from minutebook.conversation.minutes import HistoryPruned, SentRequest
@@ -22,8 +18,7 @@ from minutebook.service.access.limits import Limiter
 from minutebook.service.config.loader import ConfigHolder
 from minutebook.service.config.schema import ServiceConfig
 from minutebook.service.observability.logs import log_pruned
-from minutebook.service.observability.metrics import Metrics
-from minutebook.service.observability.tracing import ServiceTelemetry
+from minutebook.service.observability.telemetry import Metrics, ServiceTelemetry
 from minutebook.service.runs import Run, Runs
 from minutebook.service.upstream import Upstream
 from minutebook.store.base import ConversationStore
@@ -57,6 +52,9 @@ class Service:
     @property
     def lease_seconds(self) -> float:
         return self.config.server.lease_seconds
+
+    def max_body_bytes(self) -> int:
+        return self.config.limits.body_bytes
 
     def reload(self) -> bool:
         """Read the configuration again; whether it holds now. One that is wrong leaves everything as it is.
@@ -136,11 +134,6 @@ async def service_of(request: Request) -> Service:
 
 Here = Annotated[Service, Depends(service_of)]
 """A handler's parameter: the service."""
-
-
-def adapter_of(service: Service, model: str, **options: Any) -> OpenAIAdapter:
-    """An adapter for the provider behind the service."""
-    return service.upstream.adapter(model, counter=counter_of(model), **options)
 
 
 def watch_connection(service: Service, request: Request, run: Run) -> None:

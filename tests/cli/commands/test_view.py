@@ -92,7 +92,7 @@ def test_every_manager_has_a_name(run: Run, session: Path, text: str, made: str)
         ("sliding_window:slack=many", "slack of sliding_window is 'many'; give a whole number"),
         ("sliding_window:-3", "window_size is -3"),
         ("sliding_window:preserve_request=maybe", "give true or false"),
-        ("sliding_window:align=sideways", "align is 'sideways'"),
+        ("sliding_window:align=sideways", "align of sliding_window is 'sideways'"),
         ("passthrough:x=1", "it has no settings"),
         ("passthrough:1", "it has no settings"),
         ("retention:2", "give it under conversation.retention"),

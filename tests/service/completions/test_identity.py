@@ -1,7 +1,7 @@
 import pytest
 
 from minutebook.errors import RequestRefused
-from minutebook.service.completions.identity import Identity, identity_of
+from minutebook.service.completions.reconcile import Identity, identity_of
 
 
 @pytest.mark.parametrize(

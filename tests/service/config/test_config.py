@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook.conversation.config import ConversationConfig, RetentionConfig
+from minutebook.conversation.config import ConversationConfig, PolicyConfig, RetentionConfig
 from minutebook.errors import InvalidConfig, InvalidSetting
-from minutebook.service.config.loader import ConfigHolder, Flag, config_path, flattened, load_config, variables
-from minutebook.service.config.schema import ServiceConfig, ToolConfig
+from minutebook.service.config.loader import ConfigHolder, Flag, Sources, config_path, flattened, load_config, variables
+from minutebook.service.config.schema import LimitsConfig, ServerConfig, ServiceConfig, ToolConfig, UpstreamConfig
 
 EVERYTHING = """\
 conversation:
@@ -143,10 +143,10 @@ policies:
         ["llm_config.yaml:3:11:", "conversation.retention.mode"],
         ["llm_config.yaml:4:21:", "conversation.retention.preserve_turns"],
         ["llm_config.yaml:5:26:", "conversation.retention.max_loaded_messages"],
-        ["llm_config.yaml:6:5:", "conversation.retention.preserve_turn"],
+        ["llm_config.yaml:6:5:", "unknown"],
         ["llm_config.yaml:7:11:", "conversation.policy"],
         ["llm_config.yaml:9:9:", "server.port"],
-        ["llm_config.yaml:10:3:", "port"],
+        ["llm_config.yaml:10:3:", "server.port"],
         ["llm_config.yaml:12:14:", "tools[0].python"],
         ["llm_config.yaml:13:16:", "system_prompt"],
         ["llm_config.yaml:15:17:", "policies.a.strategy"],
@@ -155,7 +155,9 @@ policies:
         ["llm_config.yaml:18:16:", "policies.d.manager"],
     ]
     assert said[0].endswith("is 'of'; did you mean 'off'?")
-    assert said[3].endswith("did you mean 'preserve_turns'?")
+    assert said[3].endswith(
+        "unknown key conversation.retention.preserve_turn; did you mean conversation.retention.preserve_turns?"
+    )
     assert said[4].endswith("did you mean 'summarize'?")
     assert said[6].endswith("is there twice, first in line 9; keep one of them")
     assert said[12].endswith("did you mean 'target'?")
@@ -173,7 +175,7 @@ def test_an_error_has_its_facts(written):
 
     error = caught.value
     assert (error.line, error.column, error.key) == (2, 3, "server.prot")
-    assert error.hint == "did you mean 'port'?"
+    assert (error.problem, error.hint) == ("unknown key", "did you mean server.port?")
     assert [other.key for other in error.others] == ["server.host"]
 
 
@@ -197,7 +199,15 @@ def test_an_error_has_its_facts(written):
         ("policies: {a: {keep_turns: 3}}", "llm_config.yaml:1:15: policies.a is 'empty'"),
         ("policies: {a: {max_tokens: 9, keep_turns: 3}}", "llm_config.yaml:1:43: policies.a.keep_turns is 3"),
         ("policies: {retention: {max_tokens: 9}}", "llm_config.yaml:1:11: policies is 'retention'; give it another"),
-        ("policies: {a: {manager: {target: 1}}}", "llm_config.yaml:1:25: policies.a.manager has no name"),
+        (
+            "policies: {a: {manager: {target: 1}}}",
+            "llm_config.yaml:1:25: policies.a.manager is {'target': 1}; give the name",
+        ),
+        ("policies: {a: {manager: nope}}", "llm_config.yaml:1:25: policies.a.manager is 'nope'; give one of retention"),
+        (
+            "policies: {retention: {max_tokens: 9, model: 3}}",
+            "llm_config.yaml:1:11: policies is 'retention'; give it another",
+        ),
         ("tools: [{}]", "llm_config.yaml:1:9: tools[0] is 'none of them'; give one of python, mcp and builtin"),
         (
             "conversation: {retention: {persist_tool_invocations: true, tool_persistence: none}}",
@@ -219,12 +229,109 @@ def test_bytes_that_are_no_text_are_refused(tmp_path):
 @given(st.text(max_size=60))
 def test_whatever_a_file_holds_it_is_read_or_refused(text):
     """Never another error."""
-    from minutebook.service.config.loader import Reader, given_in
+    sources = Sources()
+    sources.add_yaml(text.encode("utf-8", "surrogatepass"), "a.yaml")
 
-    reader = Reader()
-    given_in(text.encode("utf-8", "surrogatepass"), "a.yaml", reader)
+    assert isinstance(sources.config(), ServiceConfig)
+    assert all(isinstance(problem, InvalidConfig) for problem in sources.problems)
 
-    assert all(isinstance(problem, InvalidConfig) for problem in reader.problems)
+
+SCALARS = st.sampled_from(
+    [None, True, 0, -1, 2, 0.5, float("nan"), "", "on", "summarize", "token_budget", "http://a", "a:b"]
+)
+SECTIONS = {
+    "conversation": ConversationConfig,
+    "upstream": UpstreamConfig,
+    "server": ServerConfig,
+    "limits": LimitsConfig,
+}
+
+
+def values(kind):
+    """Mappings with some keys of a section, and some others, at any values."""
+    keys = st.sampled_from([*kind.model_fields, "name", "other"])
+    inner = st.one_of(SCALARS, st.lists(SCALARS, max_size=2), st.dictionaries(keys, SCALARS, max_size=2))
+    return st.one_of(SCALARS, st.dictionaries(keys, inner | st.lists(inner, max_size=2), max_size=3))
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            **{name: values(kind) for name, kind in SECTIONS.items()},
+            "policies": SCALARS
+            | st.dictionaries(st.sampled_from(["a", "retention"]), values(PolicyConfig), max_size=2),
+            "tools": SCALARS | st.lists(values(ToolConfig), max_size=3),
+        },
+    )
+)
+def test_whatever_values_a_file_has_it_is_read_or_every_problem_has_a_line(tree):
+    import yaml
+
+    sources = Sources()
+    sources.add_yaml(yaml.safe_dump(tree).encode(), "a.yaml")
+    sources.prefer_retention()
+
+    assert isinstance(sources.config(), ServiceConfig)
+    assert all(problem.line for problem in sources.problems)
+
+
+def test_one_refused_value_hides_no_other_problem_and_causes_none(written):
+    said = refused(
+        written(
+            """\
+policies:
+  a: {strategy: 3}
+  b: {max_tokens: none, keep_turns: 3, manager: token_budget}
+tools:
+  - {python: 3}
+  - {mcp: a, bearer_env: K, name: "no spaces", headers_env: {X: 1}}
+"""
+        )
+    )
+
+    assert [line.split(" ")[1] for line in said] == [
+        "policies.a.strategy",
+        "policies.b.max_tokens",
+        "policies.b.keep_turns",
+        "tools[0].python",
+        "tools[1].bearer_env",
+        "tools[1].name",
+        "tools[1].headers_env.X",
+    ]
+
+
+def test_a_variable_adds_to_a_section_of_which_every_line_is_commented_out(written):
+    path = written("conversation:\n  retention:\n    # mode: off\n")
+    found = load_config(path, environment={"MINUTEBOOK_CONVERSATION_RETENTION_MODE": "off"})
+
+    assert found.config.conversation.retention == RetentionConfig(mode="off")
+
+
+def test_a_manager_knows_its_line_however_it_is_written(written):
+    text = """\
+policies:
+  a: {manager: passthrough}
+  b:
+    manager: {name: token_budget,
+      target: 0.5}
+  c:
+    manager:
+    - passthrough
+    - name: sliding_window
+      window_size: 3
+"""
+    found = loaded(written(text))
+    lines = {key: origin.line for key, origin in found.origins.items() if not key.endswith(".settings")}
+
+    assert lines == {
+        "policies.a.manager[0].name": 2,
+        "policies.b.manager[0].name": 4,
+        "policies.b.manager[0].settings.target": 4,
+        "policies.c.manager[0].name": 8,
+        "policies.c.manager[1].name": 9,
+        "policies.c.manager[1].settings.window_size": 10,
+    }
 
 
 def test_flags_win_over_the_environment_which_wins_over_the_file(written):
@@ -427,8 +534,7 @@ def test_the_page_shows_every_key_at_its_default(written):
     found = loaded(written(yaml_blocks()[0]))
 
     assert found.config == ServiceConfig()
-    without = {"conversation.history_limit", "policies", "tools"}
-    assert set(found.origins) == set(flattened(ServiceConfig())) - without
+    assert set(found.origins) == set(flattened(ServiceConfig())) - {"conversation.history_limit"}
 
 
 def test_the_page_shows_policies_and_tools_that_can_be_read(written):

@@ -4,7 +4,7 @@ import pytest
 
 from minutebook.errors import ConversationNotFound, InvalidSetting
 from minutebook.service.access.api_keys import SCOPES, Caller
-from minutebook.service.http.auth import is_loopback, require_guarded, require_sight
+from minutebook.service.http.requests import is_loopback, require_guarded, require_sight
 from minutebook.store.types import Conversation
 from tests.service.guarded import Guarded
 from tests.service.http.test_middleware import error_of

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minutebook.errors import RequestRefused
-from minutebook.service.http.strict_json import parsed
+from minutebook.service.http.requests import parsed
 from minutebook.wire.chat import dumped
 
 plain = st.recursive(

@@ -6,9 +6,8 @@ from pydantic import BaseModel
 
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.completions import routes as completions
-from minutebook.service.http.auth import needs
+from minutebook.service.http.requests import StrictRoute, _brief, needs
 from minutebook.service.http.responses import Json
-from minutebook.service.http.strict_json import StrictRoute, _brief
 from minutebook.service.state import Here
 from tests.service.guarded import Guarded
 

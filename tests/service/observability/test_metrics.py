@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from minutebook.agent.messages import Usage
 from minutebook.compaction.manager import HistoryCompacted
-from minutebook.service.observability.metrics import MOST_VALUES, OTHER, Metrics
+from minutebook.service.observability.telemetry import MOST_VALUES, OTHER, Metrics
 from tests.service.observability.test_logs import FACT
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from minutebook.agent.messages import Usage
 from minutebook.compaction.manager import HistoryCompacted
-from minutebook.service.observability.tracing import ServiceTelemetry
+from minutebook.service.observability.telemetry import ServiceTelemetry
 from tests.service.guarded import Guarded, Watched
 from tests.service.observability.test_logs import FACT
 from tests.service.secrets import told_by
@@ -128,7 +128,7 @@ def test_without_opentelemetry_nothing_is_traced_and_nothing_is_different(monkey
 def test_a_provider_that_is_set_after_the_service_was_made_is_told_everything():
     """In a process of its own: it can be set once."""
     code = """
-from minutebook.service.observability.tracing import ServiceTelemetry
+from minutebook.service.observability.telemetry import ServiceTelemetry
 telemetry = ServiceTelemetry()
 with telemetry.prepare("unheard"):
     pass

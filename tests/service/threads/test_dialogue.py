@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minutebook.record.message import is_system, is_user
-from minutebook.service.threads.dialogue import rows_of, said_in
+from minutebook.service.threads.objects import rows_of, said_in
 from minutebook.store.memory import MemoryStore
 from tests.service.parts import entries, turns
 from tests.strategies import conversations

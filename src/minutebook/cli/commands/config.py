@@ -4,15 +4,12 @@ import errno
 import json
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
 from minutebook.cli.exits import Command
 from minutebook.cli.options import emit, is_json, json_option
-
-if TYPE_CHECKING:
-    from minutebook.service.config.loader import LoadedConfig
 
 _WIDEST: Final = 32
 """A value that is longer pushes its origin to the right."""
@@ -48,17 +45,18 @@ def show(file: str | None) -> None:
 
     found = load_config(config_path() if file is None else file)
     values = flattened(found.config)
-    _warn(found)
-    said = {key: {"value": value, "origin": _origin(found, key)} for key, value in values.items()}
-    emit(said, lambda: _print(said))
+    for warning in found.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    shown = {key: {"value": value, "origin": str(found.origin(key))} for key, value in values.items()}
+    emit(shown, lambda: _print(shown))
 
 
-def _print(said: Mapping[str, Mapping[str, Any]]) -> None:
+def _print(shown: Mapping[str, Mapping[str, Any]]) -> None:
     from minutebook.cli.screen import one_line
 
     lines = [
-        (key, one_line(value if isinstance(value := told["value"], str) else json.dumps(value)), told["origin"])
-        for key, told in said.items()
+        (key, one_line(value if isinstance(value := entry["value"], str) else json.dumps(value)), entry["origin"])
+        for key, entry in shown.items()
     ]
     keys = max(len(key) for key, _, _ in lines)
     wide = min(_WIDEST, max(len(value) for _, value, _ in lines))
@@ -89,8 +87,8 @@ def check(file: str) -> int:
         ]
         emit({"file": file, "problems": problems, "warnings": []}, "")
         return INVALID
-    if not is_json():
-        _warn(found)
+    for warning in () if is_json() else found.warnings:
+        click.echo(f"warning: {warning}", err=True)
     text = f"{file} can be read: {len(found.origins):,} values are set"
     emit({"file": file, "problems": [], "warnings": found.warnings}, text)
     return 0
@@ -112,18 +110,3 @@ def path() -> None:
         problem = f"there is no such file, nor {' nor '.join(others)}; the defaults hold"
         raise FileNotFoundError(errno.ENOENT, problem, first)
     click.echo(found)
-
-
-def _warn(found: "LoadedConfig") -> None:
-    for warning in found.warnings:
-        click.echo(f"warning: {warning}", err=True)
-
-
-def _origin(found: "LoadedConfig", key: str) -> str:
-    """Where a value comes from; a part of a list or of a manager comes from where that does."""
-    while key and key not in found.origins:
-        cut = max(key.rfind("."), key.rfind("["))
-        if cut < 0:
-            break
-        key = key[:cut]
-    return str(found.origin(key))

@@ -17,9 +17,8 @@ from minutebook.cli.options import emit
 from minutebook.cli.progress import counting
 from minutebook.cli.screen import console, headed_table
 from minutebook.record.message import Message
-from minutebook.service.app import create_app
+from minutebook.service.app import create_app, service_from
 from minutebook.service.config.loader import ConfigHolder, Flag
-from minutebook.service.lifespan import service_from
 from minutebook.store.types import Loaded
 from minutebook.store.url import open_store
 from minutebook.testing import LoopbackProvider, ScriptedModel, call

@@ -26,6 +26,7 @@ from minutebook.errors import (
     StoreUnavailable,
     VersionConflict,
 )
+from minutebook.service.http.responses import each_item
 from minutebook.store.base import ConversationStore
 from minutebook.store.rules import LARGEST_PAGE, now
 from minutebook.store.types import Document, NewDocument, require_name
@@ -371,17 +372,11 @@ class Keys:
             return None
 
     async def _documents(self, kind: str) -> AsyncIterator[Document]:
-        cursor: str | None = None
-        while True:
-            try:
-                page = await self._store.documents(_ROOM, kind, cursor=cursor, limit=LARGEST_PAGE)
-            except ConversationNotFound:
-                return
-            for one in page.items:
-                yield one
-            cursor = page.cursor
-            if cursor is None:
-                return
+        with suppress(ConversationNotFound):  # no key was made yet
+            async for document in each_item(
+                lambda cursor: self._store.documents(_ROOM, kind, cursor=cursor, limit=LARGEST_PAGE)
+            ):
+                yield document
 
     def _fresh(self, at: float, seconds: float) -> bool:
         return self._monotonic() - at < seconds

@@ -23,6 +23,7 @@ from uuid import uuid4
 from minutebook.errors import ConversationNotFound, RequestRefused, StoreUnavailable, VersionConflict
 from minutebook.service.access.api_keys import RESERVED_TENANT, Caller
 from minutebook.service.http.errors import FINAL
+from minutebook.service.http.responses import each_item
 from minutebook.store.base import ConversationStore
 from minutebook.store.rules import LARGEST_PAGE, now
 from minutebook.store.types import NewDocument
@@ -164,21 +165,14 @@ class Tally:
 
     async def _look(self, day: _Day) -> None:
         """Read what the other replicas claim, and what those claimed that are gone."""
-        claimed = used = 0
-        cursor: str | None = None
-        while True:
-            try:
-                page = await self._store.documents(_room(day.key_id), _KIND, cursor=cursor, limit=LARGEST_PAGE)
-            except ConversationNotFound:
-                break
-            others = [
-                one.body for one in page.items if one.body["date"] == day.date and one.body["replica"] != self._replica
-            ]
-            claimed += sum(body["claimed"] for body in others)
-            used += sum(body["used"] for body in others)
-            cursor = page.cursor
-            if cursor is None:
-                break
+        room, claimed, used = _room(day.key_id), 0, 0
+        with suppress(ConversationNotFound):
+            async for document in each_item(
+                lambda cursor: self._store.documents(room, _KIND, cursor=cursor, limit=LARGEST_PAGE)
+            ):
+                body = document.body
+                if body["date"] == day.date and body["replica"] != self._replica:
+                    claimed, used = claimed + body["claimed"], used + body["used"]
         day.others_claimed, day.others_used = claimed, used
 
     async def _write(self, day: _Day, claimed: int) -> None:

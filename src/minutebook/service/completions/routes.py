@@ -9,13 +9,11 @@ from starlette.responses import Response
 
 from minutebook.errors import RequestRefused, StoreUnavailable
 from minutebook.service.access.api_keys import Caller
-from minutebook.service.completions.identity import Identity, identity_of
+from minutebook.service.completions.reconcile import Identity, identity_of
 from minutebook.service.completions.run import ChatAnswer
-from minutebook.service.http.auth import needs
 from minutebook.service.http.openapi import Open, errors
-from minutebook.service.http.pages import new_id
-from minutebook.service.http.responses import EventStream, Json
-from minutebook.service.http.strict_json import StrictRoute
+from minutebook.service.http.requests import StrictRoute, needs
+from minutebook.service.http.responses import EventStream, Json, new_id
 from minutebook.service.idempotency import claim_of
 from minutebook.service.runs import Run
 from minutebook.service.state import Here, Service, watch_connection

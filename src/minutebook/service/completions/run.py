@@ -12,13 +12,11 @@ from minutebook.conversation.model_call import ModelCall
 from minutebook.errors import ConversationNotFound
 from minutebook.record.message import Message, lead_of, role_of
 from minutebook.service.answer_run import AnswerRun, failure_code, longest_answer, tool_tokens
-from minutebook.service.completions.identity import Identity
-from minutebook.service.completions.reconcile import Story, chosen, forked, loaded_or_none, story_of
-from minutebook.service.earlier_answer import find_earlier_answer
-from minutebook.service.http.auth import require_sight
+from minutebook.service.completions.reconcile import Identity, Story, chosen, forked, loaded_or_none, story_of
 from minutebook.service.http.errors import Failure
+from minutebook.service.http.requests import require_sight
 from minutebook.service.http.responses import DONE, sse
-from minutebook.service.idempotency import Claim, earlier_run
+from minutebook.service.idempotency import Claim, earlier_run, find_earlier_answer
 from minutebook.service.runs import Hold
 from minutebook.service.upstream import pieces
 from minutebook.store.base import ConversationStore

@@ -1,33 +1,39 @@
 """Reads the configuration: defaults, then the file, then the environment, then flags; the last that says it wins.
 
-Every value knows where it comes from. A file with problems is refused as a whole, and all of them are told at once.
-
-From values that somebody wrote down to frozen dataclasses, with every problem at its place.
-
-A value remembers where it was written. Reading goes on after a problem, so that all problems of a file are told at once.
-
-A YAML file as values that know their lines.
+Every value has an origin. A file with problems is refused as a whole, and all of its problems are reported at once.
 """
 
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypeAlias, get_args, get_origin
 
-from minutebook.conversation.config import ManagerConfig
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from minutebook.conversation.config import Settings, invalid_setting, value_from_text
 from minutebook.conversation.policy import problems_of
 from minutebook.errors import InvalidConfig, InvalidSetting, MissingExtra, UnknownName, closest
 from minutebook.service.config.schema import ServiceConfig
 
-T = TypeVar("T")
-YES: Final = frozenset({"true", "yes", "on", "1"})
-NO: Final = frozenset({"false", "no", "off", "0"})
-BAD: Final = object()
-"""What a value is read as that cannot be meant."""
+_LOG: Final = logging.getLogger("minutebook.service")
+FILE_NAME: Final = "llm_config.yaml"
+CONFIG_VARIABLE: Final = "MINUTEBOOK_CONFIG"
+_PREFIX: Final = "MINUTEBOOK_"
+_PASSWORD: Final = re.compile(r"(://[^/?#@:]*:)[^/?#]*@")
+_PERSIST: Final = tuple(f"conversation.retention.{name}" for name in ("persist_tool_invocations", "tool_persistence"))
+_SHORT: Final = {"MINUTEBOOK_DB": "database.url", "MINUTEBOOK_TENANT": "database.tenant"}
+"""Variables that other commands know, too."""
+_DEEPEST: Final = 32
+"""No configuration is nested deeper; an alias within what it stands for is."""
+_VALID_ITEM: Final = {"tools": {"builtin": "clock"}, "manager": "passthrough"}
+"""What replaces a refused item of a list, so that the others keep their places."""
+
+Location: TypeAlias = tuple[str | int, ...]
+"""The keys and indexes that lead to a value, as pydantic gives them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,251 +53,6 @@ class Origin:
 
 
 DEFAULT: Final = Origin()
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A value as it was written: a scalar, a mapping of texts to such values, or a list of them."""
-
-    value: Any
-    origin: Origin
-    text: str | None = None
-    """The scalar as it was written, before anything made a number or a truth of it: YAML takes `off` for false."""
-    key: Origin | None = None
-    """Where its key was written."""
-    loose: bool = False
-    """Whether it is text that may stand for a number or a truth, as in the environment."""
-
-
-@dataclass(slots=True)
-class Reader:
-    """What is read, and what was wrong with it."""
-
-    problems: list[InvalidConfig] = field(default_factory=list)
-    origins: dict[str, Origin] = field(default_factory=dict)
-    """Dotted key → where its value comes from, for every key that was given."""
-    special: Mapping[Any, "Special"] = field(default_factory=dict)
-    """Types that have their own way of being read."""
-
-    def problem(self, origin: Origin, key: str, problem: str, hint: str = "") -> None:
-        where = str(origin) if origin.kind != "file" else origin.name
-        self.problems.append(InvalidConfig(where, origin.line, origin.column, key, problem, hint))
-
-    def read(self, kind: Any, given: Given, key: str) -> Any:
-        """The value as `kind`; BAD, and a problem more, if it is none."""
-        if kind in self.special:
-            return self.special[kind](self, given, key)
-        if is_dataclass(kind) and isinstance(kind, type):
-            return self.structure(kind, given, key)
-        shape, inner = get_origin(kind), get_args(kind)
-        if shape in {Union, UnionType}:
-            return self._optional(inner, given, key)
-        if shape is Literal:
-            return self._choice(inner, given, key)
-        if shape is tuple:
-            return self._items(inner[0], given, key)
-        if shape is not None and issubclass(shape, Mapping):
-            found = {
-                name: self.read(inner[1], each, f"{key}.{name}") for name, each in self.mapping(given, key).items()
-            }
-            return {name: each for name, each in found.items() if each is not BAD}
-        return self._scalar(kind, given, key)
-
-    def structure(self, kind: type[T], given: Given, key: str) -> T | object:
-        """The dataclass that a mapping spells; where a value is bad, with the default in its place.
-
-        Keys that it has not are problems.
-        """
-        members = self.mapping(given, key)
-        hints = get_type_hints(kind)
-        known = [each.name for each in fields(kind)]  # type: ignore[arg-type]
-        values: dict[str, Any] = {}
-        for name, each in members.items():
-            inside = f"{key}.{name}" if key else name
-            if name not in known:
-                self.unknown(each, inside, name, known)
-            elif (value := self.read(hints[name], each, inside)) is not BAD:
-                values[name] = value
-        while True:
-            try:
-                return kind(**values)
-            except InvalidSetting as error:
-                bad = error.name if error.name in values else None
-                if bad is None and len(values) < len(members):
-                    return BAD  # it may only lack what could not be read
-                inside = f"{key}.{bad}" if bad and key else bad or key
-                at = members[bad].origin if bad else given.origin
-                self.problem(at, inside, f"is {error.value!r}", f"give {error.expected}")
-                if bad is None:
-                    return BAD
-                del values[bad]  # and on, for what else is wrong
-
-    def mapping(self, given: Given, key: str) -> dict[str, Given]:
-        if given.value is None:
-            return {}  # a section of which every key is commented out
-        if not isinstance(given.value, dict):
-            self.problem(given.origin, key, f"is {_shown(given)}", "give keys with values")
-            return {}
-        return given.value
-
-    def unknown(self, given: Given, key: str, name: str, known: list[str]) -> None:
-        """Say that there is no such key, and which one may be meant."""
-        near = closest(name, known)
-        hint = f"did you mean {near!r}?" if near else f"there are {', '.join(known)}"
-        self.problem(given.key or given.origin, key, "is not a key that means anything here", hint)
-
-    def _optional(self, kinds: tuple[Any, ...], given: Given, key: str) -> Any:
-        kind = next(kind for kind in kinds if kind is not NoneType)
-        if given.value is None and not given.text and is_dataclass(kind):
-            return self.read(kind, given, key)
-        if given.value is None or (given.loose and not given.text):
-            self.origins[key] = given.origin
-            return None
-        return self.read(kind, given, key)
-
-    def _choice(self, options: tuple[str, ...], given: Given, key: str) -> Any:
-        self.origins[key] = given.origin
-        said = given.value if isinstance(given.value, str) else given.text
-        if said in options:
-            return said
-        near = closest(str(said), options)
-        hint = f"did you mean {near!r}?" if near else f"give {', '.join(options[:-1])} or {options[-1]}"
-        self.problem(given.origin, key, f"is {_shown(given)}", hint)
-        return BAD
-
-    def _items(self, kind: Any, given: Given, key: str) -> tuple[Any, ...]:
-        if given.value is None:
-            return ()
-        if not isinstance(given.value, list):
-            self.problem(given.origin, key, f"is {_shown(given)}", "give a list: - … on a line for each")
-            return ()
-        found = [self.read(kind, each, f"{key}[{at}]") for at, each in enumerate(given.value)]
-        return tuple(each for each in found if each is not BAD)
-
-    def _scalar(self, kind: Any, given: Given, key: str) -> Any:
-        self.origins[key] = given.origin
-        value = _loosened(kind, given.value) if given.loose and isinstance(given.value, str) else given.value
-        if kind is float and type(value) is int:
-            value = float(value)
-        if type(value) is kind:
-            return value
-        expected = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[kind]
-        quote = ", in quotes" if kind is str and given.text else ""
-        self.problem(given.origin, key, f"is {_shown(given)}", f"give {expected}{quote}")
-        return BAD
-
-
-Special = Callable[[Reader, Given, str], Any]
-
-
-def plain(given: Given) -> Any:
-    """The value without where it was written."""
-    if isinstance(given.value, dict):
-        return {name: plain(each) for name, each in given.value.items()}
-    if isinstance(given.value, list):
-        return [plain(each) for each in given.value]
-    return given.value
-
-
-def _loosened(kind: Any, text: str) -> Any:
-    """What a text of the environment stands for, or the text itself."""
-    try:
-        if kind is bool:
-            return True if text.lower() in YES else False if text.lower() in NO else text
-        return kind(text) if kind in {int, float} else text
-    except ValueError:
-        return text
-
-
-def _shown(given: Given) -> str:
-    if isinstance(given.value, dict):
-        return "a mapping"
-    if isinstance(given.value, list):
-        return "a list"
-    return "empty" if given.value is None else repr(given.text if given.text is not None else given.value)
-
-
-_DEEPEST: Final = 32
-"""No configuration is nested deeper; an alias within what it stands for is."""
-
-
-def given_in(data: bytes, name: str, reader: Reader) -> Given:
-    """What a file says; what is wrong with it as YAML is the reader's problem.
-
-    Raises:
-        MissingExtra: there is nothing that reads YAML.
-    """
-    try:
-        import yaml
-    except ImportError as error:
-        raise MissingExtra("pyyaml", "service") from error
-    whole = Origin("file", name)
-    try:
-        loader = yaml.SafeLoader(data.decode("utf-8-sig"))
-        node = loader.get_single_node()
-        if node is None:
-            return Given({}, whole)
-        found = _Nodes(loader, name, reader).given(node)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        at = whole if mark is None else Origin("file", name, mark.line + 1, mark.column + 1)
-        reader.problem(at, "", f"is not YAML: {error.problem or error.context}")
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reader.problem(whole, "", f"is not YAML: {' '.join(str(error).split())}")
-    else:
-        if isinstance(found.value, dict):
-            return found
-        reader.problem(found.origin, "", "is not a mapping", "give sections with keys: server, conversation, …")
-    return Given({}, whole)
-
-
-class _Nodes:
-    """The nodes of one file."""
-
-    def __init__(self, loader: Any, name: str, reader: Reader) -> None:
-        self._loader, self._name, self._reader = loader, name, reader
-
-    def given(self, node: Any, key: Origin | None = None, depth: int = 0) -> Given:
-        """The value of a node, and of all that is in it."""
-        from yaml import MappingNode, SequenceNode
-        from yaml.constructor import ConstructorError
-
-        at = self._at(node)
-        if depth > _DEEPEST:
-            raise ConstructorError(None, None, "it is nested too deep", node.start_mark)
-        if isinstance(node, MappingNode):
-            return Given(self._members(node, depth), at, key=key)
-        if isinstance(node, SequenceNode):
-            return Given([self.given(each, depth=depth + 1) for each in node.value], at, key=key)
-        try:
-            value = self._loader.construct_object(node)
-        except ValueError as error:  # 2026-13-45 looks like a date, and is none
-            raise ConstructorError(None, None, str(error), node.start_mark) from error
-        return Given(value, at, node.value, key)
-
-    def _members(self, node: Any, depth: int) -> dict[str, Given]:
-        members: dict[str, Given] = {}
-        for name, value in node.value:
-            said, at = str(name.value), self._at(name)
-            if said in members:
-                first = members[said].key or members[said].origin
-                self._reader.problem(at, said, f"is there twice, first in line {first.line}", "keep one of them")
-            else:
-                members[said] = self.given(value, at, depth + 1)
-        return members
-
-    def _at(self, node: Any) -> Origin:
-        return Origin("file", self._name, node.start_mark.line + 1, node.start_mark.column + 1)
-
-
-_LOG: Final = logging.getLogger("minutebook.service")
-FILE_NAME: Final = "llm_config.yaml"
-CONFIG_VARIABLE: Final = "MINUTEBOOK_CONFIG"
-_PREFIX: Final = "MINUTEBOOK_"
-_PASSWORD: Final = re.compile(r"(://[^/?#@:]*:)[^/?#]*@")
-_PERSIST: Final = tuple(f"conversation.retention.{name}" for name in ("persist_tool_invocations", "tool_persistence"))
-_SHORT: Final = {"MINUTEBOOK_DB": "database.url", "MINUTEBOOK_TENANT": "database.tenant"}
-"""Variables that other commands know, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,29 +107,27 @@ def load_config(
         InvalidConfig: something in it cannot be meant; `others` are its other problems.
     """
     path = None if path is None else Path(path)
-    reader = Reader(special={tuple[ManagerConfig, ...]: _managers})
-    root = Given({}, Origin("file", str(path)) if path else DEFAULT)
+    sources = Sources()
     if path is not None:
-        root = given_in(path.read_bytes(), str(path), reader)
-    _lay_environment(root, environment, reader)
+        sources.add_yaml(path.read_bytes(), str(path))
+    sources.add_environment(environment)
     for key, flag in (flags or {}).items():
         if flag.value is not None:
-            _lay(root, key, Given(flag.value, Origin("flag", flag.name), str(flag.value)), reader)
-    warnings = _older(root)
-    config = reader.read(ServiceConfig, root, "")
-    if isinstance(config, ServiceConfig):
-        written = plain(root).get("policies")
-        for key, wrong in problems_of(config):
-            if key != "conversation.policy" or config.conversation.policy not in (written or ()):
-                _tell(reader, key, wrong)  # else it is there, and its own problems are told
-    if reader.problems:
-        first, *others = sorted(reader.problems, key=lambda one: (one.line or 0, one.column or 0))
+            sources.set(key, flag.value, Origin("flag", flag.name))
+    warnings = sources.prefer_retention()
+    config = sources.config()
+    if sources.problems:
+        first, *others = sorted(sources.problems, key=lambda each: (each.line or 0, each.column or 0))
         raise InvalidConfig(first.file, first.line, first.column, first.key, first.problem, first.hint, others)
-    assert isinstance(config, ServiceConfig)
+    origins = {
+        _dotted(at): origin
+        for at, _ in _leaf_values(config.model_dump())
+        if (origin := sources.origin_of(at)) is not None
+    }
     for one, other in (_PERSIST, _PERSIST[::-1]):
-        if one in reader.origins:  # either says what the other is
-            reader.origins.setdefault(other, reader.origins[one])
-    return LoadedConfig(config, reader.origins, path, warnings)
+        if one in origins:  # either says what the other is
+            origins.setdefault(other, origins[one])
+    return LoadedConfig(config, origins, path, warnings)
 
 
 class ConfigHolder:
@@ -404,120 +163,255 @@ class ConfigHolder:
 
 def variables() -> dict[str, str]:
     """Environment variable → the key it sets, for every key that has a single value."""
-    named = {_PREFIX + key.replace(".", "_").upper(): key for key in _leaves(ServiceConfig, "")}
-    return {**named, **_SHORT}
-
-
-def _leaves(kind: Any, key: str) -> Iterator[str]:
-    """The keys that hold one value each; lists, and mappings whose keys are anybody's, have none."""
-    hints = get_type_hints(kind)
-    for each in fields(kind):
-        inside, hint = f"{key}.{each.name}" if key else each.name, hints[each.name]
-        inner = [one for one in get_args(hint) if one is not type(None)] if _is_optional(hint) else [hint]
-        if is_dataclass(inner[0]):
-            yield from _leaves(inner[0], inside)
-        elif get_origin(inner[0]) in {None, Literal}:
-            yield inside
-
-
-def _is_optional(hint: Any) -> bool:
-    return get_origin(hint) in {Union, UnionType}
-
-
-def _lay_environment(root: Given, environment: Mapping[str, str], reader: Reader) -> None:
-    known = variables()
-    sections = tuple(f"{_PREFIX}{each.name.upper()}_" for each in fields(ServiceConfig))
-    said: dict[str, str] = {}
-    for name in sorted(environment):
-        origin, text = Origin("env", name), environment[name]
-        if name in known:
-            first = said.setdefault(known[name], name)
-            if environment[first] != text:
-                reader.problem(origin, known[name], f"is something else in {first}", "keep one of them")
-            _lay(root, known[name], Given(text, origin, text, loose=True), reader)
-        elif name.startswith(sections):  # others may have variables with our prefix, but not with a section's
-            near = closest(name, known)
-            hint = f"did you mean {near}?" if near else ""
-            reader.problem(origin, "", "is not a variable that means anything", hint)
-
-
-def _lay(root: Given, key: str, value: Given, reader: Reader) -> None:
-    """Put a value over what is there."""
-    *sections, last = key.split(".")
-    place = root
-    for section in sections:
-        if not isinstance(place.value, dict):
-            reader.problem(place.origin, section, "is not a section")
-            return
-        inner = place.value.get(section)
-        if inner is None or inner.value is None:
-            inner = place.value[section] = Given({}, value.origin)
-        place = inner
-    if isinstance(place.value, dict):
-        place.value[last] = value
-
-
-def _older(root: Given) -> tuple[str, ...]:
-    """See to `history_limit`: alone it is the older configuration, and beside retention it has no effect."""
-    conversation = root.value.get("conversation") if isinstance(root.value, dict) else None
-    given = conversation.value if conversation is not None and isinstance(conversation.value, dict) else {}
-    if "history_limit" not in given:
-        return ()
-    limit: Given = given["history_limit"]
-    if "retention" not in given:
-        given["retention"] = Given(None, limit.origin, "null")
-        return ()
-    if given["retention"].value is None and given["retention"].text:
-        return ()
-    return (f"{limit.origin}: conversation.history_limit has no effect beside conversation.retention",)
-
-
-def _tell(reader: Reader, key: str, wrong: InvalidSetting | UnknownName) -> None:
-    """A problem that shows when the parts are made."""
-    origin = reader.origins.get(key) or reader.origins.get(f"{key}[0]") or DEFAULT
-    if isinstance(wrong, UnknownName):
-        reader.problem(origin, key, f"is {wrong.name!r}", str(wrong).partition("; ")[2])
-    elif key.endswith(wrong.name):
-        reader.problem(origin, key, f"is {wrong.value!r}", f"give {wrong.expected}")
-    else:
-        reader.problem(origin, key, f"cannot be meant: {wrong}")
-
-
-def _managers(reader: Reader, given: Given, key: str) -> Any:
-    """`token_budget`, or `{name: token_budget, target: 0.5}`, or a list of such."""
-    if given.value is None:
-        return ()
-    several = given.value if isinstance(given.value, list) else [given]
-    made = []
-    for at, each in enumerate(several):
-        inside = f"{key}[{at}]" if several is given.value else key
-        reader.origins[inside] = each.origin
-        settings = dict(plain(each)) if isinstance(each.value, dict) else {"name": each.value}
-        name = settings.pop("name", None)
-        if isinstance(name, str):
-            made.append(ManagerConfig(name, settings))
-        else:
-            reader.problem(each.origin, inside, "has no name", "give the name of a manager, such as token_budget")
-    return tuple(made) if len(made) == len(several) else BAD
+    return {**{_PREFIX + key.replace(".", "_").upper(): key for key in dict(_leaves(ServiceConfig))}, **_SHORT}
 
 
 def flattened(config: ServiceConfig) -> dict[str, Any]:
     """Every value by its dotted key, as JSON could say it; a URL without its password."""
-    found: dict[str, Any] = {}
-    _flatten(config, "", found)
-    return found
+    return {
+        _dotted(at): _PASSWORD.sub(r"\1***@", value) if isinstance(value, str) else value
+        for at, value in _leaf_values(config.model_dump())
+    }
 
 
-def _flatten(value: Any, key: str, found: dict[str, Any]) -> None:
-    if is_dataclass(value):
-        for each in fields(value):
-            _flatten(getattr(value, each.name), f"{key}.{each.name}" if key else each.name, found)
-    elif isinstance(value, Mapping) and value:
+@dataclass(slots=True)
+class Sources:
+    """The values of all sources in one tree, with the origin of each, and what is wrong with them."""
+
+    tree: dict[str, Any] = field(default_factory=dict)
+    origins: dict[Location, Origin] = field(default_factory=dict)
+    keys: dict[Location, Origin] = field(default_factory=dict)
+    """Where the key of a value is written, for a file."""
+    texts: dict[Location, str] = field(default_factory=dict)
+    """A scalar as it is written: YAML takes `off` for false."""
+    problems: list[InvalidConfig] = field(default_factory=list)
+    _incomplete: set[Location] = field(default_factory=set)
+    """Sections from which a refused value was removed."""
+
+    def add_yaml(self, data: bytes, file: str) -> None:
+        """Read a file; what is wrong with it as YAML is a problem.
+
+        Raises:
+            MissingExtra: there is nothing that reads YAML.
+        """
+        try:
+            import yaml
+        except ImportError as error:
+            raise MissingExtra("pyyaml", "service") from error
+
+        def position(node: Any) -> Origin:
+            return Origin("file", file, node.start_mark.line + 1, node.start_mark.column + 1)
+
+        def compose(node: Any, at: Location) -> Any:
+            self.origins[at] = position(node)
+            if len(at) > _DEEPEST:
+                raise yaml.constructor.ConstructorError(None, None, "it is nested too deep", node.start_mark)
+            if isinstance(node, yaml.SequenceNode):
+                return [compose(each, (*at, index)) for index, each in enumerate(node.value)]
+            if isinstance(node, yaml.MappingNode):
+                members: dict[str, Any] = {}
+                for key, value in node.value:
+                    inside = (*at, str(key.value))
+                    if inside[-1] in members:
+                        problem = f"is there twice, first in line {self.keys[inside].line}"
+                        self.report(inside, problem, "keep one of them", position(key))
+                    else:
+                        self.keys[inside] = position(key)
+                        members[str(key.value)] = compose(value, inside)
+                return members
+            self.texts[at] = node.value
+            try:
+                return loader.construct_object(node)
+            except ValueError as error:  # 2026-13-45 looks like a date, and is none
+                raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from error
+
+        whole = Origin("file", file)
+        try:
+            loader = yaml.SafeLoader(data.decode("utf-8-sig"))
+            root = loader.get_single_node()
+            tree = {} if root is None else compose(root, ())
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            at = whole if mark is None else Origin("file", file, mark.line + 1, mark.column + 1)
+            self.report((), f"is not YAML: {error.problem or error.context}", origin=at)
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            self.report((), f"is not YAML: {' '.join(str(error).split())}", origin=whole)
+        else:
+            if isinstance(tree, dict):
+                self.tree = tree
+            else:
+                self.report((), "is not a mapping", "give sections with keys: server, conversation, …")
+
+    def add_environment(self, environment: Mapping[str, str]) -> None:
+        """Set what the environment sets. A variable that only looks like one of ours is a problem."""
+        known, kinds = variables(), dict(_leaves(ServiceConfig))
+        sections = tuple(f"{_PREFIX}{name.upper()}_" for name in ServiceConfig.model_fields)
+        first: dict[str, str] = {}
+        for name in sorted(environment):
+            origin, text = Origin("env", name), environment[name]
+            if key := known.get(name):
+                if environment[first.setdefault(key, name)] != text:
+                    self.report(tuple(key.split(".")), f"is something else in {first[key]}", "keep one of them", origin)
+                self.set(key, value_from_text(text, kinds[key]), origin, text)
+            elif name.startswith(sections):  # others may have variables with our prefix, but not with a section's
+                near = closest(name, known)
+                self.report((), "unknown variable", f"did you mean {near}?" if near else "", origin)
+
+    def set(self, key: str, value: Any, origin: Origin, text: str | None = None) -> None:
+        """Set one value over what an earlier source says."""
+        *sections, last = at = key.split(".")
+        place = self.tree
+        for section in sections:
+            if place.get(section) is None:
+                place[section] = {}
+            if not isinstance(place[section], dict):
+                return  # validation reports what is there instead of a section
+            place = place[section]
+        place[last] = value
+        self.origins[tuple(at)], self.texts[tuple(at)] = origin, str(value) if text is None else text
+
+    def prefer_retention(self) -> tuple[str, ...]:
+        """See to `history_limit`: alone it is the older configuration, and beside retention it has no effect."""
+        conversation = self.tree.get("conversation")
+        if not isinstance(conversation, dict):
+            return ()
+        at = ("conversation", "retention")
+        if conversation.get("retention", {}) is None and not self.texts[at]:
+            conversation["retention"] = {}  # a section of which every line is commented out
+        if "history_limit" in conversation:
+            if conversation.setdefault("retention") is not None:
+                origin = self.origins["conversation", "history_limit"]
+                return (f"{origin}: conversation.history_limit has no effect beside conversation.retention",)
+            self.origins.setdefault(at, self.origins["conversation", "history_limit"])
+        return ()
+
+    def config(self) -> ServiceConfig:
+        """The configuration; where a value is refused, with its default and one problem more."""
+        policies = self.tree.get("policies")
+        policy_names = {*policies} if isinstance(policies, dict) else set()
+        while True:
+            try:
+                config = ServiceConfig.model_validate(self.tree)
+                break
+            except ValidationError as error:
+                for each in error.errors(include_url=False):
+                    self._refuse(each)
+        for loc, wrong in problems_of(config):
+            at = self._written(loc) if isinstance(loc[-1], int) else loc  # a manager may be written as its name alone
+            if isinstance(loc[-1], int) and wrong.name != "manager":
+                self.report(at, f"cannot be meant: {wrong}")
+            elif loc != ("conversation", "policy") or config.conversation.policy not in policy_names:
+                self._report_setting(at, wrong)  # else it is there, and its own problems are reported
+        return config
+
+    def origin_of(self, at: Location) -> Origin | None:
+        """Where a value comes from; a manager may be written as its name alone. None for a default."""
+        at = tuple(part for part in at if part != "settings")
+        shortest = 3 if at[2:3] == ("manager",) else len(at)
+        return next((self.origins[at[:n]] for n in range(len(at), shortest - 1, -1) if at[:n] in self.origins), None)
+
+    def report(self, at: Location, problem: str, hint: str = "", origin: Origin | None = None) -> None:
+        origin = origin or self.origins.get(at) or DEFAULT
+        where = origin.name if origin.kind == "file" else str(origin)
+        self.problems.append(InvalidConfig(where, origin.line, origin.column, _dotted(at), problem, hint))
+
+    def _refuse(self, error: ErrorDetails) -> None:
+        """Report an error of pydantic, and remove its value: what else is wrong shows in the next validation."""
+        at, kind, value = self._written(error["loc"]), error["type"], error["input"]
+        cause = error.get("ctx", {}).get("error")
+        if kind == "extra_forbidden":
+            known = _section_at(at[:-1]).model_fields
+            near = closest(str(at[-1]), known)
+            hint = f"did you mean {_dotted((*at[:-1], near))}?" if near else f"there are {', '.join(known)}"
+            self.report(at, "unknown key", hint, self.keys.get(at))
+        elif kind == "literal_error":
+            options, text = re.findall("'(.*?)'", error["ctx"]["expected"]), self.texts.get(at)
+            if text in options and text != value:
+                self._container(at)[at[-1]] = text
+                return
+            near = closest(str(text), options)
+            hint = f"did you mean {near!r}?" if near else f"give {invalid_setting(error, '').expected}"
+            self.report(at, f"is {self._shown(at, value)}", hint)
+        elif isinstance(cause, InvalidSetting):
+            named = self._written((*at, cause.name))
+            if named != at or at not in self._incomplete:  # else it may only lack what was refused
+                self._report_setting(named, cause)
+            at = named
+        else:
+            shown = self._shown(at, value) if kind.endswith("_type") else repr(value)
+            quotes = ", in quotes" if kind == "string_type" and self.texts.get(at) else ""
+            self.report(at, f"is {shown}", f"give {invalid_setting(error, '').expected}{quotes}")
+        container = self._container(at)
+        if isinstance(container, list):
+            container[int(at[-1])] = _VALID_ITEM[str(at[-2])]
+        else:
+            del container[at[-1]]
+        self._incomplete.add(at[:-1])
+
+    def _report_setting(self, at: Location, wrong: InvalidSetting | UnknownName) -> None:
+        origin = self.origins.get(self._written(at))
+        if isinstance(wrong, UnknownName):
+            self.report(at, f"is {wrong.name!r}", str(wrong).partition("; ")[2], origin)
+        else:
+            self.report(at, f"is {wrong.value!r}", f"give {wrong.expected}", origin)
+
+    def _written(self, loc: Location) -> Location:
+        """The part of a location that is in the tree."""
+        place: Any = self.tree
+        for depth, part in enumerate(loc):
+            if part not in (place if isinstance(place, dict) else range(len(place)) if isinstance(place, list) else ()):
+                return loc[:depth]
+            place = place[part]
+        return loc
+
+    def _container(self, at: Location) -> Any:
+        place: Any = self.tree
+        for part in at[:-1]:
+            place = place[part]
+        return place
+
+    def _shown(self, at: Location, value: Any) -> str:
+        if isinstance(value, (dict, list)):
+            return "a mapping" if isinstance(value, dict) else "a list"
+        return "empty" if value is None else repr(self.texts.get(at, value))
+
+
+def _leaves(model: type[Settings], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The keys that have one value each, with their types; lists, and mappings with keys of the user, have none."""
+    for name, each in model.model_fields.items():
+        section = _section_in(each.annotation)
+        if get_origin(each.annotation) in {tuple, Mapping}:
+            continue
+        if section is None:
+            yield prefix + name, each.annotation
+        else:
+            yield from _leaves(section, f"{prefix}{name}.")
+
+
+def _section_in(annotation: Any) -> type[Settings] | None:
+    kinds = (annotation, *get_args(annotation))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Settings)), None)
+
+
+def _section_at(at: Location) -> type[Settings]:
+    """The class of the section at a location; a policy or tool has its name or index after its field."""
+    model: type[Settings] = ServiceConfig
+    for part in at[:1] if at[0:1] in {("policies",), ("tools",)} else at:
+        model = _section_in(model.model_fields[str(part)].annotation) or model
+    return model
+
+
+def _leaf_values(value: Any, at: Location = ()) -> Iterator[tuple[Location, Any]]:
+    """Every value that is no section, with its location."""
+    if isinstance(value, Mapping) and value:
         for name, each in value.items():
-            _flatten(each, f"{key}.{name}", found)
-    elif isinstance(value, tuple) and value:
-        for at, each in enumerate(value):
-            _flatten(each, f"{key}[{at}]", found)
+            yield from _leaf_values(each, (*at, name))
+    elif isinstance(value, (list, tuple)) and value:
+        for index, each in enumerate(value):
+            yield from _leaf_values(each, (*at, index))
     else:
-        empty = {} if isinstance(value, Mapping) else [] if isinstance(value, tuple) else value
-        found[key] = _PASSWORD.sub(r"\1***@", empty) if isinstance(empty, str) else empty
+        yield at, [] if value == () else value
+
+
+def _dotted(at: Location) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in at).removeprefix(".")

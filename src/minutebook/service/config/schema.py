@@ -1,29 +1,26 @@
 """What the service can be told: the keys of `llm_config.yaml`, their meanings and their defaults.
 
-`loader` reads them; here they are plain values. Every key has an effect, or is an error.
+`loader` reads them. Every key has an effect, or is an error.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Annotated, Final, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
+from pydantic import Field, Strict, model_validator
+
 from minutebook.agent.toolbox import BUILTINS
-from minutebook.conversation.config import DEFAULT_POLICY, ConversationConfig, PolicyConfig, _require
+from minutebook.conversation.config import DEFAULT_POLICY, ConversationConfig, PolicyConfig, Settings
 from minutebook.errors import InvalidSetting
 
 _PYTHON: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+Seconds: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Limit: TypeAlias = Annotated[int, Field(ge=1)]
 
 
-def _require_positive(name: str, value: float) -> None:
-    if not 0 < value < float("inf"):
-        raise InvalidSetting(name, value, "a number above 0")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpstreamConfig:
+class UpstreamConfig(Settings):
     """The provider behind the service; none is the demo model.
 
     Raises:
@@ -36,97 +33,67 @@ class UpstreamConfig:
     """The environment variable that has its key. The key itself is not written down."""
     model: str | None = None
     """The model for requests that name none."""
-    timeout_seconds: float = 600.0
+    timeout_seconds: Seconds = 600.0
     pass_through_key: bool = False
     """Whether a client's own key, in X-Upstream-Authorization, is handed on."""
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _has_a_provider(self) -> Self:
         if self.url is not None and (
             urlsplit(self.url).scheme not in {"http", "https"} or not urlsplit(self.url).hostname
         ):
             raise InvalidSetting("url", self.url, "an http or https URL, such as https://api.openai.com/v1")
-        _require_positive("timeout_seconds", self.timeout_seconds)
         for name in ("key_env", "pass_through_key"):
             if self.url is None and getattr(self, name):
                 raise InvalidSetting(name, getattr(self, name), "an url with it: the demo model takes no key")
+        return self
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerConfig:
-    """Where the service listens, and how it treats those who connect.
-
-    Raises:
-        InvalidSetting: the port is none, or a time is not above 0.
-    """
+class ServerConfig(Settings):
+    """Where the service listens, and how it treats those who connect."""
 
     host: str = "127.0.0.1"
-    port: int = 8000
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8000
     """0 for any that is free."""
-    heartbeat_seconds: float = 15.0
+    heartbeat_seconds: Seconds = 15.0
     """A stream that says nothing for so long sends a sign of life."""
     missing_session_id: Literal["pass_through", "generate", "reject"] = "pass_through"
     """What becomes of a chat completion that names no conversation."""
     on_disconnect: Literal["continue", "cancel"] = "continue"
     """What becomes of an answer when whoever asked is gone."""
-    lease_seconds: float = 5.0
+    lease_seconds: Seconds = 5.0
     """A conversation whose server died while it answered is free again after so long."""
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.port <= 65_535:
-            raise InvalidSetting("port", self.port, "a number from 0 to 65535")
-        _require_positive("heartbeat_seconds", self.heartbeat_seconds)
-        _require_positive("lease_seconds", self.lease_seconds)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatabaseConfig:
-    """Where conversations are kept.
-
-    Raises:
-        InvalidSetting: the tenant has no name.
-    """
+class DatabaseConfig(Settings):
+    """Where conversations are kept."""
 
     url: str | None = None
     """A URL as `open_store` takes it; none is a SQLite file in the folder for state."""
     optional: bool = False
     """Whether the service answers without a record while the database is away."""
-    tenant: str = "default"
+    tenant: Annotated[str, Field(min_length=1)] = "default"
     """Whose conversations they are for whoever brings no key."""
 
-    def __post_init__(self) -> None:
-        if not self.tenant:
-            raise InvalidSetting("tenant", self.tenant, "it a name")
 
+class LimitsConfig(Settings):
+    """What is too much. Whatever a limit is named for, that much is still allowed."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitsConfig:
-    """What is too much. Whatever a limit is named for, that much is still allowed.
-
-    Raises:
-        InvalidSetting: a limit is below 1.
-    """
-
-    body_bytes: int = 10 * 1024 * 1024
-    json_depth: int = 64
-    items_per_call: int = 20
-    item_bytes: int = 1024 * 1024
-    items_per_conversation: int = 10_000
-    metadata_keys: int = 16
-    metadata_key_characters: int = 64
-    metadata_value_characters: int = 512
-    requests_per_minute: int = 60
+    body_bytes: Limit = 10 * 1024 * 1024
+    json_depth: Limit = 64
+    items_per_call: Limit = 20
+    item_bytes: Limit = 1024 * 1024
+    items_per_conversation: Limit = 10_000
+    metadata_keys: Limit = 16
+    metadata_key_characters: Limit = 64
+    metadata_value_characters: Limit = 512
+    requests_per_minute: Limit = 60
     """For each key."""
-    tokens_per_day: int | None = None
+    tokens_per_day: Annotated[int | None, Field(ge=1)] = None
     """For each key; none is no limit."""
 
-    def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:
-            if getattr(self, name) is not None:
-                _require(name, getattr(self, name), at_least=1)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolConfig:
+class ToolConfig(Settings):
     """Tools that the model may call: a Python function, those of an MCP server, or built-in ones; one of the three.
 
     Raises:
@@ -143,12 +110,13 @@ class ToolConfig:
     """What a function is called instead; for a server, what errors call it."""
     bearer_env: str | None = None
     """The environment variable with the token that a server at a URL asks for."""
-    headers_env: Mapping[str, str] = field(default_factory=dict, hash=False)
+    headers_env: Mapping[str, str] = Field(default_factory=dict)
     """Header for a server at a URL → the environment variable with its value."""
-    env: Mapping[str, str] = field(default_factory=dict, hash=False)
+    env: Mapping[str, str] = Field(default_factory=dict)
     """Variable for a server that is started → the environment variable with its value."""
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _is_one_kind(self) -> Self:
         kinds = [name for name in ("python", "mcp", "builtin") if getattr(self, name) is not None]
         if len(kinds) != 1:
             raise InvalidSetting("a tool", " and ".join(kinds) or "none of them", "one of python, mcp and builtin")
@@ -164,6 +132,7 @@ class ToolConfig:
             if getattr(self, name) and not allowed:
                 kind = "an MCP command" if name == "env" else "an MCP URL"
                 raise InvalidSetting(name, getattr(self, name), f"it to {kind}")
+        return self
 
     @property
     def is_url(self) -> bool:
@@ -176,25 +145,26 @@ class ToolConfig:
         return self.mcp is not None and not self.is_url
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceConfig:
+class ServiceConfig(Settings):
     """All that the service can be told.
 
     Raises:
         InvalidSetting: a policy of one's own has the name of the default one.
     """
 
-    conversation: ConversationConfig = field(default_factory=ConversationConfig)
-    policies: Mapping[str, PolicyConfig] = field(default_factory=dict, hash=False)
+    conversation: ConversationConfig = ConversationConfig()
+    policies: Mapping[str, PolicyConfig] = Field(default_factory=dict)
     """Policies of one's own, by name."""
     upstream: UpstreamConfig = UpstreamConfig()
     server: ServerConfig = ServerConfig()
     database: DatabaseConfig = DatabaseConfig()
     limits: LimitsConfig = LimitsConfig()
-    tools: tuple[ToolConfig, ...] = ()
+    tools: Annotated[tuple[ToolConfig, ...], Strict(False)] = ()
     system_prompt: str | None = None
     """What a conversation begins with where the client says nothing of the kind."""
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _keeps_the_default_policy(self) -> Self:
         if DEFAULT_POLICY in self.policies:
             raise InvalidSetting("policies", DEFAULT_POLICY, "it another name: conversation.retention sets this one")
+        return self

@@ -22,9 +22,8 @@ from minutebook.service.http.openapi import (
     RequestPage,
     errors,
 )
-from minutebook.service.http.pages import After, Limit, new_id, paged, tag_of
-from minutebook.service.http.responses import Json
-from minutebook.service.http.strict_json import StrictRoute
+from minutebook.service.http.requests import StrictRoute
+from minutebook.service.http.responses import After, Json, Limit, each_item, new_id, paged, tag_of
 from minutebook.service.responses.compact import compact_now
 from minutebook.service.responses.items import items_of
 from minutebook.service.state import Here, counter_of
@@ -129,16 +128,10 @@ async def _request(store: ConversationStore, conversation: str, name: str) -> tu
 
 async def _requests(store: ConversationStore, conversation: str) -> AsyncIterator[tuple[int, Document]]:
     """The requests of a conversation with their numbers, the first one first."""
-    cursor: str | None = None
     number = 0
-    while True:
-        got = await store.documents(conversation, REQUEST, cursor=cursor, limit=_PAGE)
-        for document in got.items:
-            number += 1
-            yield number, document
-        cursor = got.cursor
-        if cursor is None:
-            return
+    async for document in each_item(lambda at: store.documents(conversation, REQUEST, cursor=at, limit=_PAGE)):
+        number += 1
+        yield number, document
 
 
 _SAID: Final = frozenset({"parts", "partial", "other_choices"})

@@ -13,9 +13,11 @@ from minutebook.service.conversations.objects import add, metadata_document, met
 from minutebook.service.conversations.routes import REPLAYED, ConversationId, IfMatch, MayRead, MayWrite, Version
 from minutebook.service.http.errors import FINAL
 from minutebook.service.http.openapi import ConversationObject, ItemObject, ItemPage, TurnPage, errors
-from minutebook.service.http.pages import (
+from minutebook.service.http.requests import StrictRoute
+from minutebook.service.http.responses import (
     INCLUDE,
     After,
+    Json,
     Limit,
     Order,
     expected_of,
@@ -24,8 +26,6 @@ from minutebook.service.http.pages import (
     tag_of,
     unknown_cursor,
 )
-from minutebook.service.http.responses import Json
-from minutebook.service.http.strict_json import StrictRoute
 from minutebook.service.idempotency import claim_of, earlier_run
 from minutebook.service.responses.items import items_at, items_of, place_of, usual
 from minutebook.service.responses.request import Id

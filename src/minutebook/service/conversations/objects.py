@@ -12,15 +12,16 @@ from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.config.schema import LimitsConfig
-from minutebook.service.http.auth import require_sight
-from minutebook.service.http.pages import new_id, require_version
+from minutebook.service.http.requests import require_sight
+from minutebook.service.http.responses import new_id, require_version
 from minutebook.service.idempotency import Claim
-from minutebook.service.responses.items import Item, items_of, require_new_ids, require_room, told_as_messages
+from minutebook.service.responses.items import Item, items_of, require_new_ids, require_room
 from minutebook.service.runs import held
 from minutebook.service.state import Service
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import Conversation, Lease, Loaded, NewDocument
 from minutebook.wire.chat import provider_message_to_entry
+from minutebook.wire.responses import items_to_messages
 
 METADATA: Final = "metadata"
 """The kind of document that holds what a conversation's owner notes with it."""
@@ -97,7 +98,7 @@ async def create(
 ) -> Conversation:
     """A new conversation with these items, all of them or none."""
     require_new_ids(items, None)
-    entries = entries_of(told_as_messages(items))
+    entries = entries_of(items_to_messages(items))
     await store.append(name, entries, recipient=recipient, expected_version=0, documents=documents)
     return await store.header(name)
 
@@ -115,7 +116,7 @@ async def add(
         loaded = await store.load(name)
         require_version(loaded.conversation, expected_version)
         require_new_ids(items, loaded)
-        messages = told_as_messages(items)
+        messages = items_to_messages(items)
         require_room(loaded.conversation.length + len(messages), service.config.limits)
         start = loaded.conversation.length
         await store.append(

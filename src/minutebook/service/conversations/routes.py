@@ -1,20 +1,23 @@
-"""OpenAI's conversations with their items, and what they lack: a list, a search, forks, erasure."""
+"""OpenAI's conversations, and what they lack: a list, a search, erasure, and the conversations of a recipient."""
 
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
-from minutebook.errors import DocumentExists, InvalidSetting, RequestRefused
+from minutebook.errors import ConversationNotFound, DocumentExists, InvalidSetting, RequestRefused, VersionConflict
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.conversations.objects import create, metadata_document, object_of, require_few, seen, writing
-from minutebook.service.http.auth import needs
 from minutebook.service.http.openapi import ConversationObject, ConversationPage, Deleted, Erased, errors
-from minutebook.service.http.pages import (
+from minutebook.service.http.requests import StrictRoute, needs
+from minutebook.service.http.responses import (
     After,
+    Json,
     Limit,
+    each_item,
     expected_of,
     new_id,
     page,
@@ -22,8 +25,6 @@ from minutebook.service.http.pages import (
     tag_of,
     unknown_cursor,
 )
-from minutebook.service.http.responses import Json
-from minutebook.service.http.strict_json import StrictRoute
 from minutebook.service.idempotency import claim_of, earlier_run, in_flight, remember
 from minutebook.service.responses.items import usual
 from minutebook.service.responses.request import Id, Metadata
@@ -205,3 +206,67 @@ def receipt_object(receipt: Receipt) -> dict[str, Any]:
         "entries": receipt.entries,
         "compactions": receipt.folds,
     }
+
+
+recipients = APIRouter(prefix="/v1/recipients/{recipient}", tags=["recipients"], route_class=StrictRoute)
+Recipient = Annotated[str, Path(min_length=1, max_length=400)]
+_LINES: Any = {200: {"content": {"application/jsonl": {"schema": {"type": "string"}}}}}
+
+
+@recipients.put("/conversation", responses={200: {"model": ConversationObject}, **errors(404)})
+async def current_conversation(service: Here, recipient: Recipient, caller: MayWrite) -> Response:
+    """The recipient's newest conversation that is not closed; a new one, if there is none."""
+    _require_own(caller, recipient)
+    store = service.store_of(caller)
+    found = await _newest(store, recipient)
+    if found is None:
+        name = f"conversation:{recipient}"
+        for _ in range(2):  # the second name is new for sure
+            try:
+                found = await create(store, name, (), recipient=recipient)
+                break
+            except (VersionConflict, ConversationNotFound):  # it is closed by now, or was erased
+                found = await _newest(store, recipient)
+                if found is not None:
+                    break
+                name = new_id("conv")
+    assert found is not None
+    return Json(await object_of(store, found), headers=tag_of(found))
+
+
+@recipients.post("/erase", responses={200: {"model": Erased}, **errors(404)})
+async def erase_recipient(service: Here, recipient: Recipient, caller: MayWrite) -> Response:
+    """Delete all conversations of a recipient for good, and have a receipt that names nobody."""
+    _require_own(caller, recipient)
+    receipt = await service.store_of(caller).erase(recipient=recipient)
+    await service.audit.note(caller, "erase", recipient)
+    return Json(receipt_object(receipt))
+
+
+@recipients.get("/export", responses={**_LINES, **errors(404)})
+async def export_recipient(service: Here, recipient: Recipient, caller: MayRead) -> Response:
+    """All that is kept of a recipient's conversations, as lines of JSON that `minutebook import` reads."""
+    _require_own(caller, recipient)
+    store = service.store_of(caller)
+    first = await store.list(recipient=recipient, limit=1)
+    if not first.items:
+        raise ConversationNotFound(recipient)
+    return StreamingResponse(_lines(store, recipient), media_type="application/jsonl")
+
+
+async def _lines(store: ConversationStore, recipient: str) -> AsyncIterator[bytes]:
+    async for conversation in each_item(lambda cursor: store.list(recipient=recipient, cursor=cursor, limit=100)):
+        async for line in store.export(conversation.id):
+            yield line.rstrip("\n").encode() + b"\n"
+
+
+async def _newest(store: ConversationStore, recipient: str) -> Conversation | None:
+    async for conversation in each_item(lambda cursor: store.list(recipient=recipient, cursor=cursor, limit=50)):
+        if conversation.status is not ConversationStatus.CLOSED:
+            return conversation
+    return None
+
+
+def _require_own(caller: Caller, recipient: str) -> None:
+    if caller.recipient is not None and caller.recipient != recipient:
+        raise ConversationNotFound(recipient)

@@ -6,7 +6,7 @@ a prompt or a key would then stand in somebody's log of errors.
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -76,9 +76,9 @@ _TYPES: Final = {
 
 def failure_of(error: BaseException) -> Failure:
     """What a client is told of an error. One that nobody expected is told by its request id alone."""
-    for kind, told in _TOLD:
+    for kind, told in _TOLD.items():
         if isinstance(error, kind):
-            return told(error)
+            return told if isinstance(told, Failure) else told(error)
     _LOG.error("a request failed in a way that nobody expected: %s", type(error).__name__, exc_info=error)
     return Failure(500, "The server failed. Its log says more under this request's x-request-id.", "internal_error")
 
@@ -128,56 +128,36 @@ def _setting(error: Any) -> Failure:
     return Failure(400, f"{error.name}: give {error.expected}", "invalid_value", str(error.name))
 
 
-_TOLD: Final = (
-    (RequestRefused, _refused),
-    (ConversationBusy, _busy),
-    (ConversationNotFound, lambda _: Failure(404, "There is no conversation of that id.", "conversation_not_found")),
-    (DocumentNotFound, lambda _: Failure(404, "There is nothing of that id.", "not_found")),
-    (FoldNotFound, lambda _: Failure(404, "There is no compaction of that id.", "compaction_not_found")),
-    (
-        VersionConflict,
-        lambda _: Failure(412, "Somebody else wrote in the meantime. Read again, then decide.", "version_conflict"),
+_TOLD: Final[Mapping[type[MinutebookError], Failure | Callable[[Any], Failure]]] = {
+    RequestRefused: _refused,
+    ConversationBusy: _busy,
+    ConversationNotFound: Failure(404, "There is no conversation of that id.", "conversation_not_found"),
+    DocumentNotFound: Failure(404, "There is nothing of that id.", "not_found"),
+    FoldNotFound: Failure(404, "There is no compaction of that id.", "compaction_not_found"),
+    VersionConflict: Failure(412, "Somebody else wrote in the meantime. Read again, then decide.", "version_conflict"),
+    IdempotencyConflict: Failure(422, "This key came with another body before. Use a new key.", "idempotency_conflict"),
+    DocumentExists: Failure(409, "There is one of that id.", "already_exists", headers=FINAL),
+    FoldConflict: Failure(
+        409, "This compaction cannot stand there, or cannot go.", "compaction_conflict", headers=FINAL
     ),
-    (
-        IdempotencyConflict,
-        lambda _: Failure(422, "This key came with another body before. Use a new key.", "idempotency_conflict"),
+    LeaseLost: Failure(409, "Another answer was begun in this conversation.", "conversation_locked", headers=SOON),
+    CannotFit: _unfit,
+    ContextOverflow: _unfit,
+    UnknownName: _unknown,
+    DeadlineExceeded: Failure(504, "The answer took too long.", "deadline_exceeded"),
+    ProviderFailed: _provider,
+    TooManyCalls: Failure(502, "The model goes on calling tools and gives no answer.", "too_many_calls"),
+    ToolServerFailed: Failure(502, "A server of tools does not answer.", "tool_server_failed"),
+    BrokenConversation: Failure(
+        400,
+        "A message does not fit the ones before it: calls and results must pair.",
+        "broken_conversation",
+        "messages",
     ),
-    (DocumentExists, lambda _: Failure(409, "There is one of that id.", "already_exists", headers=FINAL)),
-    (
-        FoldConflict,
-        lambda _: Failure(
-            409, "This compaction cannot stand there, or cannot go.", "compaction_conflict", headers=FINAL
-        ),
+    InvalidMessage: _message,
+    InvalidSetting: _setting,
+    StoreUnavailable: Failure(
+        503, "The database cannot be reached now.", "store_unavailable", headers={"retry-after": "1"}
     ),
-    (
-        LeaseLost,
-        lambda _: Failure(409, "Another answer was begun in this conversation.", "conversation_locked", headers=SOON),
-    ),
-    (CannotFit, _unfit),
-    (ContextOverflow, _unfit),
-    (UnknownName, _unknown),
-    (DeadlineExceeded, lambda _: Failure(504, "The answer took too long.", "deadline_exceeded")),
-    (ProviderFailed, _provider),
-    (TooManyCalls, lambda _: Failure(502, "The model goes on calling tools and gives no answer.", "too_many_calls")),
-    (ToolServerFailed, lambda _: Failure(502, "A server of tools does not answer.", "tool_server_failed")),
-    (
-        BrokenConversation,
-        lambda _: Failure(
-            400,
-            "A message does not fit the ones before it: calls and results must pair.",
-            "broken_conversation",
-            "messages",
-        ),
-    ),
-    (InvalidMessage, _message),
-    (InvalidSetting, _setting),
-    (
-        StoreUnavailable,
-        lambda _: Failure(
-            503, "The database cannot be reached now.", "store_unavailable", headers={"retry-after": "1"}
-        ),
-    ),
-)
+}
 """Which error is told how; the first that fits wins."""
-
-assert all(issubclass(kind, MinutebookError) for kind, _ in _TOLD)

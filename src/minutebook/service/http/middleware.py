@@ -26,8 +26,7 @@ from minutebook.errors import MinutebookError, RequestRefused
 from minutebook.service.http.errors import Failure, failure_of
 from minutebook.service.http.responses import Json
 from minutebook.service.observability.logs import REQUEST_ID, is_clean
-from minutebook.service.observability.metrics import Metrics
-from minutebook.service.observability.tracing import ServiceTelemetry
+from minutebook.service.observability.telemetry import Metrics, ServiceTelemetry
 
 _LOG: Final = logging.getLogger("minutebook.access")
 _SANE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")

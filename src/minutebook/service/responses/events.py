@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from minutebook.record.message import Message
-from minutebook.service.http.pages import new_id
-from minutebook.service.http.responses import DONE, sse
+from minutebook.service.http.responses import DONE, new_id, sse
 from minutebook.wire.responses import REMEMBERED, derived
 
 THOUGHT: Final = "thought"

@@ -19,7 +19,7 @@ from minutebook.record.message import Message, thawed
 from minutebook.service.config.schema import LimitsConfig
 from minutebook.store.types import Loaded
 from minutebook.wire.chat import dumped, entry_to_provider_message
-from minutebook.wire.responses import items_to_messages, kind_of, message_to_items
+from minutebook.wire.responses import kind_of, message_to_items
 
 Item = dict[str, Any]
 _PREFIXES: Final = {
@@ -111,11 +111,6 @@ def usual(given: str | Sequence[Mapping[str, Any]] | None, limits: LimitsConfig)
             raise RequestRefused(400, said, "unsupported_item", f"input[{index}]")
         found += unsealed(item) if kind == "compaction" else [_spoken(item) if kind == "message" else dict(item)]
     return found
-
-
-def told_as_messages(items: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The items as messages for the record."""
-    return items_to_messages(items)
 
 
 def require_new_ids(items: Iterable[Mapping[str, Any]], loaded: Loaded | None) -> None:

@@ -12,10 +12,9 @@ from minutebook.agent.providers.openai import usage_of
 from minutebook.errors import ConversationNotFound, DocumentNotFound
 from minutebook.record.message import Message
 from minutebook.service.access.api_keys import Caller
-from minutebook.service.earlier_answer import UNFINISHED, find_run, settle, wait_for_end
-from minutebook.service.http.auth import require_sight
+from minutebook.service.http.requests import require_sight
 from minutebook.service.http.responses import PING
-from minutebook.service.idempotency import RUN
+from minutebook.service.idempotency import RUN, UNFINISHED, find_run, settle, wait_for_end
 from minutebook.service.responses.events import NameOf, Telling, cut
 from minutebook.service.responses.items import Item, item_id, shown
 from minutebook.service.state import Service

@@ -10,24 +10,21 @@ from starlette.responses import Response
 from minutebook.errors import ConversationNotFound, DocumentNotFound, RequestRefused, StoreUnavailable
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.completions.routes import upstream_key
-from minutebook.service.earlier_answer import UNFINISHED
-from minutebook.service.http.auth import needs
 from minutebook.service.http.errors import SOON
 from minutebook.service.http.openapi import CompactedObject, Deleted, InputTokens, ItemPage, ResponseObject, errors
-from minutebook.service.http.pages import INCLUDE, PLAIN, Order, expected_of, new_id, paged
-from minutebook.service.http.responses import EventStream, Json
-from minutebook.service.http.strict_json import StrictRoute
-from minutebook.service.idempotency import RUN, claim_of
+from minutebook.service.http.requests import StrictRoute, needs
+from minutebook.service.http.responses import INCLUDE, PLAIN, EventStream, Json, Order, expected_of, new_id, paged
+from minutebook.service.idempotency import RUN, UNFINISHED, claim_of
 from minutebook.service.responses.compact import compacted
-from minutebook.service.responses.items import items_of, sealed, told_as_messages, usual
+from minutebook.service.responses.items import items_of, sealed, usual
 from minutebook.service.responses.objects import ended, events_from, found, told
-from minutebook.service.responses.placement import placed
 from minutebook.service.responses.request import Input, ResponseRequest, chat_tools
 from minutebook.service.responses.run import CANCEL, ResponseAnswer
 from minutebook.service.runs import Run
 from minutebook.service.state import Here, Service, counter_of, watch_connection
 from minutebook.store.types import NewDocument
 from minutebook.wire.chat import dumped
+from minutebook.wire.responses import items_to_messages
 
 router = APIRouter(prefix="/v1/responses", tags=["as OpenAI"], route_class=StrictRoute)
 MayChat = Annotated[Caller, needs("chat")]
@@ -69,7 +66,7 @@ async def create_response(
         policy=headers.get("x-history-policy"),
         expected_version=expected_of(if_match, asked.expected_version),
     )
-    told_as_messages(making.items)
+    items_to_messages(making.items)
     try:
         earlier = None if asked.store is False else await _earlier(service, making)
         if earlier is not None:
@@ -171,10 +168,10 @@ async def _whole(service: Service, asked: Input, caller: Caller) -> tuple[list[A
         claim=claim_of(caller, "", {}, {}),
         run=Run("", caller.tenant, None),
     )
-    place = await placed(asking, None)
+    place = await asking.place(None)
     head = [{"role": "system", "content": asked.instructions}] if asked.instructions is not None else []
     known = [] if place.loaded is None else place.loaded.messages
-    new = told_as_messages(usual(asked.input, service.config.limits))
+    new = items_to_messages(usual(asked.input, service.config.limits))
     return [*head, *known, *new], service.model_of(asked.model)
 
 

@@ -18,19 +18,28 @@ from minutebook.errors import (
     StoreUnavailable,
 )
 from minutebook.record.message import Message, lead_of
-from minutebook.service.answer_run import AnswerRun, failure_code, longest_answer, tool_tokens
-from minutebook.service.earlier_answer import UNFINISHED, answered_try, find_earlier_answer, settle, wait_for_end
+from minutebook.service.answer_run import failure_code, longest_answer, tool_tokens
 from minutebook.service.http.errors import failure_of
-from minutebook.service.http.pages import new_id
-from minutebook.service.idempotency import REPLY, RUN, in_flight, remember
+from minutebook.service.http.responses import new_id
+from minutebook.service.idempotency import (
+    REPLY,
+    RUN,
+    UNFINISHED,
+    answered_try,
+    find_earlier_answer,
+    in_flight,
+    remember,
+    settle,
+    wait_for_end,
+)
 from minutebook.service.responses.compact import compact_above
 from minutebook.service.responses.events import Listening, Telling, arranged, cut, slots_of
-from minutebook.service.responses.items import Item, require_new_ids, require_room, told_as_messages
+from minutebook.service.responses.items import Item, require_new_ids, require_room
 from minutebook.service.responses.objects import SURFACE, Told, lost, name_of, outputs, response_object
-from minutebook.service.responses.placement import Placed, placed
-from minutebook.service.responses.request import ResponseRequest
+from minutebook.service.responses.placement import Placed, PlacedAnswer
 from minutebook.service.upstream import pieces
 from minutebook.store.types import Document, NewDocument
+from minutebook.wire.responses import items_to_messages
 
 _LOOK_SECONDS: Final = 0.5
 _GRACE_SECONDS: Final = 0.4
@@ -39,16 +48,12 @@ CANCEL: Final = "cancel"
 
 
 @dataclass(slots=True, kw_only=True)
-class ResponseAnswer(AnswerRun):
+class ResponseAnswer(PlacedAnswer):
     """Makes one response. What it says goes to its run; how it ended is in `told`."""
 
     surface: ClassVar[str] = SURFACE
-    asked: ResponseRequest
     items: Sequence[Item]
     recipient: str | None = None
-    expected_version: int | None = None
-    earlier: str | None = None
-    """The response that an earlier try of the same request began, and that failed."""
     told: Told | None = None
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when what the client said is stored."""
@@ -83,10 +88,10 @@ class ResponseAnswer(AnswerRun):
         self._prepare()
         if self.asked.store is False:
             self.headers["x-history"] = "off"
-            await self._answer_unkept(await placed(self, None))
+            await self._answer_unkept(await self.place(None))
             return
         async with AsyncExitStack() as stack:
-            await self._kept(await placed(self, stack))
+            await self._kept(await self.place(stack))
 
     def _prepare(self) -> None:
         model = self.service.model_of(self.asked.model)
@@ -103,7 +108,7 @@ class ResponseAnswer(AnswerRun):
             self.policy = "passthrough"
 
     async def _kept(self, place: Placed) -> None:
-        new = [*place.again, *(told_as_messages(self.items) if place.fresh else ())]
+        new = [*place.again, *(items_to_messages(self.items) if place.fresh else ())]
         require_new_ids(self.items if place.fresh else (), place.loaded)
         if place.loaded is None and not new:
             raise RequestRefused(400, "input is missing: there is nothing to answer.", "missing_input", "input")
@@ -152,7 +157,7 @@ class ResponseAnswer(AnswerRun):
 
     async def _answer_unkept(self, place: Placed) -> None:
         """Answer, and write nothing down; what is there is read where the request goes on from it."""
-        call = self._call(place, told_as_messages(self.items))
+        call = self._call(place, items_to_messages(self.items))
         call.look()
         self._body |= {"evaluation": call.evaluation.hex, "input": [call.length, call.length]}
         await self._answer(call, kept=False)

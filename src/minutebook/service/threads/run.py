@@ -32,14 +32,13 @@ from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message, is_user
 from minutebook.service.agent_tools import Agents
 from minutebook.service.answer_run import AnswerRun, longest_answer
-from minutebook.service.earlier_answer import find_earlier_answer
-from minutebook.service.http.auth import require_sight
 from minutebook.service.http.errors import Failure, failure_of
-from minutebook.service.http.pages import new_id
-from minutebook.service.idempotency import RUN
+from minutebook.service.http.requests import require_sight
+from minutebook.service.http.responses import new_id
+from minutebook.service.idempotency import RUN, find_earlier_answer
 from minutebook.service.state import counter_of
 from minutebook.service.threads.events import Telling, ThreadRun
-from minutebook.service.threads.result import SURFACE, exposes, result_of, retell
+from minutebook.service.threads.objects import SURFACE, exposes, result_of, retell
 from minutebook.session.state import Session
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import Lease, Loaded, NewDocument

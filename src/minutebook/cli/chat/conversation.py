@@ -29,7 +29,7 @@ from minutebook.store.types import Lease, Loaded
 
 RECIPIENT: Final = "chat"
 """The recipient of every chat, by which the newest one is found."""
-LEASE_SECONDS: Final = 5.0
+LEASE_SECONDS: Final = 10.0
 """Renewed while a model answers. A chat that was killed keeps the next one waiting for no longer than this."""
 _SYSTEM: Final = "system-"
 """How the ids of folds begin that show another system message than the record's."""

@@ -13,7 +13,7 @@ from minutebook.record import exchanges
 from minutebook.record.message import text_of
 from minutebook.store import codec
 from minutebook.store.backend import LoadQuery
-from minutebook.store.sql.load import load
+from minutebook.store.sql.conversations import load
 from minutebook.store.sqlite.store import run
 from minutebook.store.sqlite.transaction import SqliteTransaction
 from minutebook.store.types import NewDocument

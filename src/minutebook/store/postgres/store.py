@@ -7,11 +7,12 @@ state, so a pgbouncer in transaction mode may stand in between.
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from psycopg import AsyncConnection
+import psycopg
+from psycopg import AsyncConnection, sql
 
-from minutebook.errors import InvalidSetting
+from minutebook.errors import InvalidSetting, StoreUnavailable
 from minutebook.store.backend import AppendCommand, SearchQuery
 from minutebook.store.base import ConversationStore
 from minutebook.store.postgres import connection
@@ -21,7 +22,6 @@ from minutebook.store.postgres.engine import Engine
 from minutebook.store.postgres.entries import Kept
 from minutebook.store.postgres.search import searched
 from minutebook.store.postgres.transaction import PostgresTransaction
-from minutebook.store.postgres.vacuum import vacuum
 from minutebook.store.rules import now
 from minutebook.store.sql import documents, headers
 from minutebook.store.sql.backend import SqlBackend, Work
@@ -29,6 +29,11 @@ from minutebook.store.sql.transaction import SqlTransaction
 from minutebook.store.types import Hit, Page
 
 T = TypeVar("T")
+_ALSO: Final = ("conversation", "payload", "fold", "pin", "answer", "word", "lease")
+"""The tables that an erasure reaches besides the part of the entries that is noted."""
+_MARKS: Final = "SELECT relation, times, relation::regclass::text AS name FROM minutebook.removed"
+_DOCUMENTS: Final = "SELECT pg_relation_size('minutebook.document') > 0"
+_QUEUE: Final = "SELECT to_regclass('minutebook_jobs.procrastinate_jobs') IS NOT NULL"
 
 
 class PostgresBackend(SqlBackend):
@@ -56,7 +61,7 @@ class PostgresBackend(SqlBackend):
         await self.write(self._sweep)
 
         async def work(db: AsyncConnection) -> None:
-            await vacuum(db, self._engine.store)
+            await _rewrite_tables(db, self._engine.store)
 
         await self._engine.alone(work)
 
@@ -123,3 +128,38 @@ class PostgresStore(ConversationStore):
     async def ready_for_jobs(self) -> None:
         """Have the tables of the queue of background jobs, for whoever works on them."""
         await self._engine.install_queue()
+
+
+async def _rewrite_tables(db: AsyncConnection, store: str) -> None:
+    """Write anew what rows were removed from since the last time; nothing, if there were none.
+
+    Documents come and go all the time, and are not noted: their table is written anew whenever there is something in it.
+    A mark is taken away only if nothing was removed again in the meantime: an erasure during the work is for the next.
+    """
+    try:
+        marks = await (await db.execute(_MARKS)).fetchall()
+        documents = (await (await db.execute(_DOCUMENTS)).fetchone() or (None,))[0]
+        if not marks and not documents:
+            return
+        relations = {name for _, _, name in marks} | {f"minutebook.{name}" for name in (_ALSO if marks else ())}
+        if documents:
+            relations.add("minutebook.document")
+        if marks and (await (await db.execute(_QUEUE)).fetchone() or (None,))[0]:
+            relations.add("minutebook_jobs.procrastinate_jobs")
+        for relation in sorted(relations):
+            await db.execute(sql.SQL("VACUUM (FULL, ANALYZE) {}").format(sql.Identifier(*relation.split("."))))
+        for relation, times, _ in marks:
+            gone = "DELETE FROM minutebook.removed WHERE relation = %s AND times = %s"
+            await db.execute(gone, (relation, times))
+    except psycopg.errors.InsufficientPrivilege as problem:
+        raise StoreUnavailable(store, "may only be vacuumed by the owner of its tables") from problem
+    await _renew_log(db)
+
+
+async def _renew_log(db: AsyncConnection) -> None:
+    """Begin a new write-ahead log, so that the server can do away with the old one; it needs a role of its own."""
+    for statement in ("SELECT pg_switch_wal()", "CHECKPOINT"):
+        try:
+            await db.execute(statement)
+        except psycopg.errors.InsufficientPrivilege:  # the server does it by itself, later
+            return

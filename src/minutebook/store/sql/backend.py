@@ -8,7 +8,6 @@ from minutebook.record.fold import Fold
 from minutebook.record.message import Message
 from minutebook.store.backend import Backend, DocumentQuery, ListQuery, LoadQuery
 from minutebook.store.sql import conversations, documents, folds, headers, leases
-from minutebook.store.sql.load import load
 from minutebook.store.sql.transaction import ConversationRow, SqlTransaction
 from minutebook.store.types import (
     Conversation,
@@ -50,7 +49,7 @@ class SqlBackend(Backend):
         return (await self.read(lambda tx: headers.get(tx, conversation), brief=True)).conversation
 
     async def load(self, query: LoadQuery) -> Loaded:
-        return await self.read(lambda tx: load(tx, query), brief=True)
+        return await self.read(lambda tx: conversations.load(tx, query), brief=True)
 
     async def folds(self, conversation: str) -> tuple[StoredFold, ...]:
         async def work(tx: SqlTransaction) -> tuple[StoredFold, ...]:

@@ -18,8 +18,7 @@ from minutebook.store.search import words
 from minutebook.store.sql.headers import SELECT, row_of
 from minutebook.store.sql.transaction import ConversationRow
 from minutebook.store.sqlite import entries as sqlite_entries
-from minutebook.store.sqlite.append import SHIFT
-from minutebook.store.sqlite.entries import place, position_of, rows
+from minutebook.store.sqlite.entries import SHIFT, place, position_of, rows
 from minutebook.store.types import Hit, Page
 
 STEP: Final = 2_000

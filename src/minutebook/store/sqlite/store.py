@@ -25,9 +25,9 @@ from minutebook.store.rules import now
 from minutebook.store.sql import documents, headers
 from minutebook.store.sql.backend import BRIEF, SqlBackend, Work
 from minutebook.store.sql.transaction import SqlTransaction, TakesLong
-from minutebook.store.sqlite.append import append
 from minutebook.store.sqlite.commit import Unit, identity
 from minutebook.store.sqlite.connection import Patience, errors_of, opened_to_read, translated
+from minutebook.store.sqlite.entries import append
 from minutebook.store.sqlite.search import catch_up, is_behind, searched
 from minutebook.store.sqlite.transaction import SqliteTransaction
 from minutebook.store.sqlite.writer import Writer

@@ -12,8 +12,7 @@ from minutebook.record.entry import ConversationEntry
 from minutebook.store.codec import Packed
 from minutebook.store.sql.transaction import ConversationRow, Query, Span, SqlTransaction
 from minutebook.store.sqlite import search
-from minutebook.store.sqlite.append import WRITE, entry_rows
-from minutebook.store.sqlite.entries import READ, delete, place, unpacked
+from minutebook.store.sqlite.entries import READ, WRITE, delete, entry_rows, place, unpacked
 
 
 @dataclass(slots=True, eq=False)

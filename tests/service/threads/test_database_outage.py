@@ -12,7 +12,7 @@ from tests.service.talking import WHOLE, Gate, Thread, talking, text_in
 from tests.store.redis.servers import attempts
 
 PATIENCE_SECONDS = 30
-OPTIONAL = "database: {optional: true}\nserver: {lease_seconds: 0.5}\nsystem_prompt: You answer.\n"
+OPTIONAL = "database: {optional: true}\nserver: {lease_seconds: 3}\nsystem_prompt: You answer.\n"
 
 
 @pytest.fixture(scope="module")

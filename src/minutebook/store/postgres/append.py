@@ -18,6 +18,7 @@ from psycopg import AsyncConnection, adapters
 from psycopg.errors import error_from_result
 from psycopg.generators import execute
 from psycopg.pq import ExecStatus, Format
+from psycopg.pq.abc import PGresult
 
 from minutebook.errors import ConversationErased, IdempotencyConflict, LeaseLost, MinutebookError
 from minutebook.store.backend import AppendCommand
@@ -195,7 +196,7 @@ class AppendPlan:
         bodies = b"".join(body for _, body in payloads.values())
         values = (self.tenant.encode(), str(int(1000 * lock_seconds)).encode(), told.encode(), bodies)
         db.pgconn.send_query_params(_CALL, values, param_types=_TYPES, param_formats=_FORMATS)
-        result, *_ = await db.wait(execute(db.pgconn))
+        result = await _result(db)
         if result.status != ExecStatus.TUPLES_OK:
             raise error_from_result(result)
         numbers = json.loads(result.get_value(0, 0) or b"[]")
@@ -230,5 +231,28 @@ async def append_all(
     return outcomes
 
 
+async def _result(db: AsyncConnection) -> PGresult:
+    """What the server answers. A short statement is sent at once: then there is less to wait for than the driver does."""
+    pgconn, loop = db.pgconn, asyncio.get_running_loop()
+    if pgconn.flush():
+        sent: list[PGresult] = await db.wait(execute(pgconn))
+        return sent[0]
+    while pgconn.is_busy():
+        readable: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(pgconn.socket, _wake, readable)
+        try:
+            await readable
+        finally:
+            loop.remove_reader(pgconn.socket)
+        pgconn.consume_input()
+    results: list[PGresult] = list(iter(pgconn.get_result, None))
+    return results[0]
+
+
 def _hex(data: bytes) -> str:
     return f"\\x{data.hex()}"
+
+
+def _wake(readable: "asyncio.Future[None]") -> None:
+    if not readable.done():
+        readable.set_result(None)

@@ -39,7 +39,10 @@ def test_every_part_is_tested() -> None:
     assert set(FIGURES) == set(PARTS)
 
 
-@pytest.mark.parametrize("part", sorted(set(PARTS) - {"postgres"}))
+@pytest.mark.parametrize(
+    "part",
+    [pytest.param(part, marks=[pytest.mark.slow] * (part == "service")) for part in sorted(set(PARTS) - {"postgres"})],
+)
 def test_a_part_measures_its_figures(part) -> None:
     costs, failures = measure({"new": ROOT}, part, tiny=True)
 

@@ -7,6 +7,7 @@ in full by `SummarizeStep`, `ExpandStep` and `PinStep`.
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import wraps
 from inspect import signature
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -59,6 +60,7 @@ def on(*events: type, slice_type: type = TaskHistory, starts: bool = False) -> C
     def register(reduce: Reduce) -> Reduce:
         takes_context = "context" in signature(reduce).parameters
 
+        @wraps(reduce)  # errors name the function
         def reducer(values: Sequence[Any], event: Any, *, context: ReducerContext) -> Any:
             if not values and not starts:
                 raise InvalidSetting(*_REQUIRED[slice_type])

@@ -1,12 +1,20 @@
 """Groups of appends: one statement where what is remembered is still so, and right where it is not."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
 
-from minutebook.errors import ConversationErased, DocumentExists, IdempotencyConflict, LeaseLost, VersionConflict
+from minutebook.errors import (
+    ConversationErased,
+    DocumentExists,
+    IdempotencyConflict,
+    LeaseLost,
+    StoreUnavailable,
+    VersionConflict,
+)
 from minutebook.store.postgres.append import AppendPlan
 from minutebook.store.postgres.writer import GroupWriter
 from minutebook.store.types import NewDocument
@@ -297,3 +305,21 @@ def test_what_is_erased_between_reading_and_writing_is_not_created_again(url, mo
             assert (await store.list()).items == ()
 
     asyncio.run(story())
+
+
+def test_a_value_that_the_database_cannot_store_fails_no_other_conversation(url):
+    async def story():
+        async with open_store(url) as store:
+            names = ["a", "b", "c"]
+            await asyncio.gather(*(store.append(name, said("0")) for name in names))
+            lease = await store.acquire_lease("b", "w", seconds=60)
+            bad = replace(lease, holder="a\0b")
+            return await asyncio.gather(
+                *(store.append(name, said("1"), lease=bad if name == "b" else None) for name in names),
+                return_exceptions=True,
+            )
+
+    first, refusal, last = asyncio.run(story())
+
+    assert (first, last) == (2, 2)
+    assert isinstance(refusal, LeaseLost)

@@ -32,6 +32,9 @@ from minutebook.store.sql.transaction import Again, Query
 AGAIN: Final = (errors.SerializationFailure, errors.DeadlockDetected)
 """What a transaction may meet through no fault of its own: it is carried out again."""
 
+UNWRITABLE: Final = (psycopg.DataError, errors.ProgramLimitExceeded)
+"""What the server says of values that it cannot store."""
+
 _OURS: Final[tuple[tuple[type[psycopg.Error], type[StoreUnavailable]], ...]] = (
     (errors.DiskFull, StoreFull),
     (errors.ReadOnlySqlTransaction, StoreReadOnly),

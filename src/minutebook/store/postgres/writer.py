@@ -19,7 +19,7 @@ from psycopg import AsyncConnection
 from minutebook.errors import MinutebookError, StoreUnavailable
 from minutebook.store.per_loop import Loop
 from minutebook.store.postgres.append import AppendPlan, Due, KnownHeaders, PendingAppend, append_all
-from minutebook.store.postgres.connection import AGAIN, WRITING, Connections, connected, translated
+from minutebook.store.postgres.connection import AGAIN, UNWRITABLE, WRITING, Connections, connected, translated
 
 LARGEST_GROUP: Final = 500
 MOST_KNOWN: Final = 4096
@@ -110,7 +110,7 @@ class GroupWriter:
             return group
         try:
             self._known.update(await plan.write(db, min(IMPATIENT_SECONDS, self._connections.patience_seconds)))
-        except (*AGAIN, psycopg.errors.LockNotAvailable):
+        except (*AGAIN, *UNWRITABLE, psycopg.errors.LockNotAvailable):
             return group
         except psycopg.Error as error:
             self.close()
@@ -151,7 +151,7 @@ class GroupWriter:
         return task
 
     async def _write_locked(self, group: Sequence[PendingAppend]) -> None:
-        """One transaction for the group; one for each conversation, if one of them cannot be locked soon."""
+        """One transaction for the group; one for each conversation, if one of them cannot be locked soon or stored at all."""
         parts: dict[tuple[str, str], list[PendingAppend]] = {}
         for one in group:
             parts.setdefault(one.name, []).append(one)
@@ -164,7 +164,7 @@ class GroupWriter:
                     self._connections.carry_out(group[0].tenant, WRITING, work, lock_seconds)
                 )
             except StoreUnavailable as error:
-                if len(parts) == 1 or not isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
+                if len(parts) == 1 or not isinstance(error.__cause__, (psycopg.errors.LockNotAvailable, *UNWRITABLE)):
                     raise
                 for part in parts.values():
                     self._launch(part)

@@ -36,7 +36,7 @@ _INSERT: Final = (
     "INSERT INTO document (tenant, conversation, kind, id, kind_hash, hash, number, created_at, expires_at, body)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant, hash) DO NOTHING"
 )
-_REPLACE: Final = "UPDATE document SET body = ?, expires_at = ? WHERE tenant = ? AND hash = ?"
+_REPLACE: Final = "UPDATE document SET body = ?, expires_at = ? WHERE tenant = ? AND hash = ? AND conversation = ?"
 _DELETE: Final = "DELETE FROM document WHERE tenant = ? AND hash = ?"
 
 
@@ -100,11 +100,11 @@ async def write(
         return known.number, known.created_at
     key, body = document_key(wanted.kind, wanted.id), squeezed(wanted.body)
     if known is not None and verdict is Verdict.REPLACE:
-        if not await tx.put(_REPLACE, body, wanted.expires_at, tx.tenant, key):
+        if not await tx.put(_REPLACE, body, wanted.expires_at, tx.tenant, key, owner):
             raise Again
         return known.number, known.created_at
-    if known is not None:
-        await tx.put(_DELETE, tx.tenant, key)
+    if known is not None:  # it has expired; one that another transaction has written since has not
+        await tx.put(f"{_DELETE} AND expires_at <= ?", tx.tenant, key, microseconds(at))
     count = "UPDATE conversation SET documents = documents + 1 WHERE number = ? RETURNING documents"
     ((number,),) = await tx.rows(count, owner)
     names = (wanted.kind, wanted.id, kind_key(wanted.kind), key)

@@ -55,7 +55,12 @@ async def splits(tx: SqlTransaction, row: ConversationRow, position: int) -> boo
 
 async def turns_before(tx: SqlTransaction, row: ConversationRow, position: int) -> int:
     """How many user messages there are before a position."""
-    return 0 if position <= 0 else int(await _value(tx, row, position - 1, "turn"))
+    if position > row.conversation.first:
+        return int(await _value(tx, row, position - 1, "turn"))
+    if position == 0:
+        return 0
+    is_user = bool(await _value(tx, row, position, "role") == NUMBER_OF[MessageRole.USER])
+    return int(await _value(tx, row, position, "turn")) - is_user
 
 
 async def _value(tx: SqlTransaction, row: ConversationRow, position: int, column: str) -> Any:

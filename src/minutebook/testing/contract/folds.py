@@ -302,3 +302,13 @@ class ForkContract:
         late = await store.load("after")
         assert (late.start, late.entries, late.conversation.first) == (5, tuple(entries[5:10]), 5)
         await refused(FoldConflict, store.undo_fold("after", "f"))
+
+    @scenario
+    async def test_a_fork_may_leave_where_a_purge_ended(self, store: ConversationStore) -> None:
+        await store.append("a", turns(3))
+        await store.add_fold("a", note("f", 0, 5))
+        await store.purge("a", before=5)
+
+        fork = await store.fork("a", "b", at=5)
+
+        assert (fork.length, fork.turns) == (5, 1)

@@ -285,7 +285,7 @@ BEGIN
             CONTINUE WHEN one.verdict = 'same';
             IF one.verdict = 'replace' THEN
                 UPDATE minutebook.document SET body = one.body, expires_at = one.expires_at
-                WHERE tenant = whose AND hash = one.hash;
+                WHERE tenant = whose AND hash = one.hash AND conversation = numbers[one.place];
             ELSE
                 DELETE FROM minutebook.document WHERE tenant = whose AND hash = one.hash AND expires_at <= one.at;
                 UPDATE minutebook.conversation SET documents = documents + 1

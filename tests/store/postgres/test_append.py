@@ -12,7 +12,6 @@ from minutebook.errors import (
     DocumentExists,
     IdempotencyConflict,
     LeaseLost,
-    StoreUnavailable,
     VersionConflict,
 )
 from minutebook.store.postgres.append import AppendPlan

@@ -300,7 +300,7 @@ class Loose:
     [
         (
             replace(PLAN, objective=3),
-            r"'Plan: \[0\]\.objective is 3; it should be a valid string'; give one that JSON gives back the same",
+            r"'Plan: \[0\]\.objective is 3; it should be a valid string'; give a value of its declared type that JSON can hold",
         ),
         (
             replace(PLAN, steps=(Step("a"), Step("b", "wrong"))),

@@ -143,7 +143,7 @@ class TypeRegistry:
 
 
 def not_storable(name: str, problem: str) -> InvalidSetting:
-    return InvalidSetting("the value to store", f"{name}: {problem}", "one that JSON gives back the same")
+    return InvalidSetting("the value to store", f"{name}: {problem}", "a value of its declared type that JSON can hold")
 
 
 def dumps(name: str, data: Any) -> str:

@@ -34,7 +34,7 @@ from minutebook import (
 from minutebook.planning.budget import StepBudget, StepHistoryManager
 from minutebook.planning.history_section import TaskHistorySection
 from minutebook.planning.plan_section import PlanningToolsSection
-from minutebook.testing.simulator.planned import planned_project
+from minutebook.testing.simulator.plan_session import planned_project
 from minutebook.wire import provider_message_to_entry
 
 BUDGET = 32_000

@@ -178,7 +178,7 @@ async def trace_append(trace: Trace) -> None:
 
 
 async def trace_completion(trace: Trace) -> None:
-    from minutebook.service.app import create_app, service_from
+    from minutebook.service.app import build_service, create_app
     from minutebook.service.config.loader import ConfigHolder
     from minutebook.testing import LoopbackProvider, ScriptedModel
 
@@ -187,7 +187,7 @@ async def trace_completion(trace: Trace) -> None:
 
     with tempfile.TemporaryDirectory() as folder, LoopbackProvider(ScriptedModel(otherwise=answer)) as provider:
         settings = {"MINUTEBOOK_DB": f"sqlite:///{folder}/chat.db", "MINUTEBOOK_UPSTREAM_URL": provider.base_url}
-        service = service_from(ConfigHolder(None, environment=settings))
+        service = build_service(ConfigHolder(None, environment=settings))
         app = create_app(service)
         async with service.store:
 

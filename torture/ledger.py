@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from minutebook.errors import ConversationNotFound
 from minutebook.record.message import MessageRole
-from minutebook.store.types import Loaded
+from minutebook.store.types import LoadedConversation
 from minutebook.store.url import open_store
 from torture.writing import turn
 
@@ -58,14 +58,14 @@ class Ledger:
         self.found.lost = len(self.acknowledged - self.stored.keys())
         self.found.doubled = sum(self.stored.values()) - len(self.stored)
 
-    async def _load(self) -> Loaded | None:
+    async def _load(self) -> LoadedConversation | None:
         async with open_store(self.url) as store:
             try:
                 return await store.load(self.conversation, since=self._read)
             except ConversationNotFound:
                 return None  # killed before it was made; what was acknowledged is then lost
 
-    def _take(self, loaded: Loaded) -> None:
+    def _take(self, loaded: LoadedConversation) -> None:
         expected = range(self._read, self._read + len(loaded.entries))
         self.found.gaps += list(loaded.positions) != list(expected) or loaded.conversation.length != expected.stop
         self.found.halves += bool(loaded.conversation.open_calls)

@@ -14,7 +14,7 @@ from pathlib import Path
 from minutebook.errors import StoreFull, StoreReadOnly, StoreUnavailable
 from minutebook.store.base import ConversationStore
 from minutebook.store.url import open_store
-from minutebook.testing.contract.samples import refused, said
+from minutebook.testing.contract.samples import expect_error, text_entries
 from torture.server import NotPossible
 
 WRITERS = 16
@@ -52,7 +52,7 @@ async def _fill(path: Path, make_room: Callable[[], None]) -> int:
         assert {type(problem) for problem in problems} == {StoreFull}, problems
         await _require(store, acknowledged)
         make_room()
-        await store.append("after", said("there is room again"))
+        await store.append("after", text_entries("there is room again"))
     async with open_store(f"sqlite:///{path}") as store:
         await _require(store, {**acknowledged, "after": 1})
     return sum(acknowledged.values())
@@ -81,7 +81,7 @@ def read_only(folder: Path) -> str:
 
     async def made() -> None:
         async with open_store(f"sqlite:///{path}") as store:
-            await store.append("a", said("1"))
+            await store.append("a", text_entries("1"))
 
     asyncio.run(made())
     path.chmod(0o444)
@@ -104,12 +104,12 @@ def _read_only(path: str) -> None:
 async def _only_reads(path: str) -> None:
     async with open_store(f"sqlite:///{path}") as store:
         if path.endswith(".other"):
-            await store.append("a", said("1"))
+            await store.append("a", text_entries("1"))
             await store.search("1")
             return
-        changes: list[Awaitable[object]] = [store.append("a", said("2")), store.erase(conversation="a")]
+        changes: list[Awaitable[object]] = [store.append("a", text_entries("2")), store.erase(conversation="a")]
         for attempt in (*changes, store.set_labels("a", {"x": "y"})):
-            await refused(StoreReadOnly, attempt)
+            await expect_error(StoreReadOnly, attempt)
         assert len((await store.load("a")).entries) == 1
         assert (await store.list()).items
 
@@ -122,7 +122,7 @@ async def _write_until_refused(
 
     async def write(name: str) -> None:
         for _ in range(MOST):
-            await store.append(name, said(_noise.randbytes(1_500).hex()))
+            await store.append(name, text_entries(_noise.randbytes(1_500).hex()))
             acknowledged[name] = acknowledged.get(name, 0) + 1
             if then is not None and sum(acknowledged.values()) == after:
                 then()

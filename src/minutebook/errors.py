@@ -1,7 +1,7 @@
 """Every error minutebook raises on purpose. The reference has the tree of them.
 
-An error declares its facts as fields, and `says` what they mean and what to do. Facts are positional, so every error
-survives pickling.
+An error declares its facts as fields; `template` builds the message, which says what is wrong and what to do. Fields are
+positional, so every error survives pickling.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,44 +10,52 @@ from datetime import datetime
 from inspect import get_annotations
 from typing import Any, ClassVar, Final, Self, dataclass_transform, get_origin
 
-_KEPT_AS: Final[dict[Any, Any]] = {Sequence: tuple, Mapping: dict}
-"""What a field is declared as → the type its value is kept as, so that nobody changes it later."""
-_MOST_SHOWN = 20
+_IMMUTABLE_TYPES: Final[dict[Any, Any]] = {Sequence: tuple, Mapping: dict}
+"""The declared type of a field → the type that its value is converted to, so that callers cannot share the value."""
+_MAX_PROBLEMS = 20
 
 
 @dataclass_transform(eq_default=False, field_specifiers=(field,))
 class MinutebookError(Exception):
     """The root of every error raised on purpose. A subclass with fields becomes a dataclass."""
 
-    says: ClassVar[str] = ""
+    template: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
         if get_annotations(cls):
             dataclass(eq=False, repr=False)(cls)
 
     def __post_init__(self) -> None:
-        for each in fields(self):  # type: ignore[arg-type]
-            value, kind = getattr(self, each.name), _KEPT_AS.get(get_origin(each.type))
-            setattr(self, each.name, value if kind is None else kind(value))
-        self.args = tuple(getattr(self, each.name) for each in fields(self) if each.init)  # type: ignore[arg-type]
+        for fact in fields(self):  # type: ignore[arg-type]
+            value, convert = getattr(self, fact.name), _IMMUTABLE_TYPES.get(get_origin(fact.type))
+            setattr(self, fact.name, value if convert is None else convert(value))
+        self.args = tuple(getattr(self, fact.name) for fact in fields(self) if fact.init)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        return self.says.format_map(vars(self)) if self.says else " ".join(map(str, self.args))
+        return self.template.format_map(vars(self)) if self.template else " ".join(map(str, self.args))
 
 
 class InvalidSetting(MinutebookError, ValueError):
-    """An option has a value that cannot be meant."""
+    """A setting or argument has an invalid value; `expected` describes the valid ones: "0 or more", "one of a, b"."""
 
     name: str
     value: Any
     expected: str
-    says = "{name} is {value!r}; give {expected}"
+    template = "{name}={value!r}: expected {expected}"
+
+
+class MissingSetting(MinutebookError, ValueError):
+    """A required setting or argument is absent; `how_to_set` is what to write: "add --max-tokens 32000"."""
+
+    what: str
+    how_to_set: str
+    template = "{what} is missing; {how_to_set}"
 
 
 class InvalidMessage(MinutebookError, ValueError):
-    """A message lacks something that every message has, or has it in the wrong shape.
+    """A field of a message is missing or has the wrong type.
 
-    `path` leads to the place (`tool_calls[0].function.name`), `index` to the message where that is known.
+    `path` is the field (`tool_calls[0].function.name`), `index` the message's index in the list, if known.
     """
 
     path: str
@@ -60,26 +68,30 @@ class InvalidMessage(MinutebookError, ValueError):
 
 
 class BrokenConversation(MinutebookError, ValueError):
-    """A message does not fit the ones before it, and the transcript was told to refuse such; nothing was appended."""
+    """A message breaks the pairing of tool calls and results, and the transcript rejects that; nothing was appended."""
 
     findings: Sequence[Any]
 
     def __str__(self) -> str:
-        said = "; ".join(map(str, self.findings))
-        return f"{said}. Append what is missing first, repair the messages, or keep them with broken='mark'"
+        findings = "; ".join(map(str, self.findings))
+        return (
+            f"{findings}. Append the missing message first, call repair(), or accept it with Transcript(broken='mark')"
+        )
 
 
 class RecordIsReadOnly(MinutebookError, TypeError):
-    """A manager tried to change a message in place; the record is not its to change."""
+    """A manager tried to change a message of the record in place."""
 
     what: str
-    says = "{what} on a message of the record; return a changed copy instead: {{**message, 'content': …}}"
+    template = (
+        "{what} on a message of the record, which is read-only; return a changed copy: {{**message, 'content': …}}"
+    )
 
 
 class CannotFit(MinutebookError, ValueError):
-    """What must be in the view is larger than the budget; no cut can help.
+    """The messages that must be in the view need more tokens than the budget.
 
-    `irreducible` names the parts that may not go, each with its index in the record and its tokens.
+    `irreducible` lists those messages: what each is, its index in the record, its tokens.
     """
 
     max_tokens: int
@@ -90,23 +102,23 @@ class CannotFit(MinutebookError, ValueError):
         largest = sorted(self.irreducible, key=lambda part: -part[2])[:4]
         parts = ", ".join(f"{name} (message {index}, {tokens:,} tokens)" for name, index, tokens in largest)
         return (
-            f"the view needs {self.needed:,} tokens and may have {self.max_tokens:,}: {parts} must stay. "
-            "Raise max_tokens, shorten these, or unpin what may go"
+            f"the view needs at least {self.needed:,} tokens, but max_tokens is {self.max_tokens:,}; cannot be left out: "
+            f"{parts}. Raise max_tokens, shorten these messages, or unpin some"
         )
 
 
-class PromiseBroken(MinutebookError):
-    """A manager returned a view that breaks what every view promises, and the guard is strict."""
+class GuaranteeViolated(MinutebookError):
+    """A manager returned a view that violates a guarantee, and the guard is strict."""
 
-    breaches: Sequence[Any]
+    violations: Sequence[Any]
 
     def __str__(self) -> str:
-        said = "; ".join(map(str, self.breaches))
-        return f"{said}. Mend the manager, or let the guard repair its views with strict=False"
+        violations = "; ".join(map(str, self.violations))
+        return f"{violations}. Fix the manager, or pass strict=False to have invalid views repaired"
 
 
 class UnknownName(MinutebookError, LookupError):
-    """Nothing of that kind goes by that name; `otherwise` is what to do where none of the known ones is meant."""
+    """No object of that kind has that name; `otherwise` says what to do if none of the known names is right."""
 
     kind: str
     name: str
@@ -114,22 +126,22 @@ class UnknownName(MinutebookError, LookupError):
     otherwise: str = ""
 
     def __str__(self) -> str:
-        near = closest(str(self.name), self.known)
-        choose = "choose" if near is None else f"did you mean {near!r}? Choose"
+        suggestion = closest(str(self.name), self.known)
+        choose = "choose" if suggestion is None else f"did you mean {suggestion!r}? Choose"
         known = f"one of {', '.join(self.known)}" if self.known else "another"
-        return f"no {self.kind} {self.name!r}; {choose} {known}{self.otherwise and f', or {self.otherwise}'}"
+        return f"unknown {self.kind} {self.name!r}; {choose} {known}{self.otherwise and f', or {self.otherwise}'}"
 
 
 class MissingExtra(MinutebookError, ImportError):
-    """An optional dependency is needed and not installed."""
+    """An optional dependency is not installed."""
 
     module: str
     extra: str
-    says = "{module} is not installed; pip install 'minutebook[{extra}]'"
+    template = "{module} is not installed; run: pip install 'minutebook[{extra}]'"
 
 
 class UnreadableInput(MinutebookError, ValueError):
-    """A file or stream does not hold conversations in a form we read."""
+    """A file or stream is not in a format that minutebook can read."""
 
     source: str
     problem: str
@@ -141,9 +153,9 @@ class UnreadableInput(MinutebookError, ValueError):
 
 
 class InvalidConfig(MinutebookError, ValueError):
-    """A configuration has a key that is not known, or a value that cannot be meant; `others` are its other problems.
+    """A configuration has an unknown key or an invalid value; `others` are its further problems.
 
-    `file` is the environment variable or the flag where it was said there; line and column count from 1.
+    `file` is the environment variable or the command-line flag if the value came from there. Line and column count from 1.
     """
 
     file: str
@@ -157,47 +169,48 @@ class InvalidConfig(MinutebookError, ValueError):
     def __str__(self) -> str:
         where = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
         parts = (self.problem, self.key) if self.problem == "unknown key" else (self.key, self.problem)
-        said = f"{where}: {' '.join(filter(None, parts))}{f'; {self.hint}' if self.hint else ''}"
-        return "\n".join([said, *map(str, self.others)])
+        message = f"{where}: {' '.join(filter(None, parts))}{f'; {self.hint}' if self.hint else ''}"
+        return "\n".join([message, *map(str, self.others)])
 
 
 class ProgramInvalid(MinutebookError, ValueError):
-    """A program of the agent language cannot be compiled; `diagnostics` say where and why."""
+    """A program in the agent language does not compile; `diagnostics` have positions and problems."""
 
     source: str
     diagnostics: Sequence[Any]
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.diagnostics)) or f"{self.source} is not a program of the agent language"
+        return "\n".join(map(str, self.diagnostics)) or f"{self.source} is not a program in the agent language"
 
 
 class FlowFailed(MinutebookError, ValueError):
-    """A flow came upon a value that a statement of it cannot use."""
+    """A statement of a flow got a value that it cannot use."""
 
     source: str
     flow: str
     line: int
     problem: str
-    says = "{source}:{line}: flow {flow!r}: {problem}"
+    template = "{source}:{line}: flow {flow!r}: {problem}"
 
 
 class ToolServerFailed(MinutebookError, ConnectionError):
-    """A server of tools does not start, or does not answer."""
+    """An MCP server does not start or does not respond."""
 
     tool: str
     where: str
     problem: str
-    says = "tool {tool!r}: {where} does not answer as an MCP server: {problem}"
+    template = "tool {tool!r}: the MCP server {where} does not respond: {problem}"
 
 
 class EventFailed(MinutebookError, ExceptionGroup[Exception]):
-    """Some of those that an event reached failed; `exceptions` are their errors."""
+    """Some handlers of an event failed; `exceptions` are their errors."""
 
     def __new__(cls, event_type: str, exceptions: Sequence[Exception]) -> Self:
-        said = "; ".join(f"{type(error).__name__}: {error}" for error in exceptions)
+        errors = "; ".join(f"{type(error).__name__}: {error}" for error in exceptions)
+        handlers = "1 handler" if len(exceptions) == 1 else f"{len(exceptions)} handlers"
         message = (
-            f"{len(exceptions)} of those that took {event_type} failed: {said}. "
-            "The others have taken it: mend these, and hand it to them alone"
+            f"{handlers} of {event_type} failed: {errors}. "
+            "The other handlers ran; fix these and call them directly, do not publish the event again"
         )
         return super().__new__(cls, message, exceptions)
 
@@ -209,20 +222,20 @@ class EventFailed(MinutebookError, ExceptionGroup[Exception]):
         return self.message
 
     def derive(self, excs: Sequence[Exception], /) -> "EventFailed":  # type: ignore[override]
-        """A part of the group, as `except*` makes it."""
+        """A subgroup, as `except*` creates it."""
         return EventFailed(self.event_type, excs)
 
 
 class LogIsAppendOnly(MinutebookError, TypeError):
-    """Something would have removed or changed what a LOG slice holds; nothing was changed."""
+    """An operation would have removed or changed items of a LOG slice; nothing was changed."""
 
     slice_type: str
     attempt: str
-    says = "{attempt} would change the log of {slice_type}, which only grows; append to it instead"
+    template = "{attempt} would change slice {slice_type}, which is an append-only log; append to it instead"
 
 
 class ReducerFailed(MinutebookError):
-    """A reducer raised (its error is the `__cause__`), or returned what is no slice; no slice was changed."""
+    """A reducer raised (its error is the `__cause__`) or returned something other than a slice; no slice was changed."""
 
     reducer: str
     slice_type: str
@@ -231,48 +244,48 @@ class ReducerFailed(MinutebookError):
 
     def __str__(self) -> str:
         return (
-            f"{self.reducer}, which reduces {type(self.event).__name__} into {self.slice_type}, failed: {self.problem}. "
-            "No slice was changed; mend the reducer and dispatch the event again"
+            f"reducer {self.reducer} of {type(self.event).__name__} for slice {self.slice_type} failed: {self.problem}. "
+            "No slice was changed; fix the reducer and dispatch the event again"
         )
 
 
 class NoReducer(MinutebookError, LookupError):
-    """An event was dispatched that nothing reduces, so it would have changed nothing."""
+    """An event was dispatched for which no reducer is registered."""
 
     event_type: str
     slice_type: str | None
     known: Sequence[str]
 
     def __str__(self) -> str:
-        into = f" into {self.slice_type}" if self.slice_type else ""
+        in_slice = f" in slice {self.slice_type}" if self.slice_type else ""
         return (
-            f"nothing reduces {self.event_type}{into}; register what should: "
+            f"no reducer for event {self.event_type}{in_slice}; register one with "
             f"session.mutate({self.slice_type or '…'}).register({self.event_type}, reducer). "
-            f"Reduced{into}: {', '.join(self.known) or 'nothing yet'}"
+            f"Registered events: {', '.join(self.known) or 'none'}"
         )
 
 
 class UnsupportedType(MinutebookError, TypeError):
-    """A type has no JSON form that we know, so it can be neither described to a model nor read from its answer."""
+    """A type has no JSON schema, so it cannot be described to a model or parsed from its answer."""
 
     where: str
     what: str
     advice: str
-    says = "{where} is {what}, which cannot be told to a model as JSON; {advice}"
+    template = "{where} has type {what}, which has no JSON schema; {advice}"
 
 
 class InvalidPrompt(MinutebookError, ValueError):
-    """A prompt cannot be put together or rendered; `where` is the section, template or tool that is at fault."""
+    """A prompt cannot be built or rendered; `where` is the section, template or tool with the problem."""
 
     where: str
     problem: str
-    says = "{where} {problem}"
+    template = "{where} {problem}"
 
 
 class ToolValidationError(MinutebookError, ValueError):
-    """A tool was called in a way it cannot be; the message goes back to the model, which may try again.
+    """A tool call has invalid arguments. The message is returned to the model, which may call the tool again.
 
-    Handlers raise it with a message of their own. `problems` lists what is wrong with the arguments, place by place.
+    Handlers may raise it with their own message. `problems` lists the invalid arguments.
     """
 
     message: str
@@ -283,20 +296,20 @@ class ToolValidationError(MinutebookError, ValueError):
 
 
 class OutputParseError(MinutebookError, ValueError):
-    """The model's answer does not hold what was asked for; the message can be sent back to it as it is."""
+    """The model's answer does not match the output schema. The message can be sent to the model unchanged."""
 
     expected: str
     answer: str
     problems: Sequence[Any]
 
     def __str__(self) -> str:
-        came = self.answer if len(self.answer) <= 200 else f"{self.answer[:200]}…"
-        said = _with_problems(f"The answer is not a valid {self.expected}:", self.problems)
-        return f"{said}\nIt was: {came}\nAnswer again with one JSON object for {self.expected} and nothing else."
+        answer = self.answer if len(self.answer) <= 200 else f"{self.answer[:200]}…"
+        problems = _with_problems(f"The answer is not a valid {self.expected}:", self.problems)
+        return f"{problems}\nThe answer was: {answer}\nAnswer again with one JSON object for {self.expected} and nothing else."
 
 
 class VisibilityExpansionRequired(MinutebookError):
-    """The model asks for sections to be opened: merge `requested_overrides` into yours and render again."""
+    """The model requests that sections be opened: merge `requested_overrides` into your overrides and render again."""
 
     requested_overrides: Mapping[tuple[str, ...], Any]
     reason: str
@@ -305,26 +318,26 @@ class VisibilityExpansionRequired(MinutebookError):
     def __str__(self) -> str:
         keys = ", ".join(self.section_keys)
         return (
-            f"the model asks to open {keys} ({self.reason}); "
+            f"the model requests to open sections {keys} ({self.reason}); "
             "merge requested_overrides into visibility_overrides and render the prompt again"
         )
 
 
 class PromptEvaluationError(MinutebookError):
-    """Something that is not ours failed while a prompt was evaluated; its own error is the `__cause__`.
+    """A user-supplied part failed while a prompt was evaluated; its error is the `__cause__`.
 
-    `phase` is "request" (the manager, the compaction hook), "record" (someone who listens to what is recorded) or
-    "response". What was said before is in the record, with no call left open.
+    `phase` is "request" (the manager, the compaction hook), "record" (a handler of recorded messages) or "response".
+    Earlier messages are in the record, and every tool call in it has a result.
     """
 
     prompt_name: str
     phase: str
     problem: str
-    says = "the evaluation of prompt {prompt_name!r} failed in its {phase} phase: {problem}"
+    template = "the evaluation of prompt {prompt_name!r} failed in the {phase} phase: {problem}"
 
 
 class ProviderFailed(MinutebookError):
-    """The provider answered with an error, or did not answer; `status` is None where there was no answer at all."""
+    """The provider returned an error or did not respond; `status` is None if there was no response."""
 
     provider: str
     status: int | None
@@ -333,12 +346,12 @@ class ProviderFailed(MinutebookError):
     retryable: bool = False
 
     def __str__(self) -> str:
-        said = "did not answer" if self.status is None else f"answered {self.status}"
-        return f"{self.provider} {said}: {self.problem}"
+        outcome = "did not respond" if self.status is None else f"returned status {self.status}"
+        return f"{self.provider} {outcome}: {self.problem}"
 
 
 class ContextOverflow(ProviderFailed):
-    """The provider finds the prompt longer than the model's context window."""
+    """The provider rejected the request because it exceeds the model's context window."""
 
     status: int | None = field(default=400, init=False)
     retry_after_seconds: float | None = field(default=None, init=False)
@@ -348,7 +361,7 @@ class ContextOverflow(ProviderFailed):
 
 
 class RetriesExhausted(ProviderFailed):
-    """The provider went on failing until there was no attempt or no time left; the last failure is the `__cause__`."""
+    """Every attempt failed until the retry policy allowed no more; the last failure is the `__cause__`."""
 
     retry_after_seconds: float | None = field(default=None, init=False)
     retryable: bool = field(default=False, init=False)
@@ -358,165 +371,166 @@ class RetriesExhausted(ProviderFailed):
     def __str__(self) -> str:
         return (
             f"{super().__str__()} ({self.attempts} attempts, {self.waited_seconds:.1f} s waited between them); "
-            "try later, or give Throttle more attempts or a larger total_seconds"
+            "retry later, or set more attempts or a larger total_seconds in RetryPolicy"
         )
 
 
 class DeadlineExceeded(MinutebookError, TimeoutError):
-    """An evaluation ran out of time; what was said until then is in the record."""
+    """An evaluation exceeded its deadline; the messages up to then are in the record."""
 
     what: str
     expired_at: str
-    says = "{what} was not done by its deadline, {expired_at}; give it a later one, or less to do"
+    template = "{what} exceeded its deadline of {expired_at}; set a later deadline"
 
 
 class BudgetExceeded(MinutebookError):
-    """An evaluation has used, or with its next call would use, more tokens than its budget has."""
+    """An evaluation has used, or would use with its next call, more tokens than its budget."""
 
     kind: str
     used: int
     limit: int
-    says = "{used:,} {kind} tokens are more than the budget of {limit:,}; raise it, or do less"
+    template = "{kind} token budget exceeded: {used:,} used, {limit:,} allowed; raise the budget"
 
 
 class TooManyCalls(MinutebookError):
-    """A model went on calling tools for as many requests as it may make, without an answer."""
+    """A model made the maximum number of requests (`max_calls`) without a final answer."""
 
     prompt_name: str
     calls: int
-    says = (
-        "prompt {prompt_name!r} had no answer after {calls} calls of the model; look whether it repeats itself, or "
-        "raise max_calls"
+    template = (
+        "prompt {prompt_name!r}: no final answer after {calls} model calls (max_calls); check for a tool loop or raise "
+        "max_calls"
     )
 
 
 class ConversationNotFound(MinutebookError, LookupError):
-    """There is no conversation of that id, or it is another tenant's."""
+    """No conversation with that id exists, or another tenant owns it."""
 
     conversation: str
-    says = "no conversation {conversation!r}; the first append to an id makes one"
+    template = "conversation {conversation!r} does not exist; the first append to an id creates it"
 
 
 class ConversationErased(ConversationNotFound):
-    """The conversation was erased, and nothing may be written to its id again."""
+    """The conversation was erased; its id cannot be used again."""
 
-    says = "conversation {conversation!r} was erased; begin another, under another id"
+    template = "conversation {conversation!r} was erased; use another id"
 
 
 class VersionConflict(MinutebookError):
-    """Somebody else appended since the caller last read; nothing was written."""
+    """Another writer appended after the caller last loaded the conversation; nothing was written."""
 
     conversation: str
     actual: int
     expected: int
-    says = "conversation {conversation!r} is at version {actual}, not {expected}; load it again and retry"
+    template = "conversation {conversation!r} is at version {actual}, not {expected}; load it again and retry"
 
     def __str__(self) -> str:
         if self.expected == 0:
-            return f"conversation {self.conversation!r} is there already, at version {self.actual}; choose another id"
+            return f"conversation {self.conversation!r} already exists, at version {self.actual}; choose another id"
         return super().__str__()
 
 
 class IdempotencyConflict(MinutebookError, ValueError):
-    """An idempotency key came before with other messages; nothing was written."""
+    """An idempotency key was already used with different messages; nothing was written."""
 
     conversation: str
     key: str
-    says = (
-        "the key {key!r} came with other messages to conversation {conversation!r} before; a retry repeats the "
-        "same messages, anything else needs its own key"
+    template = (
+        "idempotency key {key!r} was already used in conversation {conversation!r} with different messages; use a new "
+        "key, or retry with the same messages"
     )
 
 
 class DocumentNotFound(MinutebookError, LookupError):
-    """There is no document of that kind and id, or it has expired, or it is another tenant's."""
+    """No document of that kind and id exists: it was never stored, was deleted or has expired, or another tenant owns it."""
 
     kind: str
     document_id: str
-    says = "no document {document_id!r} of kind {kind!r}; it was never put there, was deleted or expired"
+    template = "no document {document_id!r} of kind {kind!r}; it was never stored, was deleted or has expired"
 
 
 class DocumentExists(MinutebookError, ValueError):
-    """There is another document of that kind and id; nothing was written."""
+    """A document of that kind and id already exists; nothing was written."""
 
     kind: str
     document_id: str
     conversation: str
-    says = (
-        "conversation {conversation!r} has another document {document_id!r} of kind {kind!r}; choose another id, "
+    template = (
+        "a document {document_id!r} of kind {kind!r} already exists in conversation {conversation!r}; choose another id, "
         "or replace it there"
     )
 
 
 class ConversationBusy(MinutebookError):
-    """Somebody else has the lease on a conversation, `until` then or until they release it."""
+    """Another holder has the lease on a conversation, at most until `until`."""
 
     conversation: str
     until: datetime
 
     def __str__(self) -> str:
-        return (
-            f"somebody else is at work on conversation {self.conversation!r}, until {self.until.isoformat()} at most; "
-            "try again later"
-        )
+        return f"conversation {self.conversation!r} is leased to another holder until {self.until.isoformat()}; retry later"
 
 
 class LeaseLost(MinutebookError):
-    """A lease ran out, was released or is another's by now; nothing was written."""
+    """A lease expired, was released or was taken over by another holder; nothing was written."""
 
     conversation: str
     holder: str
     fence: int
-    says = (
-        "the lease {fence} of {holder!r} on conversation {conversation!r} stands no longer; stop, and acquire it "
-        "anew before going on"
+    template = (
+        "lease {fence} of holder {holder!r} on conversation {conversation!r} has expired or was taken over; stop writing "
+        "and acquire a new lease"
     )
 
 
 class FoldNotFound(MinutebookError, LookupError):
-    """The conversation has no fold of that id."""
+    """The conversation has no fold with that id."""
 
     conversation: str
     fold_id: str
-    says = "conversation {conversation!r} has no fold {fold_id!r}"
+    template = "conversation {conversation!r} has no fold {fold_id!r}"
 
 
 class FoldConflict(MinutebookError, ValueError):
-    """A fold cannot stand where it would, or cannot be taken away; nothing was changed."""
+    """A fold cannot be applied or undone; nothing was changed."""
 
     conversation: str
     fold_id: str
     problem: str
 
     def __str__(self) -> str:
-        what = f"fold {self.fold_id!r} of " if self.fold_id else ""
-        return f"{what}conversation {self.conversation!r}: {self.problem}. Load it again and make the fold anew"
+        where = (
+            f"fold {self.fold_id!r} of conversation {self.conversation!r}"
+            if self.fold_id
+            else f"conversation {self.conversation!r}"
+        )
+        return f"{where}: {self.problem}. Reload the conversation and create the fold again"
 
 
 class SummaryRejected(MinutebookError, ValueError):
-    """A summary is not fit to stand for what was said; nothing was changed."""
+    """A summary is unusable: empty, too long, or not a summary; nothing was changed."""
 
     problem: str
-    says = "the summary {problem}; nothing was changed, summarise again"
+    template = "the summary {problem}; nothing was changed, summarize again"
 
 
 class WrongKey(MinutebookError, ValueError):
-    """A data key was wrapped by a master key that was not given. Keys are named by a few digits of their hash."""
+    """The data is encrypted with a master key that was not given. Keys are identified by a few digits of their hash."""
 
-    wanted: str
-    given: str
+    expected: str
+    actual: str
 
     def __str__(self) -> str:
         return (
-            f"what is stored was encrypted under master key {self.wanted or '(none)'}, and {self.given} was given;"
-            " give that one, or add it to old_keys"
+            f"the data is encrypted with master key {self.expected or '(none)'}, but the key given is {self.actual}; "
+            f"use {self.expected or 'the right key'} or add it to old_keys"
         )
 
 
 class RequestRefused(MinutebookError, ValueError):
-    """The service does not carry out an HTTP request; `status`, `code` and `param` are what its answer says.
+    """The service rejects an HTTP request; `status`, `code` and `param` are in the response.
 
-    `problem` goes to the client and into logs: it quotes nothing that came in.
+    `problem` is sent to the client and logged, so it never quotes the request.
     """
 
     status: int
@@ -524,55 +538,59 @@ class RequestRefused(MinutebookError, ValueError):
     code: str
     param: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
-    says = "{problem}"
+    template = "{problem}"
 
 
 class StoreUnavailable(MinutebookError, ConnectionError):
-    """The store cannot be reached, is busy for too long, or is closed. What was not answered may be tried again."""
+    """The store is unreachable, was busy for too long, or is closed. Operations that failed may be retried."""
 
     store: str
     problem: str
-    says = "{store}: {problem}; try again"
+
+    _advice: ClassVar[str] = "retry"
+
+    def __str__(self) -> str:
+        return f"{self.store}: {self.problem}" + ("" if self.problem == "is closed" else f"; {self._advice}")
 
 
 class StoreFull(StoreUnavailable):
-    """There is no room for more; nothing was written, and what is there can be read."""
+    """The disk or the configured memory is full; nothing was written, and reading still works."""
 
-    says = "{store}: {problem}; make room and try again, nothing was written"
+    _advice = "nothing was written; free some space and retry"
 
 
 class StoreReadOnly(StoreUnavailable):
-    """The store can be read and not written."""
+    """The store can be read but not written."""
 
-    says = "{store}: {problem}; make it writable and try again, nothing was written"
+    _advice = "nothing was written; make it writable and retry"
 
 
 class StoreDamaged(StoreUnavailable):
-    """What the store holds is not what a store writes."""
+    """The stored data is corrupt, or the file is not a minutebook database."""
 
-    says = "{store}: {problem}; open another, or bring back a copy"
+    _advice = "restore a backup or open another file"
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that was probably meant: one that is spelled like it, or has a word that is (`token_budget`)."""
+    """The known name with the most similar spelling, or with a similar word in it (`budget` → `token_budget`)."""
     from difflib import get_close_matches
 
-    names = [each for each in known if each != name]
-    lower = {each.lower(): each for each in names}
-    words = {word: each for each in reversed(names) for word in each.split("_")}
-    near = next(iter(get_close_matches(name, names, n=1)), None)
-    word = next(iter(get_close_matches(name, words, n=1)), "")
-    return lower.get(name.lower()) or words.get(name.lower()) or near or words.get(word)
+    candidates = [candidate for candidate in known if candidate != name]
+    by_lower_case = {candidate.lower(): candidate for candidate in candidates}
+    by_word = {word: candidate for candidate in reversed(candidates) for word in candidate.split("_")}
+    similar = next(iter(get_close_matches(name, candidates, n=1)), None)
+    similar_word = next(iter(get_close_matches(name, by_word, n=1)), "")
+    return by_lower_case.get(name.lower()) or by_word.get(name.lower()) or similar or by_word.get(similar_word)
 
 
 def one_of(known: Sequence[str], name: str) -> str:
-    """What an `InvalidSetting` expects in place of a name that is not known."""
-    near = closest(name, known)
-    return f"one of {', '.join(known)}{'' if near is None else f'; did you mean {near!r}?'}"
+    """The `expected` text of an `InvalidSetting` for an unknown name."""
+    suggestion = closest(name, known)
+    return f"one of {', '.join(known)}{'' if suggestion is None else f'; did you mean {suggestion!r}?'}"
 
 
 def _with_problems(message: str, problems: Sequence[Any]) -> str:
-    lines = [message, *(f"- {problem}" for problem in problems[:_MOST_SHOWN])]
-    if len(problems) > _MOST_SHOWN:
-        lines.append(f"- and {len(problems) - _MOST_SHOWN} more")
+    lines = [message, *(f"- {problem}" for problem in problems[:_MAX_PROBLEMS])]
+    if len(problems) > _MAX_PROBLEMS:
+        lines.append(f"- and {len(problems) - _MAX_PROBLEMS} more")
     return "\n".join(lines)

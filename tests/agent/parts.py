@@ -15,7 +15,7 @@ from minutebook import (
     ToolResult,
     check,
 )
-from minutebook.agent import ProviderAdapter, TextDelta, Throttle
+from minutebook.agent import ProviderAdapter, RetryPolicy, TextDelta
 from minutebook.record.finding import errors
 from minutebook.wire import entry_to_provider_message
 
@@ -60,14 +60,14 @@ async def at_once(seconds):
     await asyncio.sleep(0)
 
 
-PATIENT = Throttle(sleep=at_once, draw=lambda: 0.0)
+PATIENT = RetryPolicy(sleep=at_once, draw=lambda: 0.0)
 
 ADAPTERS = {"openai": (OpenAIAdapter, "base_url"), "anthropic": (AnthropicAdapter, "anthropic_url")}
 
 
 def adapter_for(provider, kind="openai", **options):
     made, url = ADAPTERS[kind]
-    options.setdefault("throttle", PATIENT)
+    options.setdefault("retry_policy", PATIENT)
     return made("gpt-4o", base_url=getattr(provider, url), api_key="any", **options)
 
 
@@ -101,7 +101,7 @@ class InProcess(ProviderAdapter):
     """A model without a network: it gives the replies it was told to, and waits a few times before each."""
 
     def __init__(self, *replies, steps=2, **options):
-        super().__init__("gpt-4o", **{"throttle": PATIENT, **options})
+        super().__init__("gpt-4o", **{"retry_policy": PATIENT, **options})
         self.replies = list(replies)
         self.steps = steps
         self.requests = []

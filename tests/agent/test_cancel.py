@@ -12,7 +12,7 @@ import pytest
 from minutebook import ConversationRunner, MarkdownSection, Session, SlidingWindowManager, Tool, Transcript
 from minutebook.agent import ModelReply
 from minutebook.prompt import SectionVisibility
-from minutebook.store.per_loop import wait_for
+from minutebook.store.per_loop import run_sync
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, cut, fail, say
 from tests.agent.parts import (
     FETCH,
@@ -166,7 +166,7 @@ def test_interrupting_a_wait_cancels_the_run_and_waits_until_it_has_settled():
     work = adapter.evaluate(prompt_of(tools=[stuck]), session=session)
 
     with interrupted_when(started), pytest.raises(KeyboardInterrupt):
-        wait_for(work)
+        run_sync(work)
 
     assert [message["role"] for message in recorded(session)] == ["user", "assistant", "tool"]
 
@@ -178,7 +178,7 @@ def test_a_wait_sees_the_context_of_whoever_waits():
     async def seen():
         return name.get()
 
-    assert wait_for(seen()) == "caller"
+    assert run_sync(seen()) == "caller"
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from minutebook import (
     ToolResult,
     counter_for,
 )
-from minutebook.agent import Throttle
+from minutebook.agent import RetryPolicy
 from minutebook.compaction.fact_ledger import spelled_out
 from minutebook.record import is_valid
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, say
@@ -42,7 +42,7 @@ def script():
 def run(kind, compactor, events):
     session = Session()
     with LoopbackProvider(script(), max_context_tokens=WINDOW) as provider:
-        with adapter_for(provider, kind, throttle=Throttle(attempts=1)) as adapter:
+        with adapter_for(provider, kind, retry_policy=RetryPolicy(attempts=1)) as adapter:
             session.bus.subscribe(HistoryCompacted, events.append)
             response = adapter.evaluate_sync(
                 prompt_of(tools=[big_reads()]),

@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 import pytest
 
 from minutebook.agent.limits import Budget, Deadline
-from minutebook.agent.retry import from_status, retry_after
+from minutebook.agent.retry import error_from_status, retry_after
 from minutebook.errors import ContextOverflow, InvalidSetting
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -25,7 +25,7 @@ NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
     ids=["openai", "anthropic", "llama.cpp", "anthropic-output", "gemini", "responses"],
 )
 def test_knows_how_providers_say_that_a_prompt_is_too_long(said, sizes):
-    failure = from_status("any", 400, said)
+    failure = error_from_status("any", 400, said)
 
     assert isinstance(failure, ContextOverflow)
     assert (failure.tokens, failure.maximum) == sizes
@@ -35,7 +35,7 @@ def test_knows_how_providers_say_that_a_prompt_is_too_long(said, sizes):
     "said", ["Invalid value for 'temperature'", "messages with role 'tool' must follow", "max_tokens: field required"]
 )
 def test_other_bad_requests_are_not_taken_for_an_overflow(said):
-    assert not isinstance(from_status("any", 400, said), ContextOverflow)
+    assert not isinstance(error_from_status("any", 400, said), ContextOverflow)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_other_bad_requests_are_not_taken_for_an_overflow(said):
     ids=str,
 )
 def test_knows_what_waiting_mends(status, code, headers, retryable):
-    assert from_status("any", status, "problem", code=code, headers=headers).retryable is retryable
+    assert error_from_status("any", status, "problem", code=code, headers=headers).retryable is retryable
 
 
 @pytest.mark.parametrize(

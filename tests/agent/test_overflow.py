@@ -3,7 +3,7 @@
 import pytest
 
 from minutebook import CannotFit, Session, TokenBudgetManager
-from minutebook.agent import ViewMade
+from minutebook.agent import ViewBuilt
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, overflow, say
 from tests.agent.parts import ADAPTERS, adapter_for, assert_coherent, prompt_of, recorded
 from tests.agent.providers.test_adapters import evaluate as evaluated
@@ -33,7 +33,7 @@ def test_after_one_overflow_the_views_stay_within_what_was_learnt():
     )
 
     assert len(provider.problems) == 1
-    assert max(event.view.tokens for event in events[-20:] if isinstance(event, ViewMade)) <= 4000
+    assert max(event.view.tokens for event in events[-20:] if isinstance(event, ViewBuilt)) <= 4000
 
 
 def test_what_cannot_be_made_shorter_is_an_error_that_names_it():
@@ -63,7 +63,7 @@ def test_max_tokens_holds_whatever_the_manager_does():
 
     _, events, _, _ = evaluated("openai", "stream", ScriptedModel(*steps, say("Done.")), max_tokens=2000)
 
-    assert max(event.view.tokens for event in events if isinstance(event, ViewMade)) <= 2000
+    assert max(event.view.tokens for event in events if isinstance(event, ViewBuilt)) <= 2000
 
 
 def test_with_a_budget_manager_no_prompt_is_ever_too_long():

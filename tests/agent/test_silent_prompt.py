@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from minutebook import Session, Transcript
-from minutebook.agent.prompt_message import prompt_of
+from minutebook.agent.prompt_message import text_prompt
 from minutebook.testing import LoopbackProvider, ScriptedModel
 from tests.agent.parts import READ, open_adapter, spoken
 
@@ -21,7 +21,7 @@ def test_a_prompt_that_says_nothing_adds_no_message_and_changes_none(before):
     async def main():
         with LoopbackProvider(ScriptedModel("Done.")) as provider, Session() as session:
             async with open_adapter(provider) as adapter:
-                prompt = prompt_of("chat", "", [READ])
+                prompt = text_prompt("chat", "", [READ])
                 await adapter.evaluate(prompt, session=session, request="Go on.", conversation=Transcript(before))
             return provider.requests[0], spoken(session)
 

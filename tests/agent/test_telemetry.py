@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from minutebook import Session
-from minutebook.agent import OpenTelemetry, Throttle
+from minutebook.agent import OpenTelemetry, RetryPolicy
 from minutebook.errors import MissingExtra, ProviderFailed
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, fail, say
 from tests.agent.parts import adapter_for, prompt_of
@@ -60,7 +60,7 @@ def test_what_was_said_is_there_when_it_is_asked_for():
 
 
 def test_a_failure_marks_its_spans():
-    _, spans = spans_of(ScriptedModel(fail(500)), throttle=Throttle(attempts=1))
+    _, spans = spans_of(ScriptedModel(fail(500)), retry_policy=RetryPolicy(attempts=1))
 
     assert [span.status.is_ok for span in spans] == [False, False]
 

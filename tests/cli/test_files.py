@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from minutebook.cli.files import Reading, Shape
+from minutebook.cli.files import ConversationReader, Shape
 from minutebook.errors import UnreadableInput
 
 HELLO = {"role": "user", "content": "hello"}
@@ -45,7 +45,7 @@ def test_every_shape_is_read(tmp_path: Path, name: str, packed: bool, mark: byte
     path = tmp_path / "chat"
     path.write_bytes(gzip.compress(data) if packed else data)
 
-    reading = Reading(str(path))
+    reading = ConversationReader(str(path))
 
     assert [conversation.messages for conversation in reading] == chats
     assert reading.shape is shape
@@ -56,7 +56,7 @@ def test_a_conversation_knows_its_place_its_line_its_id_and_its_model(tmp_path: 
     path = tmp_path / "chats.jsonl"
     path.write_text(lines(CHAT) + "\n" + lines(OTHER))
 
-    first, second = Reading(str(path))
+    first, second = ConversationReader(str(path))
 
     assert (first.place, first.line, first.id, first.model) == (0, 1, None, None)
     assert (second.place, second.line, second.id, second.model) == (1, 3, "b", "gpt-4o")
@@ -90,7 +90,7 @@ def test_what_cannot_be_read_is_said_with_file_and_line(tmp_path: Path, text: st
     path.write_text(text)
 
     with pytest.raises(UnreadableInput) as refused:
-        list(Reading(str(path)))
+        list(ConversationReader(str(path)))
 
     assert refused.value.line == line
     assert problem in str(refused.value)
@@ -103,7 +103,7 @@ def test_bytes_that_are_not_utf8_are_said_with_their_line(tmp_path: Path) -> Non
     path.write_bytes(lines(HELLO).encode() + '{"role": "user", "content": "café"}\n'.encode("latin-1"))
 
     with pytest.raises(UnreadableInput, match=r"latin\.jsonl:2: not UTF-8"):
-        list(Reading(str(path)))
+        list(ConversationReader(str(path)))
 
 
 @pytest.mark.parametrize("damage", [slice(0, -9), slice(0, 20)])
@@ -112,7 +112,7 @@ def test_damaged_gzip_is_said(tmp_path: Path, damage: slice) -> None:
     path.write_bytes(gzip.compress(lines(*CHAT * 100).encode())[damage])
 
     with pytest.raises(UnreadableInput, match="gzip data is damaged"):
-        list(Reading(str(path)))
+        list(ConversationReader(str(path)))
 
 
 def test_many_conversations_are_read_one_at_a_time(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_many_conversations_are_read_one_at_a_time(tmp_path: Path) -> None:
     path.write_text(lines({"messages": [{"role": "user", "content": "x" * 20_000}]}) * 200)
     seen: list[int] = []
 
-    conversations = iter(Reading(str(path), seen.append))
+    conversations = iter(ConversationReader(str(path), seen.append))
     next(conversations)
 
     assert sum(seen) < path.stat().st_size / 10

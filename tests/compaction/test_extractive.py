@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minutebook.compaction.extractive import ExtractiveSummarizer
-from minutebook.compaction.summarizer import SummaryRequest, accepted, summary_message, words_of
+from minutebook.compaction.summarizer import SummaryRequest, require_summary, summary_message, words_of
 from minutebook.tokens import EstimatedCounter
 from tests.strategies import conversations
 from tests.transcripts import FILES, needs_corpus, real
@@ -101,7 +101,7 @@ def test_is_within_its_bound_and_may_be_used_whatever_was_said(chat, most):
 
     assert COUNTER.count(said) <= most
     if any(word.isalnum() for message in chat if message["role"] == "user" for word in words_of(message)):
-        assert accepted(said, request) == said.strip()
+        assert require_summary(said, request) == said.strip()
     assert asyncio.run(ExtractiveSummarizer().summarize(request)) == said
 
 
@@ -113,4 +113,4 @@ def test_sums_up_real_conversations_within_its_bound(name):
 
         said = asyncio.run(ExtractiveSummarizer().summarize(request))
 
-        assert accepted(said, request) == said
+        assert require_summary(said, request) == said

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minutebook import Fold, ModelInfo, Transcript
-from minutebook.compaction.strategy import Situation, has_at_most, runs
+from minutebook.compaction.strategy import CompactionInput, has_at_most, runs
 from tests.strategies import conversations
 
 
@@ -13,7 +13,7 @@ def test_all_up_to_the_stop_may_be_folded_but_what_is_kept_and_not_folded_yet(ch
     record = Transcript(chat, broken="mark")
     first = record.exchange_of(data.draw(st.integers(0, len(record) - 1)))
     fold = Fold("f", first.start, first.stop, (), "")
-    situation = Situation(record, (fold,), ModelInfo("m", max_input_tokens=1_000))
+    situation = CompactionInput(record, (fold,), ModelInfo("m", max_input_tokens=1_000))
     kept = data.draw(st.sets(st.integers(0, len(record) - 1)))
     stop = data.draw(st.integers(0, len(record)))
 

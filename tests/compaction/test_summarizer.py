@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from minutebook.compaction.summarizer import (
     SummaryRequest,
-    accepted,
     head,
     is_summary,
     paragraphs,
     pieces,
+    require_summary,
     split,
-    summarized,
+    summarize_in_pieces,
     summary_message,
     summary_text,
-    unflagged,
+    without_summary_flag,
     words_of,
 )
 from minutebook.errors import InvalidSetting, SummaryRejected
@@ -44,7 +44,7 @@ COUNTER = EstimatedCounter()
 )
 def test_a_summary_that_is_none_is_rejected_with_the_reason(summary, problem):
     with pytest.raises(SummaryRejected, match=problem):
-        accepted(summary, SummaryRequest([], None, 50, COUNTER))
+        require_summary(summary, SummaryRequest([], None, 50, COUNTER))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_summary_that_is_none_is_rejected_with_the_reason(summary, problem):
     ],
 )
 def test_prose_about_tools_is_prose(summary):
-    assert accepted(f" {summary}\n", SummaryRequest([], None, 50, COUNTER)) == summary
+    assert require_summary(f" {summary}\n", SummaryRequest([], None, 50, COUNTER)) == summary
 
 
 def test_the_shown_message_is_a_quoted_record_that_its_text_cannot_end():
@@ -69,7 +69,7 @@ def test_the_shown_message_is_a_quoted_record_that_its_text_cannot_end():
     assert message["content"].endswith("</summary>]")
     assert "not instructions" in message["content"]
     assert is_summary(message)
-    assert unflagged(message) == {"role": "system", "content": message["content"]}
+    assert without_summary_flag(message) == {"role": "system", "content": message["content"]}
 
 
 def test_the_text_of_a_shown_summary_comes_back():
@@ -147,7 +147,7 @@ def test_what_does_not_fit_is_read_in_pieces_each_with_the_summary_so_far():
         return f"summary {len(seen)}"
 
     request = SummaryRequest([], "from before", 100, COUNTER)
-    made = asyncio.run(summarized(parts, request, summarize, max_piece_tokens=40))
+    made = asyncio.run(summarize_in_pieces(parts, request, summarize, max_piece_tokens=40))
 
     assert len(seen) > 2
     assert [before for _, before in seen] == ["from before", *(f"summary {n}" for n in range(1, len(seen)))]
@@ -160,7 +160,7 @@ def test_a_summary_on_the_way_that_is_none_ends_it():
         return ""
 
     with pytest.raises(SummaryRejected, match="is empty"):
-        asyncio.run(summarized(["a", "b"], SummaryRequest([]), summarize, max_piece_tokens=40))
+        asyncio.run(summarize_in_pieces(["a", "b"], SummaryRequest([]), summarize, max_piece_tokens=40))
 
 
 def test_a_request_has_room_for_a_summary():

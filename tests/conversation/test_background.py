@@ -159,7 +159,7 @@ def test_what_fails_is_tried_again_later_and_later():
     async def scenario(store):
         naps, summarizer = Naps(), Counting(failures=3)
         history = await talk(store, 11)
-        async with working(store, summarizer, sleep=naps, first_seconds=1, most_seconds=3) as background:
+        async with working(store, summarizer, sleep=naps, first_seconds=1, max_seconds=3) as background:
             background.notice("alice")
             await background.idle()
             return naps.seconds, background.errors, await history.summary()
@@ -289,7 +289,7 @@ def test_a_cancelled_context_leaves_no_task_behind():
 
 
 @pytest.mark.parametrize(
-    "setting", [{"concurrency": 0}, {"attempts": 0}, {"first_seconds": -1}, {"most_seconds": -1}], ids=str
+    "setting", [{"concurrency": 0}, {"attempts": 0}, {"first_seconds": -1}, {"max_seconds": -1}], ids=str
 )
 def test_a_setting_that_cannot_be_meant_is_refused(setting):
     with pytest.raises(InvalidSetting, match=f"{next(iter(setting))} is"):

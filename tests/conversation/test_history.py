@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from minutebook import InProcessEventBus, TurnStrategy, check
 from minutebook.compaction import HistoryCompacted
 from minutebook.compaction.fact_ledger import without_ledger
-from minutebook.compaction.summarizer import accepted, is_summary, summary_text
+from minutebook.compaction.summarizer import is_summary, require_summary, summary_text
 from minutebook.conversation.history import ConversationHistory, history_settings
 from minutebook.errors import (
     BrokenConversation,
@@ -610,8 +610,8 @@ def test_settings_are_taken_in_both_spellings_and_by_the_names_of_document_003()
     [
         ({"recentTurnsToKep": 3}, "did you mean 'recentTurnsToKeep'"),
         ({"banana": 3}, "one of max_turns_before_compaction"),
-        ({"recentTurnsToKeep": 3, "recent_turns_to_keep": 3}, "give it once"),
-        ({"recentTurnsToKeep": 3, "keep_turns": 3}, "give it once"),
+        ({"recentTurnsToKeep": 3, "recent_turns_to_keep": 3}, "is set twice"),
+        ({"recentTurnsToKeep": 3, "keep_turns": 3}, "is set twice"),
         ({"recent_turns_to_keep": 0}, "a whole number above 0"),
         ({"recent_turns_to_keep": True}, "a whole number above 0"),
         ({"max_recent_turns": "10"}, "1 or more"),
@@ -754,7 +754,7 @@ def test_whatever_is_said_nothing_is_lost_split_or_evicted_unseen(parts, strateg
             assert after == before
             return
         assert total(COUNTER, after) < total(COUNTER, before)
-        assert accepted(result.summary, recording.requests[-1]) == result.summary
+        assert require_summary(result.summary, recording.requests[-1]) == result.summary
         starts = {exchange.start for exchange in exchanges(record)}
         assert result.start in starts
         assert result.stop in starts

@@ -6,7 +6,7 @@ import pytest
 
 from minutebook import ConversationHistory, MemoryStore, ModelInfo, view_of
 from minutebook.conversation.config import PolicyConfig
-from minutebook.conversation.minutes import REQUEST, CallSettings
+from minutebook.conversation.minutes import REQUEST_KIND, CallSettings
 from minutebook.conversation.model_call import ModelCall
 from minutebook.conversation.policy import policy_named
 from minutebook.conversation.view_source import FailOpenManager
@@ -57,7 +57,7 @@ def test_a_fold_that_was_undone_is_made_and_stored_anew():
             for fold in before:
                 await store.undo_fold("c", fold.id)
             second = await asked(store, "second")
-            minutes = [(await store.document(REQUEST, each)).body["folds"] for each in ("first", "second")]
+            minutes = [(await store.document(REQUEST_KIND, each)).body["folds"] for each in ("first", "second")]
             return before, await standing(store), minutes, first.messages, second.messages
 
     before, after, minutes, first, second = asyncio.run(scenario())
@@ -81,7 +81,11 @@ def test_a_fold_over_a_fold_takes_its_place_in_the_store_and_in_the_minutes():
             )
             await asked(store, "second", [{"role": "user", "content": "And now?"}])
             loaded = await store.load("c")
-            return len(await store.folds("c")), loaded.folds, (await store.document(REQUEST, "second")).body["folds"]
+            return (
+                len(await store.folds("c")),
+                loaded.folds,
+                (await store.document(REQUEST_KIND, "second")).body["folds"],
+            )
 
     made, folds, minutes = asyncio.run(scenario())
 

@@ -8,9 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minutebook import PassthroughManager, check, view_of
-from minutebook.conversation.config import KEPT, SENT, Kept, RetentionConfig, Sent, kept, sent, truth_table
-from minutebook.conversation.retention import PruningDecision, RetentionPolicy, _pruning
-from minutebook.conversation.trimming import Aged, _size, expanded, sanitised, tools_used, trim_all, without_payload
+from minutebook.conversation.config import KEPT, SENT, Persistence, RetentionConfig, Sent, kept, sent, truth_table
+from minutebook.conversation.retention import PruningDecision, RetentionPolicy, _pruning_manager
+from minutebook.conversation.trimming import (
+    TrimResult,
+    _size,
+    messages_of_rows,
+    tool_uses,
+    tool_uses_for_clients,
+    trim_all,
+    without_payload,
+)
 from minutebook.errors import InvalidSetting
 from minutebook.record import is_valid
 from minutebook.record.finding import errors
@@ -76,16 +84,16 @@ async def aged(messages, config):
     store = MemoryStore()
     for one in by_turn(messages):
         await store.append("c", entries(one))
-        await RetentionPolicy(config).age_out(store, "c")
+        await RetentionPolicy(config).trim_old_turns(store, "c")
     return (await store.load("c")).messages
 
 
 def kept_of(one_turn):
     """What is kept of the tool call of a turn."""
-    used = tools_used(one_turn)[0]
+    used = tool_uses(one_turn)[0]
     if used["arguments"] != "{}":
-        return Kept.ALL
-    return Kept.NAME if used["result"] == "" else Kept.STATUS
+        return Persistence.ALL
+    return Persistence.NAME if used["result"] == "" else Persistence.STATUS
 
 
 def test_there_is_one_row_for_every_combination():
@@ -189,7 +197,7 @@ def test_rows_with_tools_used_become_calls_and_results():
     context = policy().build_context(rows)
 
     assert is_valid(context.messages)
-    assert tools_used(context.messages) == [
+    assert tool_uses(context.messages) == [
         {"id": "a", "name": "find", "arguments": '{"order": 17}', "status": "ok", "result": '{"at": "sea"}'},
         {"id": "call_1_1", "name": "mail", "arguments": "{}", "status": "error", "result": "[trimmed: error]"},
     ]
@@ -199,7 +207,7 @@ def test_rows_with_tools_used_become_calls_and_results():
 
 
 def test_messages_that_are_no_rows_are_not_changed_by_expanding():
-    assert expanded(turns(2)) == turns(2)
+    assert messages_of_rows(turns(2)) == turns(2)
 
 
 def test_the_tools_that_were_used_are_listed_in_the_order_of_their_calls():
@@ -210,19 +218,19 @@ def test_the_tools_that_were_used_are_listed_in_the_order_of_their_calls():
         {"role": "assistant", "content": None, "tool_calls": [call("b", "third", "{}")]},
     ]
 
-    used = tools_used(messages)
+    used = tool_uses(messages)
 
     assert [(one["name"], one["status"], one["result"]) for one in used] == [
         ("first", "ok", "one"),
         ("second", "error", "two"),
         ("third", "pending", None),
     ]
-    assert sanitised(used) == [
+    assert tool_uses_for_clients(used) == [
         {"name": "first", "status": "ok"},
         {"name": "second", "status": "error"},
         {"name": "third", "status": "pending"},
     ]
-    assert sanitised(used, expose_tool_details=True) == used
+    assert tool_uses_for_clients(used, expose_tool_details=True) == used
 
 
 def test_a_result_answers_the_calls_before_it_and_none_that_are_older():
@@ -232,7 +240,7 @@ def test_a_result_answers_the_calls_before_it_and_none_that_are_older():
         turn(1)[2] | {"tool_call_id": "a"},
     ]
 
-    assert [one["status"] for one in tools_used(late)] == ["pending", "ok"]
+    assert [one["status"] for one in tool_uses(late)] == ["pending", "ok"]
 
 
 def test_the_older_function_call_is_a_use_of_a_tool_too():
@@ -241,7 +249,7 @@ def test_the_older_function_call_is_a_use_of_a_tool_too():
         {"role": "function", "name": "find", "content": "there"},
     ]
 
-    assert [(one["name"], one["arguments"], one["result"]) for one in tools_used(messages)] == [
+    assert [(one["name"], one["arguments"], one["result"]) for one in tool_uses(messages)] == [
         ("find", '{"a": 1}', "there")
     ]
 
@@ -256,7 +264,7 @@ def test_the_manager_keeps_the_newest_messages_from_the_start_of_a_turn_on():
 @given(conversations(), st.integers(0, 6), st.integers(0, 3), st.booleans())
 def test_a_record_that_fits_is_not_taken_apart_and_every_other_is(chat, limit, preserve, prune):
     config = RetentionConfig(max_loaded_messages=limit, preserve_turns=preserve, prune_tools_for_llm=prune)
-    parts = _pruning(config).curate(Transcript(chat))
+    parts = _pruning_manager(config).curate(Transcript(chat))
 
     view = RetentionPolicy(config, report=lambda _: None).manager().curate(Transcript(chat))
 
@@ -401,38 +409,43 @@ def test_rows_that_leave_the_window_are_trimmed_once():
 
     async def work():
         store = await stored(turns(3))
-        once = await RetentionPolicy(config).age_out(store, "c")
-        again = await RetentionPolicy(config).age_out(store, "c")
+        once = await RetentionPolicy(config).trim_old_turns(store, "c")
+        again = await RetentionPolicy(config).trim_old_turns(store, "c")
         await store.append("c", entries(turn(9)))
-        later = await RetentionPolicy(config).age_out(store, "c")
+        later = await RetentionPolicy(config).trim_old_turns(store, "c")
         return once, again, later, (await store.load("c")).messages
 
     once, again, later, messages = asyncio.run(work())
     assert (once.trimmed, once.written) == (2, True)
     assert once.freed_bytes > 100
-    assert again == Aged()
+    assert again == TrimResult()
     assert later.trimmed == 2
-    assert [kept_of(one) for one in by_turn(messages)] == [Kept.STATUS, Kept.STATUS, Kept.ALL, Kept.ALL]
+    assert [kept_of(one) for one in by_turn(messages)] == [
+        Persistence.STATUS,
+        Persistence.STATUS,
+        Persistence.ALL,
+        Persistence.ALL,
+    ]
     assert messages[2]["content"] == "[trimmed: ok]"
-    assert sanitised(tools_used(messages[:4])) == [{"name": "search", "status": "ok"}]
+    assert tool_uses_for_clients(tool_uses(messages[:4])) == [{"name": "search", "status": "ok"}]
     assert is_valid(messages)
 
 
 def test_what_came_in_at_once_is_aged_out_at_once():
     async def work():
         store = await stored(turns(30))
-        done = await policy(tool_persistence="none").age_out(store, "c")
+        done = await policy(tool_persistence="none").trim_old_turns(store, "c")
         return done, (await store.load("c")).messages
 
     done, messages = asyncio.run(work())
     assert done.trimmed == 56
-    assert [kept_of(one) for one in by_turn(messages)] == [Kept.NAME] * 28 + [Kept.ALL] * 2
+    assert [kept_of(one) for one in by_turn(messages)] == [Persistence.NAME] * 28 + [Persistence.ALL] * 2
 
 
 def test_in_shadow_mode_nothing_is_trimmed_and_what_would_be_is_said():
     async def work():
         store = await stored(turns(4))
-        done = await policy(tool_persistence="trimmed", mode="shadow").age_out(store, "c")
+        done = await policy(tool_persistence="trimmed", mode="shadow").trim_old_turns(store, "c")
         return done, (await store.load("c")).messages
 
     done, messages = asyncio.run(work())
@@ -443,7 +456,7 @@ def test_in_shadow_mode_nothing_is_trimmed_and_what_would_be_is_said():
 def test_the_newest_turn_is_never_trimmed():
     async def work():
         store = await stored(turns(2))
-        await policy(tool_persistence="none", preserve_turns=0).age_out(store, "c")
+        await policy(tool_persistence="none", preserve_turns=0).trim_old_turns(store, "c")
         return (await store.load("c")).messages
 
     messages = asyncio.run(work())
@@ -453,16 +466,16 @@ def test_the_newest_turn_is_never_trimmed():
 
 def test_switched_off_nothing_is_looked_at():
     async def work():
-        return await policy(tool_persistence="trimmed", mode="off").age_out(await stored(turns(4)), "c")
+        return await policy(tool_persistence="trimmed", mode="off").trim_old_turns(await stored(turns(4)), "c")
 
-    assert asyncio.run(work()) == Aged()
+    assert asyncio.run(work()) == TrimResult()
 
 
 def test_what_is_pinned_is_not_trimmed_nor_the_call_that_belongs_to_it():
     async def work():
         store = await stored(turns(5))
         await store.pin("c", 2)
-        await policy(tool_persistence="none").age_out(store, "c")
+        await policy(tool_persistence="none").trim_old_turns(store, "c")
         return (await store.load("c")).messages
 
     messages = asyncio.run(work())
@@ -476,7 +489,7 @@ def test_a_conversation_is_trimmed_page_by_page(monkeypatch):
 
     async def work():
         store = await stored(turns(6))
-        given = {"older_than_turns": 2, "how": Kept.STATUS}
+        given = {"older_than_turns": 2, "how": Persistence.STATUS}
         dry = await trim_all(store, "c", write=False, **given)
         real = await trim_all(store, "c", write=True, advance=looked_at.append, **given)
         again = await trim_all(store, "c", write=True, **given)
@@ -485,7 +498,7 @@ def test_a_conversation_is_trimmed_page_by_page(monkeypatch):
     dry, real, again = asyncio.run(work())
     assert (dry.trimmed, dry.freed_bytes) == (real.trimmed, real.freed_bytes)
     assert real.trimmed == 8
-    assert again == Aged()
+    assert again == TrimResult()
     assert sum(looked_at) == 16
 
 
@@ -495,7 +508,7 @@ def test_a_pin_holds_where_a_page_ends_within_its_exchange(monkeypatch):
     async def work():
         store = await stored(turns(4))
         await store.pin("c", 2)
-        await trim_all(store, "c", older_than_turns=1, how=Kept.NAME, write=True)
+        await trim_all(store, "c", older_than_turns=1, how=Persistence.NAME, write=True)
         return (await store.load("c")).messages
 
     messages = asyncio.run(work())
@@ -505,13 +518,13 @@ def test_a_pin_holds_where_a_page_ends_within_its_exchange(monkeypatch):
 
 def test_the_newest_turn_cannot_be_trimmed_by_hand():
     async def work():
-        return await trim_all(await stored(turns(1)), "c", older_than_turns=0, how=Kept.NAME, write=True)
+        return await trim_all(await stored(turns(1)), "c", older_than_turns=0, how=Persistence.NAME, write=True)
 
     with pytest.raises(InvalidSetting, match="the newest turn is in use"):
         asyncio.run(work())
 
 
-@pytest.mark.parametrize("how", Kept)
+@pytest.mark.parametrize("how", Persistence)
 @given(conversations())
 def test_a_message_without_its_payload_is_smaller_and_still_the_same_message(how, chat):
     for message in chat:
@@ -526,7 +539,7 @@ def test_a_message_without_its_payload_is_smaller_and_still_the_same_message(how
             assert short.get("content") == message.get("content")
 
 
-@given(conversations(user_first=True), st.sampled_from([Kept.STATUS, Kept.NAME]))
+@given(conversations(user_first=True), st.sampled_from([Persistence.STATUS, Persistence.NAME]))
 def test_every_conversation_can_be_trimmed_and_stays_valid(chat, how):
     async def work():
         store = await stored(chat)

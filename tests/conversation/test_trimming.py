@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from minutebook.conversation.config import Kept, RetentionConfig
+from minutebook.conversation.config import Persistence, RetentionConfig
 from minutebook.conversation.retention import RetentionPolicy
-from minutebook.conversation.trimming import Aged, age_out, trim_all
+from minutebook.conversation.trimming import TrimResult, trim_all, trim_old_turns
 from minutebook.record import is_valid
 from tests.service.parts import entries, turn, turns
 from tests.store.backends import BACKENDS
@@ -25,13 +25,13 @@ def test_turns_are_trimmed_once_when_they_leave_the_window(opened):
             done = []
             for number in range(4):
                 await store.append("c", entries(turn(number)))
-                done.append((await age_out(store, "c", config)).trimmed)
-            again = await age_out(store, "c", config)
+                done.append((await trim_old_turns(store, "c", config)).trimmed)
+            again = await trim_old_turns(store, "c", config)
             return done, again, (await store.load("c")).messages, await RetentionPolicy().load_messages(store, "c", 4)
 
     done, again, messages, newest = asyncio.run(work())
     assert done == [0, 0, 2, 2]
-    assert again == Aged()
+    assert again == TrimResult()
     assert [message["content"] for message in messages if message["role"] == "tool"][:2] == ["[trimmed: ok]"] * 2
     assert messages[8:] == newest == turns(4)[8:]
     assert is_valid(messages)
@@ -41,7 +41,7 @@ def test_a_dry_run_says_what_is_then_done(opened):
     async def work():
         async with opened() as store:
             await store.append("c", entries(turns(5)))
-            given = {"older_than_turns": 1, "how": Kept.NAME}
+            given = {"older_than_turns": 1, "how": Persistence.NAME}
             return [await trim_all(store, "c", write=write, **given) for write in (False, True, True)]
 
     dry, real, again = asyncio.run(work())

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import asynccontextmanager
 
 from minutebook import check
-from minutebook.agent import Throttle
+from minutebook.agent import RetryPolicy
 from minutebook.compaction.extractive import ExtractiveSummarizer
 from minutebook.dsl.models import provider_adapters
 from minutebook.dsl.workflow import DslWorkflow
@@ -30,8 +30,8 @@ async def at_once(seconds):
 
 def quick(provider, **options):
     """Adapters that ask this server and wait for nothing."""
-    throttle = Throttle(**{"attempts": 1, "sleep": at_once, **options})
-    return provider_adapters(base_url=provider.base_url, environment={}, throttle=throttle)
+    retry_policy = RetryPolicy(**{"attempts": 1, "sleep": at_once, **options})
+    return provider_adapters(base_url=provider.base_url, environment={}, retry_policy=retry_policy)
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from minutebook.agent.toolbox import BUILTINS, LONGEST_FILE, builtin_tools, current_time
+from minutebook.agent.toolbox import BUILTINS, MAX_FILE_CHARACTERS, builtin_tools, current_time
 from minutebook.errors import InvalidSetting, ToolValidationError
 
 
@@ -47,7 +47,7 @@ def test_a_folder_is_no_file_and_a_file_no_folder(tmp_path: Path):
 
 
 def test_a_long_file_is_cut_and_says_so(tmp_path: Path):
-    (tmp_path / "a").write_text("x" * (LONGEST_FILE + 5))
+    (tmp_path / "a").write_text("x" * (MAX_FILE_CHARACTERS + 5))
 
     assert called(builtin_tools("files", root=tmp_path), "read_file", path="a").endswith(
         "x\n[5 more characters are not shown]"

@@ -9,7 +9,7 @@ from minutebook.dsl.checks.program import check_agents
 from minutebook.dsl.compiler import compile_agents
 from minutebook.dsl.diagnostics import CODES, errors_in
 from minutebook.dsl.formatter import format_agents
-from minutebook.dsl.parser import parse_agents, parsed
+from minutebook.dsl.parser import parse_agents, parse_with_diagnostics
 from minutebook.errors import ProgramInvalid
 from tests.dsl.good import GOOD
 
@@ -53,7 +53,7 @@ def test_a_random_edit_gives_a_program_or_a_diagnostic_with_a_position(shard):
     for _ in range(EDITS // SHARDS):
         text = edited(draw.choice(programs) + draw.choice(["", *programs]), draw)
 
-        program, found = parsed(text)
+        program, found = parse_with_diagnostics(text)
 
         lines = text.removeprefix("\N{BYTE ORDER MARK}").replace("\r\n", "\n").replace("\r", "\n").split("\n")
         if program is None:

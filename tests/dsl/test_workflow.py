@@ -7,7 +7,7 @@ import pytest
 
 from minutebook import HistoryCompacted
 from minutebook.agent import TextDelta
-from minutebook.agent.events import Finished, ToolAnswered
+from minutebook.agent.events import RunFinished, ToolAnswered
 from minutebook.agent.toolbox import builtin_tools
 from minutebook.dsl.agents import AgentEvent, WorkflowFinished
 from minutebook.dsl.workflow import DslWorkflow
@@ -198,7 +198,7 @@ def test_events_say_whose_they_are():
         if isinstance(each.event, TextDelta):
             words[each.name, each.depth] += each.event.text
     assert words == {("a", 0): "b says foxes.", ("b", 1): "Foxes."}
-    assert sum(isinstance(each.event, Finished) for each in events[:-1]) == 2
+    assert sum(isinstance(each.event, RunFinished) for each in events[:-1]) == 2
 
 
 RETRY = SOLO + "    retry r\nretry r = 2 times, {backoff} backoff from 3 seconds\n"

@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from minutebook.agent import Throttle, mcp
+from minutebook.agent import RetryPolicy, mcp
 from minutebook.dsl import spec as s
 from minutebook.dsl.models import provider_adapters
 from minutebook.dsl.workflow import DslWorkflow
@@ -73,7 +73,7 @@ def observed(program, script, inputs):
 
     async def main():
         with LoopbackProvider(ScriptedModel(*script[:-1], otherwise=script[-1])) as provider:
-            adapters = provider_adapters(base_url=provider.base_url, throttle=Throttle(attempts=1, sleep=note))
+            adapters = provider_adapters(base_url=provider.base_url, retry_policy=RetryPolicy(attempts=1, sleep=note))
             externals = {"mine": [tool(read), tool(stuck)]}
             environment = {"KEY": "k"}
             agent = None if "flow main" in program else "a"
@@ -149,7 +149,7 @@ ROWS = {
     ),
     "RetrySpec.retries": (RETRY, ("1 time,", "2 times,"), (fail(500), fail(500), "Yes.")),
     "RetrySpec.backoff": (RETRY.replace("1 time,", "2 times,"), ("fixed", "linear"), (fail(500), fail(500), "Yes.")),
-    "RetrySpec.first_seconds": (RETRY, ("from 1 second", "from 2 seconds"), (fail(500), "Yes.")),
+    "RetrySpec.first_wait_seconds": (RETRY, ("from 1 second", "from 2 seconds"), (fail(500), "Yes.")),
     "TimeoutSpec.seconds": (
         f"{BASE}    tools mine.stuck\n    timeout t\ntimeout t = 0.2 seconds\n",
         ("timeout t\n", "timeout 1 hour\n"),

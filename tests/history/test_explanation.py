@@ -10,7 +10,7 @@ from minutebook import (
     Transcript,
     view_of,
 )
-from minutebook.history import Status, ToolStripper, explain
+from minutebook.history import NoteStatus, ToolStripper, explain
 from tests.every import MANAGERS
 from tests.history.test_managers import BUDGET, SYSTEM, answered, asked, big, budget, said, turn, user
 from tests.history.test_promises import curated, every_manager
@@ -21,7 +21,7 @@ CHAT = [SYSTEM, *turn(1), user("go"), asked("a"), answered("a", "r" * 99)]
 
 def fates(explanation):
     return [
-        (line.index, line.status.value, line.reason) for line in explanation.lines if line.status is not Status.SENT
+        (line.index, line.status.value, line.reason) for line in explanation.lines if line.status is not NoteStatus.SENT
     ]
 
 
@@ -88,7 +88,7 @@ def test_says_what_was_repaired():
 
     assert fates(view_of(chat).explain()) == [(1, "dropped", "orphan result ('x'): dropped")]
     moved = next(line for line in view_of(chat).explain().lines if line.index == 4)
-    assert (moved.status, moved.reason) == (Status.SENT, "interleaved ('b'): moved")
+    assert (moved.status, moved.reason) == (NoteStatus.SENT, "interleaved ('b'): moved")
 
 
 def test_counts_what_the_prompt_cache_holds():
@@ -106,7 +106,7 @@ def test_reads_well_and_is_json():
 
     assert str(explanation).splitlines()[2] == "    1  user       dropped    older than the window of 3 messages"
     assert json.loads(json.dumps(explanation.to_json()))["messages"][1]["status"] == "dropped"
-    assert explanation.counts() == {Status.SENT: 4, Status.DROPPED: 4}
+    assert explanation.counts() == {NoteStatus.SENT: 4, NoteStatus.DROPPED: 4}
 
 
 @every_manager(chat=conversations())
@@ -117,8 +117,8 @@ def test_every_message_has_a_fate_and_every_loss_a_reason(manager, chat):
     explanation = explain(chat, view)
 
     assert [line.index for line in explanation.lines if line.index is not None] == list(range(len(chat)))
-    assert sum(line.status is not Status.DROPPED for line in explanation.lines) == len(view)
-    assert all(line.reason for line in explanation.lines if line.status is not Status.SENT)
+    assert sum(line.status is not NoteStatus.DROPPED for line in explanation.lines) == len(view)
+    assert all(line.reason for line in explanation.lines if line.status is not NoteStatus.SENT)
     if manager is not MANAGERS["passthrough"]:
         assert not [
             line for line in explanation.lines if line.reason in {"not in the view", "not as it is in the record"}

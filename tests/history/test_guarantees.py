@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minutebook import CannotFit, CurationContext, SlidingWindowManager, TokenBudgetManager, Transcript, check, view_of
-from minutebook.errors import PromiseBroken, RecordIsReadOnly
-from minutebook.history import Promise, guard
+from minutebook.errors import GuaranteeViolated, RecordIsReadOnly
+from minutebook.history import Guarantee, guard
 from minutebook.record import is_valid
 from minutebook.record.finding import errors
 from tests.history.test_managers import SYSTEM, answered, asked, said, texts, turn, user
@@ -24,13 +24,13 @@ class Manager:
 
 
 def broken_promises(view):
-    return [breach.promise for breach in view.breaches]
+    return [violation.guarantee for violation in view.violations]
 
 
 def test_a_good_view_passes_untouched():
     view = view_of(CHAT, SlidingWindowManager(4), strict=True)
 
-    assert view.breaches == ()
+    assert view.violations == ()
     assert view.messages == SlidingWindowManager(4).curate(CHAT)
 
 
@@ -38,7 +38,7 @@ def test_a_lost_system_message_and_request_are_put_back_where_they_stood():
     view = view_of(CHAT, Manager(lambda messages: messages[1:5]))
 
     assert texts(view.messages) == ["be brief", "request 1", "calls", "result", "answer 1", "now"]
-    assert [str(breach) for breach in view.breaches] == [
+    assert [str(violation) for violation in view.violations] == [
         "keeps what matters: a leading system message was missing or changed",
         "keeps what matters: the newest request was missing or changed",
     ]
@@ -54,18 +54,18 @@ def test_orphans_left_by_a_careless_manager_are_removed():
     view = view_of(CHAT, Manager(lambda messages: [messages[0], messages[3], *messages[4:]]))
 
     assert errors(check(view.messages)) == []
-    assert broken_promises(view) == [Promise.VALID]
+    assert broken_promises(view) == [Guarantee.VALID]
 
 
 def test_strict_raises_what_the_default_would_repair():
-    with pytest.raises(PromiseBroken, match="the newest request was missing"):
+    with pytest.raises(GuaranteeViolated, match="the newest request was missing"):
         view_of(CHAT, Manager(lambda messages: messages[:2]), strict=True)
 
 
 def test_an_over_large_view_is_cut_down_or_refused():
     view = view_of([*CHAT[:-1], said("word " * 300), user("now")], Manager(list), max_tokens=100)
 
-    assert Promise.FITS in broken_promises(view)
+    assert Guarantee.FITS in broken_promises(view)
     assert sum(Transcript(view.messages).token_counts()) <= 100
     with pytest.raises(CannotFit):
         view_of([user("word " * 300)], Manager(list), max_tokens=100)
@@ -84,7 +84,7 @@ def test_a_manager_whose_own_limits_are_met_must_send_the_record():
     view = view_of(CHAT, Careless(10_000))
 
     assert view.messages == CHAT
-    assert broken_promises(view) == [Promise.UNTOUCHED]
+    assert broken_promises(view) == [Guarantee.UNTOUCHED]
 
 
 def test_a_manager_cannot_change_the_record():
@@ -127,7 +127,7 @@ def test_a_plain_list_can_be_guarded_by_itself():
     guarded = guard(CHAT, CHAT[-1:])
 
     assert texts(guarded.view) == ["be brief", "now"]
-    assert len(guarded.breaches) == 1
+    assert len(guarded.violations) == 1
 
 
 @given(conversations(user_first=True), st.data())

@@ -3,7 +3,7 @@
 import pytest
 
 from minutebook import ComposedManager, CurationContext, SlidingWindowManager, Transcript, view_of
-from minutebook.history import Status
+from minutebook.history import NoteStatus
 from minutebook.planning.budget import StepHistoryManager
 from minutebook.planning.events import ExpandStep, SetupPlan, SummarizeStep, UpdateStep
 from minutebook.planning.plan import PlanStep
@@ -177,7 +177,7 @@ def test_what_is_not_there_is_explained():
 
     lines = view_of(talk.messages, MANAGER, session=session).explain().lines
 
-    folded = [line for line in lines if line.status is Status.FOLDED]
+    folded = [line for line in lines if line.status is NoteStatus.FOLDED]
     assert [line.index for line in folded] == [2, 3, 4, 5, 6]
     assert {line.reason for line in folded} == {"step 1 is told in the task history"}
 

@@ -13,7 +13,7 @@ from hypothesis import given
 
 from minutebook.errors import InvalidSetting, UnsupportedType
 from minutebook.prompt.parse import parse
-from minutebook.prompt.schema import dump, json_schema
+from minutebook.prompt.schema import json_data, json_schema
 from minutebook.prompt.validation import fields_of, is_required, label
 from minutebook.session import TypeRegistry
 from tests.prompt.generated import values_of_classes
@@ -115,7 +115,7 @@ def test_a_dataclass_defined_in_a_function_may_hold_itself_for_both_readers():
     nodes = Node(1, Node(2))
     registry = TypeRegistry(Node)
 
-    assert parse(Node, dump(nodes)) == nodes
+    assert parse(Node, json_data(nodes)) == nodes
     assert registry.from_data(Node, registry.to_data(Node, [nodes])) == (nodes,)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from minutebook.errors import OutputParseError, ToolValidationError, UnsupportedType
 from minutebook.prompt.parse import parse, parse_arguments
-from minutebook.prompt.schema import dump, dump_text
+from minutebook.prompt.schema import dump_text, json_data
 from tests.prompt.generated import Colour, Tree
 from tests.prompt.test_schema import Plan, Status, Step
 
@@ -153,7 +153,7 @@ Expression = Add | Multiply | int | float
 def test_a_union_takes_the_member_that_fits():
     value = Add(Multiply(1, 2.5), Add(3, 4))
 
-    assert parse(Add, dump(value)) == value
+    assert parse(Add, json_data(value)) == value
     assert problems(Add, {"left": {"kind": "multiply", "left": 1}, "right": "x"}) == [
         "left.right: is missing",
         'right: is "x"; give an object (Add) or an object (Multiply) or a whole number or a number',
@@ -326,13 +326,13 @@ def test_arguments_of_a_tool_are_refused_with_the_same_words():
 
 
 def test_a_set_is_written_in_one_order_whatever_order_it_has():
-    assert dump({"pear", "apple", "fig", "lime", "kiwi"}) == ["apple", "fig", "kiwi", "lime", "pear"]
+    assert json_data({"pear", "apple", "fig", "lime", "kiwi"}) == ["apple", "fig", "kiwi", "lime", "pear"]
 
 
 def test_what_has_no_json_form_is_not_written():
     with pytest.raises(UnsupportedType, match="a object, which cannot be told"):
-        dump([object()])
+        json_data([object()])
     with pytest.raises(UnsupportedType, match="the key 1 is a int"):
-        dump({1: 2})
+        json_data({1: 2})
     with pytest.raises(ValueError, match="a number for JSON is nan; give a finite one"):
-        dump(float("nan"))
+        json_data(float("nan"))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from minutebook.errors import OutputParseError, UnsupportedType
 from minutebook.prompt.parse import parse
-from minutebook.prompt.schema import dump, dump_text, json_schema
+from minutebook.prompt.schema import dump_text, json_data, json_schema
 from tests.prompt.generated import values_of_classes
 from tests.prompt.schemacheck import accepts
 
@@ -20,7 +20,7 @@ json_values = st.recursive(
 
 @given(values_of_classes())
 def test_what_was_written_is_read_back_equal(value):
-    assert parse(type(value), dump(value)) == value
+    assert parse(type(value), json_data(value)) == value
     assert parse(type(value), f"Here it is:\n```json\n{dump_text(value, indent=2)}\n```\nAnything else?") == value
 
 
@@ -51,7 +51,7 @@ def test_the_reader_takes_what_the_schema_accepts_and_nothing_else(value, data):
 
 @given(values_of_classes())
 def test_coercing_changes_nothing_that_fits(value):
-    assert parse(type(value), dump(value), coerce=True) == value
+    assert parse(type(value), json_data(value), coerce=True) == value
 
 
 def damaged(value, data):

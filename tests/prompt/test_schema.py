@@ -11,7 +11,7 @@ import pytest
 
 from minutebook.errors import UnsupportedType
 from minutebook.prompt.parse import parse
-from minutebook.prompt.schema import dump, json_schema
+from minutebook.prompt.schema import json_data, json_schema
 from tests.prompt.generated import Tree
 
 Id = NewType("Id", int)
@@ -258,5 +258,5 @@ def test_what_a_dataclass_works_out_by_itself_is_neither_asked_for_nor_written()
             self.area = self.side**2
 
     assert list(json_schema(Square)["properties"]) == ["side"]
-    assert dump(Square(3)) == {"side": 3}
+    assert json_data(Square(3)) == {"side": 3}
     assert parse(Square, {"side": 3}).area == 9

@@ -1,12 +1,14 @@
+from operator import or_
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from minutebook import Fold, TokenBudgetManager, Transcript, view_of
 from minutebook.errors import InvalidSetting
-from minutebook.history import Status
+from minutebook.history import NoteStatus
 from minutebook.record import exchanges
-from minutebook.record.fold import folded, standing_folds
+from minutebook.record.fold import active_folds, record_with_folds
 from tests.strategies import conversations
 
 NOTE = ({"role": "system", "content": "[earlier: three orders were placed]"},)
@@ -20,7 +22,7 @@ def fold_of(chat, data, name="f1"):
 
 
 @given(conversations(user_first=True), st.data())
-def test_taking_a_fold_away_gives_back_the_same_view(chat, data):
+def test_removing_a_fold_restores_the_view(chat, data):
     fold = fold_of(chat, data)
     before = view_of(chat).messages
     during = view_of(chat, folds=[fold]).messages
@@ -31,51 +33,51 @@ def test_taking_a_fold_away_gives_back_the_same_view(chat, data):
 
 
 @given(conversations(user_first=True), st.data())
-def test_a_later_fold_takes_the_place_of_those_it_covers(chat, data):
+def test_a_later_fold_replaces_those_in_its_range(chat, data):
     inner = fold_of(chat, data)
     outer = Fold("f2", 0, len(chat), NOTE, "all of it")
     record = Transcript(chat)
 
-    assert list(folded(record, [inner, outer]).transcript) == list(NOTE)
-    assert {fold.id for fold in folded(record, [inner, outer]).hidden.values()} == {"f2"}
+    assert list(record_with_folds(record, [inner, outer]).transcript) == list(NOTE)
+    assert {fold.id for fold in record_with_folds(record, [inner, outer]).hidden.values()} == {"f2"}
 
 
 @given(conversations(user_first=True), st.data())
-def test_which_folds_stand_does_not_depend_on_what_was_asked_before(chat, data):
+def test_active_folds_do_not_depend_on_earlier_calls(chat, data):
     folds = []
     for number in range(data.draw(st.integers(1, 5))):
         fold = fold_of(chat, data, f"f{number}")
-        apart = [other.stop <= fold.start or fold.stop <= other.start for other in folds]
+        disjoint = [other.stop <= fold.start or fold.stop <= other.start for other in folds]
         covers = [fold.start <= other.start and other.stop <= fold.stop for other in folds]
-        folds += [fold] if all(a or b for a, b in zip(apart, covers, strict=True)) else []
+        folds += [fold] if all(map(or_, disjoint, covers)) else []
     record = Transcript(chat)
     for _ in range(4):
-        asked = folds[: data.draw(st.integers(0, len(folds)))]
+        requested = folds[: data.draw(st.integers(0, len(folds)))]
 
-        standing = standing_folds(record, asked)
+        active = active_folds(record, requested)
 
-        assert standing == standing_folds(Transcript(chat), asked)
-        hidden = folded(record, asked).hidden
-        assert dict(hidden) == {place: fold for fold in standing for place in range(fold.start, fold.stop)}
+        assert active == active_folds(Transcript(chat), requested)
+        hidden = record_with_folds(record, requested).hidden
+        assert dict(hidden) == {index: fold for fold in active for index in range(fold.start, fold.stop)}
         assert len(hidden) == len(dict(hidden))
-        assert [place for place in range(-1, len(chat) + 1) if place in hidden] == sorted(hidden)
+        assert [index for index in range(-1, len(chat) + 1) if index in hidden] == sorted(hidden)
 
 
-def test_to_see_which_folds_stand_only_those_that_were_added_are_looked_at():
-    class Watched(Transcript):
-        looks = 0
+def test_only_added_folds_are_examined_to_find_the_active_ones():
+    class CountingTranscript(Transcript):
+        lookups = 0
 
         def exchange_of(self, index):
-            self.looks += 1
+            self.lookups += 1
             return super().exchange_of(index)
 
-    record = Watched([{"role": "user", "content": f"{number}"} for number in range(500)])
+    record = CountingTranscript([{"role": "user", "content": f"{number}"} for number in range(500)])
     folds = tuple(Fold(f"f{stop}", 0, stop, NOTE, "") for stop in range(1, 400))
-    standing_folds(record, folds)
-    before = record.looks
+    active_folds(record, folds)
+    before = record.lookups
 
-    assert [fold.id for fold in standing_folds(record, (*folds, Fold("g", 0, 450, NOTE, "")))] == ["g"]
-    assert record.looks - before == 2
+    assert [fold.id for fold in active_folds(record, (*folds, Fold("g", 0, 450, NOTE, "")))] == ["g"]
+    assert record.lookups - before == 2
 
 
 def test_a_fold_never_splits_an_exchange():
@@ -88,18 +90,18 @@ def test_a_fold_never_splits_an_exchange():
         {"role": "tool", "tool_call_id": "x", "content": "1"},
     ]
     with pytest.raises(InvalidSetting, match="whole exchanges"):
-        folded(Transcript(chat), [Fold("f", 0, 2, NOTE, "")])
+        record_with_folds(Transcript(chat), [Fold("f", 0, 2, NOTE, "")])
     with pytest.raises(InvalidSetting, match=r"within 0\.\.3"):
-        folded(Transcript(chat), [Fold("f", 0, 4, NOTE, "")])
-    with pytest.raises(InvalidSetting, match="covers fold 'f' whole"):
-        folded(Transcript([*chat, chat[0], chat[0]]), [Fold("f", 0, 4, NOTE, ""), Fold("g", 3, 5, NOTE, "")])
+        record_with_folds(Transcript(chat), [Fold("f", 0, 4, NOTE, "")])
+    with pytest.raises(InvalidSetting, match="covers fold 'f' completely"):
+        record_with_folds(Transcript([*chat, chat[0], chat[0]]), [Fold("f", 0, 4, NOTE, ""), Fold("g", 3, 5, NOTE, "")])
 
 
-def test_what_a_fold_hides_is_explained_by_it():
+def test_hidden_messages_are_explained_by_their_fold():
     chat = [{"role": role, "content": f"{role} {number}"} for number in range(4) for role in ("user", "assistant")]
     view = view_of(chat, TokenBudgetManager(1_000), folds=[Fold("f1", 0, 4, NOTE, "turns 1-2")])
 
     lines = view.explain().lines
-    assert [line.status for line in lines if line.index in range(4)] == [Status.FOLDED] * 4
+    assert [line.status for line in lines if line.index in range(4)] == [NoteStatus.FOLDED] * 4
     assert lines[1].reason == "fold f1: turns 1-2"
-    assert [line.status for line in lines if line.index is None] == [Status.ADDED]
+    assert [line.status for line in lines if line.index is None] == [NoteStatus.ADDED]

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from minutebook.errors import RecordIsReadOnly
-from minutebook.record.message import frozen, thawed
+from minutebook.record.message import frozen_copy, plain_copy
 
 MESSAGE = {"role": "assistant", "content": [{"type": "text", "text": "hi"}], "tool_calls": [{"id": "a"}]}
 
@@ -23,19 +23,19 @@ MESSAGE = {"role": "assistant", "content": [{"type": "text", "text": "hi"}], "to
         lambda m: m["tool_calls"].clear(),
     ],
 )
-def test_nothing_in_it_can_be_changed_in_place(change):
-    message = frozen(MESSAGE)
+def test_a_frozen_copy_cannot_be_changed_in_place(change):
+    message = frozen_copy(MESSAGE)
 
-    with pytest.raises(RecordIsReadOnly, match=r"return a changed copy instead"):
+    with pytest.raises(RecordIsReadOnly, match=r"return a changed copy"):
         change(message)
     assert message == MESSAGE
 
 
-def test_reads_like_the_message_it_is():
-    message = frozen(MESSAGE)
+def test_a_frozen_copy_reads_like_the_message():
+    message = frozen_copy(MESSAGE)
 
     assert json.dumps(message) == json.dumps(MESSAGE)
     assert {**message, "content": "x"}["content"] == "x"
     assert isinstance(message, dict)
     assert copy.deepcopy(message) == pickle.loads(pickle.dumps(message)) == MESSAGE
-    assert type(thawed(message)["content"]) is list
+    assert type(plain_copy(message)["content"]) is list

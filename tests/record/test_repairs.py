@@ -1,5 +1,6 @@
 import copy
 import random
+from operator import is_
 
 import pytest
 from hypothesis import given
@@ -24,10 +25,10 @@ PROVIDERS = st.sampled_from(["openai", "anthropic", "gemini"])
 
 
 @given(broken(), PROVIDERS)
-def test_what_was_broken_is_accepted_afterwards(chat, provider):
-    mended = repair(chat, provider=provider)
+def test_the_repaired_conversation_is_valid(chat, provider):
+    repaired = repair(chat, provider=provider)
 
-    assert errors(check(mended.messages, provider=provider)) == []
+    assert errors(check(repaired.messages, provider=provider)) == []
 
 
 @given(st.one_of(broken(), in_flight()), PROVIDERS)
@@ -40,7 +41,7 @@ def test_repairing_twice_changes_nothing_more(chat, provider):
 
 
 @given(broken(), PROVIDERS)
-def test_the_input_is_left_alone(chat, provider):
+def test_the_input_is_not_changed(chat, provider):
     before = copy.deepcopy(chat)
     repair(chat, provider=provider)
 
@@ -48,18 +49,19 @@ def test_the_input_is_left_alone(chat, provider):
 
 
 @given(conversations(user_first=True))
-def test_what_is_in_order_comes_back_as_the_same_messages(chat):
-    mended = repair(chat)
+def test_a_valid_conversation_is_returned_as_the_same_messages(chat):
+    repaired = repair(chat)
 
-    assert all(one is other for one, other in zip(mended.messages, chat, strict=True))
-    assert mended.repairs == ()
+    assert all(map(is_, repaired.messages, chat))
+    assert len(repaired.messages) == len(chat)
+    assert repaired.repairs == ()
 
 
 @given(broken(), PROVIDERS)
-def test_only_what_answers_nothing_or_twice_is_left_out(chat, provider):
-    mended = repair(chat, provider=provider)
-    kept = {origin for origin in mended.origins if origin is not None}
-    reported = {done.index: done.kind for done in mended.repairs if done.action is RepairAction.DROPPED}
+def test_drops_only_orphans_duplicates_and_unknown_roles(chat, provider):
+    repaired = repair(chat, provider=provider)
+    kept = {origin for origin in repaired.origins if origin is not None}
+    reported = {entry.index: entry.kind for entry in repaired.repairs if entry.action is RepairAction.DROPPED}
 
     assert set(range(len(chat))) - kept == set(reported)
     assert set(reported.values()) <= {
@@ -70,50 +72,50 @@ def test_only_what_answers_nothing_or_twice_is_left_out(chat, provider):
 
 
 def test_a_late_result_is_moved_to_its_call():
-    mended = repair([USER, ASK, USER, ANSWER])
+    repaired = repair([USER, ASK, USER, ANSWER])
 
-    assert mended.messages == [USER, ASK, ANSWER, USER]
-    assert mended.origins == [0, 1, 3, 2]
+    assert repaired.messages == [USER, ASK, ANSWER, USER]
+    assert repaired.origins == [0, 1, 3, 2]
 
 
-def test_calls_that_were_logged_one_by_one_get_their_own_results():
+def test_results_are_moved_to_calls_in_separate_messages():
     other = {**ASK, "tool_calls": [{**CALL, "id": "b"}]}
-    mended = repair([USER, ASK, other, ANSWER, {**ANSWER, "tool_call_id": "b"}])
+    repaired = repair([USER, ASK, other, ANSWER, {**ANSWER, "tool_call_id": "b"}])
 
-    assert [message["role"] for message in mended.messages] == ["user", "assistant", "tool", "assistant", "tool"]
-
-
-def test_an_unanswered_call_gets_a_result_that_says_so():
-    mended = repair([USER, ASK, USER])
-
-    assert mended.messages[2] == {"role": "tool", "tool_call_id": "a", "content": NO_RESULT}
+    assert [message["role"] for message in repaired.messages] == ["user", "assistant", "tool", "assistant", "tool"]
 
 
-def test_a_call_that_still_waits_is_left_waiting_when_asked():
+def test_an_unanswered_call_gets_a_placeholder_result():
+    repaired = repair([USER, ASK, USER])
+
+    assert repaired.messages[2] == {"role": "tool", "tool_call_id": "a", "content": NO_RESULT}
+
+
+def test_keep_open_leaves_open_calls_unanswered():
     assert repair([USER, ASK], keep_open=True).messages == [USER, ASK]
 
 
-def test_calls_without_ids_find_their_results_by_order():
-    nameless = {"type": "function", "function": {"name": "read", "arguments": "{}"}}
-    mended = repair(
+def test_calls_without_ids_are_paired_by_order():
+    without_id = {"type": "function", "function": {"name": "read", "arguments": "{}"}}
+    repaired = repair(
         [
             USER,
-            {**ASK, "tool_calls": [nameless, nameless]},
+            {**ASK, "tool_calls": [without_id, without_id]},
             {"role": "tool", "content": "1"},
             {"role": "tool", "content": "2"},
         ]
     )
 
-    ids = [call["id"] for call in mended.messages[1]["tool_calls"]]
-    assert [message["tool_call_id"] for message in mended.messages[2:]] == ids
-    assert [message["content"] for message in mended.messages[2:]] == ["1", "2"]
+    ids = [call["id"] for call in repaired.messages[1]["tool_calls"]]
+    assert [message["tool_call_id"] for message in repaired.messages[2:]] == ids
+    assert [message["content"] for message in repaired.messages[2:]] == ["1", "2"]
 
 
-def test_calls_on_a_user_message_are_taken_off_and_it_keeps_a_content():
+def test_calls_are_removed_from_a_user_message_which_gets_empty_content():
     assert repair([{**ASK, "role": "user"}, USER]).messages == [{"role": "user", "content": ""}, USER]
 
 
-def test_ids_used_again_are_renamed_for_a_provider_that_minds():
+def test_reused_ids_are_renamed_only_if_the_provider_rejects_them():
     chat = [USER, ASK, ANSWER, ASK, ANSWER]
 
     assert repair(chat).messages == chat
@@ -121,49 +123,49 @@ def test_ids_used_again_are_renamed_for_a_provider_that_minds():
     assert renamed[3]["tool_calls"][0]["id"] == renamed[4]["tool_call_id"] != "a"
 
 
-def test_arguments_that_are_not_an_object_are_wrapped_for_a_provider_that_minds():
-    odd = {**ASK, "tool_calls": [{**CALL, "function": {"name": "read", "arguments": "{oops"}}]}
+def test_arguments_that_are_not_an_object_are_wrapped_only_if_the_provider_rejects_them():
+    bad_arguments = {**ASK, "tool_calls": [{**CALL, "function": {"name": "read", "arguments": "{oops"}}]}
 
-    assert repair([USER, odd, ANSWER]).messages[1] == odd
-    wrapped = repair([USER, odd, ANSWER], provider="gemini").messages[1]
+    assert repair([USER, bad_arguments, ANSWER]).messages[1] == bad_arguments
+    wrapped = repair([USER, bad_arguments, ANSWER], provider="gemini").messages[1]
     assert wrapped["tool_calls"][0]["function"]["arguments"] == '{"arguments": "{oops"}'
 
 
-def test_says_what_it_did():
-    assert [str(done) for done in repair([USER, ANSWER, ASK, USER]).repairs] == [
+def test_reports_its_repairs():
+    assert [str(entry) for entry in repair([USER, ANSWER, ASK, USER]).repairs] == [
         "message 1: interleaved ('a'): moved",
     ]
-    assert [str(done) for done in repair([USER, ANSWER]).repairs] == ["message 1: orphan result ('a'): dropped"]
+    assert [str(entry) for entry in repair([USER, ANSWER]).repairs] == ["message 1: orphan result ('a'): dropped"]
 
 
 @needs_corpus
-def test_every_conversation_found_broken_is_accepted_after_repair():
+def test_every_broken_conversation_of_the_corpus_is_valid_after_repair():
     for conversation in real("broken_asfound"):
         chat = conversation["messages"]
-        mended = repair(chat)
-        assert is_valid(mended.messages), conversation["id"]
-        lost = [done for done in mended.repairs if done.action is RepairAction.DROPPED]
-        kept = {origin for origin in mended.origins if origin is not None}
-        assert set(range(len(chat))) - kept == {done.index for done in lost}
-        answerable = {call["id"] for m in chat if m["role"] == "assistant" for call in m.get("tool_calls") or ()}
-        assert not [d for d in lost if d.kind is FindingKind.ORPHAN_RESULT and d.call_id in answerable]
+        repaired = repair(chat)
+        assert is_valid(repaired.messages), conversation["id"]
+        dropped = [entry for entry in repaired.repairs if entry.action is RepairAction.DROPPED]
+        kept = {origin for origin in repaired.origins if origin is not None}
+        assert set(range(len(chat))) - kept == {entry.index for entry in dropped}
+        call_ids = {call["id"] for m in chat if m["role"] == "assistant" for call in m.get("tool_calls") or ()}
+        assert not any(entry.kind is FindingKind.ORPHAN_RESULT and entry.call_id in call_ids for entry in dropped)
 
 
 @needs_corpus
-@pytest.mark.parametrize("how", ["lost result", "lost call", "double result", "user inside", "late result"])
+@pytest.mark.parametrize("damage", ["lost result", "lost call", "double result", "user inside", "late result"])
 @pytest.mark.parametrize("name", DAMAGED)
-def test_damage_done_to_real_conversations_is_repaired(name, how):
-    dice = random.Random(f"{name} {how}")
+def test_damage_done_to_real_conversations_is_repaired(name, damage):
+    dice = random.Random(f"{name} {damage}")
     damaged = 0
     for conversation in real(name):
         chat = copy.deepcopy(conversation["messages"])
         if not is_valid(chat):
             continue
         for _ in range(dice.randint(1, 4)):
-            damaged += break_once(chat, how, lambda n: dice.randint(0, n))
+            damaged += break_once(chat, damage, lambda n: dice.randint(0, n))
         for provider in ("openai", "anthropic", "gemini"):
-            mended = repair(chat, provider=provider)
-            assert is_valid(mended.messages, provider=provider), conversation["id"]
-        if how in {"user inside", "late result"}:
+            repaired = repair(chat, provider=provider)
+            assert is_valid(repaired.messages, provider=provider), conversation["id"]
+        if damage in {"user inside", "late result"}:
             assert len(repair(chat).messages) >= len(chat), conversation["id"]
     assert damaged > 15

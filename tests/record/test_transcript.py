@@ -22,7 +22,7 @@ SYSTEM = {"role": "system", "content": "be brief"}
 
 
 @given(conversations())
-def test_is_the_list_it_was_made_from(chat):
+def test_behaves_like_the_list_of_its_messages(chat):
     transcript = Transcript(chat)
 
     assert list(transcript) == chat
@@ -31,28 +31,28 @@ def test_is_the_list_it_was_made_from(chat):
 
 
 @given(conversations())
-def test_knows_what_the_plain_functions_find(chat):
+def test_the_index_agrees_with_the_plain_functions(chat):
     transcript = Transcript(chat)
 
-    assert transcript.turn_starts == [at for at, message in enumerate(chat) if message["role"] == "user"]
+    assert transcript.turn_starts == [index for index, message in enumerate(chat) if message["role"] == "user"]
     assert len(transcript.turn_starts) == turn_count(chat)
     assert transcript.exchange_starts == [exchange.start for exchange in exchanges(chat)]
-    assert all(transcript.exchange_of(at) in exchanges(chat) for at in range(len(chat)))
+    assert all(transcript.exchange_of(index) in exchanges(chat) for index in range(len(chat)))
     assert transcript.tokens == sum(map(counter_for(None).message, chat))
 
 
 @given(conversations())
-def test_turns_and_exchanges_are_the_whole_conversation(chat):
-    assert [at for turn in turns(chat) for at in turn] == list(range(len(chat)))
-    assert [at for exchange in exchanges(chat) for at in exchange] == list(range(len(chat)))
+def test_turns_and_exchanges_cover_the_whole_conversation(chat):
+    assert [index for turn in turns(chat) for index in turn] == list(range(len(chat)))
+    assert [index for exchange in exchanges(chat) for index in exchange] == list(range(len(chat)))
     starts = {turn.start for turn in turns(chat)}
     assert all(exchange.start in starts or not starts & set(exchange) for exchange in exchanges(chat))
 
 
 @given(conversations())
-def test_both_sides_of_a_safe_boundary_are_whole(chat):
-    for place in safe_boundaries(chat):
-        for part in (chat[:place], chat[place:]):
+def test_both_sides_of_a_safe_boundary_are_valid(chat):
+    for boundary in safe_boundaries(chat):
+        for part in (chat[:boundary], chat[boundary:]):
             assert {finding.kind for finding in errors(check(part))} <= {FindingKind.EMPTY_VIEW}
 
 
@@ -60,11 +60,11 @@ def test_no_boundary_is_safe_between_a_call_and_a_late_result():
     assert safe_boundaries([USER, ASK, USER, ANSWER, USER]) == [0, 1, 4, 5]
 
 
-def test_a_user_message_and_a_satisfied_call_are_safe_boundaries():
+def test_the_ends_of_complete_exchanges_are_safe_boundaries():
     assert safe_boundaries([USER, ASK, ANSWER, USER]) == [0, 1, 3, 4]
 
 
-def test_five_messages_of_tools_are_one_turn():
+def test_a_user_message_with_calls_and_results_is_one_turn():
     calls = [{**ASK["tool_calls"][0], "id": name} for name in "abc"]
     results = [{**ANSWER, "tool_call_id": name} for name in "abc"]
     chat = [USER, {**ASK, "tool_calls": calls}, *results]
@@ -74,25 +74,25 @@ def test_five_messages_of_tools_are_one_turn():
 
 
 @pytest.mark.parametrize(
-    ("before", "message", "said"),
+    ("before", "message", "problem"),
     [
         ([USER], ANSWER, "answers no call"),
         ([USER, ASK], USER, "has no result"),
         ([USER, ASK, ANSWER], ANSWER, "answered twice"),
-        ([], {"role": "narrator"}, "none that providers accept"),
+        ([], {"role": "narrator"}, "no provider accepts this role"),
     ],
 )
-def test_a_message_that_does_not_fit_is_refused_before_anything_is_written(before, message, said):
+def test_a_message_that_breaks_the_pairing_is_rejected_and_changes_nothing(before, message, problem):
     transcript = Transcript(before)
 
-    with pytest.raises(BrokenConversation, match=said):
+    with pytest.raises(BrokenConversation, match=problem):
         transcript.append(message)
     assert list(transcript) == before
     transcript.extend([] if not transcript.open_calls else [ANSWER])
     transcript.append(USER)
 
 
-def test_a_message_that_does_not_fit_is_kept_and_marked_when_asked():
+def test_broken_mark_appends_and_reports_a_message_that_breaks_the_pairing():
     transcript = Transcript([USER, ANSWER, ASK, USER], broken="mark")
 
     assert len(transcript) == 4
@@ -102,7 +102,7 @@ def test_a_message_that_does_not_fit_is_kept_and_marked_when_asked():
     ]
 
 
-def test_what_is_no_message_is_refused_in_either_mode():
+def test_a_value_that_is_no_message_is_rejected_in_both_modes():
     for broken_mode in ("raise", "mark"):
         transcript = Transcript(broken=broken_mode)
         with pytest.raises(InvalidMessage, match="message 0"):
@@ -110,13 +110,13 @@ def test_what_is_no_message_is_refused_in_either_mode():
         assert len(transcript) == 0
 
 
-def test_an_unknown_mode_is_refused():
+def test_an_unknown_mode_is_rejected():
     with pytest.raises(InvalidSetting, match="'raise' or 'mark'"):
         Transcript(broken="ignore")
 
 
 @given(st.one_of(broken(), in_flight()), st.data())
-def test_its_coherent_form_is_the_repaired_conversation_however_it_grew(chat, data):
+def test_the_coherent_form_is_the_repaired_conversation_whenever_it_is_read(chat, data):
     transcript = Transcript(broken="mark")
     for message in chat:
         transcript.append(message)
@@ -127,7 +127,7 @@ def test_its_coherent_form_is_the_repaired_conversation_however_it_grew(chat, da
     assert set(transcript.repairs) == set(repair(chat, keep_open=True).repairs) or not transcript.findings
 
 
-def test_is_its_own_coherent_form_when_nothing_is_broken():
+def test_a_valid_transcript_is_its_own_coherent_form():
     transcript = Transcript([SYSTEM, USER, ASK])
 
     assert transcript.coherent() is transcript
@@ -145,7 +145,7 @@ def test_survives_pickling(chat):
     assert copy.pins == transcript.pins
 
 
-def test_pins_are_counted_like_indices():
+def test_pins_accept_negative_indexes():
     transcript = Transcript([USER, USER, USER])
     transcript.pin(-1)
 
@@ -167,7 +167,7 @@ def test_threads_may_append_while_others_read():
         for _ in range(300):
             assert transcript.tokens >= 0
 
-    threads = [threading.Thread(target=work) for work in (write, write, read, read)]
+    threads = [threading.Thread(target=function) for function in (write, write, read, read)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -177,7 +177,7 @@ def test_threads_may_append_while_others_read():
     assert transcript.tokens == 600 * counter_for(None).message(USER)
 
 
-def test_remembers_a_bounded_number_of_readers():
+def test_the_cache_is_bounded():
     transcript = Transcript()
     for number in range(100):
         transcript.remember((number,), list).append(number)

@@ -6,7 +6,7 @@ from minutebook import check
 from minutebook.errors import InvalidMessage, InvalidSetting
 from minutebook.record import FindingKind, is_valid
 from minutebook.record.finding import Severity
-from minutebook.record.validation import is_clean
+from minutebook.record.validation import passes_quick_check
 from tests.strategies import broken, conversations, in_flight
 
 CALL = {"id": "a", "type": "function", "function": {"name": "read", "arguments": "{}"}}
@@ -22,7 +22,7 @@ def kinds(messages, provider="openai"):
 
 
 @pytest.mark.parametrize(
-    ("messages", "found"),
+    ("messages", "expected"),
     [
         ([USER, ANSWER], [(FindingKind.ORPHAN_RESULT, 1)]),
         ([USER, ASK, USER], [(FindingKind.DANGLING_CALL, 1)]),
@@ -38,8 +38,8 @@ def kinds(messages, provider="openai"):
         ([], [(FindingKind.EMPTY_VIEW, 0)]),
     ],
 )
-def test_every_provider_rejects(messages, found):
-    assert kinds(messages) == found
+def test_every_provider_rejects(messages, expected):
+    assert kinds(messages) == expected
 
 
 def test_parallel_calls_may_be_answered_in_any_order():
@@ -61,32 +61,32 @@ def test_parallel_calls_may_be_answered_in_any_order():
         ),
     ],
 )
-def test_what_only_some_providers_reject_is_a_warning_for_the_others(messages, kind, strict):
+def test_a_problem_that_only_some_providers_reject_is_a_warning_for_the_others(messages, kind, strict):
     for provider in ("openai", "anthropic", "gemini"):
-        found = [finding for finding in check(messages, provider=provider) if finding.kind is kind]
-        assert [finding.severity for finding in found] == [
+        findings = [finding for finding in check(messages, provider=provider) if finding.kind is kind]
+        assert [finding.severity for finding in findings] == [
             Severity.ERROR if provider in strict else Severity.WARNING
         ], provider
 
 
-def test_the_older_function_call_is_paired_by_name():
-    asking = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
+def test_the_deprecated_function_call_is_paired_by_name():
+    call = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
     answer = {"role": "function", "name": "f", "content": "1"}
 
-    assert check([USER, asking, answer, asking, answer], provider="anthropic") == []
-    assert kinds([USER, asking, USER]) == [(FindingKind.DANGLING_CALL, 1)]
+    assert check([USER, call, answer, call, answer], provider="anthropic") == []
+    assert kinds([USER, call, USER]) == [(FindingKind.DANGLING_CALL, 1)]
 
 
-def test_a_finding_says_where_and_what():
+def test_a_finding_names_the_message_and_the_problem():
     assert str(check([USER, ANSWER])[0]) == "message 1: a tool result answers no call ('a')"
 
 
 @pytest.mark.parametrize(
-    "nonsense", [["text"], [None], [{"role": "assistant", "tool_calls": "x"}], [USER, {"tool_calls": [1]}]]
+    "messages", [["text"], [None], [{"role": "assistant", "tool_calls": "x"}], [USER, {"tool_calls": [1]}]]
 )
-def test_what_is_not_a_message_is_an_error_that_names_it(nonsense):
-    with pytest.raises(InvalidMessage, match=f"message {len(nonsense) - 1}"):
-        check(nonsense)
+def test_a_value_that_is_no_message_is_an_error_with_its_index(messages):
+    with pytest.raises(InvalidMessage, match=f"message {len(messages) - 1}"):
+        check(messages)
 
 
 def test_an_unknown_provider_is_an_error_that_lists_the_known_ones():
@@ -95,16 +95,16 @@ def test_an_unknown_provider_is_an_error_that_lists_the_known_ones():
 
 
 @given(conversations(user_first=True))
-def test_finds_nothing_in_a_conversation_that_is_in_order(chat):
+def test_finds_nothing_in_a_valid_conversation(chat):
     assert check(chat) == []
 
 
 @given(st.one_of(conversations(), in_flight(), broken()))
-def test_the_quick_pass_never_passes_what_the_full_check_rejects(chat):
-    if is_clean(chat):
+def test_the_quick_check_never_accepts_what_the_full_check_rejects(chat):
+    if passes_quick_check(chat):
         assert all(is_valid(chat, provider=provider) for provider in ("openai", "anthropic", "gemini"))
 
 
 @given(conversations(user_first=True))
-def test_the_quick_pass_passes_what_is_in_order(chat):
-    assert is_clean(chat)
+def test_the_quick_check_accepts_valid_conversations(chat):
+    assert passes_quick_check(chat)

@@ -17,14 +17,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from starlette.responses import StreamingResponse
 
 from minutebook import MemoryStore
-from minutebook.service.access.api_keys import Caller, Keys
-from minutebook.service.access.audit import Audit
-from minutebook.service.access.limits import Limiter, Tally
+from minutebook.service.access.api_keys import ApiKeys, Caller
+from minutebook.service.access.audit import AuditLog
+from minutebook.service.access.limits import Limiter, TokenQuota
 from minutebook.service.config.schema import ServiceConfig
-from minutebook.service.http.middleware import Guard, install_handlers
-from minutebook.service.http.requests import needs
-from minutebook.service.http.responses import Json
-from minutebook.service.observability.logs import logging_to
+from minutebook.service.http.middleware import RequestMiddleware, install_error_handlers
+from minutebook.service.http.requests import require_scope
+from minutebook.service.http.responses import JsonResponse
+from minutebook.service.observability.logs import write_logs_to
 from minutebook.service.observability.telemetry import Metrics, ServiceTelemetry
 from tests.service.clocks import Clock
 
@@ -54,12 +54,12 @@ class Guarded:
         self.watched = Watched()
         self.clock = Clock()
         store = MemoryStore()
-        tally = Tally(store, clock=self.clock.now)
+        tally = TokenQuota(store, clock=self.clock.now)
         self.service = SimpleNamespace(
             config=ServiceConfig(),
-            keys=Keys(store, clock=self.clock.now, monotonic=self.clock.monotonic),
+            keys=ApiKeys(store, clock=self.clock.now, monotonic=self.clock.monotonic),
             limiter=Limiter(tally, clock=self.clock.monotonic, **limits),
-            audit=Audit(store),
+            audit=AuditLog(store),
             metrics=Metrics(),
             telemetry=self.watched.telemetry(),
         )
@@ -89,32 +89,34 @@ class Guarded:
 
     @contextmanager
     def logging(self):
-        with logging_to(self.watched.lines, level="DEBUG"):
+        with write_logs_to(self.watched.lines, level="DEBUG"):
             yield
 
 
 def app_of(service):
     app = FastAPI(openapi_url=None)
     app.state.service = service
-    app.add_middleware(Guard, max_body_bytes=MOST_BYTES, metrics=service.metrics, telemetry=service.telemetry)
-    install_handlers(app)
+    app.add_middleware(
+        RequestMiddleware, max_body_bytes=MOST_BYTES, metrics=service.metrics, telemetry=service.telemetry
+    )
+    install_error_handlers(app)
 
     @app.get("/open")
     async def opened(number: int = 0, word: Annotated[str, Query(pattern="^[a-z]+$")] = "a"):
-        return Json({"number": number, "word": word})
+        return JsonResponse({"number": number, "word": word})
 
     @app.get("/things/{thing}")
-    async def read(thing: str, caller: Annotated[Caller, needs("read")]):
-        return Json({"tenant": caller.tenant, "key": caller.key_id})
+    async def read(thing: str, caller: Annotated[Caller, require_scope("read")]):
+        return JsonResponse({"tenant": caller.tenant, "key": caller.key_id})
 
     @app.post("/things")
-    async def write(request: Request, caller: Annotated[Caller, needs("write")]):
+    async def write(request: Request, caller: Annotated[Caller, require_scope("write")]):
         body = await request.body()
-        return Json({"bytes": len(body)})
+        return JsonResponse({"bytes": len(body)})
 
     @app.post("/strict")
     async def strict(body: dict[str, int]):
-        return Json(body)
+        return JsonResponse(body)
 
     @app.post("/broken")
     async def broken(request: Request):
@@ -126,7 +128,7 @@ def app_of(service):
         logging.getLogger("minutebook.service").warning(
             "careless: %s", said, extra={"authorization": said, "said": said}
         )
-        return Json({})
+        return JsonResponse({})
 
     @app.get("/stream")
     async def stream(gate: str = "open"):

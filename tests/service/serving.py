@@ -11,7 +11,7 @@ import httpx2
 import openai
 import uvicorn
 
-from minutebook.service.app import create_app, service_from
+from minutebook.service.app import build_service, create_app
 from minutebook.service.config.loader import ConfigHolder
 from minutebook.service.state import Service
 from minutebook.testing import LoopbackProvider, ScriptedModel
@@ -67,7 +67,7 @@ def served(
         path = folder / "llm_config.yaml"
         path.write_text(config)
     try:
-        service = service_from(ConfigHolder(path, environment=variables), store=store)
+        service = build_service(ConfigHolder(path, environment=variables), store=store)
         with listening(create_app(service)) as url:
             here = kind(url, service, own)
             try:

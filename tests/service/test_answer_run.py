@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from minutebook.conversation.policy import Policy
-from minutebook.conversation.trimming import TRIMMED
+from minutebook.conversation.trimming import TRIMMED_MARKER
 from minutebook.testing import LoopbackProvider, ScriptedModel, fail, overflow, say
 from tests.service.serving import served
 from tests.service.talking import TOOLS, WHOLE, adding
@@ -139,7 +139,7 @@ def test_tool_payloads_of_older_turns_are_trimmed_in_the_record(family, preserve
 
     results = [message["content"] for message in messages if message["role"] == "tool"]
     arguments = [each["tool_calls"][0]["function"]["arguments"] for each in messages if each.get("tool_calls")]
-    assert results[:-preserve] == [TRIMMED.format(status="ok")] * (TURNS - preserve)
+    assert results[:-preserve] == [TRIMMED_MARKER.format(status="ok")] * (TURNS - preserve)
     assert arguments[:-preserve] == ["{}"] * (TURNS - preserve)
     assert all(PAYLOAD in each for each in (*results[-preserve:], *arguments[-preserve:]))
     assert len(messages) == 4 * TURNS

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import pytest
 
 from minutebook import MemoryStore
-from minutebook.service.app import create_app, service_from
+from minutebook.service.app import build_service, create_app
 from minutebook.service.config.loader import ConfigHolder
-from minutebook.service.observability.logs import logging_to
+from minutebook.service.observability.logs import write_logs_to
 from minutebook.testing import LoopbackProvider, ScriptedModel, fail
 from tests.service.endpoints import BODIES, asked, names_in, operations
 from tests.service.guarded import Watched
@@ -28,9 +28,9 @@ def watched_service(model):
     """A running service of which everything is kept that it logs and traces, and a key for it."""
     watched, store = Watched(), MemoryStore()
     token = keys_for(store, owner={"tenant": "acme"})["owner"]
-    with LoopbackProvider(model) as provider, logging_to(watched.lines, level="DEBUG"):
+    with LoopbackProvider(model) as provider, write_logs_to(watched.lines, level="DEBUG"):
         environment = {"MINUTEBOOK_DB": "memory:", "MINUTEBOOK_UPSTREAM_URL": provider.base_url}
-        service = service_from(ConfigHolder(environment=environment), store=store)
+        service = build_service(ConfigHolder(environment=environment), store=store)
         service.telemetry = watched.telemetry()
         with listening(create_app(service)) as url:
             yield watched, Served(url, service, provider), token

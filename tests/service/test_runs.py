@@ -6,7 +6,7 @@ import pytest
 
 from minutebook import MemoryStore, open_store
 from minutebook.errors import ConversationBusy, LeaseLost
-from minutebook.service.runs import Run, Runs, held
+from minutebook.service.runs import Run, Runs, hold_lease
 
 
 async def counting(run, upto, *, gate=None):
@@ -90,11 +90,11 @@ def test_draining_lets_runs_end_and_cancels_those_that_do_not():
 def test_only_one_at_a_time_holds_a_conversation():
     async def main():
         store = open_store("memory:")
-        async with held(store, "c", "first", seconds=30):
+        async with hold_lease(store, "c", "first", seconds=30):
             with pytest.raises(ConversationBusy):
-                async with held(store, "c", "second", seconds=30):
+                async with hold_lease(store, "c", "second", seconds=30):
                     pass
-        async with held(store, "c", "second", seconds=30) as hold:
+        async with hold_lease(store, "c", "second", seconds=30) as hold:
             return hold.lease.holder
 
     assert asyncio.run(main()) == "second"
@@ -104,9 +104,9 @@ def test_a_held_conversation_is_free_again_whatever_happens_inside():
     async def main():
         store = open_store("memory:")
         with suppress(ZeroDivisionError):
-            async with held(store, "c", "first", seconds=30):
+            async with hold_lease(store, "c", "first", seconds=30):
                 raise ZeroDivisionError
-        async with held(store, "c", "second", seconds=30):
+        async with hold_lease(store, "c", "second", seconds=30):
             return True
 
     assert asyncio.run(main())
@@ -115,7 +115,7 @@ def test_a_held_conversation_is_free_again_whatever_happens_inside():
 def test_whoever_loses_its_conversation_to_another_is_told_so():
     async def main():
         store = open_store("memory:")
-        async with held(store, "c", "first", seconds=0.03) as hold:
+        async with hold_lease(store, "c", "first", seconds=0.03) as hold:
             await store.release_lease(hold.lease)
             await store.acquire_lease("c", "second", seconds=30)
             await asyncio.Event().wait()
@@ -146,7 +146,7 @@ class Counting(MemoryStore):
 def test_a_lease_is_renewed_for_as_long_as_it_is_needed_and_no_longer():
     async def main():
         store = Counting()
-        async with held(store, "c", "first", seconds=0.003):
+        async with hold_lease(store, "c", "first", seconds=0.003):
             await store.renewed_often.wait()
         renewed = store.renewed
         await asyncio.sleep(0.01)
@@ -160,12 +160,12 @@ def test_a_lease_is_renewed_for_as_long_as_it_is_needed_and_no_longer():
 def test_a_lease_that_was_given_back_is_neither_renewed_nor_released_again():
     async def main():
         store = Counting()
-        async with held(store, "c", "first", seconds=0.003) as hold:
+        async with hold_lease(store, "c", "first", seconds=0.003) as hold:
             async with hold.given_back():
                 await store.release_lease(hold.lease)
             renewed = store.renewed
             await asyncio.sleep(0.01)
-        async with held(store, "c", "second", seconds=30):
+        async with hold_lease(store, "c", "second", seconds=30):
             return store.renewed - renewed, store.released
 
     assert asyncio.run(main()) == (0, 1)
@@ -175,7 +175,7 @@ def test_a_lease_that_could_not_be_given_back_with_the_answer_is_released_in_the
     async def main():
         store = Counting()
         with suppress(ZeroDivisionError):
-            async with held(store, "c", "first", seconds=30) as hold, hold.given_back():
+            async with hold_lease(store, "c", "first", seconds=30) as hold, hold.given_back():
                 raise ZeroDivisionError
         return store.released
 

@@ -3,7 +3,13 @@ import logging
 
 import pytest
 
-from minutebook.service.observability.logs import LONGEST, REDACTED, cleaned, is_clean, redacted
+from minutebook.service.observability.logs import (
+    MAX_TEXT_CHARACTERS,
+    REDACTED,
+    has_no_secrets,
+    value_without_secrets,
+    without_secrets,
+)
 from tests.service.guarded import Guarded
 from tests.service.secrets import SHAPES, leaks, places, secrets, tail_of
 
@@ -64,8 +70,8 @@ def test_every_kind_of_key_is_taken_out_of_any_text(number):
             f"Authorization: Bearer {secret}",
             f"({secret})",
         ):
-            assert tail_of(secret) not in redacted(text)
-        assert tail_of(secret) not in json.dumps(cleaned({"a": [{"b": secret}], secret: 1}))
+            assert tail_of(secret) not in without_secrets(text)
+        assert tail_of(secret) not in json.dumps(value_without_secrets({"a": [{"b": secret}], secret: 1}))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +89,7 @@ def test_every_kind_of_key_is_taken_out_of_any_text(number):
     ids=["url", "basic", "query", "json", "pem"],
 )
 def test_passwords_and_private_keys_are_taken_out_too(text, expected):
-    assert redacted(text) == expected
+    assert without_secrets(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -100,7 +106,7 @@ def test_passwords_and_private_keys_are_taken_out_too(text, expected):
     ],
 )
 def test_what_is_no_secret_is_left_alone(text):
-    assert is_clean(text)
+    assert has_no_secrets(text)
 
 
 @pytest.mark.parametrize(
@@ -120,11 +126,11 @@ def test_what_is_no_secret_is_left_alone(text):
     ],
 )
 def test_a_very_long_text_is_cut_and_never_keeps_the_server_busy(piece):
-    assert len(redacted(piece * 1_000_000)) <= LONGEST + 1 + len(REDACTED) * LONGEST
+    assert len(without_secrets(piece * 1_000_000)) <= MAX_TEXT_CHARACTERS + 1 + len(REDACTED) * MAX_TEXT_CHARACTERS
 
 
 def test_a_value_under_a_private_name_goes_whatever_it_is():
-    cleared = cleaned(
+    cleared = value_without_secrets(
         {"Authorization": "xyz", "cookies": ["a"], "x-api-key": {"a": 1}, "tokens": 5, "token": "abc", "ok": None}
     )
 

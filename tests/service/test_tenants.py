@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from minutebook import Fold, MemoryStore
-from minutebook.service.access.api_keys import Keys
+from minutebook.service.access.api_keys import ApiKeys
 from tests.service.endpoints import asked, names_in, operations
 from tests.service.serving import served
 
@@ -15,7 +15,7 @@ def keys_for(store, **tenants):
     """A key for each, that may do everything there."""
 
     async def made():
-        keys = Keys(store)
+        keys = ApiKeys(store)
         return {
             name: (await keys.create(name, **{"scopes": ["admin"], "requests_per_minute": 100_000, **options})).token
             for name, options in tenants.items()

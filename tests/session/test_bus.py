@@ -59,7 +59,7 @@ def test_the_errors_of_a_result_can_be_raised_together():
     bus.subscribe(Added, fails)
     bus.subscribe(Added, fails)
 
-    with pytest.raises(EventFailed, match="2 of those that took Added failed: ValueError: 7; ValueError: 7") as caught:
+    with pytest.raises(EventFailed, match="2 handlers of Added failed: ValueError: 7; ValueError: 7") as caught:
         bus.publish(Added(7)).raise_errors()
 
     assert isinstance(caught.value, MinutebookError)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minutebook import ConversationEntry
-from minutebook.errors import InvalidSetting, UnknownName, UnreadableInput
+from minutebook.errors import InvalidSetting, MissingSetting, UnknownName, UnreadableInput
 from minutebook.record.message import FrozenDict
 from minutebook.session import Session, SliceKind, Snapshot, TypeRegistry
 from minutebook.wire import provider_message_to_entry
@@ -129,9 +129,11 @@ def test_a_type_is_known_by_the_name_the_registry_gives_it():
 def test_a_name_that_the_registry_has_not_is_refused_with_those_it_has():
     text = snapshot_of(Note("a")).to_json()
 
-    with pytest.raises(UnknownName, match="no type 'Note'; choose one of ConversationEntry, Total, or register it"):
+    with pytest.raises(
+        UnknownName, match=r"unknown type 'Note'; Known names: ConversationEntry, Total\. Or register it"
+    ):
         Snapshot.from_json(text, TypeRegistry(Total))
-    with pytest.raises(UnknownName, match="no type 'Note'"):
+    with pytest.raises(UnknownName, match="unknown type 'Note'"):
         snapshot_of(Note("a")).to_json(TypeRegistry(Total))
 
 
@@ -165,9 +167,9 @@ def test_a_field_uses_the_functions_of_its_own_type_also_when_they_come_later():
 
 def test_a_name_belongs_to_one_type_and_functions_come_in_pairs():
     registry = TypeRegistry(Note)
-    with pytest.raises(InvalidSetting, match="name is 'Note'; give one that"):
+    with pytest.raises(InvalidSetting, match="name='Note': expected a name that Note does not have already"):
         registry.register(Total, name="Note")
-    with pytest.raises(InvalidSetting, match="give both"):
+    with pytest.raises(MissingSetting, match="from_json is missing; pass both"):
         registry.register(Total, to_json=str)
 
     registry.register(Note, name="other")
@@ -231,7 +233,7 @@ def test_a_mapping_of_any_type_and_an_enum_that_is_text_come_back_equal():
 
 
 def test_a_value_of_a_derived_type_is_refused_though_both_are_registered():
-    with pytest.raises(InvalidSetting, match=r"Step: \[0\] is SubStep\(.*\), not exactly a Step"):
+    with pytest.raises(InvalidSetting, match=r"Step\[0\]=SubStep\(.*\): expected exactly a Step"):
         TypeRegistry(Step, SubStep).to_data(Step, [SubStep("a")])
 
 
@@ -300,26 +302,29 @@ class Loose:
     [
         (
             replace(PLAN, objective=3),
-            r"'Plan: \[0\]\.objective is 3; it should be a valid string'; give a value of its declared type that JSON can hold",
+            r"^Plan\[0\]\.objective=3: expected a str$",
         ),
         (
             replace(PLAN, steps=(Step("a"), Step("b", "wrong"))),
-            r"\.steps\[1\]\.status is 'wrong'; it should be 'open', 'done' or 3",
+            r"\.steps\[1\]\.status='wrong': expected 'open', 'done' or 3",
         ),
-        (replace(PLAN, steps=[Step("a")]), r"\.steps is \[.*\]; it should be a valid tuple"),
+        (replace(PLAN, steps=[Step("a")]), r"\.steps=\[.*\]: expected a tuple"),
         (
             replace(PLAN, steps=(SubStep("a"),)),
-            r"\.steps\[0\] is .*, a SubStep; declare it as the type of a field, or register it",
+            r"\.steps\[0\]=SubStep.*: expected a type that can be stored; declare it as the type of a field",
         ),
-        (replace(PLAN, size=b"x"), r"\.size is b'x'; it should be a valid integer or it should be a valid string or"),
-        (replace(PLAN, pair=(1, "a", "b")), r"\.pair is \(1, 'a', 'b'\); Tuple should have at most 2 items"),
-        (replace(PLAN, weight=True), r"\.weight is True; it should be a valid number"),
-        (replace(PLAN, labels={1: 1}), r"\.labels\[1\] is 1; it should be a valid string"),
-        (replace(PLAN, anything={"a": [1, 2j]}), r"\.anything\.a\[1\] is 2j, a complex; declare it"),
-        (replace(PLAN, target=Step(3)), r"\.target\.title is 3; it should be a valid string"),
-        (replace(PLAN, seen=(datetime(2025, 1, 1),)), r"\.seen\[0\] is .*; it should be a valid date"),  # noqa: DTZ001 - no date
-        (Odd(), "has hints that cannot be resolved: name 'Nowhere'"),
-        (3j, r"complex: \[0\] is 3j, a complex; .*register it in the TypeRegistry with to_json and from_json"),
+        (replace(PLAN, size=b"x"), r"\.size=b'x': expected an int or a str or a number"),
+        (replace(PLAN, pair=(1, "a", "b")), r"\.pair=\(1, 'a', 'b'\): expected at most 2 items"),
+        (replace(PLAN, weight=True), r"\.weight=True: expected a number"),
+        (replace(PLAN, labels={1: 1}), r"\.labels\[1\]=1: expected a str"),
+        (
+            replace(PLAN, anything={"a": [1, 2j]}),
+            r"\.anything\.a\[1\]=2j: expected a type that can be stored; declare it",
+        ),
+        (replace(PLAN, target=Step(3)), r"\.target\.title=3: expected a str"),
+        (replace(PLAN, seen=(datetime(2025, 1, 1),)), r"\.seen\[0\]=.*: expected a date"),  # noqa: DTZ001 - no date
+        (Odd(), "type='Odd': expected a class whose type hints can be resolved .name 'Nowhere' is not defined"),
+        (3j, r"complex\[0\]=3j: .*register it in the TypeRegistry with to_json and from_json"),
     ],
     ids=str,
 )
@@ -331,12 +336,15 @@ def test_what_would_not_come_back_the_same_is_refused_and_the_place_named(value,
 def test_functions_that_give_no_json_or_fail_are_named():
     registry = TypeRegistry()
     registry.register(complex, to_json=lambda one: {one}, from_json=complex)
-    with pytest.raises(InvalidSetting, match="to_json gave what is not JSON"):
+    with pytest.raises(InvalidSetting, match="result of to_json in snapshot=…: expected JSON data"):
         snapshot_of(1j).to_json(registry)
     registry.register(complex, to_json=lambda one: one.missing, from_json=lambda data: complex(data["x"]))
-    with pytest.raises(InvalidSetting, match="AttributeError"):
+    with pytest.raises(
+        InvalidSetting,
+        match=r"complex\[0\]=1j: expected a value that the to_json function of complex accepts .AttributeError",
+    ):
         snapshot_of(1j).to_json(registry)
-    with pytest.raises(UnreadableInput, match=r"complex: \[0\] does not fit: KeyError: 'x'"):
+    with pytest.raises(UnreadableInput, match=r"complex: \[0\]: from_json of complex failed: KeyError: 'x'"):
         registry.from_data(complex, [{}])
 
 
@@ -344,7 +352,7 @@ def test_what_is_nested_too_deeply_is_refused():
     deep = []
     for _ in range(100_000):
         deep = [deep]
-    with pytest.raises(InvalidSetting, match="nested too deeply"):
+    with pytest.raises(InvalidSetting, match="not nested too deeply"):
         TypeRegistry().to_data(Loose, [Loose(deep)])
     with pytest.raises(UnreadableInput):
         TypeRegistry().slice_from_json(Loose, '[{"value":' + "[" * 100_000 + "]" * 100_000 + "}]")
@@ -353,16 +361,32 @@ def test_what_is_nested_too_deeply_is_refused():
 @pytest.mark.parametrize(
     ("kind", "data", "said"),
     [
-        (Note, {}, "Note: is no list of values"),
-        (Note, [{"number": 1}], r"\[0\] does not fit: .*missing 1 required positional argument: 'text'"),
-        (Note, [{"text": "a", "extra": 1}], r"\[0\] does not fit: .*unexpected keyword argument 'extra'"),
-        (Note, [{"text": "a", "number": True}], r"\[0\]\.number is True; it should be a valid integer"),
-        (Step, [{"title": "a", "children": "none"}], r"\.children is 'none'; it should be a valid tuple"),
-        (Step, [{"title": "a", "children": {"tuple": "none"}}], r"\.children is 'none', not the content of a tuple"),
-        (Step, [{"title": "a", "children": {"Plan": {}}}], r"\.children names the type 'Plan'; it can be one of float"),
-        (Step, [{"title": "a", "status": 4}], r"\.status is 4; it should be 'open', 'done' or 3"),
+        (Note, {}, "Note: is not a list of values"),
+        (Note, [{"number": 1}], r"^Note: \[0\]\.text is missing$"),
+        (
+            Note,
+            [{"text": "a", "extra": 1}],
+            r"^Note: \[0\] has the unknown field 'extra'; fields of Note: text, number$",
+        ),
+        (Note, [{"text": "a", "number": True}], r"\[0\]\.number is True; expected an int"),
+        (Step, [{"title": "a", "children": "none"}], r"\.children is 'none'; expected a tuple"),
+        (
+            Step,
+            [{"title": "a", "children": {"tuple": "none"}}],
+            r"\.children is 'none', which is not the content of a tuple",
+        ),
+        (
+            Step,
+            [{"title": "a", "children": {"Plan": {}}}],
+            r"\.children has the unknown type 'Plan'; known types: float",
+        ),
+        (Step, [{"title": "a", "status": 4}], r"\.status is 4; expected 'open', 'done' or 3"),
         (Step, [7], r"\[0\] is 7, not an object with the fields of Step"),
-        (ConversationEntry, [{"message": {"role": "narrator"}}], r"\[0\] does not fit: InvalidMessage"),
+        (
+            ConversationEntry,
+            [{"message": {"role": "narrator"}}],
+            r"\[0\]: from_json of ConversationEntry failed: message",
+        ),
     ],
 )
 def test_data_that_does_not_fit_is_refused_and_the_place_named(kind, data, said):
@@ -430,5 +454,16 @@ def test_what_is_no_snapshot_is_refused(text):
 def test_a_type_that_stands_twice_is_refused():
     tree = json.loads(snapshot_of(Note("a")).to_json())
     tree["slices"] *= 2
-    with pytest.raises(UnreadableInput, match="has a type twice"):
+    with pytest.raises(UnreadableInput, match="two slices have the same type"):
         Snapshot.from_json(json.dumps(tree), TypeRegistry(Note))
+
+
+def test_a_snapshot_of_an_old_format_is_refused_with_the_supported_format():
+    text = snapshot_of(Note("a")).to_json().replace("minutebook.snapshot/2", "minutebook.snapshot/1")
+
+    with pytest.raises(UnreadableInput) as caught:
+        Snapshot.from_json(text, TypeRegistry(Note))
+
+    assert str(caught.value) == (
+        "snapshot: the format 'minutebook.snapshot/1' is not supported; the supported format is 'minutebook.snapshot/2'"
+    )

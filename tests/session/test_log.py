@@ -24,7 +24,7 @@ def test_a_log_is_never_cleared_or_seeded_over(values):
     for value in values:
         session.mutate(ConversationEntry).append(value)
 
-    with pytest.raises(LogIsAppendOnly, match="clear would change the log of ConversationEntry"):
+    with pytest.raises(LogIsAppendOnly, match="clear would change slice ConversationEntry"):
         session.mutate(ConversationEntry).clear()
     with pytest.raises(LogIsAppendOnly, match="seed would change"):
         session.mutate(ConversationEntry).seed([entry(1)])
@@ -89,10 +89,10 @@ def test_a_snapshot_never_changes_and_can_be_returned_to_more_than_once():
 
 
 def test_a_snapshot_of_another_session_is_refused():
-    one, other = Session(), Session()
+    session, other = Session(), Session()
 
-    with pytest.raises(InvalidSetting, match=f"a snapshot of this session, {one.session_id}"):
-        one.rollback(other.snapshot())
+    with pytest.raises(InvalidSetting, match=f"the id of this session, {session.session_id}"):
+        session.rollback(other.snapshot())
 
 
 def test_a_new_session_takes_over_a_snapshot_with_its_logs_and_goes_on():
@@ -118,6 +118,6 @@ def test_a_session_that_has_recorded_something_does_not_take_over_another():
     session.mutate(ConversationEntry).append(entry(0))
     session.mutate(Total).append(Total(1))
 
-    with pytest.raises(LogIsAppendOnly, match="restoring into a session that has recorded something"):
+    with pytest.raises(LogIsAppendOnly, match="restore into a session with recorded values"):
         session.restore(Session().snapshot())
     assert session.query(Total).all() == (Total(1),)

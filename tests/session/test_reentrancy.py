@@ -109,7 +109,7 @@ def test_several_failures_are_raised_together():
         lambda values, event, *, context: session.log(Note).clear() or session.mutate(Note).append(Note("c")) or values,
     )
 
-    with pytest.raises(EventFailed, match="3 of those that took Added failed") as caught:
+    with pytest.raises(EventFailed, match="3 handlers of Added failed") as caught:
         session.dispatch(Added(1))
 
     assert [type(error) for error in caught.value.exceptions] == [ReducerFailed, ReducerFailed, LogIsAppendOnly]

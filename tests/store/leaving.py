@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from minutebook.store.types import NewDocument
-from minutebook.testing.contract.samples import entries_of, said
+from minutebook.testing.contract.samples import entries_of, text_entries
 
 LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
 GONE = [f"gone{number:03}zqx" for number in range(8)]
@@ -26,7 +26,7 @@ async def plant(store):
     await store.append("b", entries_of(calling("{}", GONE[2])))
     assert len((await store.search(GONE[1])).items) == 1
     bodies = [NewDocument("reply", GONE[at], {"text": f"{GONE[at]} {'long ' * 3_000}"}) for at in (3, 4)]
-    await store.append("a", said("next"), documents=[*bodies, NewDocument("reply", "r", {"text": GONE[5]})])
+    await store.append("a", text_entries("next"), documents=[*bodies, NewDocument("reply", "r", {"text": GONE[5]})])
     await store.put_document("b", NewDocument("note", GONE[6], {"text": GONE[7]}))
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from minutebook import Fold, Transcript
 from minutebook.record import exchanges, turns
-from minutebook.record.fold import folded
+from minutebook.record.fold import record_with_folds
 from minutebook.record.message import text_of
 from minutebook.store.search import words
 
@@ -66,7 +66,7 @@ class Talk:
         return before <= self.first or (before in ends and covered >= set(range(self.first, before)))
 
     def shown(self):
-        return list(folded(Transcript(self.messages, broken="mark"), self.live).transcript)
+        return list(record_with_folds(Transcript(self.messages, broken="mark"), self.live).transcript)
 
     def last_turns(self, count):
         spans = turns(self.messages)

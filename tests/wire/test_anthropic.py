@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 
 from minutebook import view_of
-from minutebook.wire.anthropic import BLOCKS, THOUGHT_AFTER, from_anthropic, to_anthropic, without_blocks
+from minutebook.wire.anthropic import BLOCKS_KEY, PROMPT_DIGEST_KEY, from_anthropic, to_anthropic, without_blocks
 from tests.strategies import conversations
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
@@ -42,7 +42,7 @@ def test_signed_thinking_goes_back_byte_for_byte():
     assert message["content"] == "Looking."
     assert message["tool_calls"][0]["function"] == {"name": "read", "arguments": '{"path": "a.py"}'}
     assert to_anthropic([USER, message]).messages[1]["content"] == THOUGHT
-    assert BLOCKS not in without_blocks(message)
+    assert BLOCKS_KEY not in without_blocks(message)
 
 
 def test_a_changed_message_goes_back_without_its_thinking():
@@ -55,7 +55,7 @@ def test_a_changed_message_goes_back_without_its_thinking():
 def test_plain_replies_keep_no_blocks():
     assert from_anthropic([{"type": "text", "text": "ok"}]) == {"role": "assistant", "content": "ok"}
     assert from_anthropic(THOUGHT[2:])["content"] is None
-    assert BLOCKS not in from_anthropic(THOUGHT[1:])
+    assert BLOCKS_KEY not in from_anthropic(THOUGHT[1:])
 
 
 def test_images_and_odd_arguments_are_carried_over():
@@ -108,7 +108,7 @@ def test_thinking_is_left_out_when_what_stood_before_it_has_changed():
             {"type": "thinking", "thinking": "Hm.", "signature": "s"},
             {"type": "tool_use", "id": "c1", "name": "look", "input": {}},
         ]),
-        THOUGHT_AFTER: to_anthropic(asked).prompt,
+        PROMPT_DIGEST_KEY: to_anthropic(asked).prompt,
     }  # fmt: skip
     result = {"role": "tool", "tool_call_id": "c1", "content": "A cat."}
 

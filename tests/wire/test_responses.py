@@ -9,7 +9,7 @@ from minutebook import check
 from minutebook.errors import InvalidMessage
 from minutebook.record.finding import FindingKind, errors
 from minutebook.wire import entry_from_json, entry_to_json, entry_to_provider_message, provider_message_to_entry
-from minutebook.wire.responses import REMEMBERED, bare, items_to_messages, message_to_items
+from minutebook.wire.responses import ITEMS_KEY, items_to_messages, message_to_items, without_items
 from tests.strategies import conversations
 from tests.transcripts import FILES, needs_corpus, real
 from tests.wire.test_chat import NOW, RUN, json_values
@@ -120,10 +120,10 @@ def test_they_come_back_from_the_record_too(items):
 
 @given(item_lists())
 def test_the_messages_are_ones_that_a_provider_takes(items):
-    chat = [bare(message) for message in items_to_messages(items)]
+    chat = [without_items(message) for message in items_to_messages(items)]
 
     assert [found for found in errors(check(chat)) if found.kind is not FindingKind.EMPTY_VIEW] == []
-    assert not any(REMEMBERED in message for message in chat)
+    assert not any(ITEMS_KEY in message for message in chat)
 
 
 @given(conversations())
@@ -189,10 +189,10 @@ def test_a_change_of_the_message_wins_over_what_it_remembers():
 
 @given(json_values)
 def test_a_memory_that_is_not_ours_breaks_nothing(memory):
-    message_to_items({"role": "assistant", "content": "hello", REMEMBERED: memory})
-    message_to_items({"role": "user", "content": [{"type": "text", "text": "x"}], REMEMBERED: {"marks": memory}})
+    message_to_items({"role": "assistant", "content": "hello", ITEMS_KEY: memory})
+    message_to_items({"role": "user", "content": [{"type": "text", "text": "x"}], ITEMS_KEY: {"marks": memory}})
     message_to_items(
-        {"role": "user", "content": "x", REMEMBERED: {"cuts": memory, "marks": [{"of": 0, "patch": memory}]}}
+        {"role": "user", "content": "x", ITEMS_KEY: {"cuts": memory, "marks": [{"of": 0, "patch": memory}]}}
     )
 
 

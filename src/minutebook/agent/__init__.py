@@ -7,12 +7,20 @@ from minutebook._lazy import exports
 
 _EXPORTS = {
     "adapter": ("ProviderAdapter",),
-    "events": ("AnswerRestarted", "Finished", "ModelAnswered", "RunEvent", "ToolAnswered", "ToolCalled", "ViewMade"),
+    "events": (
+        "AnswerRestarted",
+        "RunFinished",
+        "ModelAnswered",
+        "RunEvent",
+        "ToolAnswered",
+        "ToolCalled",
+        "ViewBuilt",
+    ),
     "limits": ("Budget", "BudgetTracker", "Deadline"),
     "messages": ("ModelReply", "ModelRequest", "PromptResponse", "TextDelta", "ThinkingDelta", "Usage"),
     "providers.anthropic": ("AnthropicAdapter",),
     "providers.openai": ("OpenAIAdapter",),
-    "retry": ("Throttle",),
+    "retry": ("RetryPolicy",),
     "runner": ("ConversationRunner",),
     "summarizer": ("ModelSummarizer",),
     "telemetry": ("OpenTelemetry",),

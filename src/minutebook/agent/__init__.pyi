@@ -3,12 +3,12 @@ from minutebook.agent.adapter import (
 )
 from minutebook.agent.events import (
     AnswerRestarted as AnswerRestarted,
-    Finished as Finished,
     ModelAnswered as ModelAnswered,
     RunEvent as RunEvent,
+    RunFinished as RunFinished,
     ToolAnswered as ToolAnswered,
     ToolCalled as ToolCalled,
-    ViewMade as ViewMade,
+    ViewBuilt as ViewBuilt,
 )
 from minutebook.agent.limits import (
     Budget as Budget,
@@ -30,7 +30,7 @@ from minutebook.agent.providers.openai import (
     OpenAIAdapter as OpenAIAdapter,
 )
 from minutebook.agent.retry import (
-    Throttle as Throttle,
+    RetryPolicy as RetryPolicy,
 )
 from minutebook.agent.runner import (
     ConversationRunner as ConversationRunner,
@@ -52,7 +52,6 @@ __all__ = [
     "BudgetTracker",
     "ConversationRunner",
     "Deadline",
-    "Finished",
     "ModelAnswered",
     "ModelReply",
     "ModelRequest",
@@ -61,13 +60,14 @@ __all__ = [
     "OpenTelemetry",
     "PromptResponse",
     "ProviderAdapter",
+    "RetryPolicy",
     "RunEvent",
+    "RunFinished",
     "TextDelta",
     "ThinkingDelta",
-    "Throttle",
     "ToolAnswered",
     "ToolCalled",
     "Usage",
-    "ViewMade",
+    "ViewBuilt",
     "builtin_tools",
 ]

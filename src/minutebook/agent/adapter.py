@@ -1,4 +1,4 @@
-"""What every provider's adapter has: `evaluate`, and one method of its own that asks the model once."""
+"""The base class of provider adapters: a subclass sends one request, `evaluate` runs the whole agent loop."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping
@@ -7,7 +7,7 @@ from typing import ClassVar, Self, TypedDict, TypeVar, Unpack
 from minutebook.agent.events import RunEvent
 from minutebook.agent.limits import Budget, BudgetTracker, Deadline
 from minutebook.agent.messages import ModelReply, ModelRequest, OnDelta, PromptResponse
-from minutebook.agent.retry import Throttle
+from minutebook.agent.retry import RetryPolicy
 from minutebook.agent.runner import Compactor, ConversationRunner
 from minutebook.agent.telemetry import Telemetry
 from minutebook.history.protocol import EventBus, HistoryManager, SessionProtocol
@@ -15,14 +15,14 @@ from minutebook.prompt.template import Prompt
 from minutebook.prompt.visibility import SectionPath, SectionVisibility
 from minutebook.record.message import Message, Provider
 from minutebook.record.transcript import Transcript
-from minutebook.store.per_loop import wait_for
+from minutebook.store.per_loop import run_sync
 from minutebook.tokens import TokenCounter, counter_for
 
 Out = TypeVar("Out")
 
 
 class EvaluateOptions(TypedDict, total=False):
-    """What `evaluate` takes besides the prompt and its session."""
+    """Optional arguments of `evaluate`; see `ConversationRunner` for their meaning."""
 
     bus: EventBus | None
     deadline: Deadline | None
@@ -39,87 +39,88 @@ class EvaluateOptions(TypedDict, total=False):
 class ProviderAdapter(ABC):
     """Evaluates prompts with one model of one provider.
 
-    A subclass says how the model is asked once; the loop, the record, views, retries and budgets are here already.
+    A subclass implements `ask`, one request to the model. The loop, the record, views, retries and budgets are shared.
     """
 
     provider: ClassVar[Provider] = "openai"
-    """Whose rules a view must keep."""
+    """The provider whose message rules a view must satisfy."""
     name: ClassVar[str] = "openai"
-    """What the record and the spans call the provider."""
+    """The provider's name in the record and in spans."""
 
     def __init__(
         self,
         model: str,
         *,
-        throttle: Throttle | None = None,
+        retry_policy: RetryPolicy | None = None,
         telemetry: Telemetry | None = None,
         counter: TokenCounter | None = None,
     ) -> None:
         self.model = model
-        self.throttle = throttle or Throttle()
+        self.retry_policy = retry_policy or RetryPolicy()
         self.telemetry: Telemetry = telemetry or Telemetry()
         self.counter = counter or counter_for(model)
-        """Counts the tokens of conversations that do not bring a counter of their own."""
+        """Counts the tokens of conversations that have no counter."""
 
     @property
     def native_output(self) -> bool:
-        """Whether the provider itself can hold an answer to a JSON schema."""
+        """Whether the provider can enforce a JSON schema for the answer."""
         return False
 
     @property
     def strict_tools(self) -> bool:
-        """Whether tools are described so that the provider can hold calls to their schemas."""
+        """Whether tool schemas are sent in strict mode, in which the provider enforces them."""
         return False
 
     @abstractmethod
     async def ask(self, request: ModelRequest, *, on_delta: OnDelta | None = None) -> ModelReply:
-        """Ask the model once, with a streamed answer where somebody listens.
+        """Send one request to the model. With `on_delta` the answer is streamed to it.
 
         Raises:
-            ProviderFailed: there is no answer; `retryable` says whether there may be one later.
-            ContextOverflow: the prompt is longer than the model's window.
+            ProviderFailed: the request failed; `retryable` says whether a retry can help.
+            ContextOverflow: the prompt exceeds the model's context window.
         """
 
-    async def aclose(self) -> None:  # noqa: B027 - an adapter that holds nothing open has nothing to close
-        """Close what the adapter holds open in this event loop."""
+    async def aclose(self) -> None:  # noqa: B027 - optional: an adapter may have no connections
+        """Close the connections that the adapter opened in this event loop."""
 
     async def evaluate(
         self, prompt: Prompt[Out], *, session: SessionProtocol, **options: Unpack[EvaluateOptions]
     ) -> PromptResponse[Out]:
-        """Ask the model, run the tools it calls, and go on until it answers; everything said is recorded.
+        """Call the model and the tools it requests until it gives a final answer, and record every message.
 
-        `request` is what the user says, and the prompt then the system message; without one the prompt itself is what
-        is asked. `conversation` is what was said before, and grows. `max_tokens` limits every view, whatever the
-        manager does. `compactor` (a `CompactionManager`) folds old parts before every call.
+        With `request` (the user message) the prompt is the system message; without it the prompt is the user message.
+        New messages are appended to `conversation`. `max_tokens` limits every view, whatever the manager does.
+        `compactor` (a `CompactionManager`) may fold old messages before every call.
 
         Raises:
             VisibilityExpansionRequired: the model asks for sections to be opened; evaluate again with its overrides.
-            CannotFit: what must be sent is longer than it may be.
-            OutputParseError: the answer is not what the prompt asks for.
-            DeadlineExceeded, BudgetExceeded, TooManyCalls: it may not go on.
-            ProviderFailed: the provider does not answer.
-            PromptEvaluationError: a manager or someone who listens to the record failed.
+            CannotFit: the messages that must be sent exceed the token limit.
+            OutputParseError: the answer does not match the prompt's output type.
+            DeadlineExceeded, BudgetExceeded, TooManyCalls: a limit was reached.
+            ProviderFailed: the provider failed, and retries did not help.
+            PromptEvaluationError: a manager or a handler of recorded messages failed.
         """
         return await ConversationRunner(adapter=self, prompt=prompt, session=session, **options).run()
 
     def evaluate_sync(
         self, prompt: Prompt[Out], *, session: SessionProtocol, **options: Unpack[EvaluateOptions]
     ) -> PromptResponse[Out]:
-        """`evaluate` for code that is not async; any thread may call it."""
-        return wait_for(self.evaluate(prompt, session=session, **options))
+        """Run `evaluate` from synchronous code, in any thread."""
+        return run_sync(self.evaluate(prompt, session=session, **options))
 
     def stream(
         self, prompt: Prompt[Out], *, session: SessionProtocol, **options: Unpack[EvaluateOptions]
     ) -> AsyncGenerator[RunEvent, None]:
-        """`evaluate` as it happens: what the model says word by word, its calls, and at last `Finished`.
+        """Run `evaluate` and yield its events: text deltas, tool calls, and `RunFinished` last.
 
-        Close it (`contextlib.aclosing`) when you leave early: the run is then cancelled, and its record settled.
+        To stop early, close the generator (`contextlib.aclosing`): the run is cancelled, and open tool calls get a
+        result that says so.
         """
         return ConversationRunner(adapter=self, prompt=prompt, session=session, **options).stream()
 
     def close(self) -> None:
-        """Close what `evaluate_sync` has left open."""
-        wait_for(self.aclose())
+        """Close the connections that `evaluate_sync` opened."""
+        run_sync(self.aclose())
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""What happens in a run, for those who watch it; `ConversationRecorded` and the bus are for those who keep it."""
+"""The events of a run, for display. To store messages, subscribe to `ConversationRecorded` on the bus instead."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,37 +11,38 @@ from minutebook.record.entry import ToolCall
 
 
 @dataclass(frozen=True, slots=True)
-class ViewMade:
-    """This is what the model is about to be sent."""
+class ViewBuilt:
+    """A view was built and is about to be sent to the model."""
 
     view: View
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerRestarted:
-    """The answer broke off and is asked for again: forget the deltas since the last view."""
+    """The answer was interrupted, and the request is sent again: discard the deltas since the last `ViewBuilt`."""
 
     problem: str
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswered:
-    """The model has answered, with words, calls or both."""
+    """The model has answered with text, tool calls or both."""
 
     usage: Usage
     finish: str
+    """The finish reason: stop, tool_calls, length or content_filter."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCalled:
-    """The model calls a tool, which now runs."""
+    """The model called a tool, which starts to run."""
 
     call: ToolCall
 
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswered:
-    """A tool is done; parallel ones in the order in which they are done."""
+    """A tool has finished. Parallel tools are reported in the order in which they finish."""
 
     call: ToolCall
     content: str
@@ -49,21 +50,21 @@ class ToolAnswered:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """The run is over; always the last event."""
+class RunFinished:
+    """The run has ended with an answer; always the last event."""
 
     response: PromptResponse[Any]
 
 
 RunEvent: TypeAlias = (
     HistoryCompacted
-    | ViewMade
+    | ViewBuilt
     | TextDelta
     | ThinkingDelta
     | AnswerRestarted
     | ModelAnswered
     | ToolCalled
     | ToolAnswered
-    | Finished
+    | RunFinished
 )
 Emit: TypeAlias = Callable[[RunEvent], None]

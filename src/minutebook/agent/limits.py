@@ -1,4 +1,4 @@
-"""The limits of evaluations: how many tokens they may use together, and when one must be done."""
+"""Limits of evaluations: a token budget that several may share, and a deadline."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,13 +11,12 @@ from minutebook.errors import BudgetExceeded, DeadlineExceeded, InvalidSetting
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The most tokens to spend; None is no limit.
+    """The maximum tokens of all model calls together; None means no limit.
 
-    This is about what all calls cost together, and has nothing to do with how long one prompt may be: for that, give a
-    manager a `max_tokens`.
+    To limit the length of each prompt, use `max_tokens` of a manager or of the runner.
 
     Raises:
-        InvalidSetting: a limit is not above 0.
+        InvalidSetting: a limit is below 1.
     """
 
     max_total_tokens: int | None = None
@@ -28,56 +27,56 @@ class Budget:
         for name in ("max_total_tokens", "max_input_tokens", "max_output_tokens"):
             limit = getattr(self, name)
             if limit is not None and limit < 1:
-                raise InvalidSetting(name, limit, "a number above 0, or None for no limit")
+                raise InvalidSetting(name, limit, "1 or more, or None for no limit")
 
     def check(self, used: Usage) -> None:
-        """Do nothing while the budget lasts.
+        """Check the usage against every limit.
 
         Raises:
-            BudgetExceeded: more was used than one of the limits.
+            BudgetExceeded: the usage exceeds a limit.
         """
-        for kind, spent, limit in (
+        for kind, tokens, limit in (
             ("total", used.total_tokens, self.max_total_tokens),
             ("input", used.input_tokens, self.max_input_tokens),
             ("output", used.output_tokens, self.max_output_tokens),
         ):
-            if limit is not None and spent > limit:
-                raise BudgetExceeded(kind, spent, limit)
+            if limit is not None and tokens > limit:
+                raise BudgetExceeded(kind, tokens, limit)
 
 
 @dataclass(slots=True)
 class BudgetTracker:
-    """What was used of a budget, by all evaluations that are given this tracker. Any thread may use it."""
+    """Adds up the usage of all evaluations that share it, and checks it against a budget. Thread-safe."""
 
     budget: Budget = field(default_factory=Budget)
     consumed: Usage = field(default_factory=Usage, init=False)
     _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     def record(self, usage: Usage) -> None:
-        """Add what a call used."""
+        """Add the usage of a model call."""
         with self._lock:
             self.consumed += usage
 
     def check(self, upcoming: Usage | None = None) -> None:
-        """Do nothing while the budget lasts, with what is to come.
+        """Check the usage so far, plus the `upcoming` one, against the budget.
 
         Raises:
-            BudgetExceeded: it does not.
+            BudgetExceeded: the usage exceeds a limit.
         """
         self.budget.check(self.consumed + (upcoming or Usage()))
 
 
 def now() -> datetime:
-    """The time, in UTC."""
+    """The current time in UTC."""
     return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A moment after which nobody waits any more.
+    """The time at which an evaluation is cancelled.
 
     Raises:
-        InvalidSetting: it has no time zone.
+        InvalidSetting: `expires_at` has no time zone.
     """
 
     expires_at: datetime
@@ -90,18 +89,18 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float, *, clock: Callable[[], datetime] = now) -> "Deadline":
-        """That many seconds from now."""
+        """A deadline that many seconds from now."""
         return cls(clock() + timedelta(seconds=seconds), clock)
 
     def remaining_seconds(self) -> float:
-        """How long there is still; 0 when it has passed."""
+        """Seconds until the deadline; 0 if it has passed."""
         return max(0.0, (self.expires_at - self.clock()).total_seconds())
 
     def check(self, what: str) -> None:
-        """Do nothing while there is time.
+        """Check that the deadline has not passed; `what` names the work in the error.
 
         Raises:
-            DeadlineExceeded: there is none.
+            DeadlineExceeded: the deadline has passed.
         """
         if not self.remaining_seconds():
             raise self.exceeded(what)

@@ -1,7 +1,7 @@
-"""The agent loop: make a view, ask the model, run its tools, and so on until it answers. All that is said is recorded.
+"""The agent loop: build a view, call the model, run its tools, and repeat until it gives a final answer.
 
-A run can end anywhere: a tool raises, time is up, somebody cancels. What was said until then is in the record, and no
-call in it is left without a result, so the next run can go on from there.
+Every message is recorded. A run can end anywhere: a tool raises, the deadline passes, the task is cancelled. The messages
+up to then are in the record, and every tool call in it has a result, so the next run can continue from there.
 """
 
 import asyncio
@@ -10,12 +10,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from minutebook.agent.events import AnswerRestarted, Emit, ModelAnswered, ViewMade
-from minutebook.agent.messages import Delta, ModelReply, ModelRequest, Offer, PromptResponse, TextDelta, Usage
-from minutebook.agent.prompt_message import Opening
-from minutebook.agent.recorder import Recorder, publish, sound
+from minutebook.agent.events import AnswerRestarted, Emit, ModelAnswered, ViewBuilt
+from minutebook.agent.messages import Delta, ModelReply, ModelRequest, PromptResponse, TextDelta, ToolsAndSchema, Usage
+from minutebook.agent.prompt_message import PromptMessage
+from minutebook.agent.recorder import Recorder, publish, with_valid_tool_calls
 from minutebook.agent.retry import retry_overflow
-from minutebook.agent.tools import Workbench, calls_of
+from minutebook.agent.tools import ToolRunner, tool_calls_of
 from minutebook.errors import (
     CannotFit,
     ContextOverflow,
@@ -27,7 +27,7 @@ from minutebook.errors import (
     VisibilityExpansionRequired,
 )
 from minutebook.history.compose import ObservableManager, PassthroughManager, strategy_name
-from minutebook.history.overflow import Lens
+from minutebook.history.overflow import AdaptiveView
 from minutebook.history.protocol import HistoryCurated
 from minutebook.history.view import View
 from minutebook.prompt.tools import ToolContext
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 Out = TypeVar("Out")
 
 
-class Run(Generic[Out]):
-    """One run: what `ConversationRunner` was told, and how far it has come."""
+class AgentRun(Generic[Out]):
+    """The state of one run of a `ConversationRunner`, whose fields are its settings."""
 
     def __init__(self, runner: "ConversationRunner[Out]", emit: Emit, *, streaming: bool) -> None:
         assert runner.bus is not None
@@ -51,15 +51,15 @@ class Run(Generic[Out]):
         self.emit, self.streaming = emit, streaming
         self.bus, self.tracker = runner.bus, runner.budget_tracker
         self.manager = runner.history_manager or PassthroughManager()
-        self.opening = Opening(
+        self.prompt_message = PromptMessage(
             runner.prompt,
             session=runner.session,
             overrides=runner.visibility_overrides,
             native_output=self.adapter.native_output,
         )
-        counts_with = getattr(self.manager, "counts_with", lambda: None)()
-        conversation, self.first = self.opening.begin(
-            runner.conversation, runner.request, counts_with or self.adapter.counter
+        manager_counter = getattr(self.manager, "counts_with", lambda: None)()
+        conversation, self.first_messages = self.prompt_message.start(
+            runner.conversation, runner.request, manager_counter or self.adapter.counter
         )
         self.recorder = Recorder(
             conversation=conversation,
@@ -71,76 +71,80 @@ class Run(Generic[Out]):
             model=self.adapter.model,
             clock=runner.clock,
         )
-        self.lens = Lens(
+        self.adaptive_view = AdaptiveView(
             self.manager,
             session=runner.session,
             provider=self.adapter.provider,
             max_tokens=runner.max_tokens,
             prompt_name=runner.prompt.name,
         )
-        self.workbench = Workbench(emit=emit, telemetry=self.adapter.telemetry)
-        self.offer = Offer(self.opening.rendered, strict_tools=self.adapter.strict_tools)
+        self.tool_runner = ToolRunner(emit=emit, telemetry=self.adapter.telemetry)
+        self.tools_and_schema = self._tools_and_schema()
         self.usage = Usage()
         self.calls = self.expansions = self.failed_outputs = 0
-        self.compacted: Sequence[Fold] = ()
-        """What the compactor had folded when it was last asked."""
-        self.heard: list[str] = []
-        """The words of an answer that is still coming."""
+        self.compactor_folds: Sequence[Fold] = ()
+        """The folds that the compactor returned before the last model call."""
+        self.partial_text: list[str] = []
+        """The text deltas of an answer that is still streaming."""
 
-    async def to_the_end(self) -> PromptResponse[Out]:
+    async def run(self) -> PromptResponse[Out]:
+        """Run until the model gives a final answer."""
         deadline = self.runner.deadline
         try:
             async with asyncio.timeout(None if deadline is None else deadline.remaining_seconds()) as limit:
-                self.recorder.settle({})  # a conversation from elsewhere may end in calls that nobody will answer
-                for message in self.first:
-                    self.recorder.say(message, is_prompt=self.opening.is_prompt(message))
+                self.recorder.close_open_calls({})  # the given conversation may end with unanswered tool calls
+                for message in self.first_messages:
+                    self.recorder.record(message, is_prompt=self.prompt_message.is_prompt(message))
                 while True:
-                    view, reply = await self._ask()
-                    self.recorder.say(reply.message)
-                    if calls := calls_of(reply.message):
-                        await self._use(calls)
-                    elif response := self._response(view, reply):
-                        with suppress(CannotFit):  # the next call's trouble, if there is one
-                            await self._compacted()
+                    view, reply = await self._call_model()
+                    self.recorder.record(reply.message)
+                    if calls := tool_calls_of(reply.message):
+                        await self._run_tools(calls)
+                    elif response := self._parse_answer(view, reply):
+                        with suppress(CannotFit):  # this run has its answer; the next one raises it again
+                            await self._compact()
                         return response
         except TimeoutError as error:
             if deadline is None or not limit.expired():
                 raise
             raise deadline.exceeded(f"prompt {self.runner.prompt.name!r}") from error
         finally:
-            self._settle()
+            self._close_record()
 
-    async def _ask(self) -> tuple[View, ModelReply]:
-        """What the model is sent next, and what it answers; if that was too long, again with less."""
+    async def _call_model(self) -> tuple[View, ModelReply]:
+        """Send the next view to the model. After a context overflow, retry with a shorter view."""
         if self.calls >= self.runner.max_calls:
             raise TooManyCalls(self.runner.prompt.name, self.calls)
-        folds = await self._folds()
-        view = self._view(folds)
+        folds = await self._update_folds()
+        view = self._build_view(folds)
 
         def shorten(overflow: ContextOverflow) -> None:
             nonlocal view
-            self.lens.narrow(view, overflow)
-            view = self._view(folds)
+            self.adaptive_view.narrow(view, overflow)
+            view = self._build_view(folds)
 
         try:
-            reply = await retry_overflow(lambda: self._call(view), shorten)
+            reply = await retry_overflow(lambda: self._send(view), shorten)
         except ContextOverflow as overflow:
-            raise self.lens.too_long(view) from overflow
+            raise self.adaptive_view.too_long(view) from overflow
         return view, reply
 
-    async def _folds(self) -> Sequence[Fold]:
-        """What is shown in place of parts of the conversation: the prompt as it is now, and old parts in short.
+    async def _update_folds(self) -> Sequence[Fold]:
+        """Run the compactor and refresh the prompt; return the folds of both.
 
-        The prompt comes after the compactor, for what that has changed in the session is for the prompt to show.
+        The compactor runs first: it may change the session's state, which the prompt shows.
         """
-        self.compacted = await self._compacted()
-        if message := self.opening.changed():
-            self.recorder.note(message)
-            self.offer = Offer(self.opening.rendered, strict_tools=self.adapter.strict_tools)
-        return (*self.opening.folds, *self.compacted)
+        self.compactor_folds = await self._compact()
+        if message := self.prompt_message.refresh():
+            self.recorder.record_changed_prompt(message)
+            self.tools_and_schema = self._tools_and_schema()
+        return (*self.prompt_message.folds, *self.compactor_folds)
 
-    async def _compacted(self) -> Sequence[Fold]:
-        """What the compactor has folded by now."""
+    def _tools_and_schema(self) -> ToolsAndSchema:
+        return ToolsAndSchema(self.prompt_message.rendered, strict_tools=self.adapter.strict_tools)
+
+    async def _compact(self) -> Sequence[Fold]:
+        """Let the compactor fold old messages, and return all its folds."""
         if self.runner.compactor is None:
             return ()
         conversation = self.recorder.conversation
@@ -148,31 +152,32 @@ class Run(Generic[Out]):
             compaction = await self.runner.compactor.check_and_apply(
                 conversation,
                 session=self.runner.session,
-                overhead_tokens=self._overhead(),
+                overhead_tokens=self._overhead_tokens(),
             )
         except MinutebookError:
             raise
-        except Exception as error:  # a compactor is anybody's code
+        except Exception as error:  # a compactor may be user code
             problem = f"{type(error).__name__}: {error}"
             raise PromptEvaluationError(self.runner.prompt.name, "request", problem) from error
         if compaction.event is not None:
             self.emit(compaction.event)
         return compaction.folds
 
-    def _overhead(self) -> int:
-        """What a call sends besides the conversation: the tools, and what the prompt has gained since it was said."""
+    def _overhead_tokens(self) -> int:
+        """The tokens of a request beyond the conversation: the tools, and the text the prompt has gained."""
         conversation = self.recorder.conversation
-        return self.offer.tokens(conversation.counter) + self.opening.growth(conversation)
+        return self.tools_and_schema.tokens(conversation.counter) + self.prompt_message.added_tokens(conversation)
 
     def _next_tokens(self) -> int:
-        """What the next call would send, if it were made now."""
+        """The tokens of the next request if it were sent now."""
         conversation = self.recorder.conversation
-        view = self.lens.view(conversation, (*self.opening.upcoming(), *self.compacted))
-        return view.tokens + self.offer.tokens(conversation.counter)
+        view = self.adaptive_view.view(conversation, (*self.prompt_message.next_folds(), *self.compactor_folds))
+        return view.tokens + self.tools_and_schema.tokens(conversation.counter)
 
-    def _view(self, folds: Sequence[Fold]) -> View:
-        view = self.lens.view(self.recorder.conversation, folds)
-        if not isinstance(self.manager, ObservableManager):  # that one publishes the event itself
+    def _build_view(self, folds: Sequence[Fold]) -> View:
+        """Build the view, and publish that it was built."""
+        view = self.adaptive_view.view(self.recorder.conversation, folds)
+        if not isinstance(self.manager, ObservableManager):  # an ObservableManager publishes the event itself
             event = HistoryCurated(
                 prompt_name=self.runner.prompt.name,
                 original_count=len(view.record),
@@ -184,15 +189,16 @@ class Run(Generic[Out]):
                 tokens_after=view.tokens,
             )
             publish(self.bus, event, self.runner.prompt.name, "request")
-        self.emit(ViewMade(view))
+        self.emit(ViewBuilt(view))
         return view
 
-    async def _call(self, view: View) -> ModelReply:
-        """One call of the model; the same request is sent again for as long as the provider is busy."""
+    async def _send(self, view: View) -> ModelReply:
+        """Send one request to the model, with the adapter's retries, and count its usage."""
         self.tracker.check(Usage(input_tokens=view.tokens))
-        choice = self.runner.tool_choice if not self.calls else "auto"
+        tools = self.tools_and_schema.tools
+        tool_choice = self.runner.tool_choice if not self.calls else "auto"
         request = ModelRequest(
-            tuple(view.messages), self.offer.tools, choice if self.offer.tools else None, self.offer.output
+            tuple(view.messages), tools, tool_choice if tools else None, self.tools_and_schema.output
         )
         sizes = {
             "tokens_before": view.record.tokens,
@@ -201,9 +207,9 @@ class Run(Generic[Out]):
             "messages_after": len(view.messages),
         }
         with self.adapter.telemetry.call(self.adapter.name, self.adapter.model, request, sizes) as span:
-            reply = await self.adapter.throttle.persist(
-                lambda: self.adapter.ask(request, on_delta=self._hear if self.streaming else None),
-                on_retry=self._start_again,
+            reply = await self.adapter.retry_policy.call(
+                lambda: self.adapter.ask(request, on_delta=self._on_delta if self.streaming else None),
+                on_retry=self._on_retry,
             )
             span.answered(
                 reply.usage,
@@ -212,55 +218,55 @@ class Run(Generic[Out]):
                 response_id=reply.response_id,
                 message=reply.message,
             )
-        self.heard.clear()
+        self.partial_text.clear()
         self.calls += 1
         self.usage += reply.usage
         self.tracker.record(reply.usage)
         self.emit(ModelAnswered(reply.usage, reply.finish))
-        return replace(reply, message=sound(reply.message))
+        return replace(reply, message=with_valid_tool_calls(reply.message))
 
-    def _hear(self, delta: Delta) -> None:
+    def _on_delta(self, delta: Delta) -> None:
         if isinstance(delta, TextDelta):
-            self.heard.append(delta.text)
+            self.partial_text.append(delta.text)
         self.emit(delta)
 
-    def _start_again(self, failure: ProviderFailed) -> None:
-        self.heard.clear()
+    def _on_retry(self, failure: ProviderFailed) -> None:
+        self.partial_text.clear()
         self.emit(AnswerRestarted(str(failure)))
 
-    async def _use(self, calls: Sequence[ToolCall]) -> None:
-        """Run the tools at the same time, and record their results in the order of the calls."""
+    async def _run_tools(self, calls: Sequence[ToolCall]) -> None:
+        """Run the tools in parallel, and record their results in the order of the calls."""
         runner = self.runner
         context = ToolContext(
             runner.prompt,
-            self.opening.rendered,
+            self.prompt_message.rendered,
             runner.session,
             deadline=runner.deadline,
             bus=self.bus,
             next_tokens=self._next_tokens,
         )
-        await self.workbench.use(calls, context)
-        outcomes = [self.workbench.outcomes[call.id] for call in calls]
+        await self.tool_runner.run(calls, context)
+        outcomes = [self.tool_runner.outcomes[call.id] for call in calls]
         for outcome in outcomes:
-            self.recorder.say(outcome.message)
-        self.workbench.outcomes.clear()  # servers that count their calls anew use an id twice
-        for error in [outcome.raised for outcome in outcomes if outcome.raised is not None]:
+            self.recorder.record(outcome.message)
+        self.tool_runner.outcomes.clear()  # some servers use the same call ids again in their next answer
+        for error in [outcome.error for outcome in outcomes if outcome.error is not None]:
             if not isinstance(error, VisibilityExpansionRequired) or self.expansions >= runner.max_expansions:
                 raise error
             self.expansions += 1
-            self.opening.open(error.requested_overrides)
+            self.prompt_message.override_visibility(error.requested_overrides)
 
-    def _response(self, view: View, reply: ModelReply) -> PromptResponse[Out] | None:
-        """The answer as it was asked for; None where the model is told what is wrong with it and asked again."""
+    def _parse_answer(self, view: View, reply: ModelReply) -> PromptResponse[Out] | None:
+        """Parse the final answer. If it is invalid and attempts are left, record the problem for the model; return None."""
         refusal = reply.message.get("refusal")
         text = text_of(reply.message) or refusal or ""
         try:
-            output = self.opening.rendered.parse(text)
+            output = self.prompt_message.rendered.parse(text)
         except OutputParseError as error:
             self.failed_outputs += 1
             if self.failed_outputs >= self.runner.max_output_attempts:
                 raise
-            self.recorder.say({"role": "user", "content": str(error)})
+            self.recorder.record({"role": "user", "content": str(error)})
             return None
         return PromptResponse(
             prompt_name=self.runner.prompt.name,
@@ -275,10 +281,11 @@ class Run(Generic[Out]):
             view=view,
         )
 
-    def _settle(self) -> None:
-        """Leave nothing unsaid that was said: half an answer, results that were there already, calls without one."""
-        if self.heard:
-            said = "".join(self.heard)
-            self.heard.clear()
-            self.recorder.say({"role": "assistant", "content": said, "interrupted": True})
-        self.recorder.settle({call_id: done.message for call_id, done in self.workbench.outcomes.items()})
+    def _close_record(self) -> None:
+        """Record what an interrupted run left: the text of a partial answer, and a result for every open call."""
+        if self.partial_text:
+            text = "".join(self.partial_text)
+            self.partial_text.clear()
+            self.recorder.record({"role": "assistant", "content": text, "interrupted": True})
+        outcomes = self.tool_runner.outcomes
+        self.recorder.close_open_calls({call_id: outcome.message for call_id, outcome in outcomes.items()})

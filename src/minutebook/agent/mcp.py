@@ -1,6 +1,6 @@
-"""Where tools come from (MCP servers, processes, functions), and the client for MCP servers.
+"""Where tools come from (MCP servers, processes, builtins, functions), and the client for MCP servers.
 
-A server is started or connected to when it is first needed, and ended with the workflow.
+A server is started or connected to on first use, and closed with the workflow.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
-from minutebook.errors import InvalidSetting, MissingExtra, ToolServerFailed, ToolValidationError, UnsupportedType
+from minutebook.errors import MissingExtra, MissingSetting, ToolServerFailed, ToolValidationError, UnsupportedType
 from minutebook.prompt.tools import AnyTool, Tool, ToolContext, ToolResult
 from minutebook.prompt.validation import load_json
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JsonArguments:
-    """What a model gives to a tool that we know only by its schema."""
+    """The arguments of a tool that is described by a JSON schema only."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class JsonTool(Tool[JsonArguments, Any]):
-    """A tool that shows the model a schema as it is, and leaves it to the tool's owner to hold calls to it."""
+    """A tool with a given JSON schema. Its arguments are not validated here: the server that owns the tool does that."""
 
     parameters: Mapping[str, Any]
-    """The JSON Schema of an object."""
+    """The JSON schema of the arguments, which are an object."""
 
-    def parse(self, arguments: str | Mapping[str, Any], *, coerce: bool = False) -> JsonArguments:  # noqa: ARG002 - there is nothing to coerce to
+    def parse(self, arguments: str | Mapping[str, Any], *, coerce: bool = False) -> JsonArguments:  # noqa: ARG002 - no types to coerce to
         data: Any = arguments
         if isinstance(arguments, str):
             try:
@@ -44,38 +44,38 @@ class JsonTool(Tool[JsonArguments, Any]):
             except ValueError as error:
                 raise ToolValidationError(f"The arguments of {self.name} are not JSON: {error}") from error
         if not isinstance(data, Mapping):
-            raise ToolValidationError(f"The arguments of {self.name} must be one JSON object.")
+            raise ToolValidationError(f"The arguments of {self.name} must be a JSON object.")
         return JsonArguments(dict(data))
 
     def schema(self, *, strict: bool = False) -> dict[str, Any]:
         if strict:
-            raise UnsupportedType(f"tool {self.name!r}", "somebody else's schema", "use strict=False")
+            raise UnsupportedType(f"tool {self.name!r}", "given by its MCP server", "use strict=False")
         return {"type": "object", "properties": {}, **cast("dict[str, Any]", self.parameters)}
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A value that must not be shown, or the environment variable that has it."""
+    """A secret value, or the name of the environment variable that holds it."""
 
     env: str | None = None
     value: str | None = field(default=None, repr=False)
 
     def reveal(self, environment: Mapping[str, str]) -> str:
-        """The value itself.
+        """The secret value.
 
         Raises:
-            InvalidSetting: the environment variable is not set.
+            MissingSetting: the environment variable is not set.
         """
         if self.env is None:
             return self.value or ""
         if self.env not in environment:
-            raise InvalidSetting(f"the environment variable {self.env}", None, "it a value: a tool needs it")
+            raise MissingSetting(f"environment variable {self.env}", "set it: a tool needs its value")
         return environment[self.env]
 
 
 @dataclass(frozen=True, slots=True)
 class McpServer:
-    """A server of tools at a URL."""
+    """An MCP server at a URL."""
 
     url: str
     auth: Literal["bearer", "basic"] | None = None
@@ -85,7 +85,7 @@ class McpServer:
 
 @dataclass(frozen=True, slots=True)
 class McpProcess:
-    """A server of tools that is started as a program and spoken to through its stdin and stdout."""
+    """An MCP server that is started as a process and connected through its stdin and stdout."""
 
     command: tuple[str, ...]
     env: tuple[tuple[str, Secret], ...] = ()
@@ -93,7 +93,7 @@ class McpProcess:
 
 @dataclass(frozen=True, slots=True)
 class BuiltinTools:
-    """Tools that come with minutebook: see `builtin_tools`."""
+    """Tools that are part of minutebook; see `builtin_tools`."""
 
     name: str
 
@@ -112,19 +112,20 @@ class ToolRef:
     """A tool that an agent may call."""
 
     tool: str
-    """The definition; where `external`, the name by which whoever runs the program brings the server."""
+    """The name of the tool definition, or of an external source if `external`."""
     member: str | None = None
-    """One tool of the server; None for all of them."""
+    """The name of one tool of that source; None means all its tools."""
     external: bool = False
+    """The source is supplied by the caller at run time, not defined in the program."""
 
 
 _CONNECT_SECONDS: Final = 30.0
 _READ_SECONDS: Final = 300.0
-_NOT_IN_A_NAME: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_INVALID_NAME_CHARACTERS: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class ToolServer:
-    """One server of a program. A task of its own holds the connection: what MCP opens, the same task must close."""
+    """A client of one MCP server. A separate task opens and closes the connection: MCP requires the same task for both."""
 
     def __init__(self, name: str, origin: McpServer | McpProcess, environment: Mapping[str, str], root: Path) -> None:
         self.name, self._origin, self._environment, self._root = name, origin, environment, root
@@ -133,49 +134,54 @@ class ToolServer:
         self._stop = asyncio.Event()
 
     @property
-    def where(self) -> str:
+    def address(self) -> str:
         return self._origin.url if isinstance(self._origin, McpServer) else self._origin.command[0]
 
     async def tools(self) -> list[AnyTool]:
-        """The tools it has; it is started if it does not run in this event loop.
+        """The server's tools. Connects first if there is no connection in this event loop.
 
         Raises:
             MissingExtra: the package mcp is not installed.
-            ToolServerFailed: it does not start, or is no such server.
-            InvalidSetting: a secret that it needs is not in the environment.
+            ToolServerFailed: the server does not start, or is not an MCP server.
+            MissingSetting: a secret is not in the environment.
         """
-        return (await self._connected())[1]
+        _, tools = await self._connect()
+        return tools
 
     async def aclose(self) -> None:
-        """End the connection, and the process where we started one."""
+        """Close the connection, and stop the process if there is one."""
         task, self._task, self._ready = self._task, None, None
         if task is None or task.get_loop() is not asyncio.get_running_loop():
             return
         self._stop.set()
         await asyncio.wait([task])
 
-    async def _connected(self) -> "tuple[Client, list[AnyTool]]":
+    async def _connect(self) -> "tuple[Client, list[AnyTool]]":
+        """The client and the tools of the open connection, which is opened if needed."""
         loop = asyncio.get_running_loop()
         if self._task is None or self._task.done() or self._task.get_loop() is not loop:
             self._stop, self._ready = asyncio.Event(), loop.create_future()
-            self._task = loop.create_task(self._serve(self._ready, self._stop))
+            self._task = loop.create_task(self._hold_connection(self._ready, self._stop))
         assert self._ready is not None
-        return await asyncio.shield(self._ready)  # others may wait for the same
+        return await asyncio.shield(self._ready)  # cancelling one caller must not cancel the others
 
-    async def _serve(self, ready: "asyncio.Future[tuple[Client, list[AnyTool]]]", stop: asyncio.Event) -> None:
+    async def _hold_connection(
+        self, ready: "asyncio.Future[tuple[Client, list[AnyTool]]]", stop: asyncio.Event
+    ) -> None:
+        """Open the connection, set `ready`, and close the connection when `stop` is set."""
         try:
             async with AsyncExitStack() as stack:
-                client = await stack.enter_async_context(await self._client(stack))
-                ready.set_result((client, await self._listed(client)))
+                client = await stack.enter_async_context(await self._new_client(stack))
+                ready.set_result((client, await self._list_tools(client)))
                 await stop.wait()
-        except Exception as error:  # noqa: BLE001 - a server is anybody's code, and whoever waits for it must hear
+        except Exception as error:  # noqa: BLE001 - any error must reach the callers that wait for `ready`
             if not ready.done():
                 ready.set_exception(self._failure(error))
-            # Once it has served, a connection that ends badly has ended all the same.
+            # An error after `ready` only ends the connection; the next call opens a new one.
         finally:
             ready.cancel()
 
-    async def _client(self, stack: AsyncExitStack) -> "Client":
+    async def _new_client(self, stack: AsyncExitStack) -> "Client":
         try:
             import httpx2
             from mcp import Client, StdioServerParameters, stdio_client
@@ -190,8 +196,8 @@ class ToolServer:
             return Client(streamable_http_client(origin.url, http_client=http))
         program, *arguments = origin.command
         secrets = {name: secret.reveal(self._environment) for name, secret in origin.env}
-        started = StdioServerParameters(command=program, args=arguments, env=secrets, cwd=self._root)
-        return Client(stdio_client(started, errlog=sys.__stderr__ or sys.stderr))
+        parameters = StdioServerParameters(command=program, args=arguments, env=secrets, cwd=self._root)
+        return Client(stdio_client(parameters, errlog=sys.__stderr__ or sys.stderr))
 
     def _headers(self, origin: McpServer) -> dict[str, str]:
         headers = {name: secret.reveal(self._environment) for name, secret in origin.headers}
@@ -202,23 +208,23 @@ class ToolServer:
             headers["Authorization"] = f"{origin.auth.capitalize()} {secret}"
         return headers
 
-    async def _listed(self, client: "Client") -> list[AnyTool]:
+    async def _list_tools(self, client: "Client") -> list[AnyTool]:
         page = await client.list_tools()
-        listed = list(page.tools)
+        definitions = list(page.tools)
         while page.next_cursor is not None:
             page = await client.list_tools(cursor=page.next_cursor)
-            listed += page.tools
-        return [self._tool(each.name, each.description, each.input_schema) for each in listed]
+            definitions += page.tools
+        return [self._tool(tool.name, tool.description, tool.input_schema) for tool in definitions]
 
     def _tool(self, name: str, description: str | None, schema: Mapping[str, Any]) -> AnyTool:
-        async def handler(params: JsonArguments, *, context: ToolContext) -> ToolResult[Any]:  # noqa: ARG001 - a handler's shape
-            client, _ = await self._connected()
+        async def handler(params: JsonArguments, *, context: ToolContext) -> ToolResult[Any]:  # noqa: ARG001 - handlers get a context
+            client, _ = await self._connect()
             result = await client.call_tool(name, dict(params.values))
             return ToolResult(_text(result), success=not result.is_error)
 
         return JsonTool(
-            name=_NOT_IN_A_NAME.sub("_", name)[:64],
-            description=(description or "").strip() or f"{name}, of {self.name}.",
+            name=_INVALID_NAME_CHARACTERS.sub("_", name)[:64],
+            description=(description or "").strip() or f"Tool {name} of {self.name}.",
             handler=handler,
             parameters=schema,
         )
@@ -228,17 +234,17 @@ class ToolServer:
             error = error.exceptions[0]
         if type(error).__module__.startswith("minutebook."):
             return error
-        return ToolServerFailed(self.name, self.where, f"{type(error).__name__}: {error}")
+        return ToolServerFailed(self.name, self.address, f"{type(error).__name__}: {error}")
 
 
 def _text(result: Any) -> str:
-    """What a result says: its texts, and in place of pictures and files that there was one."""
-    parts = [getattr(block, "text", None) or _other(block) for block in result.content]
+    """The text of a tool result; an image or file becomes a placeholder such as "[image]"."""
+    parts = [getattr(block, "text", None) or _resource_text(block) for block in result.content]
     if not parts and result.structured_content is not None:
         return json.dumps(result.structured_content, ensure_ascii=False)
     return "\n\n".join(parts) or "Done."
 
 
-def _other(block: Any) -> str:
-    inner = getattr(getattr(block, "resource", None), "text", None)
-    return inner or f"[{block.type}]"
+def _resource_text(block: Any) -> str:
+    text = getattr(getattr(block, "resource", None), "text", None)
+    return text or f"[{block.type}]"

@@ -1,4 +1,4 @@
-"""Values that pass between the runner and a provider adapter, the same for every provider: request, reply, usage, response."""
+"""Values passed between the runner and a provider adapter, the same for every provider: request, reply, usage, response."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -18,18 +18,18 @@ from minutebook.tokens import TokenCounter
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one call, or with `+` of several."""
+    """Token counts of one model call; `+` adds those of several."""
 
     input_tokens: int = 0
-    """All that was sent, cached or not."""
+    """All input tokens, cached or not."""
     output_tokens: int = 0
-    """All that was answered, reasoning included."""
+    """All output tokens, including reasoning."""
     cached_tokens: int = 0
-    """How many of the input tokens the provider had in its cache."""
+    """Input tokens that were read from the provider's cache."""
     cache_write_tokens: int = 0
-    """How many of the input tokens it was paid to put there."""
+    """Input tokens that were written to the provider's cache, which costs extra."""
     reasoning_tokens: int = 0
-    """How many of the output tokens nobody sees."""
+    """Output tokens of the model's hidden reasoning."""
 
     @property
     def total_tokens(self) -> int:
@@ -47,7 +47,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class OutputSchema:
-    """The JSON that the answer must be, for providers that hold a model to it."""
+    """The JSON schema of the answer, for providers that enforce one."""
 
     name: str
     schema: Mapping[str, Any]
@@ -56,39 +56,39 @@ class OutputSchema:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One call of the model. It is a value: a retry sends the same."""
+    """One request to the model. It is immutable, so a retry sends the same request."""
 
     messages: Sequence[Message]
     tools: Sequence[Mapping[str, Any]] = ()
-    """In the form of chat completions."""
+    """In the format of OpenAI chat completions."""
     tool_choice: str | Mapping[str, Any] | None = None
-    """In the form of chat completions; None where there are no tools."""
+    """In the format of OpenAI chat completions; None if there are no tools."""
     output: OutputSchema | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """What the model answered."""
+    """One answer of the model."""
 
     message: dict[str, Any]
-    """The assistant message, in the form of chat completions."""
+    """The assistant message, in the format of OpenAI chat completions."""
     usage: Usage = field(default_factory=Usage)
     finish: str = "stop"
-    """Why it stopped: stop, tool_calls, length or content_filter."""
+    """The finish reason: stop, tool_calls, length or content_filter."""
     model: str | None = None
     response_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """The next words of the answer."""
+    """The next piece of a streamed answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ThinkingDelta:
-    """The next words of the model's reasoning, where the provider shows it."""
+    """The next piece of the model's streamed reasoning, if the provider sends it."""
 
     text: str
 
@@ -97,31 +97,31 @@ Delta: TypeAlias = TextDelta | ThinkingDelta
 OnDelta: TypeAlias = Callable[[Delta], None]
 
 
-class Offer:
-    """The tools and the answer's schema of a rendered prompt, in the form of chat completions."""
+class ToolsAndSchema:
+    """The tools and the output schema of a rendered prompt, in the format of OpenAI chat completions."""
 
     def __init__(self, rendered: RenderedPrompt[Any], *, strict_tools: bool) -> None:
         self.tools: Sequence[Mapping[str, Any]] = tuple(_spec(tool, strict=strict_tools) for tool in rendered.tools)
-        wanted = rendered.output_type if rendered.native_output else None
-        self.output = None if wanted is None else _schema(wanted)
+        output_type = rendered.output_type if rendered.native_output else None
+        self.output = None if output_type is None else _schema(output_type)
 
     def tokens(self, counter: TokenCounter) -> int:
-        """What all this adds to a call, about: providers write it into the prompt in ways of their own."""
+        """The estimated tokens of the tools in a request; each provider writes them into the prompt differently."""
         return counter.count(json.dumps(self.tools)) if self.tools else 0
 
 
 def _spec(tool: AnyTool, *, strict: bool) -> dict[str, Any]:
     try:
         return tool.spec(strict=strict)
-    except UnsupportedType:  # it has a schema, but not one that providers can hold a model to
+    except UnsupportedType:  # the type has a schema, but not one that strict mode accepts
         return tool.spec()
 
 
-def _schema(wanted: type) -> OutputSchema:
+def _schema(output_type: type) -> OutputSchema:
     try:
-        return OutputSchema(wanted.__name__, json_schema(wanted, strict=True), strict=True)
+        return OutputSchema(output_type.__name__, json_schema(output_type, strict=True), strict=True)
     except UnsupportedType:
-        return OutputSchema(wanted.__name__, json_schema(wanted), strict=False)
+        return OutputSchema(output_type.__name__, json_schema(output_type), strict=False)
 
 
 Out = TypeVar("Out")
@@ -129,24 +129,24 @@ Out = TypeVar("Out")
 
 @dataclass(frozen=True, slots=True)
 class PromptResponse(Generic[Out]):
-    """The answer, and what it took to get it."""
+    """The result of an evaluation: the answer, the usage and the conversation."""
 
     prompt_name: str
     text: str
-    """The final answer as the model wrote it."""
+    """The text of the final answer."""
     output: Out
-    """The answer as the prompt's output type: the dataclass it holds, or the text itself."""
+    """The answer parsed as the prompt's output type; the text itself if the prompt has none."""
     evaluation_id: UUID
-    """Under which the session has recorded what was said."""
+    """The id of this evaluation in every entry it recorded."""
     usage: Usage
-    """Of all calls of the model together."""
+    """The sum over all model calls."""
     calls: int
-    """How often the model was called."""
+    """The number of model calls."""
     finish: str
-    """Why the model stopped: stop, length or content_filter."""
+    """The finish reason of the last call: stop, length or content_filter."""
     refusal: str | None
-    """What it said instead of an answer, where the provider marks that."""
+    """The refusal text, if the provider marked the answer as a refusal."""
     conversation: Transcript
-    """Everything said so far; give it to the next evaluation to go on."""
+    """The whole conversation; pass it to the next evaluation to continue it."""
     view: View
-    """What the model was sent the last time."""
+    """The view that the last model call was sent."""

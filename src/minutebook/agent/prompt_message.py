@@ -1,4 +1,4 @@
-"""The prompt's own message: where it stands in a conversation, and what is shown there when it is rendered again."""
+"""The message of a conversation that holds the rendered prompt, and the fold that updates it when the prompt changes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -16,13 +16,13 @@ from minutebook.tokens import TokenCounter
 Out = TypeVar("Out")
 
 
-class Opening(Generic[Out]):
-    """A prompt in its conversation.
+class PromptMessage(Generic[Out]):
+    """The rendered prompt as a message of the conversation.
 
-    With a request it is the system message, without one it is what the user asks; with a request, one that says nothing
-    is no message, and the conversation's own system messages stand. The conversation only grows: when the prompt says
-    something else than it did (its sections show the session's state, or the model opened one), the old message stays
-    in the record, and a fold shows the new one in its place.
+    With a request the prompt is the system message, without one it is the user message. With a request, an empty prompt
+    adds no message, and the conversation keeps its own system messages. A conversation is append-only: when the prompt's
+    text changes (its sections show the session's state, or the model opened one), the old message stays in the record,
+    and a fold shows the new text in its place.
     """
 
     def __init__(
@@ -37,67 +37,69 @@ class Opening(Generic[Out]):
         self._session = session
         self._overrides = dict(overrides or {})
         self._native_output = native_output
-        self._place = 0
+        self._index = 0
+        """The index of the prompt's message in the conversation."""
         self._role = "system"
-        self._shown = ""
+        self._shown_text = ""
+        """The prompt's text in the current view: that of the message, or of the fold if there is one."""
         self.folds: tuple[Fold, ...] = ()
-        """What shows the prompt as it is now, where the conversation holds another."""
+        """The fold that shows the current prompt; empty while the message in the conversation is current."""
         self.rendered: RenderedPrompt[Out] = self._render()
 
-    def begin(
-        self, before: Transcript | None, request: str | Message | None, counter: TokenCounter
+    def start(
+        self, conversation: Transcript | None, request: str | Message | None, counter: TokenCounter
     ) -> tuple[Transcript, list[Message]]:
-        """The conversation to go on with, and what is to be said first."""
-        self._shown = self.rendered.text
+        """Find the prompt's place in the conversation, and return the conversation and the messages to append first."""
+        self._shown_text = self.rendered.text
+        conversation = Transcript(counter=counter) if conversation is None else conversation
         if request is None:
-            conversation = Transcript(counter=counter) if before is None else before
-            self._place, self._role = len(conversation), "user"
+            self._index, self._role = len(conversation), "user"
             return conversation, [self._message()]
-        asked: Message = {"role": "user", "content": request} if isinstance(request, str) else request
-        conversation = Transcript(counter=counter) if before is None else before
-        if not self._shown:
-            return conversation, [asked]
-        if before is None or not before:
-            return conversation, [self._message(), asked]
-        if not is_system(before[0]):
-            return Transcript([self._message(), *before], counter=before.counter, broken=before.broken), [asked]
-        self._shown = text_of(before[0])
-        return before, [asked]
+        user_message: Message = {"role": "user", "content": request} if isinstance(request, str) else request
+        if not self._shown_text:
+            return conversation, [user_message]
+        if not conversation:
+            return conversation, [self._message(), user_message]
+        if not is_system(conversation[0]):
+            messages = [self._message(), *conversation]
+            return Transcript(messages, counter=conversation.counter, broken=conversation.broken), [user_message]
+        self._shown_text = text_of(conversation[0])
+        return conversation, [user_message]
 
     def is_prompt(self, message: Message) -> bool:
-        """Whether a message is the prompt's own."""
+        """Whether the message is the rendered prompt."""
         return message == self._message()
 
-    def upcoming(self) -> tuple[Fold, ...]:
-        """The folds that would show the prompt if it were rendered now."""
+    def next_folds(self) -> tuple[Fold, ...]:
+        """What `folds` will be in the next model call. Changes nothing."""
         text = self._render().text if self._prompt.template.dynamic else self.rendered.text
-        return self.folds if text == self._shown else (self._fold({"role": self._role, "content": text}),)
+        return self.folds if text == self._shown_text else (self._fold({"role": self._role, "content": text}),)
 
-    def growth(self, conversation: Transcript) -> int:
-        """How many tokens the prompt would have now beyond those of the message that stands in the conversation."""
-        folds = self.upcoming()
-        if not folds or self._place >= len(conversation):
+    def added_tokens(self, conversation: Transcript) -> int:
+        """The tokens of the prompt rendered now, minus those of its message in the conversation."""
+        folds = self.next_folds()
+        if not folds or self._index >= len(conversation):
             return 0
-        return conversation.counter.message(folds[0].shown[0]) - conversation.tokens_of(self._place)
+        return conversation.counter.message(folds[0].shown[0]) - conversation.tokens_of(self._index)
 
-    def open(self, overrides: Mapping[SectionPath, SectionVisibility]) -> None:
-        """Show sections in another way from now on."""
+    def override_visibility(self, overrides: Mapping[SectionPath, SectionVisibility]) -> None:
+        """Change the visibility of sections, and render the prompt again."""
         self._overrides.update(overrides)
         self.rendered = self._render()
 
-    def changed(self) -> Message | None:
-        """The prompt's message, if it is not the one that was last shown."""
+    def refresh(self) -> Message | None:
+        """Render a dynamic prompt again. If the text has changed, set `folds` and return the new message."""
         if self._prompt.template.dynamic:
             self.rendered = self._render()
-        if self.rendered.text == self._shown:
+        if self.rendered.text == self._shown_text:
             return None
-        self._shown = self.rendered.text
+        self._shown_text = self.rendered.text
         message = self._message()
         self.folds = (self._fold(message),)
         return message
 
     def _fold(self, message: Message) -> Fold:
-        return Fold("prompt", self._place, self._place + 1, (message,), "the prompt was rendered again")
+        return Fold("prompt", self._index, self._index + 1, (message,), "the prompt was rendered again")
 
     def _message(self) -> dict[str, Any]:
         return {"role": self._role, "content": self.rendered.text}
@@ -108,8 +110,8 @@ class Opening(Generic[Out]):
         )
 
 
-class Instruction(Section[None]):
-    """A text as it stands, without a heading, and the tools that go with it."""
+class PlainTextSection(Section[None]):
+    """A section that renders its text unchanged, without a heading."""
 
     def __init__(self, text: str, tools: Sequence[AnyTool] = ()) -> None:
         self.text = text
@@ -119,8 +121,9 @@ class Instruction(Section[None]):
         return self.text
 
 
-def prompt_of(name: str, text: str, tools: Sequence[AnyTool] = (), output: type | None = None) -> Prompt[Any]:
-    """The prompt that says this, and whose answer is a text or such a dataclass."""
-    typed: Any = PromptTemplate.__class_getitem__(output or str)
-    template: PromptTemplate[Any] = typed(ns="dsl", key=name or "agent", sections=[Instruction(text, tools)])
+def text_prompt(name: str, text: str, tools: Sequence[AnyTool] = (), output: type | None = None) -> Prompt[Any]:
+    """A prompt with this text and these tools. The answer is a string, or the dataclass `output`."""
+    template_class: Any = PromptTemplate.__class_getitem__(output or str)
+    sections = [PlainTextSection(text, tools)]
+    template: PromptTemplate[Any] = template_class(ns="dsl", key=name or "agent", sections=sections)
     return Prompt(template)

@@ -1,6 +1,6 @@
-"""Says each message once to everybody who must hear of it: the conversation, and through the bus the session.
+"""Records messages: appends each to the conversation and publishes it on the bus, where the session receives it.
 
-A model's message, made fit for the record: servers that are not OpenAI's forget ids and give one twice.
+`with_valid_tool_calls` prepares a model's message for that: some OpenAI-compatible servers omit or repeat call ids.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,14 +17,14 @@ from minutebook.record.transcript import Transcript
 from minutebook.wire.chat import provider_message_to_entry
 
 INTERRUPTED: Final = '{"error":"interrupted","reason":"the run ended before this call was answered"}'
-"""The result of a call that nobody answered."""
+"""The content of the tool result for a call that got none before the run ended."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Recorder:
-    """Numbers the messages of one evaluation without a gap, and leaves no call of it open.
+    """Records the messages of one evaluation, with consecutive sequence numbers.
 
-    Nothing here waits for anything, so no cancellation can come between a message and its place in the record.
+    Nothing here is async, so a cancellation cannot come between appending a message and publishing it.
     """
 
     conversation: Transcript
@@ -37,33 +37,33 @@ class Recorder:
     clock: Callable[[], datetime]
     sequence: int = 0
 
-    def say(self, message: Message, *, is_prompt: bool = False) -> None:
-        """Put a message at the end of the conversation and of the record.
+    def record(self, message: Message, *, is_prompt: bool = False) -> None:
+        """Append a message to the conversation and publish it.
 
         Raises:
-            InvalidMessage: it is none. Nothing was recorded.
-            BrokenConversation: it does not fit the ones before it. Nothing was recorded.
-            PromptEvaluationError: someone who listens to the record failed; the others have the message.
+            InvalidMessage: the message is malformed. Nothing was recorded.
+            BrokenConversation: the message breaks the pairing of calls and results. Nothing was recorded.
+            PromptEvaluationError: an event handler failed; the other handlers got the message.
         """
         entry = self._entry(message)
         position = self.conversation.append(message)
         self._publish(entry, position, is_prompt=is_prompt)
 
-    def note(self, message: Message) -> None:
-        """Put the prompt, rendered again, in the record alone: the conversation shows it in a place of its own."""
+    def record_changed_prompt(self, message: Message) -> None:
+        """Publish the prompt's new text without appending it: in the conversation, a fold shows it at its old index."""
         self._publish(self._entry(message), None, is_prompt=True)
 
-    def settle(self, finished: Mapping[str, Message]) -> None:
-        """Give every open call its result: the one that is finished, or else that it was interrupted."""
-        failure: PromptEvaluationError | None = None
+    def close_open_calls(self, results: Mapping[str, Message]) -> None:
+        """Record a result for every open call: the one in `results` (by call id), or that it was interrupted."""
+        first_error: PromptEvaluationError | None = None
         for call_id in self.conversation.open_calls:
             try:
                 interrupted = {"role": "tool", "tool_call_id": call_id, "content": INTERRUPTED, "is_error": True}
-                self.say(finished.get(call_id) or interrupted)
-            except PromptEvaluationError as error:  # the rest still needs its results
-                failure = failure or error
-        if failure is not None:
-            raise failure
+                self.record(results.get(call_id) or interrupted)
+            except PromptEvaluationError as error:  # the remaining calls still need their results
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
 
     def _entry(self, message: Message) -> ConversationEntry:
         return provider_message_to_entry(
@@ -82,37 +82,34 @@ class Recorder:
 
 
 def publish(bus: EventBus, event: object, prompt_name: str, phase: str) -> None:
-    """Hand an event to the bus.
+    """Publish an event on the bus.
 
     Raises:
-        PromptEvaluationError: someone who listens failed; the others have the event.
+        PromptEvaluationError: a handler failed; the other handlers got the event.
     """
     failures = getattr(bus.publish(event), "errors", ())
     if failures:
-        first = failures[0].error
-        raise PromptEvaluationError(prompt_name, phase, f"{type(first).__name__}: {first}") from first
+        error = failures[0].error
+        raise PromptEvaluationError(prompt_name, phase, f"{type(error).__name__}: {error}") from error
 
 
-def sound(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The message with an id of its own for every call, and a name and arguments that are text.
-
-    Everything else is as the model said it.
-    """
+def with_valid_tool_calls(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The message with a unique id, a name and arguments in every tool call, and everything else unchanged."""
     calls = message.get("tool_calls")
     if not calls:
         return {key: value for key, value in message.items() if key != "tool_calls"}
-    taken: set[str] = set()
-    mended = []
+    used_ids: set[str] = set()
+    valid_calls = []
     for call in calls:
         call_id = call.get("id")
-        if not isinstance(call_id, str) or not call_id or call_id in taken:
+        if not isinstance(call_id, str) or not call_id or call_id in used_ids:
             call_id = f"call_{uuid4().hex[:24]}"
-        taken.add(call_id)
-        mended.append(_whole(call, call_id))
-    return {**message, "tool_calls": mended}
+        used_ids.add(call_id)
+        valid_calls.append(_valid_call(call, call_id))
+    return {**message, "tool_calls": valid_calls}
 
 
-def _whole(call: Mapping[str, Any], call_id: str) -> dict[str, Any]:
+def _valid_call(call: Mapping[str, Any], call_id: str) -> dict[str, Any]:
     if isinstance(call.get("custom"), Mapping):
         return {**call, "id": call_id}
     function = call.get("function") or {}

@@ -1,4 +1,4 @@
-"""What a provider's error means, and retries: never sooner than it says, never in step with others, never for ever."""
+"""Maps provider errors to ours, and retries requests with exponential backoff, jitter and Retry-After."""
 
 import asyncio
 import random
@@ -14,23 +14,23 @@ from typing import Any, Final, TypeVar
 from minutebook.agent.limits import now
 from minutebook.errors import ContextOverflow, InvalidSetting, ProviderFailed, RetriesExhausted
 
-_BUSY: Final = frozenset({408, 409, 425, 429})
-_HOPELESS: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
-"""Codes that come with 429 and that no waiting mends."""
+_RETRYABLE_STATUSES: Final = frozenset({408, 409, 425, 429})
+_PERMANENT_CODES: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+"""Codes that come with status 429 although a retry cannot help."""
 
 _OVERFLOW_CODES: Final = frozenset({"context_length_exceeded", "exceed_context_size_error", "request_too_large"})
-_OVERFLOW: Final = re.compile(
+_OVERFLOW_TEXT: Final = re.compile(
     r"maximum context length|context window|context size|context length|prompt is too long|"
     r"input (?:is|length|token).{0,40}(?:too long|exceed)|exceeds? the (?:max|limit).{0,30}tokens|too many tokens",
     re.IGNORECASE,
 )
-"""How providers say that the prompt is longer than the window; few have a code for it."""
-OVERFLOW_ATTEMPTS: Final = 3
-"""Maximum attempts of one call, each with a shorter view."""
+"""Error texts for a prompt longer than the context window; few providers send a code for it."""
+_OVERFLOW_ATTEMPTS: Final = 3
+"""Maximum attempts of one model call, each with a shorter view."""
 _NUMBER: Final = re.compile(r"\d[\d,]{2,}")
 
 
-def from_status(
+def error_from_status(
     provider: str,
     status: int,
     problem: str,
@@ -39,55 +39,53 @@ def from_status(
     headers: Mapping[str, str] | None = None,
     clock: Callable[[], datetime] = now,
 ) -> ProviderFailed:
-    """The error that an answer with this status is."""
-    if status in {400, 413, 422} and (code in _OVERFLOW_CODES or _OVERFLOW.search(problem)):
+    """The error for a response with this status."""
+    if status in {400, 413, 422} and (code in _OVERFLOW_CODES or _OVERFLOW_TEXT.search(problem)):
         return ContextOverflow(provider, problem, *_sizes(problem))
     headers = headers or {}
-    told = headers.get("x-should-retry")
-    retryable = (status in _BUSY or status >= 500) and code not in _HOPELESS
-    if told in {"true", "false"}:
-        retryable = told == "true"
+    should_retry = headers.get("x-should-retry")
+    retryable = (status in _RETRYABLE_STATUSES or status >= 500) and code not in _PERMANENT_CODES
+    if should_retry in {"true", "false"}:
+        retryable = should_retry == "true"
     return ProviderFailed(provider, status, problem, retry_after(headers, clock=clock), retryable)
 
 
-def error_reason(
-    body: object, otherwise: str = "it gave no reason", *, code_key: str = "code"
-) -> tuple[str, str | None]:
-    """What the provider itself said in the body of an error, without what its client adds to that, and the code."""
-    inner = body.get("error", body) if isinstance(body, Mapping) else None
-    message, code = (inner.get("message"), inner.get(code_key)) if isinstance(inner, Mapping) else (None, None)
-    return message if isinstance(message, str) else otherwise, code if isinstance(code, str) else None
+def error_reason(body: object, default: str = "no reason given", *, code_key: str = "code") -> tuple[str, str | None]:
+    """The message and the code in the body of an error response; `default` is the message if the body has none."""
+    error = body.get("error", body) if isinstance(body, Mapping) else None
+    message, code = (error.get("message"), error.get(code_key)) if isinstance(error, Mapping) else (None, None)
+    return message if isinstance(message, str) else default, code if isinstance(code, str) else None
 
 
-def from_transport(provider: str, error: Exception) -> ProviderFailed:
-    """The error that a connection which broke, or was never made, is: there may be a better one later."""
+def error_from_transport(provider: str, error: Exception) -> ProviderFailed:
+    """The error for a connection that failed or broke; it is retryable."""
     return ProviderFailed(provider, None, str(error) or type(error).__name__, retryable=True)
 
 
 def retry_after(headers: Mapping[str, str], *, clock: Callable[[], datetime] = now) -> float | None:
-    """How many seconds the provider asks us to wait, however it says that; None where it does not."""
-    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+    """The seconds to wait according to the headers (milliseconds, seconds or a date); None if they do not say."""
+    for name, per_second in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:
-            seconds = float(headers.get(name, "")) / unit
+            seconds = float(headers.get(name, "")) / per_second
         except ValueError:
             continue
         if 0 <= seconds < float("inf"):
             return seconds
     try:
-        when = parsedate_to_datetime(headers.get("retry-after", ""))
+        date = parsedate_to_datetime(headers.get("retry-after", ""))
     except ValueError:
         return None
-    return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - clock()).total_seconds())
+    return max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - clock()).total_seconds())
 
 
 def transport_errors() -> tuple[type[Exception], ...]:
-    """What the official clients let through when a stream breaks off: the errors of the HTTP client below them."""
-    loaded: list[Any] = [sys.modules.get(name) for name in ("httpx2", "httpx")]
-    return tuple(module.TransportError for module in loaded if module is not None)
+    """The HTTP client's own errors, which the official clients do not wrap when a stream breaks."""
+    modules: list[Any] = [sys.modules.get(name) for name in ("httpx2", "httpx")]  # only those already imported
+    return tuple(module.TransportError for module in modules if module is not None)
 
 
 def _sizes(problem: str) -> tuple[int | None, int | None]:
-    """The tokens there were and the tokens there may be, where the message says both; else the larger number is a limit."""
+    """The tokens of the prompt and of the window, read from an error text; a single number is the window."""
     numbers = sorted({int(number.replace(",", "")) for number in _NUMBER.findall(problem)})
     if len(numbers) == 2:
         return numbers[1], numbers[0]
@@ -98,76 +96,76 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Throttle:
-    """How often and how long to try.
+class RetryPolicy:
+    """Retries failed requests with exponential backoff.
 
-    The wait after the first attempt is drawn from 0 to `first_seconds`, after each further one from twice as much, up to
-    `most_seconds` ("full jitter"); it is never shorter than the provider's Retry-After. When the next wait would go beyond `total_seconds` since the first
-    attempt, we give up at once rather than later.
+    The wait after the first attempt is random between 0 and `first_wait_seconds`; that upper bound doubles with each attempt, up
+    to `max_wait_seconds` ("full jitter"). A wait is never shorter than the provider's Retry-After. If the next wait would end
+    later than `total_seconds` after the first attempt, the call fails immediately.
 
     Raises:
-        InvalidSetting: a setting cannot be meant.
+        InvalidSetting: a setting is out of range.
     """
 
     attempts: int = 6
-    first_seconds: float = 0.5
-    most_seconds: float = 30.0
+    first_wait_seconds: float = 0.5
+    max_wait_seconds: float = 30.0
     total_seconds: float = 180.0
     draw: Callable[[], float] = random.random
-    """A number from 0 to 1."""
+    """Returns a random number from 0 to 1."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
-            raise InvalidSetting("attempts", self.attempts, "1 or more; 1 never asks again")
-        for name in ("first_seconds", "most_seconds", "total_seconds"):
+            raise InvalidSetting("attempts", self.attempts, "1 or more (1 means no retries)")
+        for name in ("first_wait_seconds", "max_wait_seconds", "total_seconds"):
             if getattr(self, name) < 0:
                 raise InvalidSetting(name, getattr(self, name), "0 or more")
 
-    async def persist(
-        self, ask: Callable[[], Awaitable[T]], *, on_retry: Callable[[ProviderFailed], None] = lambda _: None
+    async def call(
+        self, send: Callable[[], Awaitable[T]], *, on_retry: Callable[[ProviderFailed], None] = lambda _: None
     ) -> T:
-        """The answer to `ask`, asked for as often as it takes and may take.
+        """Call `send` until it succeeds or the policy allows no more attempts. `on_retry` is called before each wait.
 
         Raises:
-            ProviderFailed: it failed in a way that asking again does not mend.
-            RetriesExhausted: it went on failing.
+            ProviderFailed: `send` failed with an error that is not retryable.
+            RetriesExhausted: the last allowed attempt failed.
         """
         started, waited = self.clock(), 0.0
         for attempt in range(1, self.attempts + 1):
             try:
-                return await ask()
+                return await send()
             except ProviderFailed as failure:
                 if not failure.retryable or self.attempts == 1:
                     raise
-                pause = self._pause(attempt, failure.retry_after_seconds)
-                late = self.clock() - started + pause > self.total_seconds
-                if attempt == self.attempts or late:
+                wait = self._wait_seconds(attempt, failure.retry_after_seconds)
+                exceeds_total = self.clock() - started + wait > self.total_seconds
+                if attempt == self.attempts or exceeds_total:
                     raise RetriesExhausted(
                         failure.provider, failure.status, failure.problem, attempt, waited
                     ) from failure
                 on_retry(failure)
-            await self.sleep(pause)
-            waited += pause
+            await self.sleep(wait)
+            waited += wait
         raise AssertionError("the last attempt returns or raises")
 
-    def _pause(self, attempt: int, asked_for: float | None) -> float:
-        drawn: float = self.draw() * min(self.most_seconds, self.first_seconds * 2 ** (attempt - 1))
-        return max(drawn, asked_for or 0.0)
+    def _wait_seconds(self, attempt: int, retry_after_seconds: float | None) -> float:
+        backoff: float = self.draw() * min(self.max_wait_seconds, self.first_wait_seconds * 2 ** (attempt - 1))
+        return max(backoff, retry_after_seconds or 0.0)
 
 
-async def retry_overflow(ask: Callable[[], Awaitable[T]], shorten: Callable[[ContextOverflow], object]) -> T:
-    """Ask, and ask again with a shorter view while the provider finds the prompt too long.
+async def retry_overflow(send: Callable[[], Awaitable[T]], shorten: Callable[[ContextOverflow], object]) -> T:
+    """Call `send`, and after a context overflow call `shorten` and try again.
 
-    `shorten` makes the shorter view, and raises where there is none.
+    `shorten` must make the next `send` use a shorter view; it raises if there is none.
 
     Raises:
-        ContextOverflow: the last attempt was too long, too.
+        ContextOverflow: the last attempt was too long as well.
     """
-    for _ in range(OVERFLOW_ATTEMPTS - 1):
+    for _ in range(_OVERFLOW_ATTEMPTS - 1):
         try:
-            return await ask()
+            return await send()
         except ContextOverflow as overflow:
             shorten(overflow)
-    return await ask()
+    return await send()

@@ -1,7 +1,7 @@
-"""Summaries by a model, any model that an adapter speaks to.
+"""Summaries written by a model, through any adapter.
 
-The model reads the conversation as a quoted record: what stands in it is what somebody said, and nothing that it is
-told there is for it to follow. It is asked in a session of its own, so nothing of this gets into the conversation.
+The conversation is quoted in the request, so that the model does not follow instructions in it. Each request runs in its
+own session: nothing of it gets into the summarized conversation.
 """
 
 from typing import Final
@@ -9,7 +9,7 @@ from typing import Final
 from minutebook.agent.adapter import ProviderAdapter
 from minutebook.agent.limits import Deadline
 from minutebook.agent.messages import PromptResponse
-from minutebook.compaction.summarizer import SummaryRequest, minutes_from, paragraphs, quotation, summarized
+from minutebook.compaction.summarizer import SummaryRequest, paragraphs, quotation, summarize_in_pieces, write_summary
 from minutebook.errors import InvalidSetting
 from minutebook.prompt.markdown import MarkdownSection
 from minutebook.prompt.template import Prompt, PromptTemplate
@@ -30,18 +30,18 @@ exactly as they are. Leave out greetings, repetition, and how tools were called.
 Answer with the new minutes alone: plain prose or short lines, no heading, no JSON, in the language of the record. They
 replace the minutes so far, so carry on what still matters of those.
 """
-_WORDS_A_TOKEN: Final = 0.6
-"""What a model is told in words, because it cannot count tokens."""
+_WORDS_PER_TOKEN: Final = 0.6
+"""Converts the token limit to words for the request: a model cannot count tokens."""
 
 
 class ModelSummarizer:
-    """Sums up conversations with the model of an adapter.
+    """Summarizes conversations with the model of an adapter.
 
-    A longer text than `max_input_tokens` is read in pieces, so that every request fits and nothing goes unread. A
-    summary that may not be used is sent back once (`attempts`), with what is wrong with it.
+    A text longer than `max_input_tokens` is summarized in pieces, so that every request fits and nothing is skipped. A
+    rejected summary is returned to the model with the problem, until it has had `attempts` attempts.
 
     Raises:
-        InvalidSetting: a setting cannot be meant.
+        InvalidSetting: a setting is out of range.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ModelSummarizer:
         if attempts < 1:
             raise InvalidSetting("attempts", attempts, "1 or more")
         if timeout_seconds <= 0:
-            raise InvalidSetting("timeout_seconds", timeout_seconds, "a number above 0")
+            raise InvalidSetting("timeout_seconds", timeout_seconds, "more than 0")
         self._adapter = adapter
         self._max_input_tokens = max_input_tokens
         self._timeout_seconds = timeout_seconds
@@ -67,41 +67,41 @@ class ModelSummarizer:
         self._prompt: Prompt[str] = Prompt(PromptTemplate[str](ns="minutebook", key="minutes", sections=[section]))
 
     async def summarize(self, request: SummaryRequest) -> str:
-        """The model's minutes of all the messages and of the summary before them.
+        """Summarize the messages together with the previous summary.
 
         Raises:
-            SummaryRejected: what it writes may not be used.
-            InvalidSetting: `max_input_tokens` leaves no room for anything to read.
-            ProviderFailed, DeadlineExceeded: it does not answer, or not in time.
+            SummaryRejected: the last attempt was not a usable summary.
+            InvalidSetting: `max_input_tokens` leaves no room for messages.
+            ProviderFailed, DeadlineExceeded: the model did not answer, or not in time.
         """
         parts = paragraphs(request.messages, tool_details=self._tool_details)
         if not parts:
             parts = ["(Nothing was said in words; the assistant only called tools.)"]
-        room = self._room(request)
 
-        async def write(piece: str, before: str | None) -> str:
-            return await self._minutes(piece, before, request)
+        async def write(piece: str, previous: str | None) -> str:
+            return await self._summarize_piece(piece, previous, request)
 
-        return await summarized(parts, request, write, max_piece_tokens=room)
+        return await summarize_in_pieces(parts, request, write, max_piece_tokens=self._max_piece_tokens(request))
 
-    def _room(self, request: SummaryRequest) -> int:
-        """How much of the record fits into one request: beside the prompt, the minutes so far, and a reply to mend."""
-        around = request.counter.count(self._prompt.render().text) + 200
-        before = max(request.max_tokens, request.counter.count(request.previous or ""))
-        room = self._max_input_tokens - around - before - (self._attempts - 1) * (2 * request.max_tokens + 100)
-        if room < 1:
-            least = self._max_input_tokens - room + 100
-            raise InvalidSetting("max_input_tokens", self._max_input_tokens, f"{least:,} or more for such a summary")
-        return room
+    def _max_piece_tokens(self, request: SummaryRequest) -> int:
+        """The tokens of the record that fit into one request with the prompt, the previous summary and rejected answers."""
+        prompt = request.counter.count(self._prompt.render().text) + 200
+        previous = max(request.max_tokens, request.counter.count(request.previous or ""))
+        rejected = (self._attempts - 1) * (2 * request.max_tokens + 100)
+        available = self._max_input_tokens - prompt - previous - rejected
+        if available < 1:
+            minimum = self._max_input_tokens - available + 100
+            expected = f"{minimum:,} or more for a summary of {request.max_tokens:,} tokens"
+            raise InvalidSetting("max_input_tokens", self._max_input_tokens, expected)
+        return available
 
-    async def _minutes(self, piece: str, before: str | None, request: SummaryRequest) -> str:
-        """One piece of the record, written up; asked again if the answer may not be used."""
-        words = max(10, int(request.max_tokens * _WORDS_A_TOKEN))
-        question = f"{quotation(piece, before)}\n\nWrite the new minutes in at most {words:,} words."
+    async def _summarize_piece(self, piece: str, previous: str | None, request: SummaryRequest) -> str:
+        words = max(10, int(request.max_tokens * _WORDS_PER_TOKEN))
+        question = f"{quotation(piece, previous)}\n\nWrite the new minutes in at most {words:,} words."
         deadline = Deadline.after(self._timeout_seconds)
 
         async def ask(text: str) -> PromptResponse[str]:
             with Session() as session:
                 return await self._adapter.evaluate(self._prompt, session=session, request=text, deadline=deadline)
 
-        return await minutes_from(ask, question, request, attempts=self._attempts)
+        return await write_summary(ask, question, request, attempts=self._attempts)

@@ -1,7 +1,7 @@
-"""Spans by OpenTelemetry's conventions for generative AI: of what a run does here, of what the service does above.
+"""OpenTelemetry spans, named by its conventions for generative AI. The service adds its own spans to these.
 
-What was said stays out of them unless `content=True`, and so do the messages of errors, which may quote it: an error is
-told by its type. The conventions still change: every name we use stands in one table, here.
+Spans contain no message texts unless `content=True`. Error texts may quote messages, so an error is recorded by its type
+only. The conventions still change, so all attribute names are in one table, `ATTRIBUTE_NAMES`.
 """
 
 import json
@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from minutebook.agent.messages import ModelRequest, Usage
 from minutebook.errors import MissingExtra
 from minutebook.record.entry import ToolCall
-from minutebook.record.message import Message, thawed
+from minutebook.record.message import Message, plain_copy
 
 if TYPE_CHECKING:
     from opentelemetry import trace
 
 Kind = Literal["internal", "client", "server"]
-NAMES: Final = {
+ATTRIBUTE_NAMES: Final = {
     "operation": "gen_ai.operation.name",
     "provider": "gen_ai.provider.name",
     "model": "gen_ai.request.model",
-    "answered_by": "gen_ai.response.model",
+    "response_model": "gen_ai.response.model",
     "response_id": "gen_ai.response.id",
     "finish": "gen_ai.response.finish_reasons",
     "agent": "gen_ai.agent.name",
@@ -65,17 +65,17 @@ NAMES: Final = {
     "compaction_before": "minutebook.compaction.tokens_before",
     "compaction_after": "minutebook.compaction.tokens_after",
 }
-"""A fact → the attribute that holds it."""
+"""Our keyword for a fact → the name of the span attribute."""
 
 
 class Span:
-    """An open span; `span` is None where nothing is traced."""
+    """An open span; without tracing `span` is None, and every method does nothing."""
 
     def __init__(self, telemetry: "Telemetry", span: "trace.Span | None" = None) -> None:
         self._telemetry, self._span = telemetry, span
 
     def set(self, **facts: Any) -> None:
-        """Add facts, by their names in `NAMES`; those that are None are left out."""
+        """Set attributes, by their keywords in `ATTRIBUTE_NAMES`. A value of None is skipped."""
         if self._span is not None and self._span.is_recording():
             self._span.set_attributes(self._telemetry.attributes(facts))
 
@@ -99,8 +99,8 @@ class Span:
         response_id: str | None = None,
         message: Message | None = None,
     ) -> None:
-        """Say what the provider said of its answer; what it did not count is left out."""
-        self.set(finish=None if finish is None else [finish], answered_by=model, response_id=response_id)
+        """Set the attributes of the model's answer. Missing facts are skipped."""
+        self.set(finish=None if finish is None else [finish], response_model=model, response_id=response_id)
         if usage is not None:
             self.set(
                 input_tokens=usage.input_tokens,
@@ -110,26 +110,27 @@ class Span:
                 reasoning_tokens=usage.reasoning_tokens or None,
             )
         if message is not None and self._telemetry.content:
-            self.set(output_messages=json.dumps([thawed(message)]))
+            self.set(output_messages=json.dumps([plain_copy(message)]))
 
 
 class Telemetry:
-    """Opens spans around what happens. This one opens none; `OpenTelemetry` does."""
+    """Opens spans around evaluations, model calls and tools. This base class traces nothing; use `OpenTelemetry`."""
 
     content = False
-    """Whether spans hold what was said."""
+    """Whether spans contain message texts and tool arguments."""
     span_type: type[Span] = Span
 
     def tracer(self) -> "trace.Tracer | None":
-        """Who opens the spans; None where nobody collects them."""
+        """The tracer that opens the spans; None turns tracing off."""
         return None
 
     def attributes(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        return {NAMES[name]: value for name, value in facts.items() if value is not None}
+        """The span attributes of the facts that are not None."""
+        return {ATTRIBUTE_NAMES[name]: value for name, value in facts.items() if value is not None}
 
     @contextmanager
     def span(self, name: str, kind: Kind = "internal", *, context: Any = None, **facts: Any) -> Iterator[Any]:
-        """A span around a block, as a `span_type`; an error in the block marks it."""
+        """Open a span for a block, and yield it as a `span_type`. An error in the block marks the span as failed."""
         tracer = self.tracer()
         if tracer is None:
             yield self.span_type(self)
@@ -143,8 +144,8 @@ class Telemetry:
             attributes=self.attributes(facts),
             record_exception=self.content,
             set_status_on_exception=False,
-        ) as opened:
-            span = self.span_type(self, opened)
+        ) as trace_span:
+            span = self.span_type(self, trace_span)
             try:
                 yield span
             except BaseException as error:
@@ -153,7 +154,7 @@ class Telemetry:
                 raise
 
     def evaluation(self, prompt_name: str, conversation: str, provider: str) -> AbstractContextManager[Span]:
-        """Around a whole evaluation."""
+        """A span for a whole evaluation."""
         return self.span(
             f"invoke_agent {prompt_name}",
             operation="invoke_agent",
@@ -165,14 +166,20 @@ class Telemetry:
     def call(
         self, provider: str, model: str, request: ModelRequest, sizes: Mapping[str, int]
     ) -> AbstractContextManager[Span]:
-        """Around one call of the model."""
-        said = json.dumps(thawed(list(request.messages))) if self.content else None
+        """A span for one model call; `sizes` are more facts, such as `tokens_before`."""
+        messages = json.dumps(plain_copy(list(request.messages))) if self.content else None
         return self.span(
-            f"chat {model}", "client", operation="chat", provider=provider, model=model, input_messages=said, **sizes
+            f"chat {model}",
+            "client",
+            operation="chat",
+            provider=provider,
+            model=model,
+            input_messages=messages,
+            **sizes,
         )
 
     def tool(self, call: ToolCall) -> AbstractContextManager[Span]:
-        """Around one tool."""
+        """A span for one tool call."""
         arguments = call.arguments if self.content else None
         return self.span(
             f"execute_tool {call.name}", operation="execute_tool", tool=call.name, call_id=call.id, arguments=arguments
@@ -180,7 +187,7 @@ class Telemetry:
 
 
 class OpenTelemetry(Telemetry):
-    """Spans `invoke_agent`, `chat` and `execute_tool` for every evaluation of the adapter that is given this.
+    """Opens the spans `invoke_agent`, `chat` and `execute_tool` for every evaluation of an adapter.
 
     Raises:
         MissingExtra: opentelemetry-api is not installed.

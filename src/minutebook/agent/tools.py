@@ -1,4 +1,4 @@
-"""Running the tools that a model calls, side by side."""
+"""Runs the tools that a model calls, in parallel."""
 
 import asyncio
 import logging
@@ -18,14 +18,14 @@ _LOG: Final = logging.getLogger("minutebook.agent")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a call."""
+class ToolOutcome:
+    """The result of a tool call, for the model and for the loop."""
 
     call: ToolCall
     content: str
     success: bool
-    raised: Exception | None = None
-    """What is not for the model but for whoever runs it."""
+    error: Exception | None = None
+    """An error that the loop must handle or raise. The model only gets `content`."""
 
     @property
     def message(self) -> dict[str, Any]:
@@ -33,8 +33,8 @@ class Outcome:
         return message if self.success else {**message, "is_error": True}
 
 
-def calls_of(message: Message) -> list[ToolCall]:
-    """The calls of an assistant message, in order."""
+def tool_calls_of(message: Message) -> list[ToolCall]:
+    """The tool calls of an assistant message, in order."""
     calls = []
     for call_id, call in zip(call_ids(message), message.get("tool_calls") or (), strict=False):
         function = call.get("function") or call.get("custom") or {}
@@ -44,61 +44,63 @@ def calls_of(message: Message) -> list[ToolCall]:
 
 
 @dataclass(slots=True)
-class Workbench:
-    """Where tools are run, and what has come out of them so far."""
+class ToolRunner:
+    """Runs the tool calls of one model answer at a time."""
 
     emit: Emit
     telemetry: Telemetry
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    outcomes: dict[str, ToolOutcome] = field(default_factory=dict)
+    """The outcomes of finished calls by call id. It is filled as they finish, so it survives a cancellation of `run`."""
 
-    async def use(self, calls: Sequence[ToolCall], context: ToolContext) -> None:
-        """Run the tools at the same time; `outcomes` has each one's as soon as it is there, also when this is cancelled."""
+    async def run(self, calls: Sequence[ToolCall], context: ToolContext) -> None:
+        """Run the tools in parallel, and put their results into `outcomes`."""
         self.outcomes.clear()
         for call in calls:
             self.emit(ToolCalled(call))
-        async with asyncio.TaskGroup() as together:
+        async with asyncio.TaskGroup() as group:
             for call in calls:
-                together.create_task(self._answer(call, replace(context, call_id=call.id)))
+                group.create_task(self._run_call(call, replace(context, call_id=call.id)))
 
-    async def _answer(self, call: ToolCall, context: ToolContext) -> None:
+    async def _run_call(self, call: ToolCall, context: ToolContext) -> None:
         with self.telemetry.tool(call):
-            outcome = await _outcome(call, context)
+            outcome = await _run_tool(call, context)
         self.outcomes[call.id] = outcome
         self.emit(ToolAnswered(call, outcome.content, outcome.success))
 
 
-async def _outcome(call: ToolCall, context: ToolContext) -> Outcome:
+async def _run_tool(call: ToolCall, context: ToolContext) -> ToolOutcome:
     tool = context.rendered_prompt.tool(call.name)
     if tool is None:
-        known = ", ".join(each.name for each in context.rendered_prompt.tools) or "none"
-        return Outcome(call, f"There is no tool {call.name!r}. Tools: {known}.", success=False)
+        names = ", ".join(tool.name for tool in context.rendered_prompt.tools) or "none"
+        return ToolOutcome(call, f"Unknown tool {call.name!r}. Available tools: {names}.", success=False)
     try:
-        result = await _called(tool, call, context)
-        return Outcome(call, result.render(), result.success)
+        result = await _call_handler(tool, call, context)
+        return ToolOutcome(call, result.render(), result.success)
     except ToolValidationError as error:
-        return Outcome(call, str(error), success=False)
+        return ToolOutcome(call, str(error), success=False)
     except VisibilityExpansionRequired as error:
-        return Outcome(call, f"Now shown in full: {', '.join(error.section_keys)}.", success=True, raised=error)
+        content = f"Now shown in full: {', '.join(error.section_keys)}."
+        return ToolOutcome(call, content, success=True, error=error)
     except (DeadlineExceeded, BudgetExceeded) as error:
-        return Outcome(call, str(error), success=False, raised=error)
-    except Exception as error:  # noqa: BLE001 - a tool is anybody's code, and the model may know another way
+        return ToolOutcome(call, str(error), success=False, error=error)
+    except Exception as error:  # noqa: BLE001 - a tool is user code; the model may try something else
         _LOG.warning("tool %s failed", call.name, exc_info=error)
-        return Outcome(call, f"The tool failed: {type(error).__name__}: {error}", success=False)
+        return ToolOutcome(call, f"The tool failed: {type(error).__name__}: {error}", success=False)
 
 
-async def _called(tool: AnyTool, call: ToolCall, context: ToolContext) -> ToolResult[Any]:
-    """The tool's result. A handler that is not async runs in a thread, so that it holds up nobody."""
+async def _call_handler(tool: AnyTool, call: ToolCall, context: ToolContext) -> ToolResult[Any]:
+    """Call the tool's handler within its timeout. A sync handler runs in a thread, to keep the event loop free."""
     try:
         async with asyncio.timeout(tool.timeout_seconds) as limit:
             if tool.is_async:
-                given: Any = tool.call(call.arguments, context=context)
+                returned: Any = tool.call(call.arguments, context=context)
             else:
-                given = await asyncio.to_thread(tool.call, call.arguments, context=context)
-            result = await given if isawaitable(given) else given
+                returned = await asyncio.to_thread(tool.call, call.arguments, context=context)
+            result = await returned if isawaitable(returned) else returned
     except TimeoutError as error:
         if not limit.expired():
             raise
-        raise ToolValidationError(f"{tool.name} took longer than {tool.timeout_seconds:g} seconds.") from error
+        raise ToolValidationError(f"{tool.name} exceeded its timeout of {tool.timeout_seconds:g} seconds.") from error
     if not isinstance(result, ToolResult):
         raise TypeError(f"the handler returned a {type(result).__name__}; it must return a ToolResult")
     return result

@@ -1,7 +1,7 @@
-"""The store that a command works on, opened and closed; whether a database is whole, its size, and a copy of it.
+"""The database of a command: open it, check it, show its size, and copy it.
 
-A command is a plain function that prints; a store is asynchronous. `Database.run` carries out one operation and
-`Database.each` goes through many, on one event loop for the whole command.
+Commands are synchronous and stores are async. `Database.run` runs one store operation and `Database.each` iterates over
+one, on a single event loop per command.
 """
 
 import errno
@@ -14,9 +14,9 @@ from typing import Any, Final, TypeVar
 
 import apsw
 
-from minutebook.cli.interrupts import Stops
-from minutebook.cli.options import own_database_url
-from minutebook.cli.progress import counting
+from minutebook.cli.interrupts import InterruptibleRunner
+from minutebook.cli.options import default_database_url
+from minutebook.cli.progress import count_progress
 from minutebook.errors import (
     ConversationErased,
     ConversationNotFound,
@@ -30,74 +30,74 @@ from minutebook.record.message import is_user
 from minutebook.record.pairing import Pairing
 from minutebook.store.base import ConversationStore
 from minutebook.store.memory import MemoryStore
-from minutebook.store.sqlite.connection import APPLICATION, errors_of, opened, opened_to_read
+from minutebook.store.sqlite.connection import APPLICATION_ID, map_errors, open_connection, open_reader
 from minutebook.store.sqlite.store import SqliteStore
-from minutebook.store.types import Conversation, ConversationStatus
+from minutebook.store.types import ConversationHeader, ConversationStatus
 from minutebook.store.url import open_store
 
 T = TypeVar("T")
-PAGE: Final = 500
-"""How many conversations are asked for at a time, where all are wanted."""
-STEP: Final = 500
-"""How many lines or entries are fetched before somebody else has a turn."""
+PAGE_SIZE: Final = 500
+"""Conversations per page when all are listed."""
+BATCH_SIZE: Final = 500
+"""Lines or entries that are fetched at a time."""
 
 
 class Database:
-    """An open store and the event loop it is driven on."""
+    """An open store and the event loop that its operations run on."""
 
-    def __init__(self, store: ConversationStore, runner: Stops) -> None:
+    def __init__(self, store: ConversationStore, runner: InterruptibleRunner) -> None:
         self.store = store
         self._runner = runner
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What an operation returns. A conversation that is not there is named with one that might have been meant."""
+    def run(self, operation: Coroutine[Any, Any, T]) -> T:
+        """Run a store operation and return its result. A `ConversationNotFound` gets a note with a similar id."""
         try:
-            return self._runner.run(work)
+            return self._runner.run(operation)
         except ConversationErased:
             raise
         except ConversationNotFound as error:
             error.add_note(self._runner.run(_hint(self.store, error.conversation)))
             raise
-        except DocumentNotFound as error:  # keys are the only documents that commands are asked for
-            error.add_note("'minutebook keys list' lists the keys that there are")
+        except DocumentNotFound as error:  # API keys are the only documents that commands look up
+            error.add_note("'minutebook keys list' lists the keys")
             raise
 
     def each(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """What an operation gives bit by bit, a few hundred at a time."""
-        while some := self.run(_some(items)):
-            yield from some
+        """Iterate over an async iterator, in batches."""
+        while batch := self.run(_next_batch(items)):
+            yield from batch
 
     def conversations(
         self, *, recipient: str | None = None, status: ConversationStatus | None = None, limit: int | None = None
-    ) -> Iterator[Conversation]:
-        """The headers, newest first, a page at a time."""
+    ) -> Iterator[ConversationHeader]:
+        """Headers of the conversations, newest first. They are loaded in pages."""
         cursor: str | None = None
-        left = limit
-        while left is None or left > 0:
-            wanted = PAGE if left is None else min(PAGE, left)
-            page = self.run(self.store.list(recipient=recipient, status=status, cursor=cursor, limit=wanted))
+        remaining = limit
+        while remaining is None or remaining > 0:
+            page_size = PAGE_SIZE if remaining is None else min(PAGE_SIZE, remaining)
+            page = self.run(self.store.list(recipient=recipient, status=status, cursor=cursor, limit=page_size))
             yield from page.items
-            left = None if left is None else left - len(page.items)
+            remaining = None if remaining is None else remaining - len(page.items)
             cursor = page.cursor
             if cursor is None:
                 return
 
 
 @contextmanager
-def opened_database(url: str | None, tenant: str, *, make: bool = False) -> Iterator[Database]:
-    """The database that `--db` and `--tenant` name; `make` it if it is not there.
+def open_database(url: str | None, tenant: str, *, create: bool = False) -> Iterator[Database]:
+    """Open the database of `--db` and `--tenant` for this block. With `create` it is created if it does not exist.
 
     Raises:
-        FileNotFoundError: there is none, and it is not to be made.
-        InvalidSetting: the URL names none that outlives the command.
+        FileNotFoundError: it does not exist and `create` is not set.
+        InvalidSetting: the URL is that of a database in memory.
     """
-    store = named_store(url, tenant)
+    store = store_of(url, tenant)
     path = file_of(store)
-    if make and path is not None and url is None:
+    if create and path is not None and url is None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    elif not make and path is not None:
+    elif not create and path is not None:
         require_file(path)
-    with Stops() as runner:
+    with InterruptibleRunner() as runner:
         try:
             runner.run(store.__aenter__())
             yield Database(store, runner)
@@ -105,80 +105,89 @@ def opened_database(url: str | None, tenant: str, *, make: bool = False) -> Iter
             runner.run(store.close())
 
 
-def named_store(url: str | None, tenant: str) -> ConversationStore:
-    """The store that `--db` names, not yet opened; the one of whoever names none is a file in the folder for state.
+def store_of(url: str | None, tenant: str) -> ConversationStore:
+    """The store of `--db`, not yet opened. Without a URL it is a file in the state folder.
 
     Raises:
-        InvalidSetting: the URL names none that outlives the command.
+        InvalidSetting: the URL is that of a database in memory.
     """
-    store = open_store(url or own_database_url(), tenant=tenant)
+    store = open_store(url or default_database_url(), tenant=tenant)
     if isinstance(store, MemoryStore):
-        raise InvalidSetting("--db", url, "a database that is still there when the command has ended")
+        raise InvalidSetting(
+            "--db", url, "a database that outlives the command: sqlite:///FILE, postgresql:// or redis://"
+        )
     return store
 
 
 def file_of(store: ConversationStore) -> Path | None:
-    """The file that a store is kept in; None if it is on a server."""
+    """The file of a SQLite store, None for other stores."""
     return Path(store.path) if isinstance(store, SqliteStore) else None
 
 
 def require_file(path: Path) -> Path:
-    """The database file, if it is there.
+    """Return the path of the database file.
 
     Raises:
-        FileNotFoundError: it is not.
+        FileNotFoundError: it does not exist.
     """
     if not path.exists():
-        problem = "there is no such database; 'minutebook import' or 'minutebook db init' makes one, --db names another"
+        problem = (
+            "no such database; create it with 'minutebook db init' or 'minutebook import', or name another with --db"
+        )
         raise FileNotFoundError(errno.ENOENT, problem, str(path))
     return path
 
 
-async def _some(items: AsyncIterator[T]) -> list[T]:
-    found: list[T] = []
+async def _next_batch(items: AsyncIterator[T]) -> list[T]:
+    batch: list[T] = []
     async for item in items:
-        found.append(item)
-        if len(found) == STEP:
+        batch.append(item)
+        if len(batch) == BATCH_SIZE:
             break
-    return found
+    return batch
 
 
-async def _hint(store: ConversationStore, wanted: str) -> str:
-    """An id on the first page that is like the wanted one."""
-    known = [one.id for one in (await store.list(limit=PAGE)).items]
-    near = next((one for one in known if one.startswith(wanted)), None) or closest(wanted, known)
-    return f"did you mean {near!r}?" if near else "'minutebook ls' lists what there is"
+async def _hint(store: ConversationStore, unknown_id: str) -> str:
+    """A similar id on the first page, or how to list the ids."""
+    ids = [header.id for header in (await store.list(limit=PAGE_SIZE)).items]
+    similar = next((name for name in ids if name.startswith(unknown_id)), None) or closest(unknown_id, ids)
+    return f"did you mean {similar!r}?" if similar else "'minutebook ls' lists the conversations"
 
 
-def audited(database: Database, name: str, advance: Callable[[int], None]) -> Iterator[str]:
-    """What is wrong with a conversation. It is read as it was at the beginning; what is appended meanwhile is not."""
-    header = database.run(database.store.header(name))
-    pairing, turns, position = Pairing(), 0, header.first
-    while position < header.length:
-        part = database.run(database.store.load(name, since=position, limit=min(STEP, header.length - position)))
-        expected = position
-        for at, message in zip(part.positions, part.messages, strict=True):
-            if at != expected:
-                yield f"no message at {expected}" if at == expected + 1 else f"no messages at {expected}-{at - 1}"
-            for finding in pairing.problems(at, message):
+def conversation_problems(database: Database, conversation: str, advance: Callable[[int], None]) -> Iterator[str]:
+    """Yield the problems of a conversation. Messages that are appended meanwhile are not checked."""
+    header = database.run(database.store.header(conversation))
+    pairing, turns, start = Pairing(), 0, header.first
+    while start < header.length:
+        limit = min(BATCH_SIZE, header.length - start)
+        batch = database.run(database.store.load(conversation, since=start, limit=limit))
+        expected = start
+        for position, message in zip(batch.positions, batch.messages, strict=True):
+            if position != expected:
+                yield _missing(expected, position)
+            for finding in pairing.problems(position, message):
                 if finding.kind is not FindingKind.REUSED_ID:
                     yield str(finding)
-            pairing.take(at, message)
+            pairing.take(position, message)
             turns += is_user(message)
-            expected = at + 1
-        position = min(position + STEP, header.length)
-        if expected != position:
-            yield f"no messages at {expected}-{position - 1}"
-        advance(len(part.entries))
+            expected = position + 1
+        start = min(start + BATCH_SIZE, header.length)
+        if expected != start:
+            yield _missing(expected, start)
+        advance(len(batch.entries))
     if not header.first and turns != header.turns:
-        yield f"its header counts {header.turns:,} turns, and it has {turns:,}"
-    waiting = sorted(call for call, count in pairing.open.items() for _ in range(count))
-    if waiting != sorted(header.open_calls):
-        yield f"its header says that {len(header.open_calls)} calls wait for results, and {len(waiting)} do"
+        yield f"the header counts {header.turns:,} turns, but the conversation has {turns:,}"
+    open_calls = sorted(call for call, count in pairing.open.items() for _ in range(count))
+    if open_calls != sorted(header.open_calls):
+        yield f"the header counts {len(header.open_calls)} open calls, but the conversation has {len(open_calls)}"
 
 
-PAGES: Final = 1000
-"""How many pages are copied at a time."""
+def _missing(start: int, stop: int) -> str:
+    return f"message {start} is missing" if stop == start + 1 else f"messages {start}-{stop - 1} are missing"
+
+
+PAGES_PER_STEP: Final = 1000
+"""Database pages that are copied at a time."""
 _COUNTS: Final = {
     "tenants": "SELECT count(DISTINCT tenant) FROM conversation",
     "conversations": "SELECT count(*) FROM conversation",
@@ -190,60 +199,60 @@ _COUNTS: Final = {
 }
 
 
-def facts(path: Path) -> dict[str, Any]:
-    """What kind of database a file is, and how large: `step` is the last migration it has seen. It is not migrated.
+def file_status(path: Path) -> dict[str, Any]:
+    """Schema version, size and counts of a SQLite file, without migrating it.
 
     Raises:
-        StoreDamaged: it is no database of ours.
+        StoreDamaged: it is a database of another program.
     """
-    with _connection(path, opened_to_read) as db:
-        step = int(db.execute("PRAGMA user_version").get)
-        if db.execute("PRAGMA application_id").get != APPLICATION:
+    with _connection(path, open_reader) as db:
+        schema_version = int(db.execute("PRAGMA user_version").get)
+        if db.execute("PRAGMA application_id").get != APPLICATION_ID:
             raise StoreDamaged(f"sqlite:///{path}", "is a database of another program")
-        counts = {name: int(db.execute(query).get) for name, query in _COUNTS.items()} if step else {}
-    new = opened(":memory:")  # one that has just been made has seen every step
-    newest = int(new.execute("PRAGMA user_version").get)
+        counts = {name: int(db.execute(query).get) for name, query in _COUNTS.items()} if schema_version else {}
+    new = open_connection(":memory:")  # a new database has the newest schema
+    newest_schema_version = int(new.execute("PRAGMA user_version").get)
     new.close()
-    log = Path(f"{path}-wal")
+    wal = Path(f"{path}-wal")
     return {
         "file": str(path),
         "sqlite": apsw.sqlite_lib_version(),
-        "step": step,
-        "newest_step": newest,
+        "schema_version": schema_version,
+        "newest_schema_version": newest_schema_version,
         **counts,
         "bytes": path.stat().st_size,
-        "log_bytes": log.stat().st_size if log.exists() else 0,
+        "wal_bytes": wal.stat().st_size if wal.exists() else 0,
     }
 
 
-def integrity(path: Path) -> list[str]:
-    """What SQLite finds wrong with the file."""
-    with _connection(path, opened_to_read) as db:
-        found = [str(problem) for (problem,) in db.execute("PRAGMA integrity_check")]
-    return [problem for problem in found if problem != "ok"]
+def integrity_problems(path: Path) -> list[str]:
+    """The problems that SQLite finds in the file."""
+    with _connection(path, open_reader) as db:
+        results = [str(result) for (result,) in db.execute("PRAGMA integrity_check")]
+    return [result for result in results if result != "ok"]
 
 
-def copied(source: Path, target: Path) -> int:
-    """Copy a database that may be in use, in one step as others see it; return the size of the copy."""
+def copy_database(source: Path, target: Path) -> int:
+    """Copy a database that may be in use and return the size of the copy. The target is created atomically."""
     with tempfile.TemporaryDirectory(dir=target.absolute().parent, prefix=f".{target.name}.") as folder:
-        made = Path(folder) / "copy.db"
-        with _connection(source, opened_to_read) as db, _connection(made, apsw.Connection) as copy:
-            # One snapshot for the whole copy: it need not begin again whenever somebody writes.
+        temporary = Path(folder) / "copy.db"
+        with _connection(source, open_reader) as db, _connection(temporary, apsw.Connection) as copy:
+            # The backup reads one snapshot. Without it, every write by another process would restart the copy.
             db.execute("BEGIN")
             pages = int(db.execute("PRAGMA page_count").get)
-            with counting("copying", pages, silent=True) as advance, copy.backup("main", db, "main") as work:
-                while not work.done:
-                    work.step(PAGES)
-                    advance(PAGES)
+            with count_progress("copying", pages, silent=True) as advance, copy.backup("main", db, "main") as backup:
+                while not backup.done:
+                    backup.step(PAGES_PER_STEP)
+                    advance(PAGES_PER_STEP)
             db.execute("ROLLBACK")
-        shutil.copymode(source, made)
-        made.replace(target)
+        shutil.copymode(source, temporary)
+        temporary.replace(target)
     return target.stat().st_size
 
 
 @contextmanager
 def _connection(path: Path, connect: Callable[[str], apsw.Connection]) -> Iterator[apsw.Connection]:
-    with errors_of(f"sqlite:///{path}"):
+    with map_errors(f"sqlite:///{path}"):
         db = connect(str(path))
         try:
             yield db
@@ -251,27 +260,27 @@ def _connection(path: Path, connect: Callable[[str], apsw.Connection]) -> Iterat
             db.close()
 
 
-PATIENCE_SECONDS: Final = 10.0
-_SIZE: Final = "SELECT current_setting('server_version'), pg_database_size(current_database())"
+CONNECT_TIMEOUT_SECONDS: Final = 10.0
+_VERSION_AND_SIZE: Final = "SELECT current_setting('server_version'), pg_database_size(current_database())"
 
 
-def server_facts(database: Database, url: str) -> dict[str, Any]:
-    """The version and the size of a PostgreSQL database; of another server, nothing."""
+def server_status(database: Database, url: str) -> dict[str, Any]:
+    """Version and size of a PostgreSQL database. Empty for other servers."""
     if not url.startswith("postgres"):
         return {}
-    from minutebook.store.postgres.connection import steps
+    from minutebook.store.postgres.connection import migrations
 
-    version, size = database.run(_asked(url))
-    newest = steps()[-1][0]  # opening it has brought it there
-    return {"postgresql": version, "step": newest, "newest_step": newest, "bytes": size}
+    version, size = database.run(_version_and_size(url))
+    newest = migrations()[-1][0]  # opening the database has migrated it
+    return {"postgresql": version, "schema_version": newest, "newest_schema_version": newest, "bytes": size}
 
 
-async def _asked(url: str) -> tuple[str, int]:
-    from minutebook.store.postgres.connection import connected, errors_of
+async def _version_and_size(url: str) -> tuple[str, int]:
+    from minutebook.store.postgres.connection import connect, map_errors
 
-    db = await connected(url, "postgresql", PATIENCE_SECONDS)
+    db = await connect(url, "postgresql", CONNECT_TIMEOUT_SECONDS)
     async with db:
-        with errors_of("postgresql"):
-            row = await (await db.execute(_SIZE)).fetchone()
+        with map_errors("postgresql"):
+            row = await (await db.execute(_VERSION_AND_SIZE)).fetchone()
     assert row is not None
     return str(row[0]), int(row[1])

@@ -1,18 +1,18 @@
-"""How a command ends: the exit code for every error, and one line that says what went wrong.
+"""Exit codes and error output of commands.
 
 | code | meaning |
 |---|---|
-| 0 | done |
-| 1 | it could not be done |
-| 2 | the command was not called as it should be |
+| 0 | success |
+| 1 | failed |
+| 2 | wrong usage: an unknown option, a missing argument, an invalid value |
 | 3 | a file, a database, a conversation or a fold was not found |
-| 5 | the input is not what it should be |
-| 6 | done, and there are findings |
+| 5 | invalid input |
+| 6 | success, with findings |
 | 130 | interrupted |
-| 141 | whoever read the output stopped reading |
-| 143 | told to stop, by `kill` or the end of the terminal |
+| 141 | the reader of stdout closed the pipe |
+| 143 | terminated by `kill` or because the terminal was closed |
 
-Errors go to stderr as `error: …`; with `--json` as `{"error": {"type": …, "message": …}}`. Stdout carries data only.
+Errors go to stderr as `error: …`; with `--json` as `{"error": {"type": …, "message": …}}`. Only data goes to stdout.
 """
 
 import contextlib
@@ -33,12 +33,13 @@ from minutebook.errors import (
     InvalidMessage,
     InvalidSetting,
     MinutebookError,
+    MissingSetting,
     ProgramInvalid,
     UnknownName,
     UnreadableInput,
 )
 
-FAILED, USAGE, NOT_FOUND, INVALID, FINDINGS, INTERRUPTED, UNREAD, STOPPED = 1, 2, 3, 5, 6, 130, 141, 143
+FAILED, USAGE, NOT_FOUND, INVALID, FINDINGS, INTERRUPTED, BROKEN_PIPE, TERMINATED = 1, 2, 3, 5, 6, 130, 141, 143
 
 EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (UnreadableInput, INVALID),
@@ -47,6 +48,7 @@ EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (BrokenConversation, INVALID),
     (ProgramInvalid, INVALID),
     (InvalidSetting, USAGE),
+    (MissingSetting, USAGE),
     (UnknownName, USAGE),
     (ConversationNotFound, NOT_FOUND),
     (FoldNotFound, NOT_FOUND),
@@ -55,13 +57,13 @@ EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (MinutebookError, FAILED),
     (OSError, FAILED),
 )
-"""The first class that an error is one of decides."""
+"""The first class that matches the error decides."""
 
 
 class Command(click.Command):
-    """A command that ends with an exit code and a clear line, never with a traceback.
+    """A command that reports errors as one line and an exit code, without a traceback.
 
-    What its function returns is the exit code, None for 0.
+    Its function returns the exit code; None is 0.
     """
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -71,15 +73,15 @@ class Command(click.Command):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except BrokenPipeError:
-            _stop_writing()
-            ctx.exit(UNREAD)
+            _discard_stdout()
+            ctx.exit(BROKEN_PIPE)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
-        # The boundary: whatever it is, a user gets a line to act on; MINUTEBOOK_DEBUG shows where it came from.
+        # The outermost handler: every error is reported as a line. MINUTEBOOK_DEBUG shows the traceback.
         except Exception as error:
             if os.environ.get("MINUTEBOOK_DEBUG"):
                 raise
-            complain(error)
+            print_error(error)
             ctx.exit(exit_code(error))
         if code:
             ctx.exit(code)
@@ -89,11 +91,8 @@ def exit_code(error: Exception) -> int:
     return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), FAILED)
 
 
-def complain(error: Exception, *, advice: str = "") -> None:
-    """Say on stderr what went wrong, and what to do about it where the error itself does not know.
-
-    A command that knows more than the error does may also have given it notes.
-    """
+def print_error(error: Exception, *, advice: str = "") -> None:
+    """Print the error to stderr, with its notes (`add_note`) and the advice."""
     message = "; ".join(filter(None, [_message(error), *getattr(error, "__notes__", ()), advice]))
     if is_json():
         click.echo(json.dumps({"error": {"type": type(error).__name__, "message": message}}), err=True)
@@ -106,13 +105,10 @@ def _message(error: Exception) -> str:
         return str(error)
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return (
-        f"minutebook itself failed ({type(error).__name__}: {error}). "
-        "Please report this; MINUTEBOOK_DEBUG=1 shows where it happened"
-    )
+    return f"internal error ({type(error).__name__}: {error}). Please report it; MINUTEBOOK_DEBUG=1 shows the traceback"
 
 
-def _stop_writing() -> None:
-    """Send what is still buffered nowhere, so that the interpreter does not stumble over it on its way out."""
+def _discard_stdout() -> None:
+    """Redirect stdout to /dev/null: flushing the buffered output at exit would fail again."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,7 +1,7 @@
-"""What Ctrl-C and `kill` do to a command that waits for a model.
+"""Handling of Ctrl-C and `kill` in commands that run async code.
 
-While it waits they cancel the work, which then has the time to record what came. At any other moment they are
-exceptions, as ever: `KeyboardInterrupt`, and `SystemExit` with the code for a command that was told to stop.
+While a coroutine runs, a signal cancels it, so that it can store the partial answer. At other times SIGINT raises
+`KeyboardInterrupt`, and SIGTERM and SIGHUP raise `SystemExit`.
 """
 
 import asyncio
@@ -12,80 +12,80 @@ from contextlib import ExitStack, suppress
 from types import FrameType, TracebackType
 from typing import Any, Final, NoReturn, Self, TypeVar
 
-from minutebook.cli.exits import STOPPED
+from minutebook.cli.exits import TERMINATED
 
 T = TypeVar("T")
 
-_LEAVE: Final = (signal.SIGTERM, signal.SIGHUP)
+_TERMINATION_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
-class Stops:
-    """Runs async work so that a signal ends it in order. One event loop serves all of it: connections stay open."""
+class InterruptibleRunner:
+    """Runs coroutines on one event loop, so that connections stay open, and cancels them on a signal."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[Any] | None = None
-        self._working = False
-        self._heard: set[int] = set()
-        self._opened = ExitStack()
+        self._is_running = False
+        self._received: set[int] = set()
+        self._resources = ExitStack()
 
     def __enter__(self) -> Self:
-        with self._opened as opened:
-            self._loop = opened.enter_context(asyncio.Runner()).get_loop()
-            # Python acts on a signal between two of its own steps. A loop that waits for the network makes none, so
-            # every signal is also a byte for it to read.
-            ear, mouth = (opened.enter_context(end) for end in socket.socketpair())
-            ear.setblocking(False)
-            mouth.setblocking(False)
-            self._loop.add_reader(ear, _drain, ear)
-            opened.callback(self._loop.remove_reader, ear)
-            opened.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False))
-            for number in (signal.SIGINT, *_LEAVE):
-                # A shell has what runs in the background ignore Ctrl-C, and nohup has it ignore the end of the terminal.
+        with self._resources as resources:
+            self._loop = resources.enter_context(asyncio.Runner()).get_loop()
+            # Python runs signal handlers between bytecode instructions, and a loop that waits for the network executes
+            # none. Every signal is therefore also written to a socket that the loop reads.
+            reader, writer = (resources.enter_context(end) for end in socket.socketpair())
+            reader.setblocking(False)
+            writer.setblocking(False)
+            self._loop.add_reader(reader, _drain, reader)
+            resources.callback(self._loop.remove_reader, reader)
+            resources.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False))
+            for number in (signal.SIGINT, *_TERMINATION_SIGNALS):
+                # Signals that are ignored stay ignored: shells do this for background jobs, nohup for SIGHUP.
                 if signal.getsignal(number) is not signal.SIG_IGN:
-                    opened.callback(signal.signal, number, signal.signal(number, self._hear))
-            self._opened = opened.pop_all()
+                    resources.callback(signal.signal, number, signal.signal(number, self._on_signal))
+            self._resources = resources.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._opened.close()
+        self._resources.close()
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of the work.
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run the coroutine and return its result.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C came, and the work has ended in order.
-            SystemExit: the command was told to stop, and the work has ended in order.
+            KeyboardInterrupt: Ctrl-C was pressed; the coroutine was cancelled and has finished.
+            SystemExit: SIGTERM or SIGHUP was received; the coroutine was cancelled and has finished.
         """
-        self._heard.clear()
-        self._working = True
+        self._received.clear()
+        self._is_running = True
         try:
-            self._task = task = self._loop.create_task(work)
-            if self._heard:  # before there was something to cancel
+            self._task = task = self._loop.create_task(coroutine)
+            if self._received:  # a signal was received before the task existed
                 task.cancel()
             return self._loop.run_until_complete(task)
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
         finally:
-            self._working, self._task = False, None
-            if self._heard.intersection(_LEAVE):
-                raise SystemExit(STOPPED)
+            self._is_running, self._task = False, None
+            if self._received.intersection(_TERMINATION_SIGNALS):
+                raise SystemExit(TERMINATED)
 
-    def _hear(self, number: int, _frame: FrameType | None) -> None:
-        if not self._working:
-            _raise(number)
-        self._heard.add(number)
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if not self._is_running:
+            _raise_for(number)
+        self._received.add(number)
         if self._task is not None:
             self._loop.call_soon_threadsafe(self._task.cancel)
 
 
-def _drain(ear: socket.socket) -> None:
+def _drain(reader: socket.socket) -> None:
     with suppress(BlockingIOError):
-        ear.recv(4096)
+        reader.recv(4096)
 
 
-def _raise(number: int) -> NoReturn:
+def _raise_for(number: int) -> NoReturn:
     if number == signal.SIGINT:
         raise KeyboardInterrupt
-    raise SystemExit(STOPPED)
+    raise SystemExit(TERMINATED)

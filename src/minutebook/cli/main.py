@@ -1,4 +1,4 @@
-"""The `minutebook` command: one group, whose commands are imported when they are called."""
+"""The `minutebook` command: a group that imports the module of a command when it is called."""
 
 import os
 import sys
@@ -12,40 +12,40 @@ from minutebook import __version__
 
 COMMANDS: Final = {
     "agent": "Check, format and run agent programs.",
-    "chat": "Talk to a model, and see what it is sent.",
-    "check": "What a provider would refuse.",
-    "compact": "Show the old part of a conversation as a summary.",
-    "completion": "Completion for bash, zsh or fish.",
-    "config": "What the service is told, and by whom.",
-    "db": "Make, look after and copy the database.",
-    "demo": "A coding agent's session, sent three ways.",
-    "erase": "Remove conversations for good.",
-    "export": "Write conversations as lines of JSON.",
-    "fork": "Begin another conversation like one that is there.",
-    "gc": "Trim the payloads of old tool calls.",
-    "import": "Keep the conversations of a file.",
-    "keys": "Make, list, revoke and rotate API keys; the audit log.",
-    "ls": "Which conversations are kept.",
-    "models": "How much a model reads and writes, and what that costs.",
-    "repair": "Put right what a provider would refuse.",
-    "search": "Find where something was said.",
-    "serve": "Serve chat over HTTP, with kept and pruned history.",
-    "show": "Read a conversation.",
-    "tokens": "Tokens in all, by role, and the largest messages.",
-    "undo": "Take a fold away.",
-    "view": "What a model would be sent, beside the record.",
+    "chat": "Chat with a model and inspect what it is sent.",
+    "check": "Check conversations against provider rules.",
+    "compact": "Replace old messages by a summary in what models get.",
+    "completion": "Print a completion script for bash, zsh or fish.",
+    "config": "Show and validate the service configuration.",
+    "db": "Create, migrate, check and back up the database.",
+    "demo": "Compare three history managers on a simulated coding session.",
+    "erase": "Delete conversations permanently.",
+    "export": "Export conversations as JSONL.",
+    "fork": "Copy a conversation under a new id.",
+    "gc": "Delete the arguments and results of old tool calls.",
+    "import": "Add the conversations of a file to the database.",
+    "keys": "Manage API keys and show the audit log.",
+    "ls": "List stored conversations.",
+    "models": "Show context windows, output limits and prices of models.",
+    "repair": "Repair conversations that a provider would reject.",
+    "search": "Search the messages of stored conversations.",
+    "serve": "Run the HTTP service (OpenAI API with stored history).",
+    "show": "Show a stored conversation.",
+    "tokens": "Count tokens, in total, by role and by message.",
+    "undo": "Undo a compaction.",
+    "view": "Compare a conversation with what a model would get.",
 }
-"""Command → what it does, so that help needs to import none of them."""
+"""Command → its short help, here so that `minutebook --help` imports no command."""
 
 
-def _module(name: str) -> str:
+def _module_of(name: str) -> str:
     return {"chat": "minutebook.cli.chat.command", "import": "minutebook.cli.commands.import_"}.get(
         name, f"minutebook.cli.commands.{name}"
     )
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command's module when the command is asked for."""
+    """A group that imports the module of a command when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
         return sorted(COMMANDS)
@@ -53,7 +53,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
         if cmd_name not in COMMANDS:
             return None
-        command = import_module(_module(cmd_name)).command
+        command = import_module(_module_of(cmd_name)).command
         assert isinstance(command, click.Command)
         return command
 
@@ -67,8 +67,8 @@ class LazyGroup(click.Group):
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             from minutebook.errors import closest
 
-            near = closest(args[0], COMMANDS)
-            hint = f" Did you mean {near!r}?" if near else f" Commands: {', '.join(sorted(COMMANDS))}."
+            suggestion = closest(args[0], COMMANDS)
+            hint = f" Did you mean {suggestion!r}?" if suggestion else f" Commands: {', '.join(sorted(COMMANDS))}."
             ctx.fail(f"No such command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
 
@@ -77,14 +77,14 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, "-V", "--version", message="minutebook %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Conversation history for LLM agents: check it, repair it, keep it, and see what a model would be sent.
+    """Conversation history for LLM agents: check, repair and store it, and see what a model would get.
 
-    FILE is OpenAI chat JSON or JSONL, plain or gzipped, with one conversation or many; - is stdin. Data goes to stdout,
+    FILE is OpenAI chat JSON or JSONL with one or more conversations, plain or gzipped; - is stdin. Data goes to stdout,
     everything else to stderr.
 
-    ID is a conversation that is kept in the database that --db or MINUTEBOOK_DB names.
+    ID is the id of a conversation in the database given by --db or MINUTEBOOK_DB.
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 is not there, 5 invalid input, 6 done with findings,
+    Exit codes: 0 success, 1 failed, 2 wrong usage, 3 not found, 5 invalid input, 6 success with findings,
     130 interrupted.
 
     Example: minutebook demo
@@ -97,6 +97,6 @@ def main() -> None:
     """The entry point of the `minutebook` script."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # A terminal that cannot show a character shows a question mark; JSON is ASCII and never needs one.
+            # Characters that the terminal's encoding lacks become question marks. JSON output is ASCII.
             stream.reconfigure(errors="replace")
     cli(prog_name="minutebook")

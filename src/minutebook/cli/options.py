@@ -1,4 +1,4 @@
-"""Options that several commands have, and what they stand for: the open database, JSON or text, the state folder."""
+"""Options shared by several commands: the database, JSON or text output, models and managers."""
 
 import functools
 import json
@@ -12,7 +12,8 @@ import click
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-_JSON = "minutebook.json"
+_JSON_KEY = "minutebook.json"
+"""Key of the `--json` flag in click's context."""
 PROVIDERS = ("openai", "anthropic", "gemini")
 
 
@@ -30,8 +31,8 @@ def count_option(name: str, *, default: int | None = None, help_text: str) -> De
     )
 
 
-def provider_option(*, everyone: bool, help_text: str) -> Decorator:
-    names = (*PROVIDERS, "all") if everyone else PROVIDERS
+def provider_option(*, allow_all: bool, help_text: str) -> Decorator:
+    names = (*PROVIDERS, "all") if allow_all else PROVIDERS
     return click.option(
         "--provider",
         type=click.Choice(names),
@@ -42,22 +43,22 @@ def provider_option(*, everyone: bool, help_text: str) -> Decorator:
 
 
 def json_option(help_text: str) -> Decorator:
-    """`--json`, for `is_json` and `emit`."""
+    """`--json`. `is_json` and `emit` read it."""
 
-    def note(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-        ctx.meta[_JSON] = value
+    def store_flag(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        ctx.meta[_JSON_KEY] = value
 
-    return click.option("--json", is_flag=True, expose_value=False, callback=note, help=help_text)
+    return click.option("--json", is_flag=True, expose_value=False, callback=store_flag, help=help_text)
 
 
 def is_json() -> bool:
-    """Whether the command that runs was called with `--json`."""
+    """Whether the current command was called with `--json`."""
     context = click.get_current_context(silent=True)
-    return context is not None and context.meta.get(_JSON, False)
+    return context is not None and context.meta.get(_JSON_KEY, False)
 
 
 def emit(value: Any, text: str | Callable[[], Any]) -> None:
-    """Print the value as one JSON document with `--json`, else the text, or whatever `text` prints."""
+    """With `--json` print the value as JSON, else print the text or call the function that prints it."""
     if is_json():
         click.echo(json.dumps(value, indent=2))
     elif callable(text):
@@ -67,7 +68,7 @@ def emit(value: Any, text: str | Callable[[], Any]) -> None:
 
 
 def emit_lines(values: Iterable[Any]) -> None:
-    """Print each value as one line of JSON."""
+    """Print each value as a line of JSON."""
     for value in values:
         click.echo(json.dumps(value))
 
@@ -75,34 +76,34 @@ def emit_lines(values: Iterable[Any]) -> None:
 model_option = click.option(
     "--model",
     metavar="MODEL",
-    help="Count tokens as this model does; by default the model that the file names, else o200k_base. "
+    help="Model whose tokenizer counts the tokens. Default: the model named in the file, else o200k_base. "
     "Example: --model gpt-4o",
 )
 
 
 def store_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Where conversations are kept: `--db` and `--tenant`, for `opened_database`."""
-    place = click.option(
+    """`--db` and `--tenant`, the arguments of `open_database`."""
+    database = click.option(
         "--db", "url", metavar="URL", envvar="MINUTEBOOK_DB",
-        help="The database, else MINUTEBOOK_DB, else a file in $XDG_STATE_HOME/minutebook. Example: --db sqlite:///chat.db",
+        help="Database URL. Default: $MINUTEBOOK_DB, else a file in $XDG_STATE_HOME/minutebook. Example: --db sqlite:///chat.db",
     )  # fmt: skip
     tenant = click.option(
-        "--tenant", metavar="NAME", envvar="MINUTEBOOK_TENANT", default="default", show_default=True,
-        help="Whose conversations, else MINUTEBOOK_TENANT. Example: --tenant acme",
+        "--tenant", metavar="NAME", envvar="MINUTEBOOK_TENANT", default="default",
+        help='Tenant that owns the conversations. Default: $MINUTEBOOK_TENANT, else "default". Example: --tenant acme',
     )  # fmt: skip
-    return place(tenant(function))
+    return database(tenant(function))
 
 
-def on_database(*, make: bool = False) -> Decorator:
-    """`--db` and `--tenant`; the command is called with the open `database` that they name, made if `make` says so."""
+def database_options(*, create: bool = False) -> Decorator:
+    """`--db` and `--tenant`. The command is called with the open `database`, which is created if `create` is set."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @store_options
         @functools.wraps(function)
         def call(*arguments: Any, url: str | None, tenant: str, **options: Any) -> Any:
-            from minutebook.cli.database import opened_database
+            from minutebook.cli.database import open_database
 
-            with opened_database(url, tenant, make=make) as database:
+            with open_database(url, tenant, create=create) as database:
                 return function(*arguments, database=database, **options)
 
         return call
@@ -111,29 +112,30 @@ def on_database(*, make: bool = False) -> Decorator:
 
 
 def manager_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """How what is sent is chosen: `--manager` and `--max-tokens`, for `manager_from_texts`."""
+    """`--manager` and `--max-tokens`, the arguments of `manager_from_texts`."""
     limit = count_option(
-        "--max-tokens", help_text="The most tokens to send; alone it means token_budget. Example: --max-tokens 32000"
+        "--max-tokens",
+        help_text="Token budget of the view. Without --manager it selects token_budget. Example: --max-tokens 32000",
     )
     managers = click.option(
         "--manager",
         "managers",
         multiple=True,
         metavar="NAME[:K=V,…]",
-        help="passthrough, sliding_window, turn_window, tool_result_truncator, tool_result_clearer, tool_stripper, "
-        "active_tools, token_budget or retention, as in a configuration file; several apply in their order. "
+        help="History manager: passthrough, sliding_window, turn_window, tool_result_truncator, tool_result_clearer, "
+        "tool_stripper, active_tools, token_budget or retention. Can be repeated; managers are applied in order. "
         "Example: --manager tool_result_clearer --manager sliding_window:window_size=20,slack=10",
     )
     return managers(limit(function))
 
 
 def state_folder() -> Path:
-    """Our part of the folder for state of the XDG rules; it may not be there yet."""
-    told = os.environ.get("XDG_STATE_HOME", "")
-    state = Path(told) if Path(told).is_absolute() else Path.home() / ".local" / "state"
-    return state / "minutebook"
+    """The folder of minutebook in the XDG state folder. It may not exist."""
+    xdg_state = Path(os.environ.get("XDG_STATE_HOME", ""))
+    parent = xdg_state if xdg_state.is_absolute() else Path.home() / ".local" / "state"
+    return parent / "minutebook"
 
 
-def own_database_url() -> str:
-    """The database of whoever names none: a file in the state folder."""
+def default_database_url() -> str:
+    """URL of the database that is used without `--db`: a file in the state folder."""
     return f"sqlite:///{quote(str(state_folder() / 'minutebook.db'))}"

@@ -1,4 +1,4 @@
-"""A bar on stderr while something large is read or written, for people only."""
+"""Progress bars on stderr for long reads and writes, shown only on a terminal."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -9,19 +9,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
 
-WORTH_A_BAR = 4_000_000
-"""Bytes; less than this is read before anybody would see the bar."""
-WORTH_COUNTING = 20_000
-"""Messages or pages; the same."""
+MIN_BYTES = 4_000_000
+"""Smaller files are read too fast for a bar to be useful."""
+MIN_COUNT = 20_000
+"""The same for messages or database pages."""
 
 
 @contextmanager
-def progress(source: str, *, silent: bool = False) -> Iterator[Callable[[int], None] | None]:
-    """Something to tell how many bytes were read, or None where nobody watches; `silent` commands print nothing yet."""
+def read_progress(source: str, *, silent: bool = False) -> Iterator[Callable[[int], None] | None]:
+    """Yield a function to call with the number of bytes read, or None without a bar.
+
+    `silent` says that the command prints nothing to stdout meanwhile.
+    """
     size = None
     with suppress(OSError):
         size = Path(source).stat().st_size if source != "-" else None
-    if (size or 0) < WORTH_A_BAR or not _is_watched(silent=silent):
+    if (size or 0) < MIN_BYTES or not _is_visible(silent=silent):
         yield None
         return
     from rich.progress import DownloadColumn
@@ -31,11 +34,11 @@ def progress(source: str, *, silent: bool = False) -> Iterator[Callable[[int], N
 
 
 @contextmanager
-def counting(
-    title: str, total: int, *, silent: bool = False, least: int = WORTH_COUNTING
+def count_progress(
+    title: str, total: int, *, silent: bool = False, minimum: int = MIN_COUNT
 ) -> Iterator[Callable[[int], None]]:
-    """Something to tell how many of so many are done; fewer than `least` are done before anybody would see it."""
-    if total < least or not _is_watched(silent=silent):
+    """Yield a function to call with the number of items done. Without a bar it does nothing."""
+    if total < minimum or not _is_visible(silent=silent):
         yield lambda _count: None
         return
     from rich.progress import MofNCompleteColumn
@@ -44,11 +47,8 @@ def counting(
         yield advance
 
 
-def _is_watched(*, silent: bool) -> bool:
-    """Whether somebody sees a bar.
-
-    Where the data itself goes to the same terminal it is progress enough, and a bar would run through it.
-    """
+def _is_visible(*, silent: bool) -> bool:
+    """Whether a bar may be shown: stderr is a terminal, and no data is printed to the same terminal."""
     return sys.stderr.isatty() and (silent or not sys.stdout.isatty())
 
 
@@ -57,9 +57,9 @@ def _bar(title: str, total: int | None, *columns: "ProgressColumn") -> Iterator[
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    shown = (TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn())
+    all_columns = (TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn())
     console = Console(stderr=True)
-    # Redirecting stdout would put data on stderr.
-    with Progress(*shown, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as bar:
+    # rich would redirect stdout to stderr, and with it the command's data.
+    with Progress(*all_columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as bar:
         task = bar.add_task(title, total=total)
         yield lambda count: bar.advance(task, count)

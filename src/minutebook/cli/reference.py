@@ -1,15 +1,15 @@
-"""The reference page of the command line, made from the commands themselves."""
+"""The reference page of the command line, generated from the commands."""
 
 import inspect
 
 import click
 
-from minutebook.cli.exits import __doc__ as exits
+from minutebook.cli.exits import __doc__ as exits_doc
 from minutebook.cli.main import cli
 
 
 def command_reference() -> str:
-    """All commands with their arguments and options, as Markdown; the same code gives the same text."""
+    """All commands with their arguments and options, as Markdown. The output is deterministic."""
     context = click.Context(cli, info_name="minutebook", **cli.context_settings)
     parts = ["# The command line", _help(cli), _options(cli, context), _exit_codes()]
     parts += _commands(cli, context, "minutebook")
@@ -17,7 +17,7 @@ def command_reference() -> str:
 
 
 def _commands(group: click.Group, context: click.Context, path: str) -> list[str]:
-    """The commands of a group, and those of the groups in it."""
+    """The sections of the commands of a group and of its subgroups."""
     parts = []
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -32,8 +32,8 @@ def _commands(group: click.Group, context: click.Context, path: str) -> list[str
 
 def _help(command: click.Command) -> str:
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
-    flat = [" ".join(paragraph.split()) for paragraph in paragraphs]
-    return "\n\n".join(_example(text) if text.startswith("Example: ") else text for text in flat)
+    texts = [" ".join(paragraph.split()) for paragraph in paragraphs]
+    return "\n\n".join(_example(text) if text.startswith("Example: ") else text for text in texts)
 
 
 def _example(text: str) -> str:
@@ -50,5 +50,5 @@ def _options(command: click.Command, context: click.Context) -> str:
 
 
 def _exit_codes() -> str:
-    assert exits is not None
-    return "## How a command ends\n\n" + exits.partition("\n\n")[2].strip()
+    assert exits_doc is not None
+    return "## Exit codes\n\n" + exits_doc.partition("\n\n")[2].strip()

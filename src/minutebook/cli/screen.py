@@ -1,4 +1,4 @@
-"""How conversations look in a terminal: one console, one look for each role and fate, one line for each message."""
+"""Terminal output: the console, the styles of roles and statuses, previews of messages, and bars of tokens."""
 
 import json
 import os
@@ -11,69 +11,70 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from minutebook.history.curated import Status
+from minutebook.history.curation import NoteStatus
 from minutebook.record.message import RESULT_ROLES, SYSTEM_ROLES, Message, text_of
 
 LOG_WIDTH: Final = 100
-"""Columns where there is no terminal to ask."""
+"""Columns of output that does not go to a terminal."""
 
-ROLE_LOOK: Final = {
+ROLE_STYLES: Final = {
     "system": ("magenta", "█"),
     "user": ("cyan", "▓"),
     "assistant": ("green", "▒"),
     "tool": ("yellow", "░"),
     "other": ("red", "▪"),
 }
-"""Role → its colour, and its mark where there is no colour."""
+"""Role → its color and the character that its part of a bar is drawn with."""
 
-STATUS_LOOK: Final = {
-    Status.SENT: "",
-    Status.TRUNCATED: "yellow",
-    Status.CLEARED: "yellow",
-    Status.STRIPPED: "yellow",
-    Status.DROPPED: "red",
-    Status.FOLDED: "blue",
-    Status.REPAIRED: "magenta",
-    Status.ADDED: "blue",
+STATUS_STYLES: Final = {
+    NoteStatus.SENT: "",
+    NoteStatus.TRUNCATED: "yellow",
+    NoteStatus.CLEARED: "yellow",
+    NoteStatus.STRIPPED: "yellow",
+    NoteStatus.DROPPED: "red",
+    NoteStatus.FOLDED: "blue",
+    NoteStatus.REPAIRED: "magenta",
+    NoteStatus.ADDED: "blue",
 }
 
 
-class Screen(Console):
-    """A console that leaves it to the command to end when nobody reads any more."""
+class CommandConsole(Console):
+    """A console that raises on a broken pipe, so that the command sets the exit code. rich would exit with 1."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that is as wide as the terminal, or as a log; it honours NO_COLOR."""
+    """A console as wide as the terminal, or `LOG_WIDTH` without one. It respects COLUMNS and NO_COLOR."""
     stream = sys.stderr if stderr else sys.stdout
-    told = os.environ.get("COLUMNS", "").isdigit()
-    return Screen(stderr=stderr, highlight=False, width=None if told or stream.isatty() else LOG_WIDTH)
+    has_columns = os.environ.get("COLUMNS", "").isdigit()
+    return CommandConsole(stderr=stderr, highlight=False, width=None if has_columns or stream.isatty() else LOG_WIDTH)
 
 
 def one_line(text: str, length: int = 200) -> str:
-    """Text that is safe to show on one line: no line breaks, no control characters, no lone surrogates."""
+    """The text on one line, without control characters and lone surrogates, cut to `length` characters."""
     return printable(" ".join(text[: length * 4].split()))[:length]
 
 
-def printable(text: str, *, besides: str = "") -> str:
-    """Text that does nothing to a terminal but fill it: a mark for every other character that is not among `besides`."""
+def printable(text: str, *, allowed: str = "") -> str:
+    """The text with a replacement character for each nonprintable character that is not in `allowed`."""
     return "".join(
-        letter if letter.isprintable() or letter in besides else "\N{REPLACEMENT CHARACTER}" for letter in text
+        character if character.isprintable() or character in allowed else "\N{REPLACEMENT CHARACTER}"
+        for character in text
     )
 
 
 def preview(message: Message) -> str:
-    """What a message says, on one line; the calls of a message that says nothing."""
+    """The text of a message on one line, or its tool calls if it has no text."""
     text = text_of(message)
     if text.strip():
         return one_line(text)
     calls = message.get("tool_calls") or ()
-    return one_line(", ".join(_call(call) for call in calls)) if calls else ""
+    return one_line(", ".join(_call_preview(call) for call in calls)) if calls else ""
 
 
-def _call(call: Mapping[str, Any]) -> str:
+def _call_preview(call: Mapping[str, Any]) -> str:
     function = call.get("function")
     if not isinstance(function, Mapping):
         return "call"
@@ -86,53 +87,54 @@ def _call(call: Mapping[str, Any]) -> str:
 
 
 def role_family(role: str) -> str:
+    """The key of `ROLE_STYLES` for a role: `developer` is system, `function` is tool."""
     if role in SYSTEM_ROLES:
         return "system"
     if role in RESULT_ROLES:
         return "tool"
-    return role if role in ROLE_LOOK else "other"
+    return role if role in ROLE_STYLES else "other"
 
 
-def by_role(counted: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Tokens by family of role, in the order in which they are always shown."""
-    sums = dict.fromkeys(ROLE_LOOK, 0)
-    for role, tokens in counted:
+def tokens_by_role(role_tokens: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Tokens per role family, in the order of `ROLE_STYLES`, without families that have none."""
+    sums = dict.fromkeys(ROLE_STYLES, 0)
+    for role, tokens in role_tokens:
         sums[role_family(role)] += tokens
     return {role: tokens for role, tokens in sums.items() if tokens}
 
 
 def headed_table(*, expand: bool = False) -> Table:
-    """A table with a line under its head, and none beside its cells."""
+    """A table with a line below its header and no other lines."""
     return Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), expand=expand)
 
 
 def role_bars(bars: Mapping[str, Mapping[str, int]], width: int) -> RenderableType:
-    """One bar for each name, all to the same scale, and what the marks mean."""
-    label = max(map(len, bars))
-    room = max(10, width - label - 12)
-    most = max((sum(tokens.values()) for tokens in bars.values()), default=0) or 1
+    """One bar per name, all on the same scale, with a legend."""
+    label_width = max(map(len, bars))
+    bar_width = max(10, width - label_width - 12)
+    scale = max((sum(tokens.values()) for tokens in bars.values()), default=0) or 1
     table = Table.grid(padding=(0, 1))
     for name, tokens in bars.items():
-        table.add_row(name, bar(tokens, room, most), f"{sum(tokens.values()):,}")
-    seen = [role for role in ROLE_LOOK if any(role in tokens for tokens in bars.values())]
+        table.add_row(name, bar(tokens, bar_width, scale), f"{sum(tokens.values()):,}")
+    roles = [role for role in ROLE_STYLES if any(role in tokens for tokens in bars.values())]
     name, last = list(bars.items())[-1]
     legend = Text(f"{name}:" if len(bars) > 1 else "", end="\n")
-    for role in seen:
-        colour, mark = ROLE_LOOK[role]
-        legend.append(" ").append(mark, colour).append(f" {role} {percent(last.get(role, 0), sum(last.values()))} ")
+    for role in roles:
+        color, mark = ROLE_STYLES[role]
+        legend.append(" ").append(mark, color).append(f" {role} {percent(last.get(role, 0), sum(last.values()))} ")
     return Group(table, legend)
 
 
-def bar(tokens: Mapping[str, int], room: int, most: int, look: Mapping[str, tuple[str, str]] = ROLE_LOOK) -> Text:
-    """Parts beside each other, each as long as its share of `most` tokens is of the room."""
-    drawing, done, drawn = Text(), 0, 0
+def bar(tokens: Mapping[str, int], width: int, scale: int, styles: Mapping[str, tuple[str, str]] = ROLE_STYLES) -> Text:
+    """A bar with one segment per part. `scale` tokens are `width` characters; a segment has at least one."""
+    text, total, column = Text(), 0, 0
     for part, count in tokens.items():
-        done += count
-        end = max(drawn + 1, round(room * done / most))
-        colour, mark = look[part]
-        drawing.append(mark * (end - drawn), colour)
-        drawn = end
-    return drawing
+        total += count
+        end = max(column + 1, round(width * total / scale))
+        color, mark = styles[part]
+        text.append(mark * (end - column), color)
+        column = end
+    return text
 
 
 def percent(part: float, whole: float) -> str:

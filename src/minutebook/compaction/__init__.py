@@ -12,7 +12,7 @@ _EXPORTS = {
     "hybrid": ("HybridStrategy",),
     "manager": ("CompactionManager", "CompactionResult", "HistoryCompacted"),
     "registry": ("register_strategy", "strategy_named", "strategy_names", "unregister_strategy"),
-    "strategy": ("HistoryStrategy", "Situation"),
+    "strategy": ("HistoryStrategy", "CompactionInput"),
     "summarize": ("SummarizeStrategy",),
     "summarizer": ("Summarizer", "SummaryRequest", "SummaryRole", "is_summary", "summary_message", "summary_text"),
     "truncate": ("TruncateStrategy",),

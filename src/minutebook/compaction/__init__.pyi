@@ -20,8 +20,8 @@ from minutebook.compaction.registry import (
     unregister_strategy as unregister_strategy,
 )
 from minutebook.compaction.strategy import (
+    CompactionInput as CompactionInput,
     HistoryStrategy as HistoryStrategy,
-    Situation as Situation,
 )
 from minutebook.compaction.summarize import (
     SummarizeStrategy as SummarizeStrategy,
@@ -42,13 +42,13 @@ from minutebook.compaction.turns import (
 )
 
 __all__ = [
+    "CompactionInput",
     "CompactionManager",
     "CompactionResult",
     "ExtractiveSummarizer",
     "HistoryCompacted",
     "HistoryStrategy",
     "HybridStrategy",
-    "Situation",
     "SummarizeStrategy",
     "Summarizer",
     "SummaryRequest",

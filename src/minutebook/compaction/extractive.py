@@ -220,7 +220,7 @@ def _said(request: SummaryRequest) -> Iterator[Sentence]:
         if key not in seen:
             seen.add(key)
             short = _shortened(text)
-            yield Sentence(place, source, who, short, facts_of(short), _topic_words(short), is_code)
+            yield Sentence(place, source, who, short, distinctive_terms(short), _topic_words(short), is_code)
             place += 1
 
 
@@ -301,7 +301,7 @@ def _shortened(text: str) -> str:
     return f"{text[: place if place > 0 else _LONGEST].rstrip()} …"
 
 
-def facts_of(text: str) -> frozenset[str]:
+def distinctive_terms(text: str) -> frozenset[str]:
     """The pieces of a text that could not be guessed again."""
     return frozenset(fact for match in _FACT.finditer(text) if len(fact := match[0].strip("`.,:; /")) > 1)
 

@@ -23,7 +23,7 @@ from minutebook.record.message import Message, is_result, is_user, text_of
 from minutebook.record.transcript import Transcript
 from minutebook.tokens import TokenCounter, counter_for
 
-Key: TypeAlias = tuple[str, str]
+FactKey: TypeAlias = tuple[str, str]
 """The kind of a fact, and its text."""
 
 REQUEST: Final = 100
@@ -54,24 +54,24 @@ class Tally:
         self.counter = counter
         self.count: Callable[[str], int] = cache(counter.count)
         """The tokens of a short text, which is asked for again and again."""
-        self.uses: dict[Key, int] = {}
-        self.last: dict[Key, int] = {}
+        self.uses: dict[FactKey, int] = {}
+        self.last: dict[FactKey, int] = {}
         """The message in which a fact was named last."""
-        self._new: set[Key] = set()
-        self._worths: dict[Key, float] = {}
+        self._new: set[FactKey] = set()
+        self._worths: dict[FactKey, float] = {}
         """What the facts are worth, negative, so that the best is the first."""
         self._ranked: dict[str, list[tuple[float, str]]] = {}
         """Of each kind what its facts are worth and their texts, in order."""
 
-    def add(self, place: int, message: Message, named: Iterable[Key]) -> None:
+    def add(self, place: int, message: Message, facts_in: Iterable[FactKey]) -> None:
         """Count what a message names. One that stands before others may come after them."""
         weight = 1 if is_result(message) else self.weights.own_words
-        for key in named:
+        for key in facts_in:
             self.uses[key] = self.uses.get(key, 0) + weight
             self.last[key] = max(place, self.last.get(key, place))
             self._new.add(key)
 
-    def best(self, known: Container[Key], said: str = "") -> Iterator[Key]:
+    def best(self, known: Container[FactKey], said: str = "") -> Iterator[FactKey]:
         """The facts that are neither known nor said, those first that are most likely needed again for what they cost.
 
         Of every kind the best come before all. A path of which a longer form came already is left out: who reads the
@@ -80,13 +80,13 @@ class Tally:
         self._rank()
         first = sorted(entry for kind in self._ranked for entry in islice(self._unknown(kind, known, said), _SURE))
         rest = heapq.merge(*(islice(self._unknown(kind, known, said), _SURE, None) for kind in self._ranked))
-        told: set[Key] = set()
+        told: set[FactKey] = set()
         for _, text, kind in chain(first, rest):  # many paths must not leave a request or the one order number no room
             if (kind, text) not in told:
                 told.update(forms(kind, text))
                 yield kind, text
 
-    def _unknown(self, kind: str, known: Container[Key], said: str) -> Iterator[tuple[float, str, str]]:
+    def _unknown(self, kind: str, known: Container[FactKey], said: str) -> Iterator[tuple[float, str, str]]:
         for worth, text in self._ranked[kind]:
             if (kind, text) not in known and text not in said:
                 yield worth, text, kind
@@ -102,7 +102,7 @@ class Tally:
             insort(ranked, (self._worths[key], text))
         self._new.clear()
 
-    def _worth(self, key: Key) -> float:
+    def _worth(self, key: FactKey) -> float:
         """How likely a fact is needed again, for each token that it costs in the ledger; as a logarithm.
 
         As such it need not be reckoned anew when time goes by: that takes as much from all of them.
@@ -114,7 +114,7 @@ class Tally:
         return log2(self.uses[key] / cost) + self.last[key] / self.weights.half_life
 
 
-def forms(kind: str, text: str) -> Iterator[Key]:
+def forms(kind: str, text: str) -> Iterator[FactKey]:
     """A fact, and what else is named by it: `src/app/main.py` names `app/main.py` and `main.py` too."""
     yield kind, text
     while kind == "paths" and "/" in text:
@@ -122,7 +122,7 @@ def forms(kind: str, text: str) -> Iterator[Key]:
         yield kind, text
 
 
-def split(kind: str, text: str) -> Key:
+def split(kind: str, text: str) -> FactKey:
     """The folder of a path and the name in it; no folder for what is no path, or cannot be written with others."""
     if kind != "paths":
         return "", text
@@ -192,25 +192,25 @@ class Fact:
     """The message in which it was named last."""
 
 
-Named: TypeAlias = tuple[Key, ...]
+FactKeys: TypeAlias = tuple[FactKey, ...]
 """What one message names."""
 
 
-def named(message: Message) -> Named:
+def facts_in(message: Message) -> FactKeys:
     """What a message names, found by its form."""
     return tuple(_named(message))
 
 
 class Reading:
-    """`named`, for whoever asks again and again: a message that was read is remembered, and not read a second time."""
+    """`facts_in`, for whoever asks again and again: a message that was read is remembered, and not read a second time."""
 
     def __init__(self) -> None:
-        self._read: dict[int, tuple[Message, Named]] = {}
+        self._read: dict[int, tuple[Message, FactKeys]] = {}
 
-    def __call__(self, message: Message) -> Named:
+    def __call__(self, message: Message) -> FactKeys:
         known = self._read.get(id(message))
         if known is None:  # the message is kept too, so that no other ever has its id
-            known = self._read[id(message)] = (message, named(message))
+            known = self._read[id(message)] = (message, facts_in(message))
         return known[1]
 
 
@@ -234,18 +234,18 @@ def ledger(
     What `said` says, or a message in `kept` names, is left out: whoever reads the ledger reads those too. Files of one
     folder share its name, as in a shell: `src/app/{main.py,view.py}`. An empty text if there are no facts.
     """
-    known = {form for message in kept for key in named(message) for form in forms(*key)}
+    known = {form for message in kept for key in facts_in(message) for form in forms(*key)}
     return written(_counted(messages, counter), max_tokens=max_tokens, said=said, known=known)
 
 
 def _counted(messages: Sequence[Message], counter: TokenCounter) -> Tally:
     tally = Tally(counter)
     for place, message in enumerate(messages):
-        tally.add(place, message, named(message))
+        tally.add(place, message, facts_in(message))
     return tally
 
 
-def written(tally: Tally, *, max_tokens: int, said: str, known: Container[Key]) -> str:
+def written(tally: Tally, *, max_tokens: int, said: str, known: Container[FactKey]) -> str:
     """The facts that were counted as a few lines, as many as fit, without those that are said or known elsewhere."""
     best = islice(tally.best(known, said), max_tokens)  # one costs two tokens at the least, so no more would fit
     left = [_priced(kind, text, tally.count) for kind, text in best]

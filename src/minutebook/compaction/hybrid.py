@@ -4,11 +4,18 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from minutebook.compaction.strategy import THRESHOLD, Situation, WindowStrategy, essentials, is_too_full, tail_start
+from minutebook.compaction.strategy import (
+    DEFAULT_THRESHOLD,
+    CompactionInput,
+    WindowStrategy,
+    essentials,
+    is_too_full,
+    tail_start,
+)
 from minutebook.compaction.summarize import HALF, SummarizeStrategy
 from minutebook.compaction.summarizer import Summarizer
 from minutebook.compaction.truncate import TARGET_RATIO, truncated
-from minutebook.history.tool_results import cleared
+from minutebook.history.tool_results import cleared_result
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message
 
@@ -25,13 +32,13 @@ class HybridStrategy(WindowStrategy):
     """
 
     name: ClassVar[str] = "hybrid"
-    threshold: float = THRESHOLD
+    threshold: float = DEFAULT_THRESHOLD
     """The share of the window at which to begin."""
     target: float = HALF
     """Clearing is enough when it brings the window down to this; otherwise a summary is due soon anyway."""
     summarize: SummarizeStrategy = field(default_factory=SummarizeStrategy)
 
-    async def apply(self, situation: Situation, summarizer: Summarizer) -> AsyncIterator[Fold]:
+    async def apply(self, situation: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:
         lighter = _cleared(situation)
         if lighter and situation.with_folds(lighter).tokens <= int(situation.limit * self.target):
             for fold in lighter:
@@ -42,12 +49,12 @@ class HybridStrategy(WindowStrategy):
             yield fold
         after = situation.with_folds(made)
         if is_too_full(after, self.threshold):
-            share = max(self.target, self.threshold * TARGET_RATIO / THRESHOLD)
+            share = max(self.target, self.threshold * TARGET_RATIO / DEFAULT_THRESHOLD)
             for fold in truncated(after, int(situation.limit * share), keep_turns=self.summarize.keep_turns):
                 yield fold
 
 
-def _cleared(situation: Situation) -> list[Fold]:
+def _cleared(situation: CompactionInput) -> list[Fold]:
     """A fold for each old exchange whose results are worth clearing: it shows the calls, and that there were results."""
     record = situation.record
     floor = max((fold.stop for fold in situation.standing), default=record.lead)
@@ -62,7 +69,7 @@ def _cleared(situation: Situation) -> list[Fold]:
             continue
         shown: list[Message] = []
         for index in exchange:
-            done = cleared(record, index, marker=_MARKER)
+            done = cleared_result(record, index, marker=_MARKER)
             shown.append(record[index] if done is None else done[0])
         if any(one is not record[index] for one, index in zip(shown, exchange, strict=True)):
             name = f"hybrid-clear-{exchange.start}-{exchange.stop}"

@@ -10,7 +10,7 @@ from uuid import UUID
 from minutebook.compaction.extractive import ExtractiveSummarizer
 from minutebook.compaction.fact_ledger import without_ledger
 from minutebook.compaction.registry import strategy_named
-from minutebook.compaction.strategy import HistoryStrategy, Situation
+from minutebook.compaction.strategy import CompactionInput, HistoryStrategy
 from minutebook.compaction.summarizer import Summarizer, is_summary, summary_text
 from minutebook.compaction.truncate import TARGET_RATIO, clipped, truncated
 from minutebook.errors import CannotFit, FoldConflict, SummaryRejected
@@ -62,7 +62,7 @@ _FAILURES: Final = 3
 """After so many failures in a row, only what keeps the call within the window is still done."""
 _NOTHING: Final = "only parts stand unfolded which are kept, or a summary would not have less tokens"
 
-KeepFold = Callable[[Fold], Awaitable[object]]
+SaveFold = Callable[[Fold], Awaitable[object]]
 """Stores a fold. If it returns a fold, that is what was stored: under another id, or at other positions."""
 
 
@@ -135,7 +135,7 @@ class CompactionManager:
         summarizer: Summarizer | None = None,
         *,
         folds: Sequence[Fold] = (),
-        keep: KeepFold | None = None,
+        keep: SaveFold | None = None,
         bus: EventBus | None = None,
         conversation: str | None = None,
         tenant: str | None = None,
@@ -155,8 +155,8 @@ class CompactionManager:
         """How many messages there were at the last try."""
         self._failures = 0
 
-    def situation(self, record: Transcript, overhead_tokens: int = 0) -> Situation:
-        return Situation(record, self.folds, self.model, overhead_tokens, self._reply_tokens)
+    def situation(self, record: Transcript, overhead_tokens: int = 0) -> CompactionInput:
+        return CompactionInput(record, self.folds, self.model, overhead_tokens, self._reply_tokens)
 
     async def check_and_apply(
         self, record: Transcript, *, session: SessionProtocol | None = None, overhead_tokens: int = 0
@@ -203,7 +203,7 @@ class CompactionManager:
         except FoldConflict as error:
             return await self._finish(strategy, situation, _Attempt([], "conflict", str(error), error), session)
 
-    async def _attempt(self, strategy: HistoryStrategy, situation: Situation) -> _Attempt:
+    async def _attempt(self, strategy: HistoryStrategy, situation: CompactionInput) -> _Attempt:
         """The strategy's folds, if they are worth having: a view that is no shorter is not."""
         try:
             made = [fold async for fold in strategy.apply(situation, self.summarizer)]
@@ -216,7 +216,7 @@ class CompactionManager:
             return _Attempt(made, "folded")
         return _Attempt([], "nothing to fold", _NOTHING)
 
-    def _may_try(self, situation: Situation) -> bool:
+    def _may_try(self, situation: CompactionInput) -> bool:
         """Whether enough has come since the last try that another can do better, and trying is not known to fail."""
         if self._failures >= _FAILURES:
             return False
@@ -227,7 +227,7 @@ class CompactionManager:
     async def _finish(
         self,
         strategy: HistoryStrategy,
-        situation: Situation,
+        situation: CompactionInput,
         attempt: _Attempt,
         session: SessionProtocol | None,
         fallback: str | None = None,
@@ -270,12 +270,12 @@ class CompactionManager:
         )
 
 
-def _require_fit(situation: Situation) -> None:
+def _require_fit(situation: CompactionInput) -> None:
     if situation.tokens <= situation.limit:
         return
     shown = situation.shown
     parts = [
-        (f"the {role_of(shown[place])} message", shown.root_of(place) or 0, shown.tokens_of(place))
+        (f"the {role_of(shown[place])} message", shown.position_of(place) or 0, shown.tokens_of(place))
         for place in range(len(shown))
     ]
     raise CannotFit(situation.limit, situation.tokens, parts)

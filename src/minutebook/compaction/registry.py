@@ -17,7 +17,7 @@ BUILTIN_STRATEGIES: Final[dict[str, Callable[[], HistoryStrategy]]] = {
     "turns": TurnStrategy,
     "hybrid": HybridStrategy,
 }
-FIELDS: Final[Mapping[str, str]] = {
+SETTING_FIELDS: Final[Mapping[str, str]] = {
     "trigger": "threshold",
     "target": "target",
     "keep_turns": "keep_turns",
@@ -61,8 +61,8 @@ def strategy_named(name: str) -> HistoryStrategy:
     return make()
 
 
-def strategy_for(name: str, given: Mapping[str, Any]) -> tuple[HistoryStrategy, set[str]]:
-    """The strategy of that name with settings by the names of `FIELDS`, and which of them it has.
+def strategy_with_settings(name: str, given: Mapping[str, Any]) -> tuple[HistoryStrategy, set[str]]:
+    """The strategy of that name with settings by the names of `SETTING_FIELDS`, and which of them it has.
 
     Raises:
         UnknownName: there is none.
@@ -81,5 +81,5 @@ def strategy_for(name: str, given: Mapping[str, Any]) -> tuple[HistoryStrategy, 
 def with_settings(strategy: Any, given: Mapping[str, Any]) -> tuple[Any, set[str]]:
     """A strategy with those of the settings that it has, and which these are."""
     own = {each.name for each in fields(strategy)} if is_dataclass(strategy) else set()
-    taken = {name for name in given if FIELDS[name] in own}
-    return (replace(strategy, **{FIELDS[name]: given[name] for name in taken}) if taken else strategy), taken
+    taken = {name for name in given if SETTING_FIELDS[name] in own}
+    return (replace(strategy, **{SETTING_FIELDS[name]: given[name] for name in taken}) if taken else strategy), taken

@@ -12,13 +12,13 @@ from typing import Final, Protocol, runtime_checkable
 from minutebook.compaction.summarizer import Summarizer, is_summary
 from minutebook.errors import InvalidSetting
 from minutebook.history.incremental import last_exchange
-from minutebook.record.fold import Fold, folded, standing_folds
+from minutebook.record.fold import Fold, active_folds, record_with_folds
 from minutebook.record.transcript import Transcript
 from minutebook.tokens.models import ModelInfo
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class CompactionInput:
     """A conversation before a call of a model."""
 
     record: Transcript
@@ -33,7 +33,7 @@ class Situation:
     @property
     def shown(self) -> Transcript:
         """The record as its folds show it."""
-        return folded(self.record, self.folds).transcript
+        return record_with_folds(self.record, self.folds).transcript
 
     @property
     def tokens(self) -> int:
@@ -54,21 +54,21 @@ class Situation:
             return self.model.max_input_tokens
         return self.model.room(reply_tokens=self.reply_tokens)
 
-    def with_folds(self, added: Iterable[Fold]) -> "Situation":
+    def with_folds(self, added: Iterable[Fold]) -> "CompactionInput":
         return replace(self, folds=(*self.folds, *added))
 
     @property
     def standing(self) -> list[Fold]:
         """The folds that no later one has taken the place of, in the order of the record."""
-        return standing_folds(self.record, self.folds)
+        return active_folds(self.record, self.folds)
 
     @property
     def summary(self) -> Fold | None:
         """The standing fold that shows a summary."""
-        return next(filter(shows_summary, self.standing), None)
+        return next(filter(is_summary_fold, self.standing), None)
 
 
-def shows_summary(fold: Fold) -> bool:
+def is_summary_fold(fold: Fold) -> bool:
     """Whether a fold shows a summary, so that its maker has read what it covers. A marker's has not."""
     return any(map(is_summary, fold.shown))
 
@@ -112,7 +112,7 @@ def has_at_most(record: Transcript, start: int, stop: int, tokens: int) -> bool:
     return tokens >= 0
 
 
-def runs(situation: Situation, kept: set[int], stop: int) -> list[range]:
+def runs(situation: CompactionInput, kept: set[int], stop: int) -> list[range]:
     """The stretches up to `stop` that may be folded: all that is not kept, and all that is folded already."""
     standing, start = situation.standing, situation.record.lead
     between = sorted(
@@ -133,7 +133,7 @@ def outside(run: range, others: Sequence[range]) -> Iterator[int]:
     yield from range(place, run.stop)
 
 
-THRESHOLD: Final = 0.8
+DEFAULT_THRESHOLD: Final = 0.8
 """A window that is fuller than this is compacted."""
 
 
@@ -146,11 +146,11 @@ class HistoryStrategy(Protocol):
         """What notices and reasons call it."""
         ...
 
-    def should_trigger(self, situation: Situation) -> bool:
+    def should_trigger(self, situation: CompactionInput) -> bool:
         """Whether something must be folded before the next call."""
         ...
 
-    def apply(self, situation: Situation, summarizer: Summarizer) -> AsyncIterator[Fold]:
+    def apply(self, situation: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:
         """The folds to add. Whatever is raised, nothing is changed."""
         ...
 
@@ -163,21 +163,21 @@ class WindowStrategy:
     target: float
 
     def __post_init__(self) -> None:
-        require_shares(self.threshold, self.target)
+        require_thresholds(self.threshold, self.target)
         keep_turns = getattr(self, "keep_turns", None)
         if keep_turns is not None and keep_turns < 1:
             raise InvalidSetting("keep_turns", keep_turns, "1 or more, or None for as much as there is room for")
 
-    def should_trigger(self, situation: Situation) -> bool:
+    def should_trigger(self, situation: CompactionInput) -> bool:
         return is_too_full(situation, self.threshold)
 
 
-def is_too_full(situation: Situation, threshold: float = THRESHOLD) -> bool:
+def is_too_full(situation: CompactionInput, threshold: float = DEFAULT_THRESHOLD) -> bool:
     """Whether the next call would send more than this share of the window; exactly as much is not too much."""
     return situation.tokens > int(situation.limit * threshold)
 
 
-def require_shares(threshold: float, target: float) -> None:
+def require_thresholds(threshold: float, target: float) -> None:
     """Raise InvalidSetting unless both are shares of the window, and compacting leads to below where it is due."""
     if not 0 < threshold <= 1:
         raise InvalidSetting("threshold", threshold, "a share of the window above 0 and up to 1, such as 0.8")

@@ -6,8 +6,8 @@ from typing import ClassVar, Final
 
 from minutebook.compaction.fact_ledger import Notes, files_of, without_ledger
 from minutebook.compaction.strategy import (
-    THRESHOLD,
-    Situation,
+    DEFAULT_THRESHOLD,
+    CompactionInput,
     WindowStrategy,
     essentials,
     has_at_most,
@@ -20,8 +20,8 @@ from minutebook.compaction.summarizer import (
     Summarizer,
     SummaryRequest,
     SummaryRole,
-    accepted,
     is_summary,
+    require_summary,
     summary_message,
     summary_text,
 )
@@ -51,7 +51,7 @@ class SummarizeStrategy(WindowStrategy):
     """
 
     name: ClassVar[str] = "summarize"
-    threshold: float = THRESHOLD
+    threshold: float = DEFAULT_THRESHOLD
     """The share of the window at which to sum up."""
     target: float = HALF
     """The share of the window that is left, about."""
@@ -62,7 +62,7 @@ class SummarizeStrategy(WindowStrategy):
     recent_files: int = PRESERVE_RECENT_FILES
     summary_role: SummaryRole = "system"
 
-    async def apply(self, situation: Situation, summarizer: Summarizer) -> AsyncIterator[Fold]:
+    async def apply(self, situation: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:
         record = situation.record
         floor = max((fold.stop for fold in situation.standing), default=record.lead)
         limit = int(situation.limit * self.target / HALF)  # a window of which half is the target
@@ -89,7 +89,7 @@ class SummarizeStrategy(WindowStrategy):
             name = f"{self.name}-{run.start}-{run.stop}-{number}-{count}"
             yield Fold(name, run.start, run.stop, shown, f"{count} earlier messages summarized")
 
-    def _tail(self, situation: Situation, limit: int, floor: int) -> int:
+    def _tail(self, situation: CompactionInput, limit: int, floor: int) -> int:
         """Where what stays whole begins."""
         record = situation.record
         if self.keep_turns is not None:
@@ -140,7 +140,7 @@ async def write_summary(
         max_tokens=max_summary_tokens,
         counter=record.counter,
     )
-    summary = accepted(await summarizer.summarize(request), request)
+    summary = require_summary(await summarizer.summarize(request), request)
     room = max_ledger_tokens(summary)
     if room < 1:
         return summary
@@ -148,7 +148,7 @@ async def write_summary(
     return f"{summary}\n\n{ledger}" if ledger else summary
 
 
-def _turn_start(record: Transcript, start: int, situation: Situation) -> int:
+def _turn_start(record: Transcript, start: int, situation: CompactionInput) -> int:
     """The start of the turn instead, where the whole turn is hardly larger than what was to be kept of it."""
     if not record.turn_starts or start <= record.turn_starts[0]:
         return start

@@ -60,7 +60,7 @@ class Summarizer(Protocol):
         ...
 
 
-def accepted(summary: object, request: SummaryRequest) -> str:
+def require_summary(summary: object, request: SummaryRequest) -> str:
     """The summary, if it is one.
 
     Raises:
@@ -101,7 +101,7 @@ def quotation(record: str, minutes: str | None) -> str:
     return "\n\n".join(f"<{tag}>\n{text}\n</{tag}>" for tag, text in quoted.items())
 
 
-async def minutes_from(
+async def write_summary(
     ask: Callable[[str], Awaitable[Any]],
     question: str,
     request: SummaryRequest,
@@ -131,7 +131,7 @@ async def minutes_from(
 def _complete(reply: Any, request: SummaryRequest, max_characters: int) -> str:
     if reply.refusal or reply.finish != "stop":
         raise SummaryRejected(f"is not whole: the model ended with {reply.finish!r}")
-    text = accepted(reply.text, request)
+    text = require_summary(reply.text, request)
     if len(text) > max_characters:
         raise SummaryRejected(f"has {len(text):,} characters and may have {max_characters:,}")
     return text
@@ -142,7 +142,7 @@ _GUESS: Final = 4
 """Characters a token, to begin with."""
 
 
-async def summarized(
+async def summarize_in_pieces(
     parts: Sequence[str], request: SummaryRequest, summarize: SummarizeText, *, max_piece_tokens: int
 ) -> str:
     """The summary of these paragraphs and of `request.previous`, made from all of them, piece by piece.
@@ -152,7 +152,7 @@ async def summarized(
     """
     summary = request.previous
     for piece in pieces(parts, request.counter, max_piece_tokens):
-        summary = accepted(await summarize(piece, summary), request)
+        summary = require_summary(await summarize(piece, summary), request)
     return summary or ""
 
 
@@ -254,7 +254,7 @@ def summary_text(message: Message) -> str:
     return text_of(message).removeprefix(_BEFORE).removesuffix(_AFTER)
 
 
-def unflagged(message: Message) -> Message:
+def without_summary_flag(message: Message) -> Message:
     """The message as a provider takes it that refuses keys it does not know."""
     return {key: value for key, value in message.items() if key != KIND} if is_summary(message) else message
 

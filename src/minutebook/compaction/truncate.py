@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from minutebook.compaction.strategy import (
-    THRESHOLD,
-    Situation,
+    DEFAULT_THRESHOLD,
+    CompactionInput,
     WindowStrategy,
     essentials,
     runs,
@@ -38,16 +38,16 @@ class TruncateStrategy(WindowStrategy):
 
     name: ClassVar[str] = "truncate"
     target: float = TARGET_RATIO
-    threshold: float = THRESHOLD
+    threshold: float = DEFAULT_THRESHOLD
     """The share of the window at which to cut."""
     keep_turns: int | None = None
 
-    async def apply(self, situation: Situation, summarizer: Summarizer) -> AsyncIterator[Fold]:  # noqa: ARG002 - it needs none
+    async def apply(self, situation: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:  # noqa: ARG002 - it needs none
         for fold in truncated(situation, int(situation.limit * self.target), keep_turns=self.keep_turns):
             yield fold
 
 
-def truncated(situation: Situation, target: int, *, keep_turns: int | None = None) -> list[Fold]:
+def truncated(situation: CompactionInput, target: int, *, keep_turns: int | None = None) -> list[Fold]:
     """The folds that bring a conversation down to so many tokens, if any can."""
     record = situation.record
     kept = essentials(record)
@@ -77,7 +77,7 @@ def truncated(situation: Situation, target: int, *, keep_turns: int | None = Non
     ]
 
 
-def clipped(situation: Situation) -> Fold | None:
+def clipped(situation: CompactionInput) -> Fold | None:
     """The fold that shows the newest exchange with its results cut to the room that all else leaves, if there is any."""
     record = situation.record
     last = last_exchange(record)
@@ -91,7 +91,7 @@ def clipped(situation: Situation) -> Fold | None:
     return Fold(name, last.start, last.stop, tuple(view), "the newest results are larger than the room that is left")
 
 
-def _fixed(situation: Situation, kept: set[int]) -> int:
+def _fixed(situation: CompactionInput, kept: set[int]) -> int:
     """The tokens of what stays wherever the cut is, but for the last exchange, which the tail has."""
     record = situation.record
     last = set(last_exchange(record))

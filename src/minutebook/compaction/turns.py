@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, get_args
 
 from minutebook.compaction.fact_ledger import without_ledger
-from minutebook.compaction.strategy import Situation, is_too_full, outside, shows_summary
+from minutebook.compaction.strategy import CompactionInput, is_summary_fold, is_too_full, outside
 from minutebook.compaction.summarize import write_summary
 from minutebook.compaction.summarizer import Summarizer, SummaryRole, is_summary, summary_message
 from minutebook.errors import InvalidSetting, SummaryRejected
@@ -53,14 +53,14 @@ class TurnStrategy:
         if self.threshold is not None and not 0 < self.threshold <= 1:
             raise InvalidSetting("threshold", self.threshold, "a share of the window above 0 and up to 1, or None")
 
-    def should_trigger(self, situation: Situation) -> bool:
+    def should_trigger(self, situation: CompactionInput) -> bool:
         return situation.turns > self.max_turns or (
             self.threshold is not None and is_too_full(situation, self.threshold)
         )
 
-    async def apply(self, situation: Situation, summarizer: Summarizer) -> AsyncIterator[Fold]:
+    async def apply(self, situation: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:
         record, counter, part = situation.record, situation.record.counter, self._part(situation)
-        before = next((fold for fold in situation.standing if fold.start == part.start and shows_summary(fold)), None)
+        before = next((fold for fold in situation.standing if fold.start == part.start and is_summary_fold(fold)), None)
         already = [] if before is None else [range(before.start, before.stop)]
         fresh = [record[place] for place in outside(part, already) if place >= record.lead]
         turns = sum(map(is_user, fresh))
@@ -92,7 +92,7 @@ class TurnStrategy:
         reason = f"{turns} turns were summed up, {tokens:,} tokens as {after:,}"
         yield Fold(f"{self.name}-{part.start}-{part.stop}", part.start, part.stop, shown, reason)
 
-    def _part(self, situation: Situation) -> range:
+    def _part(self, situation: CompactionInput) -> range:
         """What is to be shown as one summary: all but the leading system messages and the last turns.
 
         An earlier summary in the way is taken in; another fold in the way stays as it is.
@@ -105,21 +105,21 @@ class TurnStrategy:
             if fold.start < stop < fold.stop:
                 stop = fold.start
             if fold.start < start < fold.stop:
-                start = fold.start if shows_summary(fold) else fold.stop
+                start = fold.start if is_summary_fold(fold) else fold.stop
         return range(start, max(start, stop))
 
-    def _shown(self, situation: Situation, part: range, summary: str) -> tuple[Message, ...]:
+    def _shown(self, situation: CompactionInput, part: range, summary: str) -> tuple[Message, ...]:
         """How the view will show a part: leading messages if they are in it, the summary, and what is pinned."""
         record = situation.record
         pins = (record.exchange_of(pin) for pin in record.pins if pin in part and pin >= record.lead)
         pinned = [record[place] for place in sorted({place for exchange in pins for place in exchange})]
         return (*record[part.start : record.lead], summary_message(summary, self.summary_role), *pinned)
 
-    def _cost(self, situation: Situation, part: range, summary: str) -> int:
+    def _cost(self, situation: CompactionInput, part: range, summary: str) -> int:
         return total(situation.record.counter, self._shown(situation, part, summary))
 
 
-def _tokens(situation: Situation, part: range) -> int:
+def _tokens(situation: CompactionInput, part: range) -> int:
     """The tokens with which the view shows a part now."""
     record = situation.record
     folds = [fold for fold in situation.standing if part.start <= fold.start and fold.stop <= part.stop]

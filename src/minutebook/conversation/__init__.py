@@ -1,6 +1,6 @@
-"""A conversation in a store: one model call of it, retention, compaction, and the description of each request.
+"""Stored conversations: model calls, retention, compaction, and the minutes of each request.
 
-`model_call` is the path from the stored record to what is sent. HTTP is in `service`. Start with `model_call`.
+`model_call` builds the view of a stored record and stores the answer. HTTP is in `service`. Start with `model_call`.
 """
 
 from minutebook._lazy import exports

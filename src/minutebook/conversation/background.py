@@ -1,7 +1,7 @@
-"""Compaction off the request path, on one machine: tasks in the same event loop.
+"""Compaction in background tasks of the same event loop, so that requests do not wait for it.
 
-Whoever appends says so and goes on; a few tasks look whether compaction is due and do it. A conversation is never
-compacted twice at a time. What fails is tried again later and later, and told to somebody when it is given up.
+An append only queues its conversation. A few worker tasks check whether compaction is due and run it. A conversation is
+compacted by one worker at a time. Failures are retried with exponential backoff, then reported to `on_error`.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from minutebook.tokens import TokenCounter
 
 
 class BackgroundCompaction:
-    """Compacts conversations while others use them. Give `notice` to a `ConversationHistory`, or call it.
+    """Compacts conversations in the background. Pass `notice` to a `ConversationHistory`, or call it after appends.
 
-    `on_error(conversation, error)` hears of every compaction that was given up. The wait before the next try is drawn
-    from 0 to `first_seconds`, then from twice as much and so on, up to `most_seconds`. Leaving the context finishes
-    what was noticed; what fails then is tried no more.
+    `on_error(conversation, error)` is called when all attempts failed. The delay before a retry is random, between 0 and
+    `first_seconds`, doubled for each further retry, up to `max_seconds`. Leaving the context compacts what is queued,
+    without further retries.
 
     Raises:
-        InvalidSetting: a setting cannot be meant.
+        InvalidSetting: a number is out of range.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class BackgroundCompaction:
         concurrency: int = 2,
         attempts: int = 5,
         first_seconds: float = 1.0,
-        most_seconds: float = 60.0,
+        max_seconds: float = 60.0,
         draw: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         for name, value in (("concurrency", concurrency), ("attempts", attempts)):
             if value < 1:
                 raise InvalidSetting(name, value, "1 or more")
-        for name, seconds in (("first_seconds", first_seconds), ("most_seconds", most_seconds)):
+        for name, seconds in (("first_seconds", first_seconds), ("max_seconds", max_seconds)):
             if seconds < 0:
                 raise InvalidSetting(name, seconds, "0 or more")
         self._compactor = TurnCompactor(
@@ -64,36 +64,36 @@ class BackgroundCompaction:
         )
         self._on_error = on_error
         self._concurrency, self._attempts = concurrency, attempts
-        self._first_seconds, self._most_seconds = first_seconds, most_seconds
+        self._first_seconds, self._max_seconds = first_seconds, max_seconds
         self._draw, self._sleep = draw, sleep
         self._queue: asyncio.Queue[str] = asyncio.Queue()
-        self._waiting: set[str] = set()
+        self._queued: set[str] = set()
         self._running: set[str] = set()
-        self._again: set[str] = set()
+        self._changed_while_running: set[str] = set()
         self._workers: list[asyncio.Task[None]] = []
         self._closing = asyncio.Event()
-        self._complaints: list[Exception] = []
+        self._callback_errors: list[Exception] = []
 
     def notice(self, conversation: str) -> None:
-        """Something was appended: look soon whether compaction is due. Costs nothing, and may be said too often.
+        """Queue a check whether compaction is due. Call it after an append; redundant calls are cheap.
 
-        Call it in the event loop that runs the compaction. What is said after the end is not heard; nothing is lost
-        by that, because whether compaction is due stands in the store and is seen at the next append.
+        Call it in the event loop that runs the compaction. Calls after the context is left are ignored. That loses
+        nothing: the check reads the store, so the next append makes up for it.
         """
         if self._closing.is_set():
             return
         if conversation in self._running:
-            self._again.add(conversation)
-        elif conversation not in self._waiting:
-            self._waiting.add(conversation)
+            self._changed_while_running.add(conversation)
+        elif conversation not in self._queued:
+            self._queued.add(conversation)
             self._queue.put_nowait(conversation)
 
     async def idle(self) -> None:
-        """Wait until nothing is left to do."""
+        """Wait until the queue is empty and no worker is busy."""
         await self._queue.join()
 
     async def __aenter__(self) -> Self:
-        self._workers = [asyncio.create_task(self._work()) for _ in range(self._concurrency)]
+        self._workers = [asyncio.create_task(self._run_worker()) for _ in range(self._concurrency)]
         return self
 
     async def __aexit__(
@@ -107,68 +107,69 @@ class BackgroundCompaction:
                 worker.cancel()
             await asyncio.gather(*self._workers, return_exceptions=True)
             self._workers = []
-        if self._complaints:
-            raise EventFailed("an error of BackgroundCompaction", self._complaints)
+        if self._callback_errors:
+            raise EventFailed("BackgroundCompaction.on_error", self._callback_errors)
 
-    async def _work(self) -> None:
+    async def _run_worker(self) -> None:
         while True:
             conversation = await self._queue.get()
-            self._waiting.discard(conversation)
+            self._queued.discard(conversation)
             self._running.add(conversation)
             try:
                 await self._compact(conversation)
             finally:
                 self._running.discard(conversation)
-                if conversation in self._again:
-                    self._again.discard(conversation)
-                    self._waiting.add(conversation)
+                if conversation in self._changed_while_running:
+                    self._changed_while_running.discard(conversation)
+                    self._queued.add(conversation)
                     self._queue.put_nowait(conversation)
                 self._queue.task_done()
 
     async def _compact(self, conversation: str) -> None:
-        """Compact a conversation if that is due, trying again for as long as it may help."""
+        """Compact a conversation if that is due. Retry errors that may be transient."""
         for attempt in range(1, self._attempts + 1):
-            problem = await self._try(conversation)
+            problem = await self._attempt(conversation)
             if problem is None:
                 return
-            hopeless = isinstance(problem, (ConversationNotFound, EventFailed))
-            if hopeless or attempt == self._attempts or self._closing.is_set():
-                self._complain(conversation, problem)
+            is_permanent = isinstance(problem, (ConversationNotFound, EventFailed))
+            if is_permanent or attempt == self._attempts or self._closing.is_set():
+                self._report_error(conversation, problem)
                 return
-            await self._pause(attempt)
+            await self._wait_before_retry(attempt)
 
-    async def _try(self, conversation: str) -> Exception | None:
-        """What went wrong, if anything did."""
+    async def _attempt(self, conversation: str) -> Exception | None:
+        """Compact a conversation if that is due, and return the error if it failed."""
         try:
             if not await self._compactor.is_due(conversation):
                 return None
             result = await self._compactor.compact(conversation)
         except ConversationErased:
-            return None  # whoever erased it wants nothing kept of it, and so nothing is left to do
+            return None  # an erased conversation needs no compaction
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            return RuntimeError("the summarizer cancelled itself")  # a worker that ends would leave the rest undone
-        except Exception as error:  # noqa: BLE001 - stores and buses are anybody's; the caller hears of it
+            # The summarizer raised it. The worker must survive, or its queue would never be finished.
+            return RuntimeError("the summarizer cancelled itself")
+        except Exception as error:  # noqa: BLE001 - stores and buses are user-supplied code; the error is reported
             return error
         return result.error
 
-    async def _pause(self, attempt: int) -> None:
-        """Wait before the next try, or until there is no time to wait any more."""
-        seconds = self._draw() * min(self._most_seconds, self._first_seconds * 2 ** (attempt - 1))
-        pause = asyncio.ensure_future(self._sleep(seconds))
-        closing = asyncio.ensure_future(self._closing.wait())
+    async def _wait_before_retry(self, attempt: int) -> None:
+        """Wait for the backoff delay, or until the context is left."""
+        seconds = self._draw() * min(self._max_seconds, self._first_seconds * 2 ** (attempt - 1))
+        sleep_task = asyncio.ensure_future(self._sleep(seconds))
+        closing_task = asyncio.ensure_future(self._closing.wait())
         try:
-            await asyncio.wait({pause, closing}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({sleep_task, closing_task}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (pause, closing):
+            for task in (sleep_task, closing_task):
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
 
-    def _complain(self, conversation: str, problem: Exception) -> None:
+    def _report_error(self, conversation: str, problem: Exception) -> None:
         try:
             self._on_error(conversation, problem)
-        except Exception as error:  # noqa: BLE001 - told when the context is left, so that the others go on until then
-            self._complaints += [problem, error]
+        except Exception as error:  # noqa: BLE001 - raised when the context is left, so that the worker continues
+            self._callback_errors += [problem, error]

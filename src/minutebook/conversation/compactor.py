@@ -1,8 +1,8 @@
-"""Compaction of a stored conversation: the storing of folds for any `CompactionManager`, and compaction by turns.
+"""Compaction of a stored conversation: `FoldStorage` stores folds, `TurnCompactor` compacts by number of turns.
 
-The record stays; what is added is a fold, and undoing it gives back the earlier view. The strategy sees the view of the
-conversation: what was summed up before is not loaded again, and may be purged; one message stands for it. Others may go
-on appending while the summary is made: the fold is taken only if the part it was made from is still as it was read.
+Compaction adds a fold and leaves the record unchanged; undoing the fold restores the earlier view. The strategy reads the
+folded conversation, so messages that were summarized before are not loaded again and may have been purged. Other
+processes may append while the summary is written: the fold is stored only if no other fold was added to its range.
 """
 
 from bisect import bisect_left
@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from minutebook.compaction.manager import CompactionManager, CompactionResult
-from minutebook.compaction.strategy import Situation, shows_summary
+from minutebook.compaction.strategy import CompactionInput, is_summary_fold
 from minutebook.compaction.summarizer import Summarizer, is_summary
 from minutebook.compaction.turns import TurnStrategy
 from minutebook.errors import InvalidSetting
@@ -23,57 +23,58 @@ from minutebook.record.fold import Fold
 from minutebook.record.message import Message, is_result
 from minutebook.record.transcript import Transcript
 from minutebook.store.base import ConversationStore
-from minutebook.store.rules import now, standing, touching
-from minutebook.store.types import Loaded
+from minutebook.store.rules import folds_in_range, now, visible_folds
+from minutebook.store.types import LoadedConversation
 from minutebook.tokens import TokenCounter, counter_for
 from minutebook.tokens.models import ModelInfo
 
-_ANY: Final = ModelInfo("any")
-"""Turns are counted here and no window is filled, so any model will do."""
-_WINDOW: Final = 32
-"""How many entries are read around a pinned one, to begin with."""
+_ANY_MODEL: Final = ModelInfo("any")
+"""A placeholder: compaction by turns does not look at the model's window."""
+_FIRST_PAGE_RADIUS: Final = 32
+"""Entries that are read before and after a pinned one to find its exchange; doubled until the exchange is complete."""
 
 
 class FoldStorage:
-    """Stores the folds of one conversation; `keep` is what a `CompactionManager` takes.
+    """Stores the folds of one conversation; pass `keep` to a `CompactionManager`.
 
-    Each fold gets an id that no other has: a strategy names the same fold alike each time, and a store takes none again
-    that was undone.
+    Each fold gets a new unique id. A strategy gives equal folds equal ids, and a store rejects the id of an undone fold.
     """
 
     def __init__(
         self, store: ConversationStore, conversation: str, folds: Iterable[Fold], *, length: int | None = None
     ) -> None:
-        """`folds` are those of the store; `length` is how many entries are stored, where a fold may cover others."""
-        self.standing = tuple(standing(folds))
+        """`folds` are the stored ones. `length` is the number of stored entries, None if all entries are stored."""
+        self.active = tuple(visible_folds(folds))
         self._store = store
         self._conversation = conversation
         self._length = length
         self.unstored: list[tuple[Fold, list[str]]] = []
-        """Folds that wait until what they cover is stored, each with those that it replaces."""
+        """Folds over entries that are not stored yet, each with the ids of the folds that it replaces."""
 
     async def keep(self, fold: Fold, *, fold_id: str | None = None) -> Fold:
-        """Store a fold in place of the standing ones in its range; return it as it is stored.
+        """Store a fold, replacing the active folds in its range, and return it with its new id.
+
+        If it covers entries that are not stored yet, it is queued until `flush`.
 
         Raises:
-            FoldConflict: others stand in its range by now.
+            FoldConflict: another process has added a fold in its range.
         """
         stored = replace(fold, id=fold_id or f"{fold.id}-{uuid4().hex[:12]}")
-        self.unstored.append((stored, [other.id for other in touching(self.standing, fold.start, fold.stop)]))
-        self.standing = tuple(standing([*self.standing, stored]))
+        self.unstored.append((stored, [other.id for other in folds_in_range(self.active, fold.start, fold.stop)]))
+        self.active = tuple(visible_folds([*self.active, stored]))
         if self._length is None or fold.stop <= self._length:
             await self.flush()
         return stored
 
     async def flush(self) -> None:
-        """Store the folds that wait."""
+        """Store the queued folds."""
         while self.unstored:
             fold, replacing = self.unstored.pop(0)
             await self._store.add_fold(self._conversation, fold, replacing=replacing)
 
 
 class TurnCompactor:
-    """Compacts conversations of one store. It holds nothing of them and may be shared.
+    """Compacts conversations of one store. It has no state of a conversation, so it may be shared.
 
     Raises:
         InvalidSetting: the strategy has a threshold, which needs a model's window.
@@ -94,7 +95,9 @@ class TurnCompactor:
         self.store = store
         self.strategy = strategy or TurnStrategy()
         if self.strategy.threshold is not None:
-            raise InvalidSetting("threshold", self.strategy.threshold, "None: a stored history counts turns only")
+            raise InvalidSetting(
+                "threshold", self.strategy.threshold, "None, because stored histories count turns only"
+            )
         if type(purge_compacted) is not bool:
             raise InvalidSetting("purge_compacted", purge_compacted, "True or False")
         self._purge = purge_compacted
@@ -105,74 +108,81 @@ class TurnCompactor:
         self._new_id = new_id
 
     async def is_due(self, conversation: str) -> bool:
-        """Whether more turns stand uncompacted than may: user messages that no fold covers.
+        """Whether more than `max_turns` turns are not covered by a fold.
 
-        The turns that the last compaction kept whole are among them. By default the 11th turn makes the first one
-        due, and after that every eighth.
+        The turns that the last compaction kept count too. By default the 11th turn makes the first compaction due, and
+        after that every eighth.
         """
-        most = self.strategy.max_turns
-        if (await self.store.header(conversation)).turns <= most:
+        max_turns = self.strategy.max_turns
+        if (await self.store.header(conversation)).turns <= max_turns:
             return False
-        loaded = await self.store.load(conversation, last_turns=most + 1, folded=True)
-        return self.strategy.should_trigger(Situation(Transcript.of(loaded.messages), (), _ANY))
+        loaded = await self.store.load(conversation, last_turns=max_turns + 1, folded=True)
+        return self.strategy.should_trigger(CompactionInput(Transcript.of(loaded.messages), (), _ANY_MODEL))
 
     async def compact(self, conversation: str, summarizer: Summarizer | None = None) -> CompactionResult:
-        """Sum up all but the last turns, whether it is due or not; those that were summed up before are not read again.
+        """Summarize all but the last turns, even if compaction is not due. Earlier summaries are extended.
+
+        An error of the summarizer is returned in the result.
 
         Raises:
-            ConversationNotFound, StoreUnavailable: the store's own errors. What the summarizer raises is in the result.
-            EventFailed: a subscriber of the bus failed; the fold stands all the same.
+            ConversationNotFound, StoreUnavailable: from the store.
+            EventFailed: a subscriber of the bus failed. The fold is stored.
         """
-        part = await self._load(conversation)
-        known = part.loaded.folds
-        storage = FoldStorage(self.store, conversation, known)
+        loaded_view = await self._load(conversation)
+        earlier_folds = loaded_view.loaded.folds
+        storage = FoldStorage(self.store, conversation, earlier_folds)
 
         async def keep(fold: Fold) -> Fold:
-            return await storage.keep(part.stored(fold, with_lead=self._purge), fold_id=str(self._new_id()))
+            stored = loaded_view.at_stored_positions(fold, with_leading=self._purge)
+            return await storage.keep(stored, fold_id=str(self._new_id()))
 
         manager = CompactionManager(
             self.strategy,
-            _ANY,
+            _ANY_MODEL,
             summarizer or self._summarizer,
-            folds=part.folds,
+            folds=loaded_view.folds,
             keep=keep,
             bus=self._bus,
             conversation=conversation,
             tenant=self.store.tenant,
             clock=self._clock,
         )
-        result = await manager.apply(part.record)
-        result = replace(result, folds=(*known, *result.added))
-        if self._purge and result.stop is not None:  # one that fails is the next one's to do
+        result = await manager.apply(loaded_view.record)
+        result = replace(result, folds=(*earlier_folds, *result.added))
+        if self._purge and result.stop is not None:  # if purging fails, the next compaction repeats it
             result = replace(result, purged=await self.store.purge(conversation, before=result.stop))
         return result
 
     async def _load(self, conversation: str) -> "_LoadedView":
-        """The view of a conversation as a record: its folds are over what stands for the messages that they hide."""
+        """Load the folded conversation as a record, together with the messages that its folds hide."""
         loaded = await self.store.load(conversation, folded=True)
         rows = [
             _Row(position, message, position in loaded.pins)
             for position, message in zip(loaded.positions, loaded.messages, strict=True)
         ]
         for fold in loaded.folds:
-            rows += await self._hidden(loaded, fold)
-        rows.sort(key=lambda row: row.position)  # stable: what stands for one fold stays in its order
+            rows += await self._rows_of_fold(loaded, fold)
+        rows.sort(key=lambda row: row.position)  # stable: the rows of one fold have one position and keep their order
         return _LoadedView(loaded, rows, self._counter or counter_for(None))
 
-    async def _hidden(self, loaded: Loaded, fold: Fold) -> list["_Row"]:
-        """What stands for the messages that a fold hides: themselves, unless they are summed up or purged."""
+    async def _rows_of_fold(self, loaded: LoadedConversation, fold: Fold) -> list["_Row"]:
+        """The messages that a fold hides or, if they are summarized or purged, the messages that it shows instead."""
         conversation, first = loaded.conversation.id, loaded.conversation.first
-        if not shows_summary(fold):
-            if fold.stop <= first:  # like a leading message it can only stay as it is
+        if not is_summary_fold(fold):
+            if fold.stop <= first:  # purged: what the fold shows is kept unchanged, as leading system messages are
                 return [_Row(fold.start, {**message, "role": "system"}) for message in fold.shown]
             start = max(fold.start, first)
-            read = await self.store.load(conversation, since=start, limit=fold.stop - start)
-            return [_Row(at, each, at in loaded.pins) for at, each in zip(read.positions, read.messages, strict=True)]
-        place = next(at for at, message in enumerate(fold.shown) if is_summary(message))
-        summary: Message = {**fold.shown[place], "role": "assistant"}  # no leading message, and no turn
-        rows = [*(_Row(fold.start, message) for message in fold.shown[:place]), _Row(fold.start, summary)]
-        if fold.stop <= first:  # what it shows as it is can no longer be read anywhere else
-            return [*rows, *(_Row(fold.start, message, is_pinned=True) for message in fold.shown[place + 1 :])]
+            hidden = await self.store.load(conversation, since=start, limit=fold.stop - start)
+            return [
+                _Row(position, message, position in loaded.pins)
+                for position, message in zip(hidden.positions, hidden.messages, strict=True)
+            ]
+        index = next(index for index, message in enumerate(fold.shown) if is_summary(message))
+        # As an assistant message the summary counts neither as a leading system message nor as a turn.
+        summary: Message = {**fold.shown[index], "role": "assistant"}
+        rows = [*(_Row(fold.start, message) for message in fold.shown[:index]), _Row(fold.start, summary)]
+        if fold.stop <= first:  # purged: the pinned messages exist only in the fold
+            return [*rows, *(_Row(fold.start, message, is_pinned=True) for message in fold.shown[index + 1 :])]
         pinned: dict[int, Message] = {}
         for pin in sorted(loaded.pins):
             if max(fold.start, first, loaded.conversation.lead) <= pin < fold.stop and pin not in pinned:
@@ -180,65 +190,66 @@ class TurnCompactor:
         return [*rows, *(_Row(fold.start, pinned[position], is_pinned=True) for position in sorted(pinned))]
 
     async def _exchange(self, conversation: str, position: int, first: int) -> dict[int, Message]:
-        """The messages of the exchange at a position."""
-        window = _WINDOW
+        """The messages of the exchange at a position, by position."""
+        radius = _FIRST_PAGE_RADIUS
         while True:
-            start = max(first, position - window)
-            read = await self.store.load(conversation, since=start, limit=2 * window)
-            found = next(each for each in exchanges(read.messages) if position - start in each)
-            cut_in_front = found.start == 0 and start > first
-            if not cut_in_front and found.stop < 2 * window:
-                return {start + place: read.messages[place] for place in found}
-            window *= 2
+            start = max(first, position - radius)
+            page = await self.store.load(conversation, since=start, limit=2 * radius)
+            exchange = next(exchange for exchange in exchanges(page.messages) if position - start in exchange)
+            starts_before_page = exchange.start == 0 and start > first
+            if not starts_before_page and exchange.stop < 2 * radius:
+                return {start + index: page.messages[index] for index in exchange}
+            radius *= 2
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A message of the record that a strategy sees, and where what it stands for begins in the store."""
+    """A message of the record that a strategy gets."""
 
     position: int
+    """The message's position in the store; for a message that a fold shows, the start of the fold."""
     message: Message
     is_pinned: bool = False
 
 
 class _LoadedView:
-    """A record of what is not summed up yet, and its folds; positions in it are not those of the store."""
+    """A record with summaries in place of the messages they replace, and its folds by index in this record."""
 
-    def __init__(self, loaded: Loaded, rows: Sequence[_Row], counter: TokenCounter) -> None:
+    def __init__(self, loaded: LoadedConversation, rows: Sequence[_Row], counter: TokenCounter) -> None:
         self.loaded = loaded
         self.record = Transcript.of([row.message for row in rows], counter=counter)
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             if row.is_pinned:
-                self.record.pin(place)
+                self.record.pin(index)
         self._positions = [*(row.position for row in rows), loaded.conversation.length]
-        readable = (
-            replace(fold, start=self._place(fold.start), stop=self._place(fold.stop))
+        folds = (
+            replace(fold, start=self._index(fold.start), stop=self._index(fold.stop))
             for fold in loaded.folds
-            if shows_summary(fold) or fold.stop > loaded.conversation.first
+            if is_summary_fold(fold) or fold.stop > loaded.conversation.first
         )
-        self.folds = tuple(fold for fold in readable if fold.start < fold.stop)
+        self.folds = tuple(fold for fold in folds if fold.start < fold.stop)
 
-    def _place(self, position: int) -> int:
+    def _index(self, position: int) -> int:
         return bisect_left(self._positions, position)
 
-    def stored(self, fold: Fold, *, with_lead: bool) -> Fold:
-        """The fold as the store takes it: at its positions, and `with_lead` over the leading messages too.
+    def at_stored_positions(self, fold: Fold, *, with_leading: bool) -> Fold:
+        """The fold at its positions in the store. `with_leading` extends it over the leading system messages.
 
-        Only a fold of everything lets a store purge, and none may begin at a result without a call.
+        A store purges only what a fold from position 0 covers, and a fold must not start at a result without its call.
         """
         start, stop = self._positions[fold.start], self._positions[fold.stop]
-        if (with_lead or is_result(self.record[fold.start])) and not touching(self.loaded.folds, 0, start):
+        if (with_leading or is_result(self.record[fold.start])) and not folds_in_range(self.loaded.folds, 0, start):
             return replace(fold, start=0, stop=stop, shown=(*self.record[: fold.start], *fold.shown))
         return replace(fold, start=start, stop=stop)
 
 
 class _StrictBus:
-    """A bus on which a subscriber that fails is an error."""
+    """A bus that raises the errors of its subscribers."""
 
     def __init__(self, bus: EventBus) -> None:
         self._bus = bus
 
     def publish(self, event: object) -> None:
-        published = self._bus.publish(event)
-        if hasattr(published, "raise_errors"):
-            published.raise_errors()
+        result = self._bus.publish(event)
+        if hasattr(result, "raise_errors"):
+            result.raise_errors()

@@ -1,6 +1,6 @@
-"""Settings of retention and policies, and what the flags of retention mean as one table.
+"""Settings of retention and policies, and tables of what the retention settings mean together.
 
-The code reads the table, the tests check it, and the docs print it.
+The code looks the rules up in the tables, the tests check them, and the docs print them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ DEFAULT_POLICY: Final = "retention"
 
 _EXPECTED: Final = {
     "bool_type": "true or false",
-    "dict_type": "keys with values",
+    "dict_type": "a mapping of keys to values",
     "finite_number": "a number above 0",
     "float_type": "a number",
     "frozen_set_type": "a list of names",
@@ -39,15 +39,16 @@ _EXPECTED: Final = {
     "int_type": "a whole number",
     "less_than_equal": "a whole number, {le} or less",
     "literal_error": "{expected}",
-    "model_type": "keys with values",
-    "string_too_short": "it a name",
+    "model_type": "a mapping of keys to values",
+    "string_too_short": "a name that is not empty",
     "string_type": "text",
-    "tuple_type": "a list: - … on a line for each",
+    "tuple_type": "a list",
 }
+"""pydantic's error type → the valid values, as `InvalidSetting` words them."""
 
 
 def invalid_setting(error: ErrorDetails, name: str) -> InvalidSetting:
-    """What pydantic refused, as an error of ours; a rule across settings has named its own setting."""
+    """Convert a pydantic error. A validator's own `InvalidSetting` is returned unchanged."""
     cause = error.get("ctx", {}).get("error")
     if isinstance(cause, InvalidSetting):
         return cause
@@ -56,7 +57,7 @@ def invalid_setting(error: ErrorDetails, name: str) -> InvalidSetting:
 
 
 def value_from_text(text: str, kind: Any) -> Any:
-    """What a text of the environment or the command line means as such a type; the text itself if it means nothing."""
+    """Parse a text from the environment or the command line as type `kind`; return the text if it is not valid."""
     if not text and NoneType in get_args(kind):
         return None
     try:
@@ -66,7 +67,7 @@ def value_from_text(text: str, kind: Any) -> Any:
 
 
 class Settings(BaseModel):
-    """A section of a configuration. Its values are checked in code as in a file.
+    """A section of a configuration. Values from code are validated like values from a file.
 
     Raises:
         InvalidSetting: a value has the wrong type, is out of range, or contradicts another one.
@@ -81,145 +82,145 @@ class Settings(BaseModel):
             first = error.errors()[0]
             raise invalid_setting(first, ".".join(map(str, first["loc"]))) from None
 
-    # Sections inside another one are validated in place, so an error has its whole location.
+    # pydantic then validates nested sections without calling `__init__`, so an error has the full path of its key.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     @model_validator(mode="before")
     @classmethod
     def _without_empty(cls, values: Any) -> Any:
-        """A section, list or mapping with every line commented out is at its default."""
+        """Use the default for a section, list or mapping that is None: in YAML, all of its lines are commented out."""
         if not isinstance(values, Mapping):
             return {} if values is None else values
-        empty = {
-            name for name, each in cls.model_fields.items() if each.get_default(call_default_factory=True) in ((), {})
+        collections = {
+            name for name, info in cls.model_fields.items() if info.get_default(call_default_factory=True) in ((), {})
         }
-        return {name: value for name, value in values.items() if value is not None or name not in empty}
+        return {name: value for name, value in values.items() if value is not None or name not in collections}
 
 
 class RetentionConfig(Settings):
-    """What of a conversation the model is sent, and what of its tool calls is kept. `truth_table` shows how they act.
+    """How much of a conversation is sent to the model, and how much of its tool calls is stored. See `truth_table`.
 
     Raises:
-        InvalidSetting: a number is negative, or the two keys for the tools that are kept contradict each other.
+        InvalidSetting: a number is negative, or `tool_persistence` and `persist_tool_invocations` contradict each other.
     """
 
     preserve_turns: Count = 2
-    """So many of the newest turns keep their tool calls and results whole; one that waits for its answer counts."""
+    """The number of newest turns that keep their tool calls and results. The turn being answered counts."""
     max_loaded_messages: Count = 20
-    """The most messages of history, rounded to the start of a turn; the preserved turns are loaded all the same."""
+    """Maximum messages of history, rounded to the start of a turn. The preserved turns are always loaded."""
     persist_tool_invocations: bool | None = None
-    """False is `tool_persistence: trimmed`, and true is `full`. Whoever says neither has `full`."""
+    """Older form of `tool_persistence`: true is `full`, false is `trimmed`. Default: true."""
     tool_persistence: ToolPersistence | None = None
-    """What stays in the record of the tool calls of turns that are no longer preserved."""
+    """What the record keeps of tool calls in turns that are no longer preserved. Default: full."""
     prune_tools_for_llm: bool = True
-    """Whether the model is sent older turns as text alone."""
+    """Whether older turns are sent to the model as text only, without tool calls."""
     preserve_tools_for_latest_turns: bool = True
-    """Whether the preserved turns are spared that."""
+    """Whether the preserved turns are sent with their tool calls."""
     expose_tool_details: bool = False
-    """Whether clients are told arguments and results of the tools that were used, and not their names and status only."""
+    """Whether clients get the arguments and results of tools, or only names and status."""
     mode: Mode = "on"
-    """`shadow` works out and logs what would be done, and does nothing."""
+    """`shadow` computes and logs what would be pruned and trimmed, and changes nothing."""
 
     @model_validator(mode="after")
-    def _agree_on_tools(self) -> Self:
-        persist, kept = self.persist_tool_invocations, self.tool_persistence
-        if kept is None:
-            kept = "trimmed" if persist is False else "full"
-        if persist is not None and persist is not (kept == "full"):
-            raise InvalidSetting(
-                "tool_persistence", kept, f"what persist_tool_invocations: {str(persist).lower()} means"
-            )
-        self.__dict__.update(tool_persistence=kept, persist_tool_invocations=kept == "full")
+    def _resolve_tool_persistence(self) -> Self:
+        persist, persistence = self.persist_tool_invocations, self.tool_persistence
+        if persistence is None:
+            persistence = "trimmed" if persist is False else "full"
+        if persist is not None and persist is not (persistence == "full"):
+            expected = "full" if persist else "trimmed or none"
+            problem = f"{expected}, because persist_tool_invocations is {str(persist).lower()}"
+            raise InvalidSetting("tool_persistence", persistence, problem)
+        self.__dict__.update(tool_persistence=persistence, persist_tool_invocations=persistence == "full")
         return self
 
 
 class ConversationConfig(Settings):
-    """What the model is sent of a conversation."""
+    """How much of a conversation is sent to the model."""
 
     include_history: bool = True
-    """Whether the model is sent anything but the turn that it is about to answer."""
+    """If false, only the turn being answered is sent."""
     history_limit: Count = 5
-    """The most messages of history where there is no retention: what configurations had before there was any."""
+    """Maximum messages of history if `retention` is None. Older configurations have this key instead of `retention`."""
     retention: RetentionConfig | None = RetentionConfig()
-    """None where a file gives a `history_limit` and no retention."""
+    """None if a file sets `history_limit` and not `retention`."""
     policy: str = DEFAULT_POLICY
-    """What chooses: retention, one of `policies`, a strategy or a manager."""
+    """The name of the policy: retention, one of `policies`, a strategy or a manager."""
 
     @property
     def effective_retention(self) -> RetentionConfig:
-        """The retention that holds: the one that is given, else its defaults with the older limit."""
+        """`retention`, or if that is None the defaults with `history_limit`."""
         return RetentionConfig(max_loaded_messages=self.history_limit) if self.retention is None else self.retention
 
 
 @dataclass(frozen=True, slots=True)
 class ManagerConfig:
-    """A manager by its name, with settings of its own."""
+    """The name of a manager and its settings."""
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
-def _manager(value: Any) -> ManagerConfig:
-    """`token_budget`, or `{name: token_budget, target: 0.5}`."""
+def _manager_config(value: Any) -> ManagerConfig:
+    """Read a manager given as `token_budget` or as `{name: token_budget, target: 0.5}`."""
     if isinstance(value, ManagerConfig):
         return value
     settings = dict(value) if isinstance(value, Mapping) else {"name": value}
     name = settings.pop("name", None)
     if not isinstance(name, str):
-        raise InvalidSetting("a manager", value, "the name of a manager, such as token_budget")
+        raise InvalidSetting("manager", value, "the name of a manager, such as token_budget")
     return ManagerConfig(name, settings)
 
 
-def _several(value: Any) -> Any:
+def _as_sequence(value: Any) -> Any:
     return value if isinstance(value, (list, tuple)) else (value,)
 
 
 _Managers: TypeAlias = Annotated[
-    tuple[Annotated[ManagerConfig, BeforeValidator(_manager)], ...], BeforeValidator(_several), Strict(False)
+    tuple[Annotated[ManagerConfig, BeforeValidator(_manager_config)], ...], BeforeValidator(_as_sequence), Strict(False)
 ]
 
 
 class PolicyConfig(Settings):
-    """A policy of one's own: a strategy, managers, or both. The strategy's settings go by the agent language's names.
+    """A user-defined policy: a strategy, managers, or both. Settings have the same names as in the agent language.
 
     Raises:
-        InvalidSetting: it says nothing, or settings of a strategy without one.
+        InvalidSetting: the policy is empty, or has settings of a strategy but no strategy.
     """
 
     strategy: str | None = None
-    """What folds old parts when the window gets full: summarize, truncate, turns, hybrid or a registered one."""
+    """The strategy that compacts a full window: summarize, truncate, turns, hybrid or a registered one."""
     trigger: float | None = None
-    """The share of the window at which it folds."""
+    """The share of the window above which the strategy compacts."""
     target: float | None = None
-    """The share of the window that is left."""
+    """The share of the window that is used after compaction."""
     keep_turns: int | None = None
     keep_files: int | None = None
     model: str | None = None
-    """The model that writes summaries; the conversation's own, if there is none."""
+    """The model that writes summaries. Default: the conversation's model."""
     manager: _Managers = ()
-    """What chooses among the messages, one after the other."""
+    """The managers that curate the messages, in order."""
     max_tokens: Annotated[int | None, Field(ge=1)] = None
-    """The most tokens of messages that a call is sent; without it, what the model reads."""
+    """Maximum tokens of messages per request. Default: the model's input limit."""
 
     @model_validator(mode="after")
-    def _has_an_effect(self) -> Self:
+    def _require_effect(self) -> Self:
         if self.strategy is None and not self.manager and self.max_tokens is None:
-            raise InvalidSetting("a policy", "empty", "it a strategy, a manager or max_tokens")
+            raise InvalidSetting("policy", {}, "at least one of strategy, manager, max_tokens")
         for name in ("trigger", "target", "keep_turns", "keep_files", "model"):
             if self.strategy is None and getattr(self, name) is not None:
-                raise InvalidSetting(name, getattr(self, name), "it to a policy with a strategy")
+                raise InvalidSetting(name, getattr(self, name), "no value, because the policy has no strategy")
         return self
 
 
 class Sent(StrEnum):
-    """How turns are sent to the model."""
+    """The form in which turns are sent to the model."""
 
     WITH_TOOLS = "with tools"
     TEXT_ONLY = "text only"
 
 
-class Kept(StrEnum):
-    """What stays in the record of a tool call."""
+class Persistence(StrEnum):
+    """What the record keeps of a tool call."""
 
     ALL = "everything"
     STATUS = "name and status"
@@ -227,8 +228,8 @@ class Kept(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SentRow:
-    """How turns are sent. None is any value."""
+class SendingRule:
+    """In which form turns are sent with these settings. None matches any value."""
 
     mode: Mode
     prune_tools_for_llm: bool | None
@@ -236,51 +237,53 @@ class SentRow:
     older: Sent
     """Turns that are not preserved."""
     latest: Sent
-    """The preserved turns. The turn that is being answered is sent with its tools, whatever this says."""
+    """The preserved turns. The turn being answered is always sent with its tools."""
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRow:
-    """What is kept of tool calls. None is any value."""
+class PersistenceRule:
+    """What the record keeps of tool calls with these settings. None matches any value."""
 
     mode: Mode
     tool_persistence: ToolPersistence | None
-    older: Kept
-    latest: Kept
+    older: Persistence
+    latest: Persistence
 
 
 SENT: Final = (
-    SentRow("off", None, None, Sent.WITH_TOOLS, Sent.WITH_TOOLS),
-    SentRow("shadow", None, None, Sent.WITH_TOOLS, Sent.WITH_TOOLS),
-    SentRow("on", False, None, Sent.WITH_TOOLS, Sent.WITH_TOOLS),
-    SentRow("on", True, True, Sent.TEXT_ONLY, Sent.WITH_TOOLS),
-    SentRow("on", True, False, Sent.TEXT_ONLY, Sent.TEXT_ONLY),
+    SendingRule("off", None, None, Sent.WITH_TOOLS, Sent.WITH_TOOLS),
+    SendingRule("shadow", None, None, Sent.WITH_TOOLS, Sent.WITH_TOOLS),
+    SendingRule("on", False, None, Sent.WITH_TOOLS, Sent.WITH_TOOLS),
+    SendingRule("on", True, True, Sent.TEXT_ONLY, Sent.WITH_TOOLS),
+    SendingRule("on", True, False, Sent.TEXT_ONLY, Sent.TEXT_ONLY),
 )
 KEPT: Final = (
-    KeptRow("off", None, Kept.ALL, Kept.ALL),
-    KeptRow("shadow", None, Kept.ALL, Kept.ALL),
-    KeptRow("on", "full", Kept.ALL, Kept.ALL),
-    KeptRow("on", "trimmed", Kept.STATUS, Kept.ALL),
-    KeptRow("on", "none", Kept.NAME, Kept.ALL),
+    PersistenceRule("off", None, Persistence.ALL, Persistence.ALL),
+    PersistenceRule("shadow", None, Persistence.ALL, Persistence.ALL),
+    PersistenceRule("on", "full", Persistence.ALL, Persistence.ALL),
+    PersistenceRule("on", "trimmed", Persistence.STATUS, Persistence.ALL),
+    PersistenceRule("on", "none", Persistence.NAME, Persistence.ALL),
 )
 
 
-def sent(config: RetentionConfig, *, mode: Mode | None = None) -> SentRow:
-    """The row for a configuration, or for what it would be in another mode."""
-    said = (mode or config.mode, config.prune_tools_for_llm, config.preserve_tools_for_latest_turns)
+def sending_rule(config: RetentionConfig, *, mode: Mode | None = None) -> SendingRule:
+    """The rule for a configuration; `mode` overrides the configuration's."""
+    settings = (mode or config.mode, config.prune_tools_for_llm, config.preserve_tools_for_latest_turns)
     return next(
-        row for row in SENT if _means(said, (row.mode, row.prune_tools_for_llm, row.preserve_tools_for_latest_turns))
+        rule
+        for rule in SENT
+        if _matches(settings, (rule.mode, rule.prune_tools_for_llm, rule.preserve_tools_for_latest_turns))
     )
 
 
-def kept(config: RetentionConfig, *, mode: Mode | None = None) -> KeptRow:
-    """The row for a configuration, or for what it would be in another mode."""
-    said = (mode or config.mode, config.tool_persistence)
-    return next(row for row in KEPT if _means(said, (row.mode, row.tool_persistence)))
+def persistence_rule(config: RetentionConfig, *, mode: Mode | None = None) -> PersistenceRule:
+    """The rule for a configuration; `mode` overrides the configuration's."""
+    settings = (mode or config.mode, config.tool_persistence)
+    return next(rule for rule in KEPT if _matches(settings, (rule.mode, rule.tool_persistence)))
 
 
 def truth_table() -> str:
-    """Both tables, as text."""
+    """Both tables of rules as text."""
     return "\n\n".join(
         (
             _table(
@@ -288,24 +291,24 @@ def truth_table() -> str:
                 ((r.mode, r.prune_tools_for_llm, r.preserve_tools_for_latest_turns, r.older, r.latest) for r in SENT),
             ),
             _table(
-                ["mode", "tool_persistence", "kept of older turns", "kept of latest turns"],
+                ["mode", "tool_persistence", "stored of older turns", "stored of latest turns"],
                 ((r.mode, r.tool_persistence, r.older, r.latest) for r in KEPT),
             ),
         )
     )
 
 
-def _means(said: Sequence[Any], row: Sequence[Any]) -> bool:
-    return all(wanted is None or value == wanted for value, wanted in zip(said, row, strict=True))
+def _matches(settings: Sequence[Any], conditions: Sequence[Any]) -> bool:
+    return all(condition is None or value == condition for value, condition in zip(settings, conditions, strict=True))
 
 
-def _table(head: list[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = [head, *([_word(value) for value in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+def _table(header: list[str], rows: Iterable[Sequence[Any]]) -> str:
+    cells = [header, *([_cell_text(value) for value in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join(
-        "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip() for line in lines
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in cells
     )
 
 
-def _word(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     return "any" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

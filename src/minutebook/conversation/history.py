@@ -1,7 +1,7 @@
-"""Conversation history by recipient (document 003): messages in, the history of the last turns out.
+"""Conversation history by recipient: append messages, get the summary and the last turns.
 
-One conversation for each recipient, kept by any store. Limits count turns, not messages: a turn with three tool calls is
-five messages and still one turn.
+Each recipient has one conversation, in any store. Limits count turns, not messages: a turn with three tool calls is five
+messages and still one turn.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 
 from minutebook.compaction.fact_ledger import without_ledger
 from minutebook.compaction.manager import CompactionResult
-from minutebook.compaction.summarizer import Summarizer, is_summary, summary_text, unflagged
+from minutebook.compaction.summarizer import Summarizer, is_summary, summary_text, without_summary_flag
 from minutebook.compaction.turns import TurnStrategy
 from minutebook.conversation.compactor import TurnCompactor
 from minutebook.errors import (
@@ -27,11 +27,11 @@ from minutebook.errors import (
 from minutebook.history.protocol import EventBus
 from minutebook.history.view import view_of
 from minutebook.record.finding import Finding, FindingKind
-from minutebook.record.message import Message, Provider, is_system, require_message, thawed
+from minutebook.record.message import Message, Provider, is_system, plain_copy, require_message
 from minutebook.record.pairing import Pairing
 from minutebook.store.base import ConversationStore
 from minutebook.store.rules import now, require_status
-from minutebook.store.types import Conversation, ConversationStatus, StoredFold, require_name
+from minutebook.store.types import ConversationHeader, ConversationStatus, StoredFold, require_name
 from minutebook.tokens import TokenCounter
 from minutebook.wire.chat import provider_message_to_entry
 
@@ -40,23 +40,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class HistoryStatus:
-    """What a conversation is doing, and since when."""
+    """The status of a conversation and the time of its last change."""
 
     status: ConversationStatus
     updated_at: str | None
-    """ISO-8601, in UTC; None before the first message."""
+    """ISO 8601, in UTC; None if the conversation does not exist yet."""
 
 
 class ConversationHistory:
     """The history of the conversation with one recipient.
 
-    `notice` is called with the conversation's id after every append, such as a `BackgroundCompaction`'s. Without
-    `conversation`, the recipient's one conversation has the recipient's own id. The `strategy` says when old turns are
-    summed up and what is kept; `max_turns_before_compaction` and `recent_turns_to_keep`, the names of document 003, are
-    its `max_turns` and `keep_turns`. With `purge_compacted` what is summed up is deleted from the record, for good.
+    `conversation` is the conversation's id; by default it is the recipient. `strategy` sets when old turns are summarized
+    and how many are kept; `max_turns_before_compaction` and `recent_turns_to_keep` override its `max_turns` and
+    `keep_turns`. `purge_compacted` permanently deletes summarized messages from the record. `notice` is called with the
+    conversation's id after every append, for example `BackgroundCompaction.notice`.
 
     Raises:
-        InvalidSetting: a setting cannot be meant.
+        InvalidSetting: a setting is out of range.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class ConversationHistory:
         self.recipient = require_name("recipient", recipient)
         self.conversation = require_name("conversation", conversation if conversation is not None else recipient)
         self.store = store
-        given: dict[str, Any] = {"max_turns": max_turns_before_compaction, "keep_turns": recent_turns_to_keep}
+        overrides: dict[str, Any] = {"max_turns": max_turns_before_compaction, "keep_turns": recent_turns_to_keep}
         self.strategy = replace(
-            strategy or TurnStrategy(), **{name: value for name, value in given.items() if value is not None}
+            strategy or TurnStrategy(), **{name: value for name, value in overrides.items() if value is not None}
         )
         self.max_recent_turns = _require_turns(max_recent_turns)
         self._compactor = TurnCompactor(
@@ -107,13 +107,13 @@ class ConversationHistory:
         model: str | None = None,
         idempotency_key: str | None = None,
     ) -> int:
-        """Add one message in the OpenAI form, stamped with the time; return the conversation's version.
+        """Append one message in OpenAI's format with the current time. Return the conversation's new version.
 
-        An assistant message may wait for its results; until they are there nothing else is taken.
+        After an assistant message with tool calls, only their results are accepted until all are appended.
 
         Raises:
-            InvalidMessage: it is none.
-            BrokenConversation: it does not fit the ones before it.
+            InvalidMessage: a field of the message is missing or has the wrong type.
+            BrokenConversation: the message breaks the pairing of tool calls and results.
         """
         return await self._append([message], provider, model, idempotency_key)
 
@@ -125,15 +125,15 @@ class ConversationHistory:
         model: str | None = None,
         idempotency_key: str | None = None,
     ) -> int:
-        """Add messages that belong together, all or none: an assistant message and its results, or a whole turn.
+        """Append several messages atomically: an assistant message with its tool results, or a whole turn.
 
         Raises:
-            InvalidMessage: one of them is none.
-            BrokenConversation: a call has no result among them, or a result no call.
+            InvalidMessage: a field of a message is missing or has the wrong type.
+            BrokenConversation: a tool call has no result among the messages, or a result has no call.
         """
         pairing = Pairing()
-        for place, message in enumerate(messages):
-            pairing.take(place, require_message(message, place))
+        for index, message in enumerate(messages):
+            pairing.take(index, require_message(message, index))
         if pairing.open:
             raise BrokenConversation(
                 [Finding(FindingKind.DANGLING_CALL, pairing.start, call_id) for call_id in pairing.open]
@@ -143,27 +143,27 @@ class ConversationHistory:
     async def get_history(
         self, max_recent_turns: int | None = None, *, provider: Provider = "openai"
     ) -> list[dict[str, Any]]:
-        """The messages to send: leading system messages, the summary if there is one, the last turns whole.
+        """The messages to send: leading system messages, the summary if there is one, and the last turns unchanged.
 
-        10 turns at most, unless the history or the caller says otherwise. Ready for the provider: a call that still
-        waits has a result that says so. A recipient who is not known has no history.
+        `max_recent_turns` defaults to the history's setting (10). The messages are valid for the provider: a tool call
+        without a result gets a placeholder result. The history of an unknown recipient is empty.
 
         Raises:
-            ConversationErased: there was one.
+            ConversationErased: the conversation was erased.
         """
         turns = self.max_recent_turns if max_recent_turns is None else _require_turns(max_recent_turns)
-        loaded = await _if_known(self.store.load(self.conversation, last_turns=turns, folded=True))
+        loaded = await _if_exists(self.store.load(self.conversation, last_turns=turns, folded=True))
         if loaded is None:
             return []
         transcript = loaded.transcript()
         messages: Sequence[Message] = transcript
-        if not all(map(is_system, transcript)):  # a provider refuses that anyway, until the user says something
+        if not all(map(is_system, transcript)):  # without a user message no view is valid for a provider
             messages = view_of(transcript, provider=provider).messages
-        return [thawed(unflagged(message)) for message in messages]
+        return [plain_copy(without_summary_flag(message)) for message in messages]
 
     async def summary(self) -> str | None:
-        """The summary that stands for the compacted turns, without the ledger of facts that the view has after it."""
-        loaded = await _if_known(self.store.load(self.conversation, last_turns=0, folded=True))
+        """The summary of the compacted turns, without the fact ledger that follows it in the view."""
+        loaded = await _if_exists(self.store.load(self.conversation, last_turns=0, folded=True))
         folds = () if loaded is None else loaded.folds
         texts = [
             without_ledger(summary_text(message)) for fold in folds for message in fold.shown if is_summary(message)
@@ -171,54 +171,59 @@ class ConversationHistory:
         return "\n\n".join(texts) or None
 
     async def needs_compaction(self) -> bool:
-        """Whether more than `max_turns` turns stand uncompacted, the ones kept last time included."""
-        return bool(await _if_known(self._compactor.is_due(self.conversation)))
+        """Whether more than `max_turns` turns are not summarized, including those that the last compaction kept."""
+        return bool(await _if_exists(self._compactor.is_due(self.conversation)))
 
     async def compact(self, summarizer: Summarizer | None = None) -> CompactionResult:
-        """Sum up all but the last `keep_turns` turns, due or not.
+        """Summarize all but the last `keep_turns` turns, even if compaction is not due.
 
-        The result is true if that was done. If the summarizer fails or its summary may not be used, nothing is
-        changed, and the result says why.
+        The result is true if turns were summarized. If the summarizer fails or its summary is rejected, nothing is
+        changed and the result has the reason.
         """
         return await self._compactor.compact(self.conversation, summarizer)
 
     async def undo(self, fold_id: str) -> StoredFold:
-        """Take a compaction back: the view is what it was before, byte for byte.
+        """Undo a compaction. The view is then byte-identical to the one before it.
 
         Raises:
-            FoldNotFound: there is none of that id.
-            FoldConflict: what it stands for was purged.
+            FoldNotFound: no fold has that id.
+            FoldConflict: the summarized messages were purged.
         """
         return await self.store.undo_fold(self.conversation, fold_id)
 
     async def status(self) -> HistoryStatus:
-        """What the conversation is doing; idle, if nothing was said yet."""
-        header = await _if_known(self.store.header(self.conversation))
+        """The conversation's status: idle if it does not exist yet."""
+        header = await _if_exists(self.store.header(self.conversation))
         return HistoryStatus(ConversationStatus.IDLE, None) if header is None else _status_of(header)
 
     async def set_status(self, status: ConversationStatus | str) -> HistoryStatus:
-        """Say what the conversation is doing: active, awaiting_answer, closed or idle, in any order.
+        """Set the status: active, awaiting_answer, closed or idle. Any change is allowed.
 
         Raises:
-            InvalidSetting: there is no such status.
+            InvalidSetting: the status is unknown.
         """
-        wanted = require_status(status)
-        header = await _if_known(self.store.set_status(self.conversation, wanted))
+        new_status = require_status(status)
+        header = await _if_exists(self.store.set_status(self.conversation, new_status))
         if header is None:
-            with suppress(VersionConflict):  # somebody else has made it by now: all that was wanted
+            with suppress(VersionConflict):  # another process has just created the conversation
                 await self.store.append(self.conversation, [], recipient=self.recipient, expected_version=0)
-            header = await self.store.set_status(self.conversation, wanted)
+            header = await self.store.set_status(self.conversation, new_status)
         return _status_of(header)
 
     async def _append(
         self, messages: Sequence[Message], provider: str | None, model: str | None, idempotency_key: str | None
     ) -> int:
-        evaluation, at = self._new_id(), self._clock()
+        evaluation_id, created_at = self._new_id(), self._clock()
         entries = [
             provider_message_to_entry(
-                message, evaluation_id=evaluation, sequence=place, created_at=at, provider=provider, model=model
+                message,
+                evaluation_id=evaluation_id,
+                sequence=sequence,
+                created_at=created_at,
+                provider=provider,
+                model=model,
             )
-            for place, message in enumerate(messages)
+            for sequence, message in enumerate(messages)
         ]
         version = await self.store.append(
             self.conversation, entries, recipient=self.recipient, idempotency_key=idempotency_key
@@ -229,37 +234,37 @@ class ConversationHistory:
 
 
 _ALIASES: Final = {"max_turns_before_compaction": "max_turns", "recent_turns_to_keep": "keep_turns"}
-"""Document 003's names of two settings of `TurnStrategy`."""
+"""Longer names of two settings → their names in `TurnStrategy`."""
 _SETTINGS: Final = (
     *_ALIASES,
     "max_recent_turns",
     "purge_compacted",
-    *(each.name for each in fields(TurnStrategy) if each.name != "threshold"),
+    *(setting.name for setting in fields(TurnStrategy) if setting.name != "threshold"),
 )
 
 
 def history_settings(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `ConversationHistory` that settings spell, as `recentTurnsToKeep` or as `recent_turns_to_keep`.
+    """Read keyword arguments of `ConversationHistory` from settings in camelCase or snake_case.
 
     Raises:
-        InvalidSetting: one is unknown, given twice, or cannot be meant.
+        InvalidSetting: a setting is unknown, given twice in different spellings, or out of range.
     """
-    known = {spelling: name for name in _SETTINGS for spelling in (name, _camel(name))}
-    found: dict[str, Any] = {}
+    names = {spelling: name for name in _SETTINGS for spelling in (name, _camel_case(name))}
+    arguments: dict[str, Any] = {}
     for spelling, value in document.items():
-        if spelling not in known:
-            near = get_close_matches(str(spelling), known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise InvalidSetting("a setting of the history", spelling, f"one of {', '.join(_SETTINGS)}{hint}")
-        name = _ALIASES.get(known[spelling], known[spelling])
-        if name in found:
-            raise InvalidSetting(name, value, "it once, in one spelling")
-        found[name] = value
-    strategy = {each.name: found.pop(each.name) for each in fields(TurnStrategy) if each.name in found}
-    return {**found, "strategy": TurnStrategy(**strategy)}
+        if spelling not in names:
+            suggestions = get_close_matches(str(spelling), names, n=1)
+            hint = f"; did you mean {suggestions[0]!r}?" if suggestions else ""
+            raise InvalidSetting("setting", spelling, f"one of {', '.join(_SETTINGS)}{hint}")
+        name = _ALIASES.get(names[spelling], names[spelling])
+        if name in arguments:
+            raise InvalidSetting(str(spelling), value, f"one spelling only, but {name} is set twice")
+        arguments[name] = value
+    strategy = {field.name: arguments.pop(field.name) for field in fields(TurnStrategy) if field.name in arguments}
+    return {**arguments, "strategy": TurnStrategy(**strategy)}
 
 
-def _camel(name: str) -> str:
+def _camel_case(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(map(str.capitalize, rest))
 
@@ -270,15 +275,15 @@ def _require_turns(turns: int) -> int:
     return turns
 
 
-async def _if_known(reading: Awaitable[T]) -> T | None:
-    """What is read of a conversation, None if nobody has begun it. One that was erased is another matter."""
+async def _if_exists(read: Awaitable[T]) -> T | None:
+    """The result of a read, None if the conversation does not exist yet. An erased conversation still raises."""
     try:
-        return await reading
+        return await read
     except ConversationErased:
         raise
     except ConversationNotFound:
         return None
 
 
-def _status_of(header: Conversation) -> HistoryStatus:
+def _status_of(header: ConversationHeader) -> HistoryStatus:
     return HistoryStatus(header.status, header.status_updated_at.astimezone(UTC).isoformat())

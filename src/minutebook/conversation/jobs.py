@@ -1,15 +1,15 @@
-"""Background jobs on PostgreSQL: queued by the append that makes them due, in its own transaction.
+"""Background jobs on PostgreSQL. An append enqueues the job in its own transaction.
 
     due = lambda conversation: conversation.turns > 10
     store = PostgresStore(url, due=due)          # in the service
-    await run_worker(store, handle)              # in as many workers as there are
+    await run_worker(store, handle)              # in every worker process
 
-A conversation has at most one job that waits and one that runs. A job that fails is tried again, later each time. A
-worker that dies loses its jobs to the others; one that was only slow finds that its result comes too late: the store
-refuses a fold that was made from other folds than stand there by now. Handlers must expect that, and to be called again.
+A conversation has at most one queued and one running job. A failed job is retried with exponential backoff. The jobs of a
+crashed worker go to the others. If the worker was only slow, two workers may handle the same job, and the store rejects
+the second fold with a conflict. Handlers must expect that, and must be safe to call again.
 
-The queue is procrastinate's. A worker needs a connection to the database itself, without a pgbouncer in between, as a
-user who owns the tables: it is told of new jobs by the server.
+The queue is procrastinate. A worker connects to the database directly (not through pgbouncer) as the owner of the tables,
+because it gets new jobs by LISTEN/NOTIFY.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ from minutebook.store.postgres.store import PostgresStore
 
 QUEUE: Final = "minutebook"
 TASK: Final = "minutebook.conversation"
-LONGEST_DELAY_SECONDS: Final = 3600.0
+MAX_DELAY_SECONDS: Final = 3600.0
 Handler = Callable[[str, str], Awaitable[None]]
-"""What is done for a tenant's conversation."""
-_LATER: Final = (
+"""Does the job of one conversation, given the tenant and the conversation's id."""
+_RETRY_LATER: Final = (
     "SELECT minutebook_jobs.put(%(tenant)s, %(conversation)s, %(tries)s, now() + make_interval(secs => %(delay)s))"
 )
 _RECLAIM: Final = "SELECT minutebook_jobs.reclaim(%(lease_seconds)s)"
@@ -44,14 +44,22 @@ async def run_worker(
     lease_seconds: float = 60.0,
     wait: bool = True,
 ) -> None:
-    """Carry out jobs until this is cancelled; with `wait=False`, until none is due.
+    """Run jobs, `at_once` of them concurrently, until cancelled; with `wait=False`, until none is due.
 
-    A handler that raises is called again after `delay_seconds`, twice that, and so on, `tries` times in all; then the
-    job stays in the queue, marked as failed, for somebody to look at. A conversation that is no longer there needs
-    nothing done. A worker that gave no sign of life for `lease_seconds` loses its jobs.
+    A handler that raises is called again after `delay_seconds`, twice that, and so on, at most `tries` times in all.
+    Then the job stays in the queue, marked as failed. The job of a deleted conversation succeeds. A worker without a
+    heartbeat for `lease_seconds` loses its jobs.
+
+    Raises:
+        InvalidSetting: a number is out of range.
     """
-    if at_once < 1 or tries < 1 or delay_seconds < 0 or lease_seconds <= 0:
-        raise InvalidSetting("run_worker", (at_once, tries, delay_seconds, lease_seconds), "numbers above 0")
+    for name, count in (("at_once", at_once), ("tries", tries)):
+        if count < 1:
+            raise InvalidSetting(name, count, "1 or more")
+    if delay_seconds < 0:
+        raise InvalidSetting("delay_seconds", delay_seconds, "0 or more")
+    if lease_seconds <= 0:
+        raise InvalidSetting("lease_seconds", lease_seconds, "a number above 0")
     await store.ready_for_jobs()
     connector = procrastinate.PsycopgConnector(
         conninfo=make_conninfo(store.url, options="-c search_path=minutebook_jobs,pg_catalog"), max_size=at_once + 3
@@ -60,36 +68,36 @@ async def run_worker(
 
     @app.task(name=TASK, queue=QUEUE)
     async def work(**job: Any) -> None:
-        done = job["tries"] + 1
+        attempt = job["tries"] + 1
         try:
             with suppress(ConversationNotFound):
                 await handle(job["tenant"], job["conversation"])
         except Exception:
-            if done >= tries:
+            if attempt >= tries:
                 raise
-            delay = min(delay_seconds * 2 ** (done - 1), LONGEST_DELAY_SECONDS)
-            await connector.execute_query_async(_LATER, **{**job, "tries": done, "delay": delay})
+            delay = min(delay_seconds * 2 ** (attempt - 1), MAX_DELAY_SECONDS)
+            await connector.execute_query_async(_RETRY_LATER, **{**job, "tries": attempt, "delay": delay})
 
-    async def reclaim() -> None:
+    async def reclaim_jobs() -> None:
         while True:
             await connector.execute_query_async(_RECLAIM, lease_seconds=lease_seconds)
             await asyncio.sleep(lease_seconds / 2)
 
     async with app.open_async():
         await connector.execute_query_async(_RECLAIM, lease_seconds=lease_seconds)
-        reclaiming = asyncio.ensure_future(reclaim())
+        reclaim_task = asyncio.ensure_future(reclaim_jobs())
         try:
             await app.run_worker_async(
                 queues=[QUEUE],
                 concurrency=at_once,
                 wait=wait,
-                fetch_job_polling_interval=1.0,  # nobody is told when the job before it is done
+                fetch_job_polling_interval=1.0,  # a job that waits for a running one becomes due without a NOTIFY
                 delete_jobs="successful",
                 install_signal_handlers=False,
                 update_heartbeat_interval=lease_seconds / 6,
                 stalled_worker_timeout=lease_seconds,
             )
         finally:
-            reclaiming.cancel()
+            reclaim_task.cancel()
             with suppress(asyncio.CancelledError):
-                await reclaiming
+                await reclaim_task

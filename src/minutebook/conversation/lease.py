@@ -1,4 +1,4 @@
-"""The lease of one conversation, held and renewed for as long as a block takes."""
+"""Holds and renews the lease of one conversation for the duration of a block."""
 
 import asyncio
 import logging
@@ -15,86 +15,90 @@ _LOG: Final = logging.getLogger("minutebook.service")
 
 
 @asynccontextmanager
-async def held(store: ConversationStore, conversation: str, holder: str, *, seconds: float) -> AsyncIterator["Hold"]:
-    """Be the only one who answers in a conversation, for as long as this block takes.
+async def hold_lease(
+    store: ConversationStore, conversation: str, holder: str, *, seconds: float
+) -> AsyncIterator["RenewedLease"]:
+    """Hold the conversation's lease for this block. It is renewed_lease every third of its duration.
+
+    If another holder takes the lease over, the current task is cancelled and the block raises `LeaseLost`.
 
     Raises:
-        ConversationBusy: somebody else is.
-        LeaseLost: somebody else is by now, since this took longer than the lease and it could not be renewed.
+        ConversationBusy: another holder has the lease.
+        LeaseLost: the lease expired and another holder took it.
     """
-    hold = Hold(store, await store.acquire_lease(conversation, holder, seconds=seconds), seconds)
-    hold.keep_for(asyncio.current_task())
+    renewed_lease = RenewedLease(store, await store.acquire_lease(conversation, holder, seconds=seconds), seconds)
+    renewed_lease.schedule_renewal(asyncio.current_task())
     try:
-        yield hold
+        yield renewed_lease
     except asyncio.CancelledError:
         task = asyncio.current_task()
-        if hold.lost is None or task is None:
+        if renewed_lease.lost is None or task is None:
             raise
-        task.uncancel()  # it was us, not somebody from outside
-        raise hold.lost from None
+        task.uncancel()  # the renewal cancelled the task, not its owner
+        raise renewed_lease.lost from None
     finally:
-        await hold.let_go()
+        await renewed_lease.release()
 
 
 @dataclass(slots=True)
-class Hold:
-    """A lease that is renewed while it is needed."""
+class RenewedLease:
+    """A lease that renews itself until it is released."""
 
     store: ConversationStore
     lease: Lease
     seconds: float
     lost: LeaseLost | None = None
-    """Set when somebody else has the conversation."""
-    is_over: bool = False
-    """Whether it was given back."""
-    _due: asyncio.TimerHandle | None = None
-    """When it is renewed. Most answers are made before that, and need no task for it."""
+    """Set when another holder has taken the lease."""
+    is_released: bool = False
+    _timer: asyncio.TimerHandle | None = None
+    """Starts the next renewal. A timer is cheaper than a task, and most answers finish before the first renewal."""
     _renewal: "asyncio.Task[None] | None" = None
 
-    def keep_for(self, owner: "asyncio.Task[Any] | None") -> None:
-        """Renew it from time to time, until it is let go; whoever needs it is cancelled where that cannot be done."""
-        self._due = asyncio.get_running_loop().call_later(self.seconds / 3, self._begin, owner)
+    def schedule_renewal(self, owner: "asyncio.Task[Any] | None") -> None:
+        """Renew the lease after a third of its duration. If another holder has taken it, cancel `owner`."""
+        self._timer = asyncio.get_running_loop().call_later(self.seconds / 3, self._start_renewal, owner)
 
-    def _begin(self, owner: "asyncio.Task[Any] | None") -> None:
+    def _start_renewal(self, owner: "asyncio.Task[Any] | None") -> None:
         self._renewal = asyncio.create_task(self._renew(owner))
 
     async def _renew(self, owner: "asyncio.Task[Any] | None") -> None:
         try:
             self.lease = await self.store.renew_lease(self.lease, seconds=self.seconds)
         except LeaseLost as lost:
-            _LOG.warning("a run lost its conversation to another one and is stopped")
+            _LOG.warning("the lease was lost to another holder; the run is cancelled")
             self.lost = lost
             if owner is not None:
                 owner.cancel()
             return
         except StoreUnavailable:
-            _LOG.warning("a lease could not be renewed: the database cannot be reached")
-        self.keep_for(owner)
+            _LOG.warning("a lease could not be renewed_lease: the database is unavailable")
+        self.schedule_renewal(owner)
 
     @asynccontextmanager
     async def given_back(self) -> AsyncIterator[None]:
-        """Around what gives the lease back itself, if it succeeds: it must not be renewed meanwhile."""
-        await self._stop()
+        """Wrap an append that releases the lease if it succeeds. The lease is not renewed_lease meanwhile."""
+        await self._stop_renewal()
         yield
-        self.is_over = True
+        self.is_released = True
 
-    async def _stop(self) -> None:
-        if self._due is not None:
-            self._due.cancel()
+    async def _stop_renewal(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         if self._renewal is not None:
             self._renewal.cancel()
-            await asyncio.wait({self._renewal})  # and not the task itself: a cancellation of ours must not be lost
+            # Awaiting the task itself would raise its CancelledError, which looks like a cancellation of the caller.
+            await asyncio.wait({self._renewal})
 
-    async def let_go(self) -> None:
-        """Stop renewing it, and give it back."""
+    async def release(self) -> None:
+        """Stop the renewal and release the lease."""
         try:
-            await self._stop()
+            await self._stop_renewal()
         finally:
-            if not self.is_over:
-                await self._release()
+            if not self.is_released:
+                await self._release_in_store()
 
-    async def _release(self) -> None:
+    async def _release_in_store(self) -> None:
         try:
             await asyncio.shield(self.store.release_lease(self.lease))
         except StoreUnavailable:
-            _LOG.warning("a lease could not be given back; it runs out by itself")
+            _LOG.warning("a lease could not be released: the database is unavailable; it will expire")

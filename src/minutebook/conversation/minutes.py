@@ -1,7 +1,7 @@
-"""What one request was sent, written down beside the record: which of its messages, which were changed, which left out.
+"""The minutes of a request: a stored description of which messages were sent, changed or left out, and why.
 
-Messages that were sent as they are in the record are named by their positions; only what the record does not hold is
-written out. So the minutes of a request are short, and build it again word by word for as long as the record lasts.
+Messages that were sent unchanged are given by their positions in the record; only other messages are stored in full. So
+minutes are short, and the request can be rebuilt exactly for as long as the record exists.
 """
 
 import hashlib
@@ -15,146 +15,148 @@ from minutebook.agent.messages import Usage
 from minutebook.conversation.config import RetentionConfig
 from minutebook.conversation.policy import Policy
 from minutebook.conversation.retention import PruningDecision
-from minutebook.history.curated import Status
+from minutebook.history.curation import NoteStatus
 from minutebook.history.view import View
 from minutebook.record.fold import Fold
-from minutebook.record.message import Message, thawed
+from minutebook.record.message import Message, plain_copy
 from minutebook.store.types import Lease, NewDocument
 from minutebook.tokens import TokenCounter
-from minutebook.wire.chat import dumped
+from minutebook.wire.chat import json_bytes
 
-REQUEST: Final = "request"
-"""The kind of document that holds the minutes of a request."""
-_NOT_SENT: Final = frozenset({Status.DROPPED, Status.FOLDED})
+REQUEST_KIND: Final = "request"
+"""The document kind of stored minutes."""
+_NOT_SENT: Final = frozenset({NoteStatus.DROPPED, NoteStatus.FOLDED})
 Part = list[int] | dict[str, Any]
-"""Positions `[start, stop)` of the record, or a message that is not in it as it was sent."""
+"""A range of positions `[start, stop)` in the record, or a message that is not in the record in this form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Minutes:
-    """What was sent, and what became of the rest."""
+    """The messages that one request sent, and what was changed or left out."""
 
     parts: list[Part]
     left_out: list[dict[str, Any]]
-    """Stretches of the record that the view has not as they are: `start`, `stop`, `status`, `reason`."""
+    """Ranges of the record that are changed or left out in the view: `start`, `stop`, `status`, `reason`."""
     tokens_before: int
     tokens_after: int
-    """The view's; where nothing is pruned yet, what it would have been."""
+    """Tokens of the view. In shadow mode this view is computed but not sent."""
     sha256: str
 
     def to_json(self) -> dict[str, Any]:
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {item.name: getattr(self, item.name) for item in fields(self)}
 
 
 def minutes_of(view: View, sent: View, positions: Sequence[int | None], front: Sequence[Message] = ()) -> Minutes:
-    """The minutes of a request that was sent `sent`: the view, or everything where nothing is pruned.
+    """The minutes of a request. `sent` is the view that was sent: `view`, or all messages if the policy does not prune.
 
-    `positions` says where each message of the view's record stands in the store's; `front` was sent before the rest.
+    `positions` maps each index in the view's record to a position in the store. `front` was sent before the other messages.
     """
     record = sent.record
     parts: list[Part] = [dict(message) for message in front]
     for origin, message in zip(sent.messages.origins, sent.messages, strict=True):
-        place = positions[origin] if origin is not None and record[origin] == message else None
-        if place is None:
+        position = positions[origin] if origin is not None and record[origin] == message else None
+        if position is None:
             parts.append(dict(message))
-        elif parts and isinstance(parts[-1], list) and parts[-1][1] == place:
-            parts[-1][1] = place + 1
+        elif parts and isinstance(parts[-1], list) and parts[-1][1] == position:
+            parts[-1][1] = position + 1
         else:
-            parts.append([place, place + 1])
-    return Minutes(parts, _left_out(view, positions), record.tokens, view.tokens, digest([*front, *sent.messages]))
+            parts.append([position, position + 1])
+    return Minutes(
+        parts, _left_out(view, positions), record.tokens, view.tokens, messages_digest([*front, *sent.messages])
+    )
 
 
-def resent(parts: Iterable[Part], record: Mapping[int, Message]) -> list[Message]:
-    """The messages that were sent, built again from the record; those that it has no more are left out."""
+def sent_messages(parts: Iterable[Part], record: Mapping[int, Message]) -> list[Message]:
+    """Rebuild the sent messages from the record. Messages that were deleted since then are left out."""
     messages: list[Message] = []
     for part in parts:
         if isinstance(part, list):
-            messages += [record[place] for place in range(*part) if place in record]
+            messages += [record[position] for position in range(*part) if position in record]
         else:
             messages.append(part)
     return messages
 
 
-def digest(messages: Sequence[Message]) -> str:
-    """What tells whether two lists of messages are the same, byte for byte."""
-    return hashlib.sha256(dumped([thawed(message) for message in messages])).hexdigest()
+def messages_digest(messages: Sequence[Message]) -> str:
+    """The SHA-256 of the messages as JSON, in hexadecimal."""
+    return hashlib.sha256(json_bytes([plain_copy(message) for message in messages])).hexdigest()
 
 
 def _left_out(view: View, positions: Sequence[int | None]) -> list[dict[str, Any]]:
-    stretches: list[dict[str, Any]] = []
+    ranges: list[dict[str, Any]] = []
     if not view.hidden and len(view.messages) == len(view.record) and all(map(is_, view.messages, view.record)):
-        return stretches  # what is mostly asked needs no explanation
+        return ranges  # fast path: most views are the whole record
     for line in view.explain().lines:
-        place = None if line.index is None else positions[line.index]
-        if place is None or line.status is Status.SENT:
+        position = None if line.index is None else positions[line.index]
+        if position is None or line.status is NoteStatus.SENT:
             continue
-        last = stretches[-1] if stretches else None
-        if last and last["stop"] == place and (last["status"], last["reason"]) == (line.status.value, line.reason):
-            last["stop"] = place + 1
+        last = ranges[-1] if ranges else None
+        if last and last["stop"] == position and (last["status"], last["reason"]) == (line.status.value, line.reason):
+            last["stop"] = position + 1
         else:
-            stretches.append({"start": place, "stop": place + 1, "status": line.status.value, "reason": line.reason})
-    return stretches
+            ranges.append({"start": position, "stop": position + 1, "status": line.status.value, "reason": line.reason})
+    return ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryPruned:
-    """What became of a conversation's messages on their way to the model. Numbers and names only, no text."""
+    """How much of a conversation one request sent. Numbers and names only, no text."""
 
     conversation: str | None
     loaded: int
-    """How many messages of the record there were to choose from."""
+    """Messages of the record that were loaded."""
     preserved: int
-    """How many of them are sent as they are."""
+    """Loaded messages that are sent unchanged."""
     pruned: int
-    """How many of them are not sent, or not whole."""
+    """Loaded messages that are shortened or left out."""
     tokens_before: int
     tokens_after: int
     mode: Literal["off", "shadow", "on"]
-    """Whether it was done, or only worked out."""
+    """`on` if the view was sent; `shadow` if it was only computed."""
     policy: str
     stripped: int = 0
-    """How many tool payloads are left out of messages that are sent."""
+    """Messages that are sent in a shorter form."""
     budget: int | None = None
-    """The most tokens that may be sent."""
+    """Maximum tokens of messages per request."""
     reconcile: str | None = None
-    """How a resent history was understood: appended, forked, partial, auxiliary or bypassed."""
+    """How a history that the client sent again was matched: appended, forked, partial, auxiliary or bypassed."""
     prefix_stable: bool | None = None
-    """Whether it begins with all of what the request before it was sent; None if that is not known."""
+    """Whether the previous request is a prefix of this one; None if unknown."""
     tokens_source: Literal["provider", "tokenizer", "estimate"] = "tokenizer"
 
     @property
     def sent(self) -> int:
-        """How many messages are sent, where it is done."""
+        """The number of messages that are sent."""
         return self.loaded if self.mode != "on" else self.preserved + self.stripped
 
     @property
     def saved(self) -> int:
-        """How many tokens fewer are sent; 0 where it is only worked out."""
+        """The tokens that pruning saves; 0 unless the mode is `on`."""
         return max(0, self.tokens_before - self.tokens_after) if self.mode == "on" else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSettings:
-    """What is asked, of whom, and on whose behalf: what does not change in the course of a model call."""
+    """The settings of a model call, the same for all of its requests."""
 
     conversation: str
     model: str
     policy: Policy
     counter: TokenCounter
     run_id: str
-    """The answer that this is for, which may take several requests."""
+    """The id of the run. A run produces one answer and may make several requests."""
     request_id: str
     provider: str = "openai"
-    """Who is asked, as the entries of the call say it."""
+    """The provider's name, as stored in the entries of the call."""
     lease: Lease | None = None
     overhead_tokens: int = 0
-    """What a request sends besides messages: its tools."""
+    """Tokens that a request sends besides messages: its tools."""
     instructions: Sequence[Message] | None = None
-    """System messages of this call alone, in place of the record's leading ones; None for those."""
+    """System messages that replace the record's leading ones in this call; None to send the record's."""
     retention: RetentionConfig | None = None
-    """What is trimmed after the answer; None for nothing."""
+    """How old tool payloads are trimmed after the answer; None for no trimming."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What else the minutes say, such as how a resent history was understood."""
+    """Further keys of the stored minutes, such as `reconcile`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -164,22 +166,23 @@ class SentRequest:
     call: CallSettings
     minutes: Minutes
     decision: PruningDecision | None = None
-    """In shadow mode, what would have been pruned."""
+    """In shadow mode, how much would have been pruned; otherwise None."""
     loaded: int
     budget: int | None = None
     bypass: str | None = None
-    """Why the view was not used, where it could not be."""
+    """The name of the error that made the manager fail, so that all messages were sent."""
     folds: tuple[Fold, ...] = ()
     asked_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     outcome: dict[str, Any] = field(default_factory=dict)
-    """How it ended."""
+    """How the request ended: finish reason, usage, position of the answer."""
 
     @property
     def pruned(self) -> HistoryPruned:
-        """What was pruned, in numbers, or in shadow mode would have been."""
+        """The counts for logs and metrics; in shadow mode, of the view that was not sent."""
         minutes, decision = self.minutes, self.decision
-        changed = sum(part["stop"] - part["start"] for part in minutes.left_out)
-        stripped = sum(part["stop"] - part["start"] for part in minutes.left_out if part["status"] not in _NOT_SENT)
+        ranges = minutes.left_out
+        changed = sum(item["stop"] - item["start"] for item in ranges)
+        stripped = sum(item["stop"] - item["start"] for item in ranges if item["status"] not in _NOT_SENT)
         return HistoryPruned(
             conversation=self.call.conversation,
             loaded=self.loaded,
@@ -195,7 +198,7 @@ class SentRequest:
         )
 
     def document(self, length: int) -> NewDocument:
-        """The minutes as they are kept beside a record of that length."""
+        """The minutes as a document, stored when the record has `length` entries."""
         body = {
             "run": self.call.run_id,
             "model": self.call.model,
@@ -209,11 +212,11 @@ class SentRequest:
             **self.call.facts,
             **self.outcome,
         }
-        return NewDocument(REQUEST, self.call.request_id, thawed(body), replace=True)
+        return NewDocument(REQUEST_KIND, self.call.request_id, plain_copy(body), replace=True)
 
 
 def usage_json(usage: Usage) -> dict[str, Any]:
-    """Tokens in the words of chat completions, as every surface of the service tells them."""
+    """Token usage in the format of OpenAI's chat completions."""
     return {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,

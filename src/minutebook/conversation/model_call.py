@@ -1,7 +1,7 @@
-"""The one path of a model call: from the record to what is sent, and from the answer back to the record.
+"""One model call of a stored conversation: build the view to send, then store the answer.
 
-What is new is stored before the model is asked, and the answer before the client is told that it is whole. Both appends
-are made under a lease, so that nobody else answers in between.
+New messages are stored before the request is sent, and the answer before the client gets the end of it. Both appends
+are made under a lease, so no other process can answer in between.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from uuid import UUID, uuid4
 from minutebook.compaction.extractive import ExtractiveSummarizer
 from minutebook.conversation.compactor import FoldStorage
 from minutebook.conversation.minutes import CallSettings, Minutes, SentRequest, minutes_of
-from minutebook.conversation.trimming import age_out, trims
-from minutebook.conversation.view_source import FailOpenManager, ViewSource, compacts, lens_of
+from minutebook.conversation.trimming import trim_old_turns, trims
+from minutebook.conversation.view_source import FailOpenManager, ViewSource, adaptive_view_of, compacts
 from minutebook.errors import (
     CannotFit,
     ContextOverflow,
@@ -24,63 +24,65 @@ from minutebook.errors import (
     StoreUnavailable,
     VersionConflict,
 )
-from minutebook.history.overflow import Lens
+from minutebook.history.overflow import AdaptiveView
 from minutebook.history.view import View
 from minutebook.record.entry import ConversationEntry
-from minutebook.record.fold import Fold, folded
+from minutebook.record.fold import Fold, record_with_folds
 from minutebook.record.message import Message
 from minutebook.store.base import ConversationStore
-from minutebook.store.types import Loaded, NewDocument
+from minutebook.store.types import LoadedConversation, NewDocument
 from minutebook.wire.chat import provider_message_to_entry
-from minutebook.wire.responses import bare
+from minutebook.wire.responses import without_items
 
 _LOG: Final = logging.getLogger("minutebook.service")
 _APPEND_ATTEMPTS: Final = 3
-"""Maximum attempts to store an answer while others, who do not answer, append to the conversation."""
-DocumentsAt = Callable[[int], Sequence[NewDocument]]
-"""What is stored with an answer, given the position where the answer begins."""
+"""Maximum attempts to store an answer. An attempt fails if another process appends messages without the lease."""
+AnswerDocuments = Callable[[int], Sequence[NewDocument]]
+"""Returns the documents to store with an answer, given the position of the answer's first entry."""
 
 
 def no_documents(_start: int) -> Sequence[NewDocument]:
-    """Nothing is stored with the answer but its minutes."""
+    """The `AnswerDocuments` of a call that stores no documents but its minutes."""
     return ()
 
 
 class ModelCall:
-    """One model call of one conversation: `begin` it, send its `messages`, and `finish` it with the answer."""
+    """One model call of one conversation: call `begin`, send `messages`, then call `finish` with the answer."""
 
     def __init__(
-        self, store: ConversationStore, call: CallSettings, loaded: Loaded | None, new: Sequence[Message]
+        self, store: ConversationStore, call: CallSettings, loaded: LoadedConversation | None, new: Sequence[Message]
     ) -> None:
         self.call = call
         self.messages: list[Message] = []
-        """What to send."""
+        """The messages to send."""
         self.requests: list[SentRequest] = []
-        """What the provider was sent, and how that ended."""
+        """The requests to the provider, each with its outcome."""
         self.notices: list[str] = []
-        """What the user may be told, such as that old parts were compacted."""
+        """Texts for the user, such as that old messages were compacted."""
         self.version = 0 if loaded is None else loaded.conversation.version
         self.evaluation: UUID = uuid4()
-        """What marks the entries of this call."""
+        """The `evaluation_id` of the entries of this call."""
         self.is_stored = False
         """Whether the answer is in the record."""
         self._store = store
         self._new = new
-        self._known = None if loaded is None else loaded.conversation
+        self._header = None if loaded is None else loaded.conversation
         self.source = self._source(loaded, new)
-        self._overhead = call.overhead_tokens
+        self._overhead_tokens = call.overhead_tokens
         if call.instructions is not None:
-            self._overhead += self.source.instruct(call.instructions)
+            self._overhead_tokens += self.source.instruct(call.instructions)
         limit = call.policy.max_tokens
         self._manager = FailOpenManager(call.policy.manager)
-        self._lens: Lens = lens_of(self._manager, None if limit is None else max(1, limit - self._overhead))
+        self._adaptive_view: AdaptiveView = adaptive_view_of(
+            self._manager, None if limit is None else max(1, limit - self._overhead_tokens)
+        )
         self._view: View | None = None
         self._asked_at = datetime.now(UTC)
         self._sequence = 0
         folds = () if loaded is None else loaded.folds
         self._folds = FoldStorage(store, call.conversation, folds, length=self.length)
 
-    def _source(self, loaded: Loaded | None, new: Sequence[Message]) -> ViewSource:
+    def _source(self, loaded: LoadedConversation | None, new: Sequence[Message]) -> ViewSource:
         return ViewSource(loaded, new, counter=self.call.counter, whole=compacts(self.call.policy))
 
     @property
@@ -91,75 +93,75 @@ class ModelCall:
 
     @property
     def bypass(self) -> str | None:
-        """Why the view was not used, where it could not be."""
+        """The name of the error that made the manager fail, so that all messages are sent; None if it did not."""
         return self._manager.bypass
 
     @property
     def minutes(self) -> Minutes:
-        """What is sent, beside the record."""
+        """The minutes of the newest request."""
         return self.request.minutes
 
     @property
     def length(self) -> int:
-        """How many entries the record has once the call has begun."""
-        return (0 if self._known is None else self._known.length) + len(self._new)
+        """The number of entries in the record after `begin`."""
+        return (0 if self._header is None else self._header.length) + len(self._new)
 
     @property
     def trims(self) -> bool:
-        """Whether old tool payloads are trimmed after the answer, for which the lease is still needed."""
+        """Whether old tool payloads are trimmed after the answer is stored, which still needs the lease."""
         return self.call.retention is not None and trims(self.call.retention)
 
     async def begin(self, *, documents: Sequence[NewDocument] = (), recipient: str | None = None) -> None:
-        """Store what is new, then make the view that is to be sent.
+        """Store the new messages and build the view to send.
 
         Raises:
-            VersionConflict: somebody wrote since it was loaded.
-            CannotFit: what must be sent does not fit.
+            VersionConflict: the conversation was changed after it was loaded.
+            CannotFit: the messages that must be sent exceed the budget.
         """
         if not compacts(self.call.policy):
             self.look()
             await self._append_new([*documents, *self._minutes(self.length)], recipient)
-        else:  # a fold stands over what is stored already
+        else:  # a fold can only cover stored messages, so these are stored before the view is built
             await self._append_new(documents, recipient)
             await self._compact()
             self.look()
             await self._put(self._minutes(self.length))
 
     async def rehearse(self) -> None:
-        """Make the view that would be sent now, and store nothing. What would be summarized is an extract here.
+        """Build the view without storing anything (dry run). Summaries are extracts, so no model is called.
 
         Raises:
-            CannotFit: what must be sent does not fit.
+            CannotFit: the messages that must be sent exceed the budget.
         """
-        await self._compact(rehearsed=True)
+        await self._compact(is_dry_run=True)
         self.look()
 
     async def finish(
         self,
         answer: Sequence[ConversationEntry],
         outcome: Mapping[str, Any] | None = None,
-        documents: DocumentsAt = no_documents,
+        documents: AnswerDocuments = no_documents,
         *,
         release: bool = False,
     ) -> int:
-        """Store the answer, all of it or nothing, with the minutes; then trim what is old by now. Return where it begins.
+        """Store the answer and the minutes atomically, trim old tool payloads, and return the answer's first position.
 
-        `release` gives the lease back with the append, unless something may be trimmed: see `trims`.
+        With `release` the append also releases the lease, unless trimming still needs it: see `trims`.
 
         Raises:
-            LeaseLost: somebody else answers there by now.
+            LeaseLost: another holder took the lease.
         """
         start = self.length
         self.request.outcome |= outcome or {}
-        for left in reversed(range(_APPEND_ATTEMPTS)):
-            stored = start + len(answer) if start == self.length else self.length
+        for attempts_left in reversed(range(_APPEND_ATTEMPTS)):
+            stored_length = start + len(answer) if start == self.length else self.length
             self._note_answer(start)
-            made = [*documents(start), *self._minutes(stored)]
+            new_documents = [*documents(start), *self._minutes(stored_length)]
             try:
-                await self._append_answer(answer, made, release=release and not self.trims)
+                await self._append_answer(answer, new_documents, release=release and not self.trims)
                 break
             except VersionConflict:
-                if not left:
+                if not attempts_left:
                     raise
                 header = await self._store.header(self.call.conversation)
                 self.version, start = header.version, header.length
@@ -167,12 +169,12 @@ class ModelCall:
             try:
                 await self._folds.flush()
             except (FoldConflict, StoreUnavailable) as error:
-                _warn_unstored(error)
+                _warn_fold_not_stored(error)
         await self._trim()
         return start
 
     async def fail(self, outcome: Mapping[str, Any], documents: Sequence[NewDocument] = ()) -> None:
-        """Write down how a call ended that has no answer."""
+        """Store the minutes of a call that ended without an answer."""
         if self.is_stored:
             return
         if self.requests:
@@ -180,11 +182,11 @@ class ModelCall:
         try:
             await self._put([*documents, *self._minutes(self.length)])
         except StoreUnavailable:
-            _LOG.warning("how a request failed could not be written down: the database cannot be reached")
+            _LOG.warning("the minutes of a failed request could not be stored: the database is unavailable")
 
     def entries(self, messages: Sequence[Message]) -> list[ConversationEntry]:
-        """Messages as entries of this call."""
-        made = [
+        """Convert messages to entries of this call, numbered after the call's earlier entries."""
+        entries = [
             provider_message_to_entry(
                 message,
                 evaluation_id=self.evaluation,
@@ -195,42 +197,42 @@ class ModelCall:
             )
             for sequence, message in enumerate(messages, self._sequence)
         ]
-        self._sequence += len(made)
-        return made
+        self._sequence += len(entries)
+        return entries
 
     def narrow(self, overflow: ContextOverflow) -> None:
-        """Make a shorter view, after the provider found this one too long.
+        """Build a shorter view after the provider rejected this one as too long.
 
         Raises:
-            ContextOverflow: there is none.
+            ContextOverflow: no shorter view is possible, or the policy does not prune.
         """
         if self._view is None or self.call.policy.mode != "on":
             raise overflow
-        before = self.minutes.tokens_after
-        self._lens.narrow(self._view, overflow)
+        previous_tokens = self.minutes.tokens_after
+        self._adaptive_view.narrow(self._view, overflow)
         try:
             self.look()
         except CannotFit:
             raise overflow from None
-        if self.minutes.tokens_after >= before:
+        if self.minutes.tokens_after >= previous_tokens:
             raise overflow
 
     def look(self) -> None:
-        """Make the view. A manager that fails keeps nobody from an answer: everything is sent then.
+        """Build the view and its minutes. If the manager fails, all messages are sent.
 
         Raises:
-            CannotFit: what must be sent does not fit.
+            CannotFit: the messages that must be sent exceed the budget.
         """
-        pruning = self.call.policy.mode == "on"
+        is_pruning = self.call.policy.mode == "on"
         try:
-            view = self.source.view(self._lens)
+            view = self.source.view(self._adaptive_view)
         except CannotFit:
-            if pruning:
+            if is_pruning:
                 raise
             view = self.source.whole_view()
-        sent = view if pruning else self.source.whole_view()
+        sent = view if is_pruning else self.source.whole_view()
         self._view = view
-        self.messages = [bare(message) for message in (*self.source.front, *sent.messages)]
+        self.messages = [without_items(message) for message in (*self.source.front, *sent.messages)]
         request = self._request(self.call, view, sent, self.source.positions)
         request.asked_at = self._asked_at
         self.requests = [request]
@@ -239,22 +241,22 @@ class ModelCall:
         return SentRequest(
             call=call,
             minutes=minutes_of(view, sent, positions, self.source.front),
-            decision=call.policy.decision(folded(view.record, self.source.folds).transcript),
+            decision=call.policy.decision(record_with_folds(view.record, self.source.folds).transcript),
             loaded=len(view.record),
-            budget=self._lens.max_tokens,
+            budget=self._adaptive_view.max_tokens,
             bypass=self.bypass,
-            folds=self._folds.standing,
+            folds=self._folds.active,
         )
 
     def _note_answer(self, start: int) -> None:
         self.request.outcome["answer"] = start
 
-    def _minutes(self, stored: int) -> list[NewDocument]:
-        """The minutes of every request, beside the record as it was then; `stored` is how many entries it will have."""
-        return [request.document(min(stored, self.length)) for request in self.requests]
+    def _minutes(self, stored_length: int) -> list[NewDocument]:
+        """The minutes of every request as documents; `stored_length` is the record's length once they are stored."""
+        return [request.document(min(stored_length, self.length)) for request in self.requests]
 
     async def _append_new(self, documents: Sequence[NewDocument], recipient: str | None) -> None:
-        if self._known is not None and not self._new:
+        if self._header is not None and not self._new:
             await self._put(documents)
             return
         self.version = await self._store.append(
@@ -263,7 +265,7 @@ class ModelCall:
             expected_version=self.version,
             lease=self.call.lease,
             documents=documents,
-            recipient=recipient if self._known is None else None,
+            recipient=recipient if self._header is None else None,
         )
 
     async def _append_answer(
@@ -282,7 +284,7 @@ class ModelCall:
         try:
             self.version = await asyncio.shield(append)
         except asyncio.CancelledError:
-            await asyncio.wait({append})  # it may be stored all the same, and whoever asks again must then find it
+            await asyncio.wait({append})  # the append may still succeed, and then `fail` must not overwrite its minutes
             self.is_stored = append.exception() is None
             raise
         self.is_stored = True
@@ -291,34 +293,34 @@ class ModelCall:
         for document in documents:
             await self._store.put_document(self.call.conversation, document)
 
-    async def _compact(self, *, rehearsed: bool = False) -> None:
-        """Let the policy's strategy fold what must be folded."""
-        manager = self.call.policy.compaction(folds=self.source.folds, keep=None if rehearsed else self._keep_fold)
+    async def _compact(self, *, is_dry_run: bool = False) -> None:
+        """Let the policy's strategy add folds if the window is too full. A dry run stores none and calls no model."""
+        manager = self.call.policy.compaction(folds=self.source.folds, keep=None if is_dry_run else self._keep_fold)
         if manager is None or not compacts(self.call.policy):
             return
-        if rehearsed:
+        if is_dry_run:
             manager.summarizer = ExtractiveSummarizer()
-        done = await manager.check_and_apply(self.source.record, overhead_tokens=self._overhead)
-        self.source.folds = done.folds
-        if done.event is not None:
-            self.notices.append(str(done.event))
+        result = await manager.check_and_apply(self.source.record, overhead_tokens=self._overhead_tokens)
+        self.source.folds = result.folds
+        if result.event is not None:
+            self.notices.append(str(result.event))
 
     async def _keep_fold(self, fold: Fold) -> Fold:
-        """Store a fold as soon as what it covers is stored. One that cannot be stored holds for this answer."""
+        """Store a fold once the messages it covers are stored. If that fails, only this call uses the fold."""
         try:
             return await self._folds.keep(fold)
         except (FoldConflict, StoreUnavailable) as error:
-            _warn_unstored(error)
+            _warn_fold_not_stored(error)
             return fold
 
     async def _trim(self) -> None:
         if self.call.retention is None:
             return
         try:
-            await age_out(self._store, self.call.conversation, self.call.retention)
-        except MinutebookError as error:  # it is done with the next answer
+            await trim_old_turns(self._store, self.call.conversation, self.call.retention)
+        except MinutebookError as error:  # the next answer's trimming repeats it
             _LOG.warning("old tool payloads could not be trimmed: %s", type(error).__name__)
 
 
-def _warn_unstored(error: MinutebookError) -> None:
-    _LOG.warning("a fold holds for this answer alone: %s", type(error).__name__)
+def _warn_fold_not_stored(error: MinutebookError) -> None:
+    _LOG.warning("a fold could not be stored and is used for this answer only: %s", type(error).__name__)

@@ -1,8 +1,7 @@
-"""Policies by name: what chooses among the messages, what folds old ones, and how much may be sent.
+"""Policies by name. A policy is a history manager, a compaction strategy, or both, with a token limit.
 
-A name is `retention`, one of the configuration's own policies, a strategy or a manager. It means the same in code, in a
-configuration file, in the agent language (which names strategies only) and on the command line. Summaries are made by
-policies that ask for a strategy, and by no other.
+A name is `retention`, a policy of the configuration, a strategy or a manager. It means the same in code, in configuration
+files, in the agent language (strategies only) and on the command line. Only policies with a strategy write summaries.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,8 +10,8 @@ from typing import Any, Final, Protocol, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from minutebook.compaction.manager import CompactionManager, KeepFold
-from minutebook.compaction.registry import FIELDS, strategy_for, strategy_names
+from minutebook.compaction.manager import CompactionManager, SaveFold
+from minutebook.compaction.registry import SETTING_FIELDS, strategy_names, strategy_with_settings
 from minutebook.compaction.strategy import HistoryStrategy
 from minutebook.compaction.summarizer import Summarizer
 from minutebook.conversation.config import (
@@ -26,7 +25,7 @@ from minutebook.conversation.config import (
     value_from_text,
 )
 from minutebook.conversation.retention import PruningDecision, RetentionManager, retention_manager
-from minutebook.errors import InvalidSetting, UnknownName, one_of
+from minutebook.errors import InvalidSetting, MissingSetting, UnknownName, one_of
 from minutebook.history.budget import TokenBudgetManager
 from minutebook.history.compose import ComposedManager, PassthroughManager, strategy_name
 from minutebook.history.protocol import EventBus, HistoryManager
@@ -47,18 +46,16 @@ MANAGERS: Final[Mapping[str, type]] = {
     "tool_stripper": ToolStripper,
     "turn_window": TurnWindowManager,
 }
-"""Short name → manager: `sliding_window`, `token_budget`, …"""
-
-_NEEDED: Final[Mapping[str, Mapping[str, Any]]] = {
+_DEFAULT_SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     "sliding_window": {"window_size": 40},
     "turn_window": {"turns": 5},
 }
-"""What is taken where a manager is named without what it needs."""
-_ANY: Final = ModelInfo("any")
+"""Values of required settings for managers that are named without them."""
+_ANY_MODEL: Final = ModelInfo("any")
 
 
 class PolicySettings(Protocol):
-    """The part of a configuration that policies are made from."""
+    """The parts of a configuration that policies are built from."""
 
     @property
     def conversation(self) -> ConversationConfig: ...
@@ -68,53 +65,56 @@ class PolicySettings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How the conversations of a request are kept short."""
+    """How the messages of a request are reduced."""
 
     name: str
     manager: HistoryManager
-    """Pure: messages in, messages out."""
+    """Curates the messages of each request."""
     strategy: HistoryStrategy | None = None
+    """Compacts old messages when the window gets full; None for no compaction."""
     max_tokens: int | None = None
-    """The most tokens of messages that a call may be sent, where the policy says it."""
+    """Maximum tokens of messages per request; None if the policy sets no limit."""
     mode: Mode = "on"
-    """`shadow` where nothing is to be pruned yet."""
+    """In `shadow` mode all messages are sent, and what would be pruned is only logged."""
     summary_model: str | None = None
-    """Who writes its summaries; None for the conversation's own model."""
+    """The model that writes summaries; None for the conversation's model."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What it was made from, for `describe`."""
-    model: ModelInfo = _ANY
-    """The model whose window the strategy looks at."""
+    """Further settings that `describe` returns."""
+    model: ModelInfo = _ANY_MODEL
+    """The model whose window the strategy uses."""
     summarizer: Summarizer | None = None
-    """What the strategy sums up with; None for extracts."""
-    _described: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """What `describe` answers, once it was asked: every request writes it down."""
+    """Writes the strategy's summaries; None for extracts."""
+    _description: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Cached result of `describe`: every request stores it."""
 
     def compaction(
-        self, folds: Sequence[Fold] = (), keep: KeepFold | None = None, *, bus: EventBus | None = None
+        self, folds: Sequence[Fold] = (), keep: SaveFold | None = None, *, bus: EventBus | None = None
     ) -> CompactionManager | None:
-        """What folds old parts of one conversation; None where nothing is folded."""
+        """The compaction of one conversation; None if the policy has no strategy. `keep` stores its folds."""
         if self.strategy is None:
             return None
         return CompactionManager(self.strategy, self.model, self.summarizer, folds=folds, keep=keep, bus=bus)
 
     def decision(self, record: Transcript) -> PruningDecision | None:
-        """What retention would prune of a record; None where it does prune, or is not asked."""
+        """What retention would prune from a record in shadow mode. None in other modes and without retention."""
         managers = self.manager.managers if isinstance(self.manager, ComposedManager) else (self.manager,)
-        retention = next((each for each in managers if isinstance(each, RetentionManager)), None)
+        retention = next((manager for manager in managers if isinstance(manager, RetentionManager)), None)
         return None if retention is None or self.mode != "shadow" else retention.decision(record)
 
     def describe(self) -> dict[str, Any]:
-        """The policy as JSON: its name, its parts and their settings. Equal policies are described alike."""
-        if not self._described:
-            self._described.update(self._description())
-        return dict(self._described)
+        """The policy as JSON data: its name, its parts and their settings. Equal policies have equal descriptions."""
+        if not self._description:
+            self._description.update(self._describe())
+        return dict(self._description)
 
-    def _description(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "mode": self.mode,
-            "strategy": None if self.strategy is None else {"name": self.strategy.name, **_settings(self.strategy)},
-            "manager": _described(self.manager),
+            "strategy": None
+            if self.strategy is None
+            else {"name": self.strategy.name, **_json_settings(self.strategy)},
+            "manager": _manager_description(self.manager),
             "max_tokens": self.max_tokens,
             "summary_model": self.summary_model,
             **self.settings,
@@ -122,7 +122,7 @@ class Policy:
 
 
 def policy_names(config: PolicySettings) -> list[str]:
-    """Every name that `policy_named` knows."""
+    """Every name that `policy_named` accepts."""
     return sorted({DEFAULT_POLICY, *config.policies, *strategy_names(), *MANAGERS})
 
 
@@ -133,14 +133,14 @@ def policy_named(
     model: ModelInfo,
     summarizer: Summarizer | None = None,
 ) -> Policy:
-    """The policy of that name.
+    """The policy with that name.
 
     Raises:
-        InvalidSetting: there is none of that name, or it cannot be set so.
-        UnknownName: it asks for a strategy that nobody registered.
+        InvalidSetting: no policy has that name, or one of its settings is invalid.
+        UnknownName: its strategy is not registered.
     """
     if name not in policy_names(config):
-        raise _unknown(name, config)
+        raise _unknown_policy(name, config)
     retention = config.conversation.effective_retention
     if not config.conversation.include_history:
         return Policy(name, TurnWindowManager(1), settings={"include_history": False})
@@ -148,171 +148,173 @@ def policy_named(
         return Policy(
             name, retention_manager(retention), mode=retention.mode, settings={"retention": retention.model_dump()}
         )
-    entry = config.policies.get(name) or _plain(name)
+    policy = config.policies.get(name) or _default_config(name)
+    uses_retention = any(manager.name == DEFAULT_POLICY for manager in policy.manager)
     return Policy(
         name,
-        _manager(entry, model, retention),
-        None if entry.strategy is None else strategy_of(entry),
-        entry.max_tokens,
-        retention.mode if any(each.name == DEFAULT_POLICY for each in entry.manager) else "on",
-        entry.model,
+        _composed_manager(policy, model, retention),
+        strategy=None if policy.strategy is None else strategy_of(policy),
+        max_tokens=policy.max_tokens,
+        mode=retention.mode if uses_retention else "on",
+        summary_model=policy.model,
         model=model,
         summarizer=summarizer,
     )
 
 
 def summary_model(name: str, config: PolicySettings) -> str | None:
-    """The model that a policy wants its summaries written by, for whoever makes the summarizer."""
-    entry = config.policies.get(name)
-    return None if entry is None else entry.model
+    """The model that writes a policy's summaries; None for the conversation's model."""
+    policy = config.policies.get(name)
+    return None if policy is None else policy.model
 
 
-def strategy_of(entry: PolicyConfig) -> HistoryStrategy:
-    """The strategy of a policy, set as the policy says: the same that the agent language makes of the same words.
+def strategy_of(policy: PolicyConfig) -> HistoryStrategy:
+    """The strategy of a policy with the policy's settings. The agent language builds strategies in the same way.
 
     Raises:
-        UnknownName: nobody registered it.
-        InvalidSetting: it does not know a setting, or cannot be set so.
+        UnknownName: the strategy is not registered.
+        InvalidSetting: the strategy does not have a setting, or its value is invalid.
     """
-    given = {name: getattr(entry, name) for name in FIELDS if getattr(entry, name) is not None}
-    strategy, taken = strategy_for(entry.strategy or "", given)
-    for name, value in given.items():
-        if name not in taken:
-            raise InvalidSetting(name, value, f"it to another strategy: {entry.strategy} has no such setting")
+    settings = {name: getattr(policy, name) for name in SETTING_FIELDS if getattr(policy, name) is not None}
+    strategy, used_settings = strategy_with_settings(policy.strategy or "", settings)
+    for name, value in settings.items():
+        if name not in used_settings:
+            raise InvalidSetting(name, value, f"no value, because strategy {policy.strategy} has no such setting")
     return strategy
 
 
-def problems_of(config: PolicySettings) -> Iterator[tuple[tuple[str | int, ...], InvalidSetting | UnknownName]]:
-    """What is wrong with the policies, each with its location: names, and settings that cannot be meant."""
-    for name, entry in config.policies.items():
+def policy_problems(config: PolicySettings) -> Iterator[tuple[tuple[str | int, ...], InvalidSetting | UnknownName]]:
+    """The problems of all policies, each with the path of its key: unknown names and invalid settings."""
+    for name, policy in config.policies.items():
         try:
-            if entry.strategy is not None:
-                strategy_of(entry)
+            if policy.strategy is not None:
+                strategy_of(policy)
         except UnknownName as error:
             yield ("policies", name, "strategy"), error
         except InvalidSetting as error:
-            said = {inner: outer for outer, inner in FIELDS.items()}.get(error.name, error.name)
-            yield ("policies", name, said), InvalidSetting(said, error.value, error.expected)
-        for at, each in enumerate(entry.manager):
+            key = {field_name: key for key, field_name in SETTING_FIELDS.items()}.get(error.name, error.name)
+            yield ("policies", name, key), InvalidSetting(key, error.value, error.expected)
+        for index, manager in enumerate(policy.manager):
             try:
-                manager_of(each, entry.max_tokens, _ANY)
+                manager_of(manager, policy.max_tokens, _ANY_MODEL)
             except InvalidSetting as error:
-                yield ("policies", name, "manager", at), error
+                yield ("policies", name, "manager", index), error
     if config.conversation.policy not in policy_names(config):
-        yield ("conversation", "policy"), _unknown(config.conversation.policy, config)
+        yield ("conversation", "policy"), _unknown_policy(config.conversation.policy, config)
 
 
-def _unknown(name: str, config: PolicySettings) -> InvalidSetting:
+def _unknown_policy(name: str, config: PolicySettings) -> InvalidSetting:
     return InvalidSetting("policy", name, one_of(policy_names(config), name))
 
 
-def _plain(name: str) -> PolicyConfig:
-    """A strategy or a manager as a policy, at its defaults. Where both go by one name, it is the strategy."""
+def _default_config(name: str) -> PolicyConfig:
+    """The policy of a strategy or manager with its default settings. If both have the name, it is the strategy."""
     return PolicyConfig(strategy=name) if name in strategy_names() else PolicyConfig(manager=(ManagerConfig(name),))
 
 
-def _manager(entry: PolicyConfig, model: ModelInfo, retention: RetentionConfig) -> HistoryManager:
-    made = [manager_of(each, entry.max_tokens, model, retention) for each in entry.manager]
-    if not made and entry.strategy is None:
-        made = [manager_of(ManagerConfig("token_budget"), entry.max_tokens, model)]
-    if len(made) == 1:
-        return made[0]
-    return ComposedManager(tuple(made)) if made else PassthroughManager()
+def _composed_manager(policy: PolicyConfig, model: ModelInfo, retention: RetentionConfig) -> HistoryManager:
+    managers = [manager_of(config, policy.max_tokens, model, retention) for config in policy.manager]
+    if not managers and policy.strategy is None:
+        managers = [manager_of(ManagerConfig("token_budget"), policy.max_tokens, model)]
+    if len(managers) == 1:
+        return managers[0]
+    return ComposedManager(tuple(managers)) if managers else PassthroughManager()
 
 
 def manager_of(
     config: ManagerConfig, max_tokens: int | None, model: ModelInfo, retention: RetentionConfig | None = None
 ) -> HistoryManager:
-    """The manager of that name with these settings; a budget is the policy's, else what the model reads.
+    """The manager with that name and these settings. `max_tokens` defaults to the model's input limit.
 
     Raises:
-        InvalidSetting: there is no such manager or no such setting, or its value cannot be meant.
+        InvalidSetting: the manager or a setting is unknown, or a value is invalid.
     """
     if config.name == DEFAULT_POLICY:
-        for name in config.settings:
-            raise InvalidSetting("a setting of retention", name, "it under conversation.retention")
+        for name, value in config.settings.items():
+            raise InvalidSetting(name, value, "no value here; set it under conversation.retention")
         return retention_manager(retention or RetentionConfig())
-    kind, settings = _settings_known(config.name)
-    given = dict(_NEEDED.get(config.name, {}))
+    manager_class, setting_types = _manager_class(config.name)
+    arguments = dict(_DEFAULT_SETTINGS.get(config.name, {}))
     for name, value in config.settings.items():
-        if name not in settings:
-            expected = one_of([*settings], name) if settings else "none: it has no settings"
-            raise InvalidSetting(f"a setting of {config.name}", name, expected)
-        given[name] = _typed(f"{name} of {config.name}", value, settings[name])
-    if kind is TokenBudgetManager:
-        given.setdefault("max_tokens", model.room() if max_tokens is None else max_tokens)
-    if kind is ActiveToolsManager and "active" not in given:
-        raise InvalidSetting("active_tools", "without active", "it the names of the tools on offer: active: [search]")
-    made: HistoryManager = kind(**given)
-    return made
+        if name not in setting_types:
+            expected = one_of([*setting_types], name) if setting_types else "no settings"
+            raise InvalidSetting(f"{config.name} setting", name, expected)
+        arguments[name] = _valid_value(f"{config.name}.{name}", value, setting_types[name])
+    if manager_class is TokenBudgetManager:
+        arguments.setdefault("max_tokens", model.room() if max_tokens is None else max_tokens)
+    if manager_class is ActiveToolsManager and "active" not in arguments:
+        raise MissingSetting("active_tools.active", "list the available tools, such as active: [search]")
+    manager: HistoryManager = manager_class(**arguments)
+    return manager
 
 
 def manager_from_texts(texts: Sequence[str], max_tokens: int | None) -> HistoryManager:
-    """The manager that these texts name, as a command line has them; several are composed in their order.
+    """The manager that command-line texts describe; several are composed in order.
 
-    `sliding_window:window_size=20,slack=10`, or `sliding_window:20` for the first setting alone; names of tools are joined
-    by `+`. None at all is `token_budget` if there is a budget, else `passthrough`.
+    A text is `sliding_window:window_size=20,slack=10`, or `sliding_window:20` for the first setting only. Tool names are
+    joined by `+`. Without texts it is `token_budget` if there is a budget, else `passthrough`.
 
     Raises:
-        InvalidSetting: as `manager_of`, or a budget is wanted and none is given.
+        InvalidSetting: as in `manager_of`.
+        MissingSetting: `token_budget` has no budget.
     """
-    named = tuple(map(_config_from_text, texts)) or (
+    configs = tuple(map(_config_from_text, texts)) or (
         ManagerConfig("passthrough" if max_tokens is None else "token_budget"),
     )
-    for each in named:
-        if each.name == "token_budget" and max_tokens is None and "max_tokens" not in each.settings:
-            raise InvalidSetting("token_budget", "without max_tokens", "it a budget, such as token_budget:32000")
-    entry = PolicyConfig(manager=named, max_tokens=max_tokens)
-    return _manager(entry, _ANY, RetentionConfig())
+    for config in configs:
+        if config.name == "token_budget" and max_tokens is None and "max_tokens" not in config.settings:
+            raise MissingSetting("the limit of token_budget", "write a number of tokens, such as token_budget:32000")
+    return _composed_manager(PolicyConfig(manager=configs, max_tokens=max_tokens), _ANY_MODEL, RetentionConfig())
 
 
 def _config_from_text(text: str) -> ManagerConfig:
     name, _, options = text.partition(":")
-    settings: Mapping[str, Any] = {} if name == DEFAULT_POLICY else _settings_known(name)[1]
-    given: dict[str, Any] = {}
-    for part in options.split(",") if options else ():
-        key, equals, value = part.partition("=")
-        if not equals and not given:
-            key, value = next(iter(settings), part), part
-        names = [name for name in value.split("+") if name]
-        given[key] = names if key == "active" else value_from_text(value, settings.get(key, str))
-    return ManagerConfig(name, given)
+    setting_types: Mapping[str, Any] = {} if name == DEFAULT_POLICY else _manager_class(name)[1]
+    settings: dict[str, Any] = {}
+    for option in options.split(",") if options else ():
+        key, equals, value = option.partition("=")
+        if not equals and not settings:
+            key, value = next(iter(setting_types), option), option
+        tool_names = [tool_name for tool_name in value.split("+") if tool_name]
+        settings[key] = tool_names if key == "active" else value_from_text(value, setting_types.get(key, str))
+    return ManagerConfig(name, settings)
 
 
-def _settings_known(manager: str) -> tuple[type, Mapping[str, Any]]:
-    """A manager's class, and its settings with their types; a counter cannot be written down."""
-    if manager not in MANAGERS:
-        known = [DEFAULT_POLICY, *MANAGERS]
-        raise InvalidSetting("manager", manager, one_of(known, manager))
-    kind = MANAGERS[manager]
-    hints = {**get_type_hints(kind), "active": frozenset[str]}  # a callable cannot be written down either
-    return kind, {each.name: hints[each.name] for each in fields(kind) if each.name != "counter"}
+def _manager_class(name: str) -> tuple[type, Mapping[str, Any]]:
+    """A manager's class and the types of its settings, without those that text cannot express (a counter)."""
+    if name not in MANAGERS:
+        raise InvalidSetting("manager", name, one_of([DEFAULT_POLICY, *MANAGERS], name))
+    manager_class = MANAGERS[name]
+    types = {**get_type_hints(manager_class), "active": frozenset[str]}  # in code it may also be a callable
+    return manager_class, {
+        setting.name: types[setting.name] for setting in fields(manager_class) if setting.name != "counter"
+    }
 
 
-def _typed(name: str, value: Any, kind: Any) -> Any:
+def _valid_value(name: str, value: Any, expected_type: Any) -> Any:
     try:
-        return TypeAdapter(kind).validate_python(value, strict=kind != frozenset[str])
+        return TypeAdapter(expected_type).validate_python(value, strict=expected_type != frozenset[str])
     except ValidationError as error:
         raise invalid_setting(error.errors()[0], name) from None
 
 
-def _described(manager: HistoryManager) -> Any:
+def _manager_description(manager: HistoryManager) -> Any:
     if isinstance(manager, ComposedManager):
-        return [_described(each) for each in manager.managers]
-    return {"name": strategy_name(manager), **_settings(manager)}
+        return [_manager_description(part) for part in manager.managers]
+    return {"name": strategy_name(manager), **_json_settings(manager)}
 
 
-def _settings(part: object) -> dict[str, Any]:
-    """The settings of a manager or strategy that JSON can say."""
+def _json_settings(part: object) -> dict[str, Any]:
+    """The settings of a manager or strategy, without those that JSON cannot represent."""
     if not is_dataclass(part):
         return {}
-    found: dict[str, Any] = {}
-    for each in fields(part):
-        value = getattr(part, each.name)
+    settings: dict[str, Any] = {}
+    for setting in fields(part):
+        value = getattr(part, setting.name)
         if isinstance(value, frozenset):
             value = sorted(value)
         if is_dataclass(value):
-            value = _settings(value)
+            value = _json_settings(value)
         if isinstance(value, (str, int, float, bool, list, dict, type(None))):
-            found[each.name] = value
-    return found
+            settings[setting.name] = value
+    return settings

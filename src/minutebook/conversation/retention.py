@@ -1,6 +1,6 @@
-"""Retention (document 002): the newest turns whole, older ones as text, and nothing beyond a number of messages.
+"""Retention: sends the newest turns unchanged, older turns as text only, and at most a number of messages.
 
-No summaries are made. The record keeps everything, but for the tool payloads that `age_out` is told to take from it.
+Retention writes no summaries. The record keeps all messages; only `trim_old_turns` removes tool payloads from it.
 """
 
 import logging
@@ -10,12 +10,18 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from minutebook.conversation.config import Mode, RetentionConfig, Sent, sent
-from minutebook.conversation.trimming import Aged, age_out, expanded
+from minutebook.conversation.config import Mode, RetentionConfig, Sent, sending_rule
+from minutebook.conversation.trimming import TrimResult, messages_of_rows, trim_old_turns
 from minutebook.errors import ConversationNotFound, InvalidSetting, StoreUnavailable
 from minutebook.history.compose import ComposedManager, PassthroughManager
-from minutebook.history.curated import Curated, Trail, tokens_of_view
-from minutebook.history.incremental import ContextualManager, Curator, Draft, Keep, WindowDraft
+from minutebook.history.curation import Curated, NoteChain, tokens_of_view
+from minutebook.history.incremental import (
+    ContextualManager,
+    IncrementalManager,
+    IncrementalView,
+    IncrementalWindow,
+    KeepSet,
+)
 from minutebook.history.protocol import CurationContext, HistoryManager, SessionProtocol
 from minutebook.history.tool_calls import ToolStripper
 from minutebook.record.message import Message, is_user
@@ -27,14 +33,14 @@ _LOG: Final = logging.getLogger("minutebook.retention")
 
 @dataclass(frozen=True, slots=True)
 class PruningDecision:
-    """What retention did to one conversation, or in shadow mode would have done; numbers only, for the log."""
+    """How much retention pruned from one conversation, or would prune in shadow mode. Numbers only, for the log."""
 
     loaded: int
-    """Messages that there were."""
+    """Messages before pruning."""
     preserved: int
     """Messages of the preserved turns."""
     pruned: int
-    """Messages that are not sent, or not as they are."""
+    """Messages that are changed or left out."""
     tokens_before: int
     tokens_after: int
     mode: Mode
@@ -45,27 +51,27 @@ Report: TypeAlias = Callable[[PruningDecision], object]
 
 @dataclass(frozen=True, slots=True)
 class RetainedContext:
-    """A conversation split in two, and what the model is sent of both."""
+    """A conversation split into preserved and older turns, as it is sent to the model."""
 
     preserved: tuple[Message, ...]
-    """The newest turns, as they are sent."""
+    """The newest turns."""
     discarded: tuple[Message, ...]
-    """What is sent of the older turns."""
+    """The messages of older turns that are still sent, without tool details."""
     messages: list[Message]
-    """All that is sent: what stands before the first turn, the older turns and the newest."""
+    """All messages to send: those before the first turn, the older turns and the newest."""
 
 
 @dataclass(slots=True, frozen=True)
-class RecentTurns(Curator):
-    """Keep the newest messages, from the start of a turn on; so many of the newest turns stay whatever their size."""
+class RecentTurns(IncrementalManager):
+    """Keep at most `messages` newest messages, starting at a turn. The newest `turns` turns always stay."""
 
     messages: int
-    """The most messages, not counting system messages at the front; 0 keeps the newest turn alone."""
+    """Maximum messages without the leading system messages; 0 keeps only the newest turn."""
     turns: int = 1
 
-    def draft(self, source: Transcript, keep: Keep, basis: Hashable) -> Draft:  # noqa: ARG002 - it depends on messages alone
+    def draft(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002 - it depends on messages alone
         reason = f"older than the last {self.messages} messages"
-        return WindowDraft(source, keep, self._start, _nothing_more, reason)
+        return IncrementalWindow(source, keep, self._start, _no_extra_indexes, reason)
 
     def fits(self, messages: Sequence[Message]) -> bool:
         source = Transcript.of(messages)
@@ -75,16 +81,17 @@ class RecentTurns(Curator):
         starts = source.turn_starts
         if len(source) - source.lead <= self.messages or not starts:
             return 0
-        return starts[first_turn(starts, len(source) - self.messages, self.turns if self.messages else 1)]
+        turns = self.turns if self.messages else 1
+        return starts[first_turn_in_window(starts, len(source) - self.messages, turns)]
 
 
 @dataclass(slots=True, frozen=True)
 class RetentionManager(ContextualManager):
-    """What `RetentionPolicy` decides, as a manager. In shadow mode it reports what it would do, and does nothing."""
+    """Applies a `RetentionConfig`. In shadow mode it reports what it would prune and returns all messages."""
 
     config: RetentionConfig
     report: Report | None = None
-    """What is told of every decision; None for nobody."""
+    """Called with every decision."""
 
     def curate(
         self,
@@ -94,37 +101,41 @@ class RetentionManager(ContextualManager):
         context: CurationContext | None = None,
     ) -> Curated:
         source = Transcript.of(messages)
-        pruned = self._pruned(source, session, context)
+        view = self._pruned_view(source, session, context)
         if self.report is not None and (self.report is not log_decision or _LOG.isEnabledFor(logging.INFO)):
-            self.report(self._decision(source, pruned))
-        return pruned if self.config.mode == "on" else PassthroughManager().curate(source.coherent())
+            self.report(self._decision(source, view))
+        return view if self.config.mode == "on" else PassthroughManager().curate(source.coherent())
 
     def fits(self, messages: Sequence[Message]) -> bool:
-        return self.config.mode != "on" or _pruning(self.config).fits(messages)
+        return self.config.mode != "on" or _pruning_manager(self.config).fits(messages)
 
     def decision(self, source: Transcript) -> PruningDecision:
-        """What is pruned of a record, or in shadow mode would be."""
-        return self._decision(source, self._pruned(source, None, None))
+        """What is pruned from a record, or would be in shadow mode."""
+        return self._decision(source, self._pruned_view(source, None, None))
 
-    def _pruned(self, source: Transcript, session: SessionProtocol | None, context: CurationContext | None) -> Curated:
-        pruning = _pruning(self.config)
+    def _pruned_view(
+        self, source: Transcript, session: SessionProtocol | None, context: CurationContext | None
+    ) -> Curated:
+        manager = _pruning_manager(self.config)
         with source.lock:
-            is_whole = source.coherent() is source and pruning.fits(source)
-        if not is_whole:
-            return pruning.curate(source, session=session, context=context)
-        # Nobody has anything to say; who would have been asked is as in every other view.
-        nothing: tuple[Trail | None, ...] = (None,) * len(pruning.managers)
-        return Curated(source, PassthroughManager().curate(source).origins, nothing)
+            fits = source.coherent() is source and manager.fits(source)
+        if not fits:
+            return manager.curate(source, session=session, context=context)
+        # Fast path. One empty note chain per manager, as the composed manager would return.
+        no_notes: tuple[NoteChain | None, ...] = (None,) * len(manager.managers)
+        return Curated(source, PassthroughManager().curate(source).origins, no_notes)
 
     def _decision(self, source: Transcript, view: Curated) -> PruningDecision:
-        kept = sum(
-            1 for message, at in zip(view, view.origins, strict=True) if at is not None and source[at] is message
+        unchanged = sum(
+            1
+            for message, origin in zip(view, view.origins, strict=True)
+            if origin is not None and source[origin] is message
         )
         starts = source.turn_starts[-self.config.preserve_turns :] if self.config.preserve_turns else []
         return PruningDecision(
             loaded=len(source),
             preserved=len(source) - starts[0] if starts else 0,
-            pruned=len(source) - kept,
+            pruned=len(source) - unchanged,
             tokens_before=source.tokens,
             tokens_after=tokens_of_view(source, view),
             mode=self.config.mode,
@@ -132,21 +143,21 @@ class RetentionManager(ContextualManager):
 
 
 class RetentionPolicy:
-    """What is loaded, sent and kept of conversations, by one configuration. `report` takes the place of the log."""
+    """Applies one retention configuration: loads, prunes and trims conversations. `report` replaces logging."""
 
     def __init__(self, config: RetentionConfig | None = None, *, report: Report | None = None) -> None:
         self.config = RetentionConfig() if config is None else config
         self._report = log_decision if report is None else report
 
     def manager(self) -> HistoryManager:
-        """What is sent, as a manager: pure, but that it says what it decided."""
+        """A manager that prunes by the configuration and reports each decision."""
         return retention_manager(self.config, self._report)
 
     def build_context(self, messages: Sequence[Message], preserve_turns: int | None = None) -> RetainedContext:
-        """Split messages, oldest first, into the newest turns and the older ones, and say what is sent of both.
+        """Split messages (oldest first) into the preserved and the older turns, and prune the older ones.
 
-        Rows with `tools_used` become the calls and results that a provider takes. Calls without a result and results
-        without a call are left out, or get what they lack, as in every view.
+        Rows with `tools_used` become tool calls and results. Calls without a result and results without a call are
+        repaired or left out, as in every view.
 
         Raises:
             InvalidSetting: `preserve_turns` is negative.
@@ -154,19 +165,19 @@ class RetentionPolicy:
         count = self.config.preserve_turns if preserve_turns is None else preserve_turns
         if count < 0:
             raise InvalidSetting("preserve_turns", preserve_turns, "a whole number, 0 or more")
-        source = Transcript.of(Transcript.of(expanded(messages)).coherent().since(0))
+        source = Transcript.of(Transcript.of(messages_of_rows(messages)).coherent().since(0))
         starts = source.turn_starts
         boundary = starts[-count] if 0 < count <= len(starts) else (len(source) if not count else source.lead)
-        before = starts[0] if starts else source.lead
-        parts = sent(self.config)
+        first_turn = starts[0] if starts else source.lead
+        rule = sending_rule(self.config)
         stripper = None
-        if parts.older is Sent.TEXT_ONLY:
-            stripper = ToolStripper(count if parts.latest is Sent.WITH_TOOLS else 0)
+        if rule.older is Sent.TEXT_ONLY:
+            stripper = ToolStripper(count if rule.latest is Sent.WITH_TOOLS else 0)
         view = (stripper or PassthroughManager()).curate(source)
-        placed = [(0 if at is None else at, message) for at, message in zip(view.origins, view, strict=True)]
+        indexed = [(origin or 0, message) for origin, message in zip(view.origins, view, strict=True)]
         return RetainedContext(
-            preserved=tuple(message for at, message in placed if at >= max(boundary, before)),
-            discarded=tuple(message for at, message in placed if before <= at < boundary),
+            preserved=tuple(message for index, message in indexed if index >= max(boundary, first_turn)),
+            discarded=tuple(message for index, message in indexed if first_turn <= index < boundary),
             messages=list(view),
         )
 
@@ -177,80 +188,85 @@ class RetentionPolicy:
         limit: int | None = None,
         excluding: Collection[int] | int | None = None,
     ) -> list[Message]:
-        """The newest messages of a thread, oldest first, from the start of a turn on; 0 are none.
+        """Load the newest messages of a thread, oldest first, from the start of a turn on.
 
-        The preserved turns are among them whatever the limit. `excluding` are positions that are not to be among
-        them, such as that of the message that is being answered. A thread that is not there has no messages, and
-        while the store is away none has: that is logged, and fails nothing.
+        The preserved turns are always loaded, unless `limit` is 0. `excluding` are positions to leave out, such as that
+        of the message being answered. The result is empty if the thread does not exist or, with a warning in the log,
+        if the store is unavailable.
 
         Raises:
             InvalidSetting: the limit is negative.
         """
-        most = self.config.max_loaded_messages if limit is None else limit
-        if most < 0:
+        max_messages = self.config.max_loaded_messages if limit is None else limit
+        if max_messages < 0:
             raise InvalidSetting("limit", limit, "a whole number, 0 or more")
-        left_out = {excluding} if isinstance(excluding, int) else set(excluding or ())
-        if not most:
+        excluded = {excluding} if isinstance(excluding, int) else set(excluding or ())
+        if not max_messages:
             return []
         try:
-            return await self._loaded(store, thread_id, most, left_out)
+            return await self._load(store, thread_id, max_messages, excluded)
         except ConversationNotFound:
             return []
-        except OSError as error:  # StoreUnavailable and TimeoutError are such
-            _LOG.warning("the history of %r cannot be read, and is taken for empty: %s", thread_id, error)
+        except OSError as error:  # includes StoreUnavailable and TimeoutError
+            _LOG.warning("the history of %r could not be loaded; continuing without it: %s", thread_id, error)
             return []
 
-    async def _loaded(
-        self, store: ConversationStore | None, thread_id: str, most: int, left_out: set[int]
+    async def _load(
+        self, store: ConversationStore | None, thread_id: str, max_messages: int, excluded: set[int]
     ) -> list[Message]:
         if store is None:
-            raise StoreUnavailable("no database", "there is none")
+            raise StoreUnavailable("conversation store", "no store is configured")
         turns = max(1, self.config.preserve_turns)
-        found = await store.load(thread_id, last_messages=most + len(left_out))
-        if found.start and sum(map(is_user, found.messages)) <= turns + len(left_out):
-            found = await store.load(thread_id, last_turns=turns + len(left_out))
-        lead = found.conversation.lead
-        pairs = [pair for pair in zip(found.positions, found.messages, strict=True) if pair[0] not in left_out]
-        front = [message for at, message in pairs if at < lead]
-        if found.start and lead and not found.conversation.first:
-            front = (await store.load(thread_id, since=0, limit=lead)).messages
-        messages = [message for at, message in pairs if at >= lead]
-        starts = [at for at, message in enumerate(messages) if is_user(message)]
-        if starts and (found.start > lead or len(messages) > most):
-            messages = messages[starts[first_turn(starts, max(0, len(messages) - most), turns)] :]
-        return [*front, *messages]
+        loaded = await store.load(thread_id, last_messages=max_messages + len(excluded))
+        if loaded.start and sum(map(is_user, loaded.messages)) <= turns + len(excluded):
+            loaded = await store.load(thread_id, last_turns=turns + len(excluded))
+        lead = loaded.conversation.lead
+        included = [
+            (position, message)
+            for position, message in zip(loaded.positions, loaded.messages, strict=True)
+            if position not in excluded
+        ]
+        leading = [message for position, message in included if position < lead]
+        if loaded.start and lead and not loaded.conversation.first:
+            leading = (await store.load(thread_id, since=0, limit=lead)).messages
+        messages = [message for position, message in included if position >= lead]
+        turn_starts = [index for index, message in enumerate(messages) if is_user(message)]
+        if turn_starts and (loaded.start > lead or len(messages) > max_messages):
+            start = max(0, len(messages) - max_messages)
+            messages = messages[turn_starts[first_turn_in_window(turn_starts, start, turns)] :]
+        return [*leading, *messages]
 
-    async def age_out(self, store: ConversationStore, conversation: str) -> Aged:
-        """Trim what has left the preserve window since the last time, as the configuration says; once for each row."""
-        return await age_out(store, conversation, self.config)
+    async def trim_old_turns(self, store: ConversationStore, conversation: str) -> TrimResult:
+        """Trim the turns that are no longer preserved, as the configuration says. Each turn is trimmed once."""
+        return await trim_old_turns(store, conversation, self.config)
 
 
 def retention_manager(config: RetentionConfig, report: Report | None = None) -> HistoryManager:
-    """What sends conversations as a configuration says."""
+    """The manager that prunes by a configuration: a passthrough if its mode is `off`."""
     return PassthroughManager() if config.mode == "off" else RetentionManager(config, report)
 
 
 @lru_cache(maxsize=64)
-def _pruning(config: RetentionConfig) -> ComposedManager:
-    """What is done where the mode is on. The turn that is being answered is no history: it stays whole."""
-    would = sent(config, mode="on")
+def _pruning_manager(config: RetentionConfig) -> ComposedManager:
+    """The managers that prune in mode `on`. The turn being answered always stays unchanged."""
+    rule = sending_rule(config, mode="on")
     turns = max(1, config.preserve_turns)
     window = RecentTurns(config.max_loaded_messages, turns)
-    if would.older is Sent.WITH_TOOLS:
+    if rule.older is Sent.WITH_TOOLS:
         return ComposedManager((window,))
-    return ComposedManager((window, ToolStripper(turns if would.latest is Sent.WITH_TOOLS else 1)))
+    return ComposedManager((window, ToolStripper(turns if rule.latest is Sent.WITH_TOOLS else 1)))
 
 
-def first_turn(starts: Sequence[int], place: int, turns: int) -> int:
-    """Which turn a window begins with that may begin at `place`: the next one, or earlier where turns must stay."""
-    return max(0, min(bisect_left(starts, place), len(starts) - max(1, turns)))
+def first_turn_in_window(turn_starts: Sequence[int], start: int, turns: int) -> int:
+    """The number of the first turn at or after index `start`, or an earlier one so that `turns` turns stay."""
+    return max(0, min(bisect_left(turn_starts, start), len(turn_starts) - max(1, turns)))
 
 
 def log_decision(decision: PruningDecision) -> None:
-    """The decision as a line of the log, its numbers as fields of the record."""
-    said = asdict(decision)
-    _LOG.info("pruned %s", " ".join(f"{name}={value}" for name, value in said.items()), extra={"pruning": said})
+    """Log a decision; the log record has its numbers as the attribute `pruning`."""
+    numbers = asdict(decision)
+    _LOG.info("pruned %s", " ".join(f"{name}={value}" for name, value in numbers.items()), extra={"pruning": numbers})
 
 
-def _nothing_more(source: Transcript, start: int) -> set[int]:  # noqa: ARG001 - a draft's shape
+def _no_extra_indexes(source: Transcript, start: int) -> set[int]:  # noqa: ARG001 - a draft's shape
     return set()

@@ -1,7 +1,7 @@
-"""Taking the payloads of old tool calls out of the record: the one loss that retention is allowed (document 002).
+"""Trimming: removes the arguments and results of old tool calls from the record. Also, the list of tool uses for clients.
 
-When a message is written its turn is the newest, so nothing can be trimmed then. Turns are trimmed when they leave the
-window of turns that are preserved, each once; `trim_all` does the same for what was there before anybody trimmed.
+A turn is trimmed once, when it is no longer among the preserved newest turns (`trim_old_turns`). `trim_all` trims
+conversations that were stored before trimming was enabled.
 """
 
 import json
@@ -9,114 +9,115 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypedDict
 
-from minutebook.conversation.config import Kept, RetentionConfig, kept
+from minutebook.conversation.config import Persistence, RetentionConfig, persistence_rule
 from minutebook.errors import ConversationNotFound, InvalidSetting
 from minutebook.record.exchange import exchanges
 from minutebook.record.message import Message, call_ids, call_names, is_result, is_user, result_id, role_of, text_of
 from minutebook.store.base import ConversationStore
 
-TRIMMED: Final = "[trimmed: {status}]"
-"""What stands in place of a result that is no longer kept, and says how it ended."""
-_MARKERS: Final = frozenset({"", TRIMMED.format(status="ok"), TRIMMED.format(status="error")})
+TRIMMED_MARKER: Final = "[trimmed: {status}]"
+"""Replaces the content of a trimmed tool result."""
+_MARKERS: Final = frozenset({"", TRIMMED_MARKER.format(status="ok"), TRIMMED_MARKER.format(status="error")})
 Status = Literal["ok", "error", "pending"]
 
 
-class ToolUsed(TypedDict):
-    """One use of a tool."""
+class ToolUse(TypedDict):
+    """A tool call and its result."""
 
     id: str
     name: str
     arguments: str
-    """JSON, as the model wrote it."""
+    """JSON text from the model, which may be invalid."""
     status: Status
-    """`pending` while there is no result."""
+    """`pending` if there is no result yet."""
     result: str | None
 
 
-def tools_used(messages: Sequence[Message]) -> list[ToolUsed]:
-    """Every call in the messages with what became of it, in the order of the calls."""
-    used: list[ToolUsed] = []
-    waiting: dict[str, ToolUsed] = {}
+def tool_uses(messages: Sequence[Message]) -> list[ToolUse]:
+    """Every tool call in the messages with its result, in the order of the calls."""
+    uses: list[ToolUse] = []
+    pending: dict[str, ToolUse] = {}
     for message in messages:
         if is_result(message):
-            call = waiting.pop(result_id(message), None)
-            if call is not None:
-                call["status"], call["result"] = status_of(message), text_of(message)
+            use = pending.pop(result_id(message), None)
+            if use is not None:
+                use["status"], use["result"] = status_of(message), text_of(message)
         elif role_of(message) == "assistant" and call_ids(message):
-            waiting = {}  # a result answers the calls before it, whatever its id
+            pending = {}  # ids may repeat: a result belongs to the calls of the assistant message just before it
             for call_id, name, arguments in zip(
                 call_ids(message), call_names(message), _arguments(message), strict=True
             ):
-                one = ToolUsed(id=call_id, name=name, arguments=arguments, status="pending", result=None)
-                used.append(one)
-                waiting[call_id] = one
-    return used
+                use = ToolUse(id=call_id, name=name, arguments=arguments, status="pending", result=None)
+                uses.append(use)
+                pending[call_id] = use
+    return uses
 
 
-def sanitised(used: Iterable[Mapping[str, Any]], *, expose_tool_details: bool = False) -> list[dict[str, Any]]:
-    """What clients are told of the tools: names and status, and no more unless it is configured."""
+def tool_uses_for_clients(
+    uses: Iterable[Mapping[str, Any]], *, expose_tool_details: bool = False
+) -> list[dict[str, Any]]:
+    """The tool uses that clients get: name and status, with `expose_tool_details` all fields."""
     if expose_tool_details:
-        return [dict(each) for each in used]
-    return [{"name": each["name"], "status": each["status"]} for each in used]
+        return [dict(use) for use in uses]
+    return [{"name": use["name"], "status": use["status"]} for use in uses]
 
 
 def is_trimmed(message: Message) -> bool:
-    """Whether a tool's result is what trimming leaves of one."""
+    """Whether a message is a trimmed tool result."""
     return is_result(message) and text_of(message) in _MARKERS
 
 
 def status_of(message: Message) -> Status:
-    """How a tool's result ended, as far as the message says."""
-    if message.get("is_error") is True or text_of(message) == TRIMMED.format(status="error"):
+    """The status of a tool result: `error` if the message is marked as one, else `ok`."""
+    if message.get("is_error") is True or text_of(message) == TRIMMED_MARKER.format(status="error"):
         return "error"
     return "ok"
 
 
-def expanded(rows: Sequence[Message]) -> list[Message]:
-    """Rows of dialogue (`text`, `tools_used`) as messages that a provider takes; messages stay as they are.
+def messages_of_rows(rows: Sequence[Message]) -> list[Message]:
+    """Convert rows with the keys `text` and `tools_used` to provider messages. Other messages stay unchanged.
 
-    A provider rejects keys that it does not know, so what a row says it used becomes the calls and results that there
-    were: the calls, each with its result, and then the words.
+    Providers reject unknown keys, so `tools_used` becomes an assistant message with the calls, then their results, then
+    the assistant's text.
     """
     messages: list[Message] = []
-    for at, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if "tools_used" not in row and "text" not in row:
             messages.append(row)
             continue
-        used = [each for each in row.get("tools_used") or () if isinstance(each, Mapping)]
-        left = {key: value for key, value in row.items() if key not in {"text", "tools_used"}}
-        said: Message = {**left, "content": row["text"] if "text" in row else row.get("content")}
-        if role_of(row) == "assistant" and used:
-            messages += _exchange(used, at)
-        messages.append(said)
+        uses = [use for use in row.get("tools_used") or () if isinstance(use, Mapping)]
+        other_keys = {key: value for key, value in row.items() if key not in {"text", "tools_used"}}
+        if role_of(row) == "assistant" and uses:
+            messages += _exchange(uses, index)
+        messages.append({**other_keys, "content": row["text"] if "text" in row else row.get("content")})
     return messages
 
 
-def _exchange(used: Sequence[Mapping[str, Any]], at: int) -> list[Message]:
-    ids = [str(each["id"]) if each.get("id") else f"call_{at}_{number}" for number, each in enumerate(used)]
+def _exchange(uses: Sequence[Mapping[str, Any]], row_index: int) -> list[Message]:
+    ids = [str(use["id"]) if use.get("id") else f"call_{row_index}_{number}" for number, use in enumerate(uses)]
     calls = [
         {
             "id": call_id,
             "type": "function",
-            "function": {"name": str(each.get("name", "")), "arguments": _text(each.get("arguments"), "{}")},
+            "function": {"name": str(use.get("name", "")), "arguments": _text(use.get("arguments"), "{}")},
         }
-        for call_id, each in zip(ids, used, strict=True)
+        for call_id, use in zip(ids, uses, strict=True)
     ]
     results: list[Message] = [
         {
             "role": "tool",
             "tool_call_id": call_id,
-            "content": _text(each.get("result"), TRIMMED.format(status=each.get("status", "ok"))),
-            **({"is_error": True} if each.get("status") == "error" else {}),
+            "content": _text(use.get("result"), TRIMMED_MARKER.format(status=use.get("status", "ok"))),
+            **({"is_error": True} if use.get("status") == "error" else {}),
         }
-        for call_id, each in zip(ids, used, strict=True)
+        for call_id, use in zip(ids, uses, strict=True)
     ]
     return [{"role": "assistant", "content": None, "tool_calls": calls}, *results]
 
 
-def _text(value: Any, otherwise: str) -> str:
+def _text(value: Any, default: str) -> str:
     if value is None:
-        return otherwise
+        return default
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -124,58 +125,63 @@ def _arguments(message: Message) -> list[str]:
     calls = message.get("tool_calls")
     if calls:
         functions = [call.get("function") or call.get("custom") or {} for call in calls]
-        return [str(each.get("arguments", each.get("input", ""))) for each in functions]
-    old = message.get("function_call")
-    return [str(old.get("arguments", ""))] if isinstance(old, Mapping) else []
+        return [str(function.get("arguments", function.get("input", ""))) for function in functions]
+    legacy_call = message.get("function_call")
+    return [str(legacy_call.get("arguments", ""))] if isinstance(legacy_call, Mapping) else []
 
 
-_PAGE: Final = 500
-"""Entries that are read at a time."""
+_PAGE_SIZE: Final = 500
+"""Entries per read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Aged:
-    """What trimming did, or would have done."""
+class TrimResult:
+    """How much was trimmed, or would be in shadow mode and in a dry run."""
 
     trimmed: int = 0
-    """Messages that became smaller."""
+    """The number of trimmed messages."""
     freed_bytes: int = 0
     written: bool = False
-    """Whether it was done; in shadow mode and in a dry run it was not."""
+    """False in shadow mode and in a dry run."""
 
-    def __add__(self, other: "Aged") -> "Aged":
-        return Aged(self.trimmed + other.trimmed, self.freed_bytes + other.freed_bytes, self.written or other.written)
+    def __add__(self, other: "TrimResult") -> "TrimResult":
+        return TrimResult(
+            self.trimmed + other.trimmed, self.freed_bytes + other.freed_bytes, self.written or other.written
+        )
 
 
 def trims(config: RetentionConfig) -> bool:
-    """Whether turns are trimmed at all, or in shadow mode looked at."""
-    return config.mode != "off" and kept(config, mode="on").older is not Kept.ALL
+    """Whether old turns are trimmed, or in shadow mode checked."""
+    return config.mode != "off" and persistence_rule(config, mode="on").older is not Persistence.ALL
 
 
-async def age_out(store: ConversationStore, conversation: str, config: RetentionConfig) -> Aged:
-    """Trim the turns that are no longer preserved and were not trimmed yet, as the configuration says.
+async def trim_old_turns(store: ConversationStore, conversation: str, config: RetentionConfig) -> TrimResult:
+    """Trim the turns that are no longer preserved. The newest turn always is. In shadow mode nothing is written.
 
-    The newest turn is never among them. Turns are looked at from the newest backwards, until there is one with nothing
-    to trim: what is older than that was seen to before. In shadow mode nothing is written.
+    Reads backwards from the newest turn, in steps of 1, 2, 4, … turns, and stops at the first step with nothing to trim:
+    an earlier call has trimmed everything before it.
     """
+    result = TrimResult()
     if not trims(config):
-        return Aged()
-    how = kept(config, mode="on").older
-    turns, span, done = max(1, config.preserve_turns), 1, Aged()
-    before: int | None = None
+        return result
+    keep = persistence_rule(config, mode="on").older
+    preserve_turns = max(1, config.preserve_turns)
+    step_turns = 1
+    stop: int | None = None
     while True:
-        loaded = await store.load(conversation, last_turns=turns + span)
-        pairs = list(zip(loaded.positions, loaded.messages, strict=True))
-        starts = [at for at, message in pairs if is_user(message)]
-        if len(starts) <= turns:
-            return done
-        stop = starts[-turns] if before is None else before
-        older = [pair for pair in pairs if pair[0] < stop]
-        trimmed = await _trim(store, conversation, older, loaded.pins, how, write=config.mode == "on")
-        if not trimmed.trimmed:
-            return done
-        done += trimmed
-        before, span = starts[0], span * 2
+        loaded = await store.load(conversation, last_turns=preserve_turns + step_turns)
+        messages = list(zip(loaded.positions, loaded.messages, strict=True))
+        turn_starts = [position for position, message in messages if is_user(message)]
+        if len(turn_starts) <= preserve_turns:
+            return result
+        if stop is None:
+            stop = turn_starts[-preserve_turns]
+        older = [(position, message) for position, message in messages if position < stop]
+        step_result = await _trim(store, conversation, older, loaded.pins, keep, write=config.mode == "on")
+        if not step_result.trimmed:
+            return result
+        result += step_result
+        stop, step_turns = turn_starts[0], step_turns * 2
 
 
 async def trim_all(
@@ -183,92 +189,100 @@ async def trim_all(
     conversation: str,
     *,
     older_than_turns: int,
-    how: Kept,
+    how: Persistence,
     write: bool,
     advance: Callable[[int], None] = lambda _count: None,
-) -> Aged:
-    """Trim every turn but the newest ones of a conversation. `advance` is told how many messages were looked at.
+) -> TrimResult:
+    """Trim all but the newest `older_than_turns` turns. `advance` is called with the number of messages checked.
+
+    `how` says what is kept of each tool call; without `write` nothing is changed.
 
     Raises:
-        InvalidSetting: not even the newest turn would be kept.
-        ConversationNotFound: there is no such conversation.
+        InvalidSetting: `older_than_turns` is below 1, so that the newest turn would be trimmed.
+        ConversationNotFound: the conversation does not exist.
     """
     if older_than_turns < 1:
-        raise InvalidSetting("older_than_turns", older_than_turns, "1 or more: the newest turn is in use")
+        raise InvalidSetting("older_than_turns", older_than_turns, "1 or more, because the newest turn is in use")
     newest = await store.load(conversation, last_turns=older_than_turns)
-    done = Aged()
-    if how is not Kept.ALL:
+    result = TrimResult()
+    if how is not Persistence.ALL:
         async for page in _pages(store, conversation, newest.conversation.first, newest.start):
-            done += await _trim(store, conversation, page, newest.pins, how, write=write)
+            result += await _trim(store, conversation, page, newest.pins, how, write=write)
             advance(len(page))
-    return done
+    return result
 
 
 async def _pages(
     store: ConversationStore, conversation: str, start: int, stop: int
 ) -> AsyncIterator[list[tuple[int, Message]]]:
-    """The messages of a stretch, a few hundred at a time; an exchange is never in two pages."""
-    held: list[tuple[int, Message]] = []
+    """The messages of a range with their positions, in pages of about `_PAGE_SIZE`. An exchange is never split."""
+    carried_over: list[tuple[int, Message]] = []
     while start < stop:
         try:
-            loaded = await store.load(conversation, since=start, limit=min(_PAGE, stop - start))
+            loaded = await store.load(conversation, since=start, limit=min(_PAGE_SIZE, stop - start))
         except ConversationNotFound:
-            return  # erased meanwhile: nothing is left to trim
-        pairs = held + list(zip(loaded.positions, loaded.messages, strict=True))
+            return  # erased meanwhile
+        page = carried_over + list(zip(loaded.positions, loaded.messages, strict=True))
         start += len(loaded.entries)
         if not loaded.entries or start >= stop:
-            held, start = [], stop
+            carried_over, start = [], stop
         else:
-            cut = max((at for at, (_, message) in enumerate(pairs) if not is_result(message)), default=0)
-            pairs, held = pairs[:cut], pairs[cut:]
-        if pairs:
-            yield pairs
+            # The last exchange may continue on the next page.
+            cut = max((index for index, (_, message) in enumerate(page) if not is_result(message)), default=0)
+            page, carried_over = page[:cut], page[cut:]
+        if page:
+            yield page
 
 
 async def _trim(
     store: ConversationStore,
     conversation: str,
-    pairs: Sequence[tuple[int, Message]],
+    messages: Sequence[tuple[int, Message]],
     pins: frozenset[int],
-    how: Kept,
+    keep: Persistence,
     *,
     write: bool,
-) -> Aged:
-    """Trim those of these messages that get smaller by it. What is pinned stays, with its exchange."""
+) -> TrimResult:
+    """Trim messages, given with their positions, if that makes them smaller. Exchanges with a pin stay unchanged."""
     changes: dict[int, Message] = {}
-    freed = 0
-    for exchange in exchanges([message for _, message in pairs]):
-        part = pairs[exchange.start : exchange.stop]
-        for at, message in () if any(at in pins for at, _ in part) else part:
-            short = without_payload(message, how)
-            if short is not message:
-                changes[at] = short
-                freed += _size(message) - _size(short)
+    freed_bytes = 0
+    for exchange in exchanges([message for _, message in messages]):
+        exchange_messages = messages[exchange.start : exchange.stop]
+        if any(position in pins for position, _ in exchange_messages):
+            continue
+        for position, message in exchange_messages:
+            trimmed = without_payload(message, keep)
+            if trimmed is not message:
+                changes[position] = trimmed
+                freed_bytes += _size(message) - _size(trimmed)
     if not changes or not write:
-        return Aged(len(changes), freed)
-    return Aged(await store.trim(conversation, changes), freed, written=True)
+        return TrimResult(len(changes), freed_bytes)
+    return TrimResult(await store.trim(conversation, changes), freed_bytes, written=True)
 
 
-def without_payload(message: Message, how: Kept) -> Message:
-    """A message without what its tools were asked and answered; the message itself where that is no smaller."""
-    short = message
+def without_payload(message: Message, keep: Persistence) -> Message:
+    """The message without tool arguments or result; the message itself if that is not smaller."""
+    trimmed = message
     if is_result(message):
-        short = {**message, "content": TRIMMED.format(status=status_of(message)) if how is Kept.STATUS else ""}
+        trimmed = {
+            **message,
+            "content": TRIMMED_MARKER.format(status=status_of(message)) if keep is Persistence.STATUS else "",
+        }
     elif role_of(message) == "assistant" and call_ids(message):
-        short = _without_arguments(message)
-    return short if how is not Kept.ALL and _size(short) < _size(message) else message
+        trimmed = _without_arguments(message)
+    return trimmed if keep is not Persistence.ALL and _size(trimmed) < _size(message) else message
 
 
 def _without_arguments(message: Message) -> Message:
-    made = dict(message)
+    trimmed = dict(message)
     if message.get("tool_calls"):
-        made["tool_calls"] = [
+        trimmed["tool_calls"] = [
             {key: _emptied(value) if key in {"function", "custom"} else value for key, value in call.items()}
             for call in message["tool_calls"]
         ]
     if isinstance(message.get("function_call"), Mapping):
-        made["function_call"] = _emptied(message["function_call"])
-    return made
+        trimmed["function_call"] = _emptied(message["function_call"])
+    return trimmed
 
 
 def _emptied(function: Any) -> Any:
@@ -282,9 +296,9 @@ def _emptied(function: Any) -> Any:
 
 
 def _size(message: Message) -> int:
-    """Bytes of a message as stores keep it: its text apart, in UTF-8, and the rest as JSON."""
+    """The bytes of a message in a store: its text in UTF-8 and the other fields as JSON."""
     content = message.get("content")
     text = content if isinstance(content, str) else ""
     rest = {**message, "content": 0} if isinstance(content, str) else message
-    said = json.dumps(rest, default=dict, ensure_ascii=False, separators=(",", ":"))
-    return len(text.encode("utf-8", "surrogatepass")) + len(said.encode("utf-8", "surrogatepass"))
+    rest_json = json.dumps(rest, default=dict, ensure_ascii=False, separators=(",", ":"))
+    return len(text.encode("utf-8", "surrogatepass")) + len(rest_json.encode("utf-8", "surrogatepass"))

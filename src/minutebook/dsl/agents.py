@@ -22,19 +22,19 @@ from minutebook.agent.adapter import ProviderAdapter
 from minutebook.agent.events import RunEvent
 from minutebook.agent.limits import Deadline
 from minutebook.agent.messages import ModelReply, ModelRequest, OnDelta, TextDelta
-from minutebook.agent.prompt_message import prompt_of
+from minutebook.agent.prompt_message import text_prompt
 from minutebook.agent.runner import ConversationRunner
 from minutebook.agent.summarizer import ModelSummarizer
 from minutebook.agent.toolbox import Toolbox
 from minutebook.compaction.manager import CompactionManager
-from minutebook.compaction.registry import FIELDS
+from minutebook.compaction.registry import SETTING_FIELDS
 from minutebook.compaction.strategy import HistoryStrategy
 from minutebook.compaction.summarizer import Summarizer, is_summary
 from minutebook.dsl.flow_strategy import FlowSummarizer, strategy_of
 from minutebook.dsl.models import Adapters, patient
 from minutebook.dsl.spec import INPUT, AgentSpec, RetrySpec, WorkflowSpec
 from minutebook.errors import DeadlineExceeded, InvalidSetting
-from minutebook.prompt.markdown import shown
+from minutebook.prompt.markdown import rendered_value
 from minutebook.prompt.tools import AnyTool, Tool, ToolContext, ToolResult
 from minutebook.record.message import is_result, text_of
 from minutebook.record.transcript import Transcript
@@ -51,7 +51,7 @@ class Relay(ProviderAdapter):
     """The adapter of an agent that may hand over: what it handed over to has answered for it, and no model is asked."""
 
     def __init__(self, inner: ProviderAdapter) -> None:
-        super().__init__(inner.model, throttle=inner.throttle, telemetry=inner.telemetry, counter=inner.counter)
+        super().__init__(inner.model, retry_policy=inner.retry_policy, telemetry=inner.telemetry, counter=inner.counter)
         self._inner = inner
         self.provider = inner.provider  # type: ignore[misc]  # it speaks for whomever it relays to
         self.name = inner.name  # type: ignore[misc]  # same
@@ -97,7 +97,7 @@ def _tool(actor: "Actor", helper: AgentSpec, watch: "Watch", relay: Relay | None
             if context.deadline is not None and not context.deadline.remaining_seconds():
                 raise
             return ToolResult.error(f"{helper.name} had no more time: {error}")
-        answer = shown(said)
+        answer = rendered_value(said)
         if relay is not None and actor.agent.produces in {None, helper.produces}:
             relay.answer = answer
         return ToolResult.ok(answer)
@@ -173,7 +173,7 @@ class Actor:
             InvalidSetting: there is nothing to answer.
         """
         agent, spec = self.agent, self.cast.spec
-        values = {INPUT: shown(given)}
+        values = {INPUT: rendered_value(given)}
         asked = spec.prompt(agent.prompt).fill(values) if agent.prompt else values[INPUT]
         if not asked.strip():
             expected = "something to answer, or the agent a `prompt` that says what to do"
@@ -182,7 +182,7 @@ class Actor:
         tools = [*await self.cast.toolbox.tools(agent.tools), *helper_tools(self, relay, watch)]
         runner = ConversationRunner(
             adapter=relay if agent.delegate else self.adapter,
-            prompt=prompt_of(
+            prompt=text_prompt(
                 agent.name,
                 spec.prompt(agent.instruction).fill(values),
                 tools,
@@ -311,7 +311,7 @@ class Cast:
             agent.name: strategy_of(agent.history, policy) for agent in self.spec.agents if agent.history is not None
         }
         taken = {name for _, names in made.values() for name in names}
-        for name in FIELDS:
+        for name in SETTING_FIELDS:
             if getattr(policy, name) is not None and name not in taken:
                 expected = (
                     f"a strategy that knows it: none of {', '.join(s.name for s, _ in made.values()) or 'no'} does"

@@ -149,7 +149,7 @@ def _model(node: Model) -> s.ModelSpec:
 
 
 def _retry(node: t.RetryDef) -> s.RetrySpec:
-    first = {"first_seconds": seconds(node.first)} if node.first else {}
+    first = {"first_wait_seconds": seconds(node.first)} if node.first else {}
     return s.RetrySpec(node.name.text, int(node.times.value), node.backoff or "exponential", **first)
 
 

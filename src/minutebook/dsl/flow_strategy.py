@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from minutebook.compaction.registry import FIELDS, strategy_for, with_settings
-from minutebook.compaction.strategy import HistoryStrategy, Situation
+from minutebook.compaction.registry import SETTING_FIELDS, strategy_with_settings, with_settings
+from minutebook.compaction.strategy import CompactionInput, HistoryStrategy
 from minutebook.compaction.summarize import SummarizeStrategy
-from minutebook.compaction.summarizer import Summarizer, SummaryRequest, paragraphs, summarized
+from minutebook.compaction.summarizer import Summarizer, SummaryRequest, paragraphs, summarize_in_pieces
 from minutebook.dsl.spec import CompactionSpec, HistorySpec
-from minutebook.prompt.markdown import shown
+from minutebook.prompt.markdown import rendered_value
 from minutebook.record.fold import Fold
 
 
@@ -20,10 +20,10 @@ class FlowStrategy:
     name: str
     summarize: SummarizeStrategy
 
-    def should_trigger(self, situation: Situation) -> bool:
+    def should_trigger(self, situation: CompactionInput) -> bool:
         return self.summarize.should_trigger(situation)
 
-    def apply(self, situation: Situation, summarizer: Summarizer) -> AsyncIterator[Fold]:
+    def apply(self, situation: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:
         return self.summarize.apply(situation, summarizer)
 
 
@@ -36,10 +36,10 @@ class FlowSummarizer:
     async def summarize(self, request: SummaryRequest) -> str:
         async def write(piece: str, before: str | None) -> str:
             told = f"Summary of what came before: {before}\n\n{piece}" if before else piece
-            return shown(await self._run(told))
+            return rendered_value(await self._run(told))
 
         parts = paragraphs(request.messages, tool_details=True) or ["(Nothing was said in words.)"]
-        return await summarized(parts, request, write, max_piece_tokens=self._max_piece_tokens)
+        return await summarize_in_pieces(parts, request, write, max_piece_tokens=self._max_piece_tokens)
 
 
 def strategy_of(history: HistorySpec, policy: CompactionSpec) -> tuple[HistoryStrategy, set[str]]:
@@ -49,8 +49,8 @@ def strategy_of(history: HistorySpec, policy: CompactionSpec) -> tuple[HistorySt
         UnknownName: nobody registered it.
         InvalidSetting: it cannot be set so.
     """
-    given = {name: getattr(policy, name) for name in FIELDS if getattr(policy, name) is not None}
+    given = {name: getattr(policy, name) for name in SETTING_FIELDS if getattr(policy, name) is not None}
     if history.flow is not None:
         inner, taken = with_settings(SummarizeStrategy(), given)
         return FlowStrategy(history.flow, inner), taken
-    return strategy_for(history.strategy or "", given)
+    return strategy_with_settings(history.strategy or "", given)

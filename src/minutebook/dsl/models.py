@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from minutebook.agent.adapter import ProviderAdapter
-from minutebook.agent.retry import Throttle
+from minutebook.agent.retry import RetryPolicy
 from minutebook.dsl.spec import ModelSpec, RetrySpec
 from minutebook.dsl.syntax import Backoff
 from minutebook.errors import InvalidSetting
@@ -23,7 +23,7 @@ def provider_adapters(
     *,
     base_url: str | None = None,
     environment: Mapping[str, str] = os.environ,
-    throttle: Throttle | None = None,
+    retry_policy: RetryPolicy | None = None,
 ) -> Adapters:
     """What makes the adapter for each model of a program, by its provider.
 
@@ -46,21 +46,21 @@ def provider_adapters(
         if url is not None and not url.startswith(("http://", "https://")):
             raise InvalidSetting("the base URL", url, "an address that begins with http:// or https://")
         make = _anthropic if model.provider == "anthropic" else _openai
-        return make(model, url, key or _NO_KEY, throttle)
+        return make(model, url, key or _NO_KEY, retry_policy)
 
     return adapter
 
 
-def _openai(model: ModelSpec, url: str | None, key: str, throttle: Throttle | None) -> ProviderAdapter:
+def _openai(model: ModelSpec, url: str | None, key: str, retry_policy: RetryPolicy | None) -> ProviderAdapter:
     from minutebook.agent.providers.openai import OpenAIAdapter
 
     # OpenAI has another name for it since its models reason; those who speak like it mostly know the old one.
     limit = "max_completion_tokens" if model.provider == "openai" else "max_tokens"
     options = _given(temperature=model.temperature, **{limit: model.max_tokens})
-    return OpenAIAdapter(model.model, base_url=url, api_key=key, options=options, throttle=throttle)
+    return OpenAIAdapter(model.model, base_url=url, api_key=key, options=options, retry_policy=retry_policy)
 
 
-def _anthropic(model: ModelSpec, url: str | None, key: str, throttle: Throttle | None) -> ProviderAdapter:
+def _anthropic(model: ModelSpec, url: str | None, key: str, retry_policy: RetryPolicy | None) -> ProviderAdapter:
     from minutebook.agent.providers.anthropic import AnthropicAdapter
 
     return AnthropicAdapter(
@@ -68,7 +68,7 @@ def _anthropic(model: ModelSpec, url: str | None, key: str, throttle: Throttle |
         base_url=url and url.rstrip("/").removesuffix("/v1"),  # this client adds it itself
         api_key=key,
         options=_given(temperature=model.temperature),
-        throttle=throttle,
+        retry_policy=retry_policy,
         **_given(max_output_tokens=model.max_tokens),
     )
 
@@ -78,7 +78,7 @@ def _given(**options: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience(Throttle):
+class Patience(RetryPolicy):
     """Asks again as a retry policy says: as often, and after such waits, but never sooner than the provider allows."""
 
     backoff: Backoff = "exponential"
@@ -91,7 +91,7 @@ class Patience(Throttle):
                 times = attempt
             case "fixed":
                 times = 1
-        return max(self.first_seconds * times, asked_for or 0.0)
+        return max(self.first_wait_seconds * times, asked_for or 0.0)
 
 
 def patient(adapter: ProviderAdapter, retry: RetrySpec | None) -> ProviderAdapter:
@@ -99,13 +99,13 @@ def patient(adapter: ProviderAdapter, retry: RetrySpec | None) -> ProviderAdapte
     if retry is None:
         return adapter
     own = copy.copy(adapter)
-    own.throttle = Patience(
+    own.retry_policy = Patience(
         attempts=retry.attempts,
-        first_seconds=retry.first_seconds,
-        most_seconds=math.inf,
+        first_wait_seconds=retry.first_wait_seconds,
+        max_wait_seconds=math.inf,
         total_seconds=math.inf,
-        clock=adapter.throttle.clock,
-        sleep=adapter.throttle.sleep,
+        clock=adapter.retry_policy.clock,
+        sleep=adapter.retry_policy.sleep,
         backoff=retry.backoff,
     )
     return own

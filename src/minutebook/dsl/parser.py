@@ -26,13 +26,13 @@ def parse_agents(text: str, *, source: str = "<text>") -> Program:
         ProgramInvalid: the text is not a program; `diagnostics` say where and why, one for each broken definition.
         MissingExtra: the package lark is not installed.
     """
-    program, diagnostics = parsed(text, source=source)
+    program, diagnostics = parse_with_diagnostics(text, source=source)
     if program is None:
         raise ProgramInvalid(source, diagnostics)
     return program
 
 
-def parsed(text: str, *, source: str = "<text>") -> tuple[Program | None, tuple[Diagnostic, ...]]:
+def parse_with_diagnostics(text: str, *, source: str = "<text>") -> tuple[Program | None, tuple[Diagnostic, ...]]:
     """The tree, or what is wrong; never both."""
     try:
         from lark.exceptions import UnexpectedInput

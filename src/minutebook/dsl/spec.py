@@ -90,7 +90,7 @@ class RetrySpec:
     retries: int
     """How often to try again after the first time."""
     backoff: Backoff = "exponential"
-    first_seconds: float = 1.0
+    first_wait_seconds: float = 1.0
     """The wait before the first retry; doubled each time, added to each time, or always the same."""
 
     @property

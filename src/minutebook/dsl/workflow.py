@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from minutebook.agent.events import RunEvent
-from minutebook.agent.prompt_message import prompt_of
+from minutebook.agent.prompt_message import text_prompt
 from minutebook.agent.runner import ConversationRunner
-from minutebook.agent.toolbox import Externals, Toolbox
+from minutebook.agent.toolbox import ExternalTools, Toolbox
 from minutebook.compaction.summarizer import Summarizer
 from minutebook.dsl.agents import (
     OUTPUT_ATTEMPTS,
@@ -30,18 +30,18 @@ from minutebook.dsl.interpreter import Interpreter
 from minutebook.dsl.models import Adapters, provider_adapters
 from minutebook.dsl.spec import INPUT, Entry, WorkflowSpec
 from minutebook.errors import InvalidSetting
-from minutebook.prompt.markdown import shown
+from minutebook.prompt.markdown import rendered_value
 from minutebook.session.bus import InProcessEventBus
 from minutebook.session.state import Session
 
 
-def toolbox_of(spec: WorkflowSpec, externals: Externals, environment: Mapping[str, str], root: Path) -> Toolbox:
+def toolbox_of(spec: WorkflowSpec, externals: ExternalTools, environment: Mapping[str, str], root: Path) -> Toolbox:
     """The tools of a program: those that it defines, and those that whoever runs it brings.
 
     Raises:
         InvalidSetting: a function cannot be imported, or an agent names a tool that nobody brings.
     """
-    brought: Externals = {**{tool.name: tool.origin for tool in spec.tools}, **externals}
+    brought: ExternalTools = {**{tool.name: tool.origin for tool in spec.tools}, **externals}
     toolbox = Toolbox(brought, environment, root)
     for agent in spec.agents:
         for ref in agent.tools:
@@ -73,7 +73,7 @@ class DslWorkflow:
         session: Session | None = None,
         bus: InProcessEventBus | None = None,
         summarizer: Summarizer | None = None,
-        externals: Externals | None = None,
+        externals: ExternalTools | None = None,
         environment: Mapping[str, str] = os.environ,
         root: Path | None = None,
     ) -> None:
@@ -208,7 +208,7 @@ class _Stage:
         spec = self.cast.spec
         prompt = spec.prompt(name)
         assert prompt.model is not None
-        values = {**{key: shown(value) for key, value in variables.items()}, INPUT: shown(given)}
+        values = {**{key: rendered_value(value) for key, value in variables.items()}, INPUT: rendered_value(given)}
         output = spec.output_type(prompt.expecting) if prompt.expecting else None
         with Session(bus=self.cast.session.bus) as session:
 
@@ -217,7 +217,7 @@ class _Stage:
 
             runner = ConversationRunner(
                 adapter=self.cast.adapter(prompt.model),
-                prompt=prompt_of(name, prompt.fill(values), output=output),
+                prompt=text_prompt(name, prompt.fill(values), output=output),
                 session=session,
                 max_output_attempts=OUTPUT_ATTEMPTS,
             )

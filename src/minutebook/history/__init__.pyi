@@ -10,20 +10,20 @@ from minutebook.history.compose import (
     ObservableSlidingWindowManager as ObservableSlidingWindowManager,
     PassthroughManager as PassthroughManager,
 )
-from minutebook.history.curated import (
+from minutebook.history.curation import (
     Curated as Curated,
-    Note as Note,
-    Status as Status,
+    NoteStatus as NoteStatus,
+    ViewNote as ViewNote,
 )
 from minutebook.history.explanation import (
     Explanation as Explanation,
-    Line as Line,
+    ExplanationLine as ExplanationLine,
     explain as explain,
 )
 from minutebook.history.guarantees import (
-    Breach as Breach,
+    Guarantee as Guarantee,
     Guarded as Guarded,
-    Promise as Promise,
+    Violation as Violation,
     guard as guard,
 )
 from minutebook.history.protocol import (
@@ -52,31 +52,31 @@ from minutebook.history.window import (
 
 __all__ = [
     "ActiveToolsManager",
-    "Breach",
     "CacheLedger",
     "ComposedManager",
     "Curated",
     "CurationContext",
     "EventBus",
     "Explanation",
+    "ExplanationLine",
+    "Guarantee",
     "Guarded",
     "HistoryCurated",
     "HistoryManager",
-    "Line",
-    "Note",
+    "NoteStatus",
     "ObservableManager",
     "ObservableSlidingWindowManager",
     "PassthroughManager",
-    "Promise",
     "SessionProtocol",
     "SlidingWindowManager",
-    "Status",
     "TokenBudgetManager",
     "ToolResultClearer",
     "ToolResultTruncator",
     "ToolStripper",
     "TurnWindowManager",
     "View",
+    "ViewNote",
+    "Violation",
     "explain",
     "guard",
     "view_of",

@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from minutebook.errors import CannotFit, InvalidSetting
-from minutebook.history.curated import Curated, Note, Status
-from minutebook.history.incremental import Curator, Draft, Keep, last_exchange
-from minutebook.history.tool_results import cleared, clipped
+from minutebook.history.curation import Curated, NoteStatus, ViewNote
+from minutebook.history.incremental import IncrementalManager, IncrementalView, KeepSet, last_exchange
+from minutebook.history.tool_results import cleared_result, clipped
 from minutebook.history.window import require_count
 from minutebook.record.message import Message, call_ids, is_result, is_user, text_of
 from minutebook.record.transcript import Transcript
@@ -27,7 +27,7 @@ _SHORTEST = 200
 
 
 @dataclass(slots=True, frozen=True)
-class TokenBudgetManager(Curator):
+class TokenBudgetManager(IncrementalManager):
     """Keep the view within a token budget.
 
     Over budget, old tool results are cleared first, then the oldest whole turns go, then the oldest exchanges of the
@@ -71,7 +71,7 @@ class TokenBudgetManager(Curator):
         """What a cut cuts down to."""
         return int(self.limit * self.target)
 
-    def draft(self, source: Transcript, keep: Keep, basis: Hashable) -> Draft:  # noqa: ARG002
+    def draft(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002
         return BudgetDraft(source, keep, self)
 
     def fits(self, messages: Sequence[Message]) -> bool:
@@ -84,7 +84,7 @@ class TokenBudgetManager(Curator):
         return self.counter
 
 
-class BudgetDraft(Draft):
+class BudgetDraft(IncrementalView):
     """The state of the fold: the view, what each of its messages costs, and what all of it costs.
 
     A cut looks only at the messages taken on so far, never at the rest of the source: the fold must not know the future.
@@ -92,7 +92,7 @@ class BudgetDraft(Draft):
 
     __slots__ = ("_cleared", "_costs", "_count", "_counter", "_is_counted", "_limit", "_manager", "_size")
 
-    def __init__(self, source: Transcript, keep: Keep, manager: TokenBudgetManager) -> None:
+    def __init__(self, source: Transcript, keep: KeepSet, manager: TokenBudgetManager) -> None:
         super().__init__(source, keep)
         self._manager = manager
         self._limit = manager.limit
@@ -193,7 +193,7 @@ class BudgetDraft(Draft):
 
     def _clear_results(self, fixed: set[int], live: range) -> None:
         """Every old result at once: the cache is lost at the first one, so the others cost nothing more."""
-        results = self.source.result_places
+        results = self.source.result_indexes
         stop = max(self._cleared, bisect_left(results, self.seen) - self._manager.keep_results)
         newest = min(live.start, self._last_messages().start)
         notes = {}
@@ -204,10 +204,10 @@ class BudgetDraft(Draft):
             position = self.position(place)
             if place in fixed or position == len(self.places) or self.places[position] != place:
                 continue
-            verdict = cleared(self.source, place, marker=_MARKER)
+            verdict = cleared_result(self.source, place, marker=_MARKER)
             if verdict and (cost := self._counter.message(verdict[0])) < self._costs[position]:
                 self._replace(position, verdict[0], cost)
-                notes[place] = self._why(Status.CLEARED, "an old tool result")
+                notes[place] = self._why(NoteStatus.CLEARED, "an old tool result")
         self._cleared = stop
         self.note(notes)
 
@@ -222,7 +222,7 @@ class BudgetDraft(Draft):
             left -= self._costs[position] if place not in staying else 0
         self._drop(
             [place for place in self.places[:end] if place not in staying],
-            self._why(Status.DROPPED, "one of the oldest turns"),
+            self._why(NoteStatus.DROPPED, "one of the oldest turns"),
         )
 
     def _drop_exchanges(self, staying: set[int], goal: int) -> None:
@@ -237,7 +237,7 @@ class BudgetDraft(Draft):
             end = self.source.exchange_of(place).stop
             left -= self._costs[position]
             going.append(place)
-        self._drop(going, self._why(Status.DROPPED, "an early exchange of the running turn"))
+        self._drop(going, self._why(NoteStatus.DROPPED, "an early exchange of the running turn"))
 
     def _clip(self, fixed: set[int], live: range) -> None:
         """The results of the exchange that the model is about to answer, each to an equal share of the room."""
@@ -256,7 +256,7 @@ class BudgetDraft(Draft):
                 if short is None:
                     continue
                 self._replace(position, short, self._counter.message(short))
-                notes[place] = self._why(Status.TRUNCATED, "larger than the room that is left")
+                notes[place] = self._why(NoteStatus.TRUNCATED, "larger than the room that is left")
         self.note(notes)
 
     def _clipped(self, place: int, share: int) -> Message | None:
@@ -267,14 +267,14 @@ class BudgetDraft(Draft):
             if self._counter.message(short) <= share:
                 return short
             length = length * 4 // 5
-        verdict = cleared(self.source, place, marker=_MARKER)
+        verdict = cleared_result(self.source, place, marker=_MARKER)
         return verdict[0] if verdict else None
 
     def _replace(self, position: int, message: Message, cost: int) -> None:
         self._size += cost - self._costs[position]
         self.messages[position], self._costs[position] = message, cost
 
-    def _drop(self, going: list[int], note: Note) -> None:
+    def _drop(self, going: list[int], note: ViewNote) -> None:
         gone = set(going)
         stay = [position for position, place in enumerate(self.places) if place not in gone]
         self.messages = [self.messages[position] for position in stay]
@@ -283,8 +283,8 @@ class BudgetDraft(Draft):
         self._size = sum(self._costs)
         self.note(dict.fromkeys(going, note))
 
-    def _why(self, status: Status, what: str) -> Note:
-        return Note(status, f"over {self._manager.max_tokens:,} tokens: {what}")
+    def _why(self, status: NoteStatus, what: str) -> ViewNote:
+        return ViewNote(status, f"over {self._manager.max_tokens:,} tokens: {what}")
 
     def _irreducible(self) -> list[tuple[str, int, int]]:
         requests, lead = self._requests(), self.keep.lead(self.source)
@@ -301,7 +301,7 @@ class BudgetDraft(Draft):
                 name = "a pinned exchange"
             else:
                 name = "the exchange to be answered"
-            parts.append((name, self.source.root_of(place), cost))
+            parts.append((name, self.source.position_of(place), cost))
         return [(name, root, cost) for name, root, cost in parts if root is not None]
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
 
-from minutebook.history.curated import Curated, Trail
-from minutebook.history.incremental import ContextualManager, Curator, Draft, Keep
+from minutebook.history.curation import Curated, NoteChain
+from minutebook.history.incremental import ContextualManager, IncrementalManager, IncrementalView, KeepSet
 from minutebook.history.origins import origins
 from minutebook.history.protocol import (
     NO_CONTEXT,
@@ -20,7 +20,7 @@ from minutebook.history.protocol import (
     HistoryManager,
     SessionProtocol,
 )
-from minutebook.record.message import Message, frozen
+from minutebook.record.message import Message, frozen_copy
 from minutebook.record.transcript import Transcript
 from minutebook.tokens import TokenCounter
 
@@ -64,12 +64,12 @@ class ComposedManager(ContextualManager):
         record = Transcript.of(messages, counter=self.counts_with())
         with record.lock:
             source = record.coherent()
-            links = source.remember((self, Keep.asked(context, source)), lambda: [_Link() for _ in self.managers])
-            trails: tuple[Trail | None, ...] = ()
+            links = source.remember((self, KeepSet.asked(context, source)), lambda: [_Link() for _ in self.managers])
+            trails: tuple[NoteChain | None, ...] = ()
             for manager, link in zip(self.managers, links, strict=True):
                 source, said = link.follow(manager, source, session, context)
                 trails += said
-            return Curated(source, [source.root_of(place) for place in range(len(source))], trails)
+            return Curated(source, [source.position_of(place) for place in range(len(source))], trails)
 
     def fits(self, messages: Sequence[Message]) -> bool:
         return all(isinstance(manager, ContextualManager) and manager.fits(messages) for manager in self.managers)
@@ -85,7 +85,7 @@ class _Link:
     __slots__ = ("_draft", "_generation", "_made")
 
     def __init__(self) -> None:
-        self._draft: Draft | None = None
+        self._draft: IncrementalView | None = None
         self._generation = 0
         self._made: Transcript | None = None
 
@@ -95,8 +95,8 @@ class _Link:
         source: Transcript,
         session: SessionProtocol | None,
         context: CurationContext,
-    ) -> tuple[Transcript, tuple[Trail | None, ...]]:
-        if not isinstance(manager, Curator):
+    ) -> tuple[Transcript, tuple[NoteChain | None, ...]]:
+        if not isinstance(manager, IncrementalManager):
             return _apart(manager, source, session, context)
         draft = manager.current_draft(source, session, context).shown()
         if self._made is None or self._draft is not draft or self._generation != draft.generation:
@@ -110,14 +110,14 @@ class _Link:
 
 def _apart(
     manager: HistoryManager, source: Transcript, session: SessionProtocol | None, context: CurationContext
-) -> tuple[Transcript, tuple[Trail | None, ...]]:
+) -> tuple[Transcript, tuple[NoteChain | None, ...]]:
     """The view of a manager that keeps no draft."""
-    view = curated_by(manager, source, session, context)
-    made = source.derive(view, source.places_of(view.origins))
+    view = curated_view(manager, source, session, context)
+    made = source.derive(view, source.indexes_of(view.origins))
     return made.coherent(), view.trails
 
 
-def curated_by(
+def curated_view(
     manager: HistoryManager, source: Transcript, session: SessionProtocol | None, context: CurationContext
 ) -> Curated:
     """Any manager's view of a transcript, with the places in the record that its messages came from."""
@@ -131,14 +131,14 @@ def curated_by(
             message if at is None or message is not lent[at] else source[at]
             for message, at in zip(view, places, strict=True)
         ],
-        [None if at is None else source.root_of(at) for at in places],
+        [None if at is None else source.position_of(at) for at in places],
     )
 
 
 def _lent(source: Transcript) -> list[Message]:
     """The messages in the form in which code that is not ours may see them: it cannot change them."""
     lent: list[Message] = source.remember(("lent",), list)
-    lent += map(frozen, source.since(len(lent)))
+    lent += map(frozen_copy, source.since(len(lent)))
     return lent
 
 
@@ -165,7 +165,7 @@ class ObservableManager(ContextualManager):
         context: CurationContext | None = None,
     ) -> Curated:
         source = Transcript.of(messages, counter=self.counts_with())
-        view = curated_by(self.inner, source, session, context or NO_CONTEXT)
+        view = curated_view(self.inner, source, session, context or NO_CONTEXT)
         self.bus.publish(
             HistoryCurated(
                 prompt_name=self.prompt_name,

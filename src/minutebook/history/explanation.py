@@ -5,24 +5,24 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from minutebook.history.cache_cost import shared_beginning
-from minutebook.history.curated import Curated, Note, Status
+from minutebook.history.curation import Curated, NoteStatus, ViewNote
 from minutebook.history.origins import origins
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message, role_of
 from minutebook.record.repairs import RepairAction
 from minutebook.record.transcript import Transcript
 
-_OUT = frozenset({Status.DROPPED, Status.FOLDED})
+_OUT = frozenset({NoteStatus.DROPPED, NoteStatus.FOLDED})
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ExplanationLine:
     """What became of one message."""
 
     index: int | None
     """Its place in the record; None for a message that only the view has."""
     role: str
-    status: Status
+    status: NoteStatus
     reason: str
     tokens: int
     """Its tokens in the record."""
@@ -34,7 +34,7 @@ class Line:
 class Explanation:
     """A view beside its record, message by message."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[ExplanationLine, ...]
     cached_tokens: int | None = None
     """Tokens at the beginning of the view that the previous view had too, where one was given."""
 
@@ -46,10 +46,10 @@ class Explanation:
     def view_tokens(self) -> int:
         return sum(line.sent_tokens for line in self.lines)
 
-    def counts(self) -> dict[Status, int]:
+    def counts(self) -> dict[NoteStatus, int]:
         """How many messages met each fate."""
         fates = [line.status for line in self.lines]
-        return {status: fates.count(status) for status in Status if status in fates}
+        return {status: fates.count(status) for status in NoteStatus if status in fates}
 
     def to_json(self) -> dict[str, Any]:
         """The same as JSON data."""
@@ -91,7 +91,7 @@ def explain(
         position = at_root.get(index)
         status, reason = _fate(message, None if position is None else view[position], notes.get(index))
         sent = 0 if position is None else counts[position]
-        lines.append(Line(index, role_of(message), status, reason, transcript.tokens_of(index), sent))
+        lines.append(ExplanationLine(index, role_of(message), status, reason, transcript.tokens_of(index), sent))
     lines = _with_added(lines, view, placed, counts)
     cached = None if previous is None else sum(counts[: shared_beginning(previous, view)])
     return Explanation(tuple(lines), cached)
@@ -103,37 +103,37 @@ def _tokens(transcript: Transcript, message: Message, root: int | None) -> int:
     return transcript.counter.message(message)
 
 
-def _notes(record: Transcript, view: Sequence[Message], hidden: Mapping[int, Fold]) -> dict[int, Note]:
-    notes = {index: Note(Status.FOLDED, f"fold {fold.id}: {fold.reason}") for index, fold in hidden.items()}
+def _notes(record: Transcript, view: Sequence[Message], hidden: Mapping[int, Fold]) -> dict[int, ViewNote]:
+    notes = {index: ViewNote(NoteStatus.FOLDED, f"fold {fold.id}: {fold.reason}") for index, fold in hidden.items()}
     record.coherent()
     for done in record.repairs:
-        status = Status.DROPPED if done.action is RepairAction.DROPPED else Status.REPAIRED
-        notes.setdefault(done.index, Note(status, done.what))
+        status = NoteStatus.DROPPED if done.action is RepairAction.DROPPED else NoteStatus.REPAIRED
+        notes.setdefault(done.index, ViewNote(status, done.what))
     if isinstance(view, Curated):
         notes.update(view.notes())
     return notes
 
 
-def _fate(message: Message, sent: Message | None, note: Note | None) -> tuple[Status, str]:
+def _fate(message: Message, sent: Message | None, note: ViewNote | None) -> tuple[NoteStatus, str]:
     if sent is None:
-        return (note.status, note.reason) if note and note.status in _OUT else (Status.DROPPED, "not in the view")
+        return (note.status, note.reason) if note and note.status in _OUT else (NoteStatus.DROPPED, "not in the view")
     if sent is message or sent == message:
-        return Status.SENT, note.reason if note and note.status is Status.REPAIRED else ""
+        return NoteStatus.SENT, note.reason if note and note.status is NoteStatus.REPAIRED else ""
     if note is not None and note.status not in _OUT:
         return note.status, note.reason
-    return Status.TRUNCATED, "not as it is in the record"
+    return NoteStatus.TRUNCATED, "not as it is in the record"
 
 
 def _with_added(
-    lines: list[Line], view: Sequence[Message], placed: Sequence[int | None], counts: Sequence[int]
-) -> list[Line]:
+    lines: list[ExplanationLine], view: Sequence[Message], placed: Sequence[int | None], counts: Sequence[int]
+) -> list[ExplanationLine]:
     """The lines, with those of messages that only the view has after the message they follow there."""
-    after: dict[int, list[Line]] = {}
+    after: dict[int, list[ExplanationLine]] = {}
     last = -1
     for message, root, tokens in zip(view, placed, counts, strict=True):
         if root is not None:
             last = root
         else:
-            line = Line(None, role_of(message), Status.ADDED, "not in the record", 0, tokens)
+            line = ExplanationLine(None, role_of(message), NoteStatus.ADDED, "not in the record", 0, tokens)
             after.setdefault(last, []).append(line)
     return [*after.get(-1, []), *(each for line in lines for each in (line, *after.get(line.index or 0, [])))]

@@ -8,20 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from minutebook.errors import CannotFit, PromiseBroken
+from minutebook.errors import CannotFit, GuaranteeViolated
 from minutebook.history.budget import TokenBudgetManager
-from minutebook.history.curated import Curated, Note, Status, Trail
-from minutebook.history.incremental import ContextualManager, Keep, last_exchange
+from minutebook.history.curation import Curated, NoteChain, NoteStatus, ViewNote
+from minutebook.history.incremental import ContextualManager, KeepSet, last_exchange
 from minutebook.history.origins import origins
 from minutebook.history.protocol import NO_CONTEXT, CurationContext, HistoryManager
 from minutebook.record.finding import Finding, FindingKind, errors
 from minutebook.record.message import Message, Provider, is_result, is_system
-from minutebook.record.repairs import RepairAction, no_result, repair
+from minutebook.record.repairs import RepairAction, placeholder_result, repair
 from minutebook.record.transcript import Transcript
-from minutebook.record.validation import check, is_clean, rejected_by
+from minutebook.record.validation import check, passes_quick_check, rejected_kinds
 
 
-class Promise(StrEnum):
+class Guarantee(StrEnum):
     """What the guard looks after."""
 
     VALID = "valid"
@@ -31,14 +31,14 @@ class Promise(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Breach:
-    """A promise that a manager's view broke, and how."""
+class Violation:
+    """A guarantee that a manager's view broke, and how."""
 
-    promise: Promise
+    guarantee: Guarantee
     detail: str
 
     def __str__(self) -> str:
-        return f"{self.promise.value}: {self.detail}"
+        return f"{self.guarantee.value}: {self.detail}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Guarded:
     """A view that keeps its promises, and what had to be done for that."""
 
     view: Curated
-    breaches: tuple[Breach, ...]
+    violations: tuple[Violation, ...]
 
 
 def guard(
@@ -59,15 +59,15 @@ def guard(
     context: CurationContext | None = None,
     strict: bool = False,
 ) -> Guarded:
-    """The view with every promise kept.
+    """The view with every guarantee kept.
 
     `manager` is asked whether the record fits it; without one, nothing is said about views that could have been whole.
 
     Raises:
-        PromiseBroken: `strict`, and the view breaks a promise.
+        PromiseBroken: `strict`, and the view breaks a guarantee.
         CannotFit: what must be in the view is larger than `max_tokens`.
     """
-    rejected_by(provider)
+    rejected_kinds(provider)
     transcript = Transcript.of(record)
     with transcript.lock:
         work = _Work(transcript, view, context or NO_CONTEXT, provider)
@@ -76,9 +76,9 @@ def guard(
         work.restore_kept()
         work.make_valid()
         work.make_fit(max_tokens)
-    if strict and work.breaches:
-        raise PromiseBroken(work.breaches)
-    return Guarded(work.view, tuple(work.breaches))
+    if strict and work.violations:
+        raise GuaranteeViolated(work.violations)
+    return Guarded(work.view, tuple(work.violations))
 
 
 class _Work:
@@ -91,7 +91,7 @@ class _Work:
         self.source = record.coherent()
         self.context = context
         self.provider = provider
-        self.breaches: list[Breach] = []
+        self.violations: list[Violation] = []
         self.keeps_first = False
         """Whether the manager promises the first request, as we do not."""
         self._faults: set[tuple[FindingKind, int | None, str | None]] | None = None
@@ -99,59 +99,59 @@ class _Work:
         self.view = view if isinstance(view, Curated) else Curated(view, origins(record, view), trails)
 
     def restore_whole(self, manager: HistoryManager | None) -> None:
-        """Promise 4: a record that fits its manager is sent as it is."""
+        """Guarantee 4: a record that fits its manager is sent as it is."""
         if not isinstance(manager, ContextualManager) or self.source is not self.record:
             return
         if manager.fits(self.record) and list(self.record) != list(self.view):
-            self._broke(Promise.UNTOUCHED, "the record fits, and the view is not the record")
+            self._broke(Guarantee.UNTOUCHED, "the record fits, and the view is not the record")
             self.view = Curated(self.record, range(len(self.record)), ())
 
     def restore_kept(self) -> None:
-        """Promise 3: leading system messages, pins, open calls and the newest request are there, verbatim."""
+        """Guarantee 3: leading system messages, pins, open calls and the newest request are there, verbatim."""
         sent = dict(zip(self.view.origins, self.view, strict=True))
         missing = [(place, why) for place, why in self._required().items() if not self._is_in(sent, place)]
         if not missing:
             return
         for why in dict.fromkeys(why for _, why in missing):
-            self._broke(Promise.KEEPS, f"{why} was missing or changed")
+            self._broke(Guarantee.KEEPS, f"{why} was missing or changed")
         rows = list(zip(self.view.origins, self.view, strict=True))
         for place, _ in missing:
-            root = self.source.root_of(place)
+            root = self.source.position_of(place)
             rows = [row for row in rows if row[0] != root]
             before = sum(1 for origin, message in rows if _precedes(origin, root, message))
             rows.insert(before, (root, self.source[place]))
         self.view = Curated([row[1] for row in rows], [row[0] for row in rows], self.view.trails)
 
     def make_valid(self) -> None:
-        """Promise 1: the provider accepts it."""
+        """Guarantee 1: the provider accepts it."""
         self._answer_open_calls()
-        if is_clean(self.view) and FindingKind.BAD_ARGUMENTS not in rejected_by(self.provider):
+        if passes_quick_check(self.view) and FindingKind.BAD_ARGUMENTS not in rejected_kinds(self.provider):
             return
         found = errors(check(self.view, provider=self.provider))
         for finding in found:
             if not self._is_our_own(finding):
-                self._broke(Promise.VALID, str(finding))
+                self._broke(Guarantee.VALID, str(finding))
         if found:
             mended = repair(self.view, provider=self.provider)
             roots = [None if at is None else self.view.origins[at] for at in mended.origins]
             notes = {
-                root: Note(Status.DROPPED, done.what)
+                root: ViewNote(NoteStatus.DROPPED, done.what)
                 for done in mended.repairs
                 if done.action is RepairAction.DROPPED and (root := self.view.origins[done.index]) is not None
             }
-            trails = (*self.view.trails, Trail(notes, None)) if notes else self.view.trails
+            trails = (*self.view.trails, NoteChain(notes, None)) if notes else self.view.trails
             self.view = Curated(mended.messages, roots, trails)
 
     def _answer_open_calls(self) -> None:
         """The record may end with calls that still wait; the view says so in place of their results."""
         waiting = self.source.open_calls
-        start = self.source.root_of(last_exchange(self.source).start) if waiting else None
+        start = self.source.position_of(last_exchange(self.source).start) if waiting else None
         at = len(self.view) - 1
         while at >= 0 and is_result(self.view[at]):
             at -= 1
         if start is None or at < 0 or self.view.origins[at] != start:
             return
-        answers = [no_result(call_id) for call_id in waiting]
+        answers = [placeholder_result(call_id) for call_id in waiting]
         tokens = self.view.tokens
         if tokens is not None:
             tokens += sum(map(self.record.counter.message, answers))
@@ -159,15 +159,15 @@ class _Work:
         self.view = Curated([*self.view, *answers], origins, self.view.trails, tokens)
 
     def make_fit(self, max_tokens: int | None) -> None:
-        """Promise 2: it is within the budget, or `CannotFit` says why not."""
+        """Guarantee 2: it is within the budget, or `CannotFit` says why not."""
         if max_tokens is None:
             return
         if self.view.tokens is not None and self.view.tokens <= max_tokens:
             return
-        made = self.source.derive(self.view, self.source.places_of(self.view.origins))
+        made = self.source.derive(self.view, self.source.indexes_of(self.view.origins))
         if made.tokens <= max_tokens:
             return
-        self._broke(Promise.FITS, f"{made.tokens:,} tokens, of {max_tokens:,}")
+        self._broke(Guarantee.FITS, f"{made.tokens:,} tokens, of {max_tokens:,}")
         tighter = self._within(max_tokens, made)
         self.view = Curated(tighter, tighter.origins, (*self.view.trails, *tighter.trails))
         self.make_valid()
@@ -184,7 +184,7 @@ class _Work:
 
     def _required(self) -> dict[int, str]:
         """The places that must be in the view, each with what it is."""
-        source, keep = self.source, Keep.asked(self.context, self.source)
+        source, keep = self.source, KeepSet.asked(self.context, self.source)
         required = dict.fromkeys(range(keep.lead(source)), "a leading system message")
         required |= dict.fromkeys(sorted(keep.pinned(source)), "a pinned message")
         if keep.last:
@@ -196,7 +196,7 @@ class _Work:
         return required
 
     def _is_in(self, sent: dict[int | None, Message], place: int) -> bool:
-        root = self.source.root_of(place)
+        root = self.source.position_of(place)
         message = sent.get(root)
         return root is None or message is self.source[place] or message == self.source[place]
 
@@ -208,8 +208,8 @@ class _Work:
         root = self.view.origins[finding.index] if self.view else 0
         return (finding.kind, root, finding.call_id) in self._faults
 
-    def _broke(self, promise: Promise, detail: str) -> None:
-        self.breaches.append(Breach(promise, detail))
+    def _broke(self, guarantee: Guarantee, detail: str) -> None:
+        self.violations.append(Violation(guarantee, detail))
 
 
 def _precedes(origin: int | None, root: int | None, message: Message) -> bool:

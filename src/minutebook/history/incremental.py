@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from minutebook.history.curated import Curated, Note, Status, Trail
+from minutebook.history.curation import Curated, NoteChain, NoteStatus, ViewNote
 from minutebook.history.protocol import NO_CONTEXT, CurationContext, SessionProtocol
 from minutebook.record.message import Message, is_system
 from minutebook.record.transcript import Transcript
@@ -21,7 +21,7 @@ from minutebook.tokens import TokenCounter
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class KeepSet:
     """The caller's wishes as places in a transcript. Equal wishes are equal, so a transcript can remember by them."""
 
     system: bool
@@ -29,13 +29,13 @@ class Keep:
     pins: frozenset[int]
 
     @classmethod
-    def asked(cls, context: CurationContext, source: Transcript) -> "Keep":
+    def asked(cls, context: CurationContext, source: Transcript) -> "KeepSet":
         """What the context and the transcript's own pins ask for."""
         pins = source.pins
         if context is NO_CONTEXT and not pins:
             return AS_USUAL
         if context.pins:
-            pins |= frozenset(place for place in range(len(source)) if source.root_of(place) in context.pins)
+            pins |= frozenset(place for place in range(len(source)) if source.position_of(place) in context.pins)
         return cls(context.preserve_system, context.preserve_last_n or 0, pins)
 
     def lead(self, source: Transcript) -> int:
@@ -56,7 +56,7 @@ class Keep:
         return source.exchange_of(max(0, end - self.last)).start
 
 
-AS_USUAL = Keep(system=True, last=0, pins=frozenset())
+AS_USUAL = KeepSet(system=True, last=0, pins=frozenset())
 """What a caller with no wishes asks for: one object, so that asking for it again costs nothing."""
 
 
@@ -72,16 +72,16 @@ def last_exchange(source: Transcript, end: int | None = None) -> range:
     return range(source.exchange_of(last).start, end) if last >= 0 else range(end, end)
 
 
-Rewrite: TypeAlias = Callable[[Transcript, int], tuple[Message | None, Note] | None]
+Rewrite: TypeAlias = Callable[[Transcript, int], tuple[Message | None, ViewNote] | None]
 """What becomes of an old message: (another message or nothing, why), or None if it stays as it is."""
 
 
-class Draft(ABC):
+class IncrementalView(ABC):
     """The view of one transcript by one manager, brought up to date by `advance`."""
 
     __slots__ = ("generation", "keep", "messages", "places", "seen", "source", "trail")
 
-    def __init__(self, source: Transcript, keep: Keep) -> None:
+    def __init__(self, source: Transcript, keep: KeepSet) -> None:
         self.source = source
         self.keep = keep
         self.messages: list[Message] = []
@@ -91,13 +91,13 @@ class Draft(ABC):
         """How much of the source is taken on."""
         self.generation = 0
         """Grows when the view changes other than at its end."""
-        self.trail: Trail | None = None
+        self.trail: NoteChain | None = None
 
     @abstractmethod
     def advance(self) -> None:
         """Take on what the source has gained."""
 
-    def shown(self) -> "Draft":
+    def shown(self) -> "IncrementalView":
         """The draft whose messages are the view: this one, unless it is not fit to be seen as it is."""
         return self
 
@@ -111,11 +111,11 @@ class Draft(ABC):
         """Where in the view a message of the source stands, or would stand."""
         return bisect_left(self.places, place)
 
-    def note(self, notes: dict[int, Note]) -> None:
+    def note(self, notes: dict[int, ViewNote]) -> None:
         """Remember why messages, named by their place in the source, are no longer as they were."""
-        rooted = {root: note for place, note in notes.items() if (root := self.source.root_of(place)) is not None}
+        rooted = {root: note for place, note in notes.items() if (root := self.source.position_of(place)) is not None}
         if rooted:
-            self.trail = Trail(rooted, self.trail)
+            self.trail = NoteChain(rooted, self.trail)
 
 
 class ContextualManager(ABC):
@@ -145,7 +145,7 @@ class ContextualManager(ABC):
         return None
 
 
-class Curator(ContextualManager):
+class IncrementalManager(ContextualManager):
     """A manager whose view is a draft, kept with the transcript it reads."""
 
     __slots__ = ()
@@ -163,9 +163,11 @@ class Curator(ContextualManager):
         with record.lock:
             return self.current_draft(record.coherent(), session, context).shown().curated()
 
-    def current_draft(self, source: Transcript, session: SessionProtocol | None, context: CurationContext) -> Draft:
+    def current_draft(
+        self, source: Transcript, session: SessionProtocol | None, context: CurationContext
+    ) -> IncrementalView:
         """The draft kept with a coherent transcript, up to date."""
-        keep = Keep.asked(context, source)
+        keep = KeepSet.asked(context, source)
         basis = self.basis(session)
         draft = source.remember((self, basis, keep), lambda: self.draft(source, keep, basis))
         if draft.seen != len(source):
@@ -173,7 +175,7 @@ class Curator(ContextualManager):
         return draft
 
     @abstractmethod
-    def draft(self, source: Transcript, keep: Keep, basis: Hashable) -> Draft:
+    def draft(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:
         """A new draft of this manager's view."""
 
     def basis(self, session: SessionProtocol | None) -> Hashable:  # noqa: ARG002 - most managers look at messages alone
@@ -181,7 +183,7 @@ class Curator(ContextualManager):
         return None
 
 
-class WindowDraft(Draft):
+class IncrementalWindow(IncrementalView):
     """A view of everything from some place on, and of what must stay from before it."""
 
     __slots__ = ("_extra", "_head", "_reason", "_start", "_starts_at")
@@ -189,7 +191,7 @@ class WindowDraft(Draft):
     def __init__(
         self,
         source: Transcript,
-        keep: Keep,
+        keep: KeepSet,
         starts_at: Callable[[Transcript], int],
         extra: Callable[[Transcript, int], set[int]],
         reason: str,
@@ -219,19 +221,23 @@ class WindowDraft(Draft):
     def _move(self, start: int, head: list[int]) -> None:
         source = self.source
         before = {*self._head, *range(self._start, start)}
-        self.note({place: Note(Status.DROPPED, self._reason) for place in sorted(before - set(head)) if place < start})
+        self.note(
+            {place: ViewNote(NoteStatus.DROPPED, self._reason) for place in sorted(before - set(head)) if place < start}
+        )
         self.messages = [source[place] for place in head] + source.since(start)
         self.places = head + list(range(start, len(source)))
         self._start, self._head = start, head
         self.generation += 1
 
 
-class RewriteDraft(Draft):
+class RewriteDraft(IncrementalView):
     """A view of every message, where those that have grown old are rewritten or left out, each once."""
 
     __slots__ = ("_boundary", "_done", "_rewrite")
 
-    def __init__(self, source: Transcript, keep: Keep, boundary: Callable[[Transcript], int], rewrite: Rewrite) -> None:
+    def __init__(
+        self, source: Transcript, keep: KeepSet, boundary: Callable[[Transcript], int], rewrite: Rewrite
+    ) -> None:
         super().__init__(source, keep)
         self._boundary = boundary
         self._rewrite = rewrite
@@ -257,7 +263,7 @@ class RewriteDraft(Draft):
         """The messages from `start` to `stop` after rewriting, their places, and whether anything changed."""
         messages: list[Message] = []
         places: list[int] = []
-        notes: dict[int, Note] = {}
+        notes: dict[int, ViewNote] = {}
         pinned = self.keep.pinned(self.source)
         for place in range(start, stop):
             message: Message | None = self.source[place]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from minutebook.history.curated import Curated
+from minutebook.history.curation import Curated
 from minutebook.record.message import Message, is_result, result_id, role_of, text_of
 
 

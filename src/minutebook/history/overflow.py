@@ -16,7 +16,7 @@ _UNKNOWN: Final = 0.6
 """What is left of a view that was too long by nobody knows how much."""
 
 
-class Lens:
+class AdaptiveView:
     """Makes the views of one evaluation."""
 
     def __init__(

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from minutebook.history.curated import Note, Status
-from minutebook.history.incremental import Curator, Draft, Keep, RewriteDraft, last_exchange
+from minutebook.history.curation import NoteStatus, ViewNote
+from minutebook.history.incremental import IncrementalManager, IncrementalView, KeepSet, RewriteDraft, last_exchange
 from minutebook.history.protocol import SessionProtocol
 from minutebook.history.window import require_count, stepped
 from minutebook.record.message import Message, call_ids, call_names, is_result, result_id, role_of, text_of
@@ -15,7 +15,7 @@ Active: TypeAlias = Callable[[SessionProtocol | None], Collection[str]]
 
 
 @dataclass(slots=True, frozen=True)
-class ToolStripper(Curator):
+class ToolStripper(IncrementalManager):
     """Show older turns as user and assistant text only; the newest turns keep their tool calls and results whole.
 
     Each turn that grows old changes the view in front of the newest turns, so these are written to the prompt cache once
@@ -35,7 +35,7 @@ class ToolStripper(Curator):
         require_count("preserve_turns", self.preserve_turns)
         require_count("slack", self.slack)
 
-    def draft(self, source: Transcript, keep: Keep, basis: Hashable) -> Draft:  # noqa: ARG002
+    def draft(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002
         return RewriteDraft(source, keep, self._boundary, self._rewrite)
 
     def fits(self, messages: Sequence[Message]) -> bool:
@@ -49,18 +49,18 @@ class ToolStripper(Curator):
         boundary = turns[old] if old < len(turns) else len(source)
         return min(boundary, last_exchange(source).start) if old else 0
 
-    def _rewrite(self, source: Transcript, place: int) -> tuple[Message | None, Note] | None:
+    def _rewrite(self, source: Transcript, place: int) -> tuple[Message | None, ViewNote] | None:
         message = source[place]
         reason = f"tool details older than the last {self.preserve_turns} turns"
         if is_result(message):
-            return None, Note(Status.DROPPED, reason)
+            return None, ViewNote(NoteStatus.DROPPED, reason)
         if role_of(message) == "assistant" and call_ids(message):
             return without_calls(message, call_ids(message), reason)
         return None
 
 
 @dataclass(slots=True, frozen=True)
-class ActiveToolsManager(Curator):
+class ActiveToolsManager(IncrementalManager):
     """Keep only the calls and results of tools that are still offered to the model.
 
     Some providers refuse a request whose history calls a tool that is not in its tool list. The exchange that the
@@ -77,10 +77,10 @@ class ActiveToolsManager(Curator):
     def basis(self, session: SessionProtocol | None) -> Hashable:
         return frozenset(self.active(session)) if callable(self.active) else self.active
 
-    def draft(self, source: Transcript, keep: Keep, basis: Hashable) -> Draft:
+    def draft(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:
         assert isinstance(basis, frozenset)
 
-        def rewrite(source: Transcript, place: int) -> tuple[Message | None, Note] | None:
+        def rewrite(source: Transcript, place: int) -> tuple[Message | None, ViewNote] | None:
             return _inactive_removed(source, place, basis)
 
         return RewriteDraft(source, keep, _boundary_of_past, rewrite)
@@ -95,7 +95,7 @@ def _boundary_of_past(source: Transcript) -> int:
     return last_exchange(source).start
 
 
-def _inactive_removed(source: Transcript, place: int, active: frozenset[str]) -> tuple[Message | None, Note] | None:
+def _inactive_removed(source: Transcript, place: int, active: frozenset[str]) -> tuple[Message | None, ViewNote] | None:
     calling = source[source.exchange_of(place).start]
     gone = {
         call_id: name
@@ -107,16 +107,16 @@ def _inactive_removed(source: Transcript, place: int, active: frozenset[str]) ->
         return None
     if is_result(message):
         name = gone.get(result_id(message))
-        return None if name is None else (None, Note(Status.DROPPED, f"tool {name!r} is no longer offered"))
+        return None if name is None else (None, ViewNote(NoteStatus.DROPPED, f"tool {name!r} is no longer offered"))
     return without_calls(message, list(gone), f"tool {next(iter(gone.values()))!r} is no longer offered")
 
 
-def without_calls(message: Message, gone: Collection[str], reason: str) -> tuple[Message | None, Note]:
+def without_calls(message: Message, gone: Collection[str], reason: str) -> tuple[Message | None, ViewNote]:
     """The assistant message without these calls; nothing if it then says nothing."""
     calls: list[Any] = [call for call in message.get("tool_calls") or () if call.get("id") not in gone]
     left = {key: value for key, value in message.items() if key not in {"tool_calls", "function_call"}}
     if calls:
-        return {**left, "tool_calls": calls}, Note(Status.STRIPPED, reason)
+        return {**left, "tool_calls": calls}, ViewNote(NoteStatus.STRIPPED, reason)
     if not text_of(message) and not message.get("refusal"):
-        return None, Note(Status.DROPPED, reason)
-    return left, Note(Status.STRIPPED, reason)
+        return None, ViewNote(NoteStatus.DROPPED, reason)
+    return left, ViewNote(NoteStatus.STRIPPED, reason)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from minutebook.history.curated import Note, Status
-from minutebook.history.incremental import Curator, Draft, Keep, RewriteDraft, last_exchange
+from minutebook.history.curation import NoteStatus, ViewNote
+from minutebook.history.incremental import IncrementalManager, IncrementalView, KeepSet, RewriteDraft, last_exchange
 from minutebook.history.window import require_count, stepped
 from minutebook.record.message import Message, is_result, text_of
 from minutebook.record.transcript import Transcript
@@ -67,7 +67,7 @@ def _text_length(parts: Any) -> int:
 
 
 @dataclass(slots=True, frozen=True)
-class ToolResultTruncator(Curator):
+class ToolResultTruncator(IncrementalManager):
     """Truncate tool result content to a maximum length.
 
     Raises:
@@ -85,7 +85,7 @@ class ToolResultTruncator(Curator):
         require_count("max_length", self.max_length)
         require_count("keep_last", self.keep_last)
 
-    def draft(self, source: Transcript, keep: Keep, basis: Hashable) -> Draft:  # noqa: ARG002
+    def draft(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002
         return RewriteDraft(source, keep, self._boundary, self._rewrite)
 
     def fits(self, messages: Sequence[Message]) -> bool:
@@ -94,19 +94,19 @@ class ToolResultTruncator(Curator):
     def _boundary(self, source: Transcript) -> int:
         return newest(source, self.keep_last)
 
-    def _rewrite(self, source: Transcript, place: int) -> tuple[Message, Note] | None:
+    def _rewrite(self, source: Transcript, place: int) -> tuple[Message, ViewNote] | None:
         message = source[place]
         short = self._short(message) if is_result(message) else message
         if short is message:
             return None
-        return short, Note(Status.TRUNCATED, f"longer than {self.max_length:,} characters")
+        return short, ViewNote(NoteStatus.TRUNCATED, f"longer than {self.max_length:,} characters")
 
     def _short(self, message: Message) -> Message:
         return truncated(message, self.max_length, self.suffix)
 
 
 @dataclass(slots=True, frozen=True)
-class ToolResultClearer(Curator):
+class ToolResultClearer(IncrementalManager):
     """Replace old tool results by a short marker; the newest are exact.
 
     The calls stay, so the model still sees what it did and can ask again. Clearing happens in batches of `slack + 1`
@@ -127,19 +127,19 @@ class ToolResultClearer(Curator):
         require_count("keep", self.keep)
         require_count("slack", self.slack)
 
-    def draft(self, source: Transcript, keep: Keep, basis: Hashable) -> Draft:  # noqa: ARG002
-        return RewriteDraft(source, keep, self._boundary, partial(cleared, marker=self.marker))
+    def draft(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002
+        return RewriteDraft(source, keep, self._boundary, partial(cleared_result, marker=self.marker))
 
     def fits(self, messages: Sequence[Message]) -> bool:
-        return len(Transcript.of(messages).result_places) <= self.keep
+        return len(Transcript.of(messages).result_indexes) <= self.keep
 
     def _boundary(self, source: Transcript) -> int:
-        results = source.result_places
+        results = source.result_indexes
         old = stepped(len(results), self.keep, self.slack)
         return min(results[old] if old < len(results) else len(source), last_exchange(source).start)
 
 
-def cleared(source: Transcript, place: int, *, marker: str) -> tuple[Message, Note] | None:
+def cleared_result(source: Transcript, place: int, *, marker: str) -> tuple[Message, ViewNote] | None:
     """A tool result as its marker, or None if it is none or the marker would be no shorter."""
     message = source[place]
     if not is_result(message):
@@ -148,12 +148,12 @@ def cleared(source: Transcript, place: int, *, marker: str) -> tuple[Message, No
     shown = marker.format(characters=len(text))
     if len(text) <= len(shown) and not has_media(message):
         return None
-    return {**message, "content": shown}, Note(Status.CLEARED, "an old tool result")
+    return {**message, "content": shown}, ViewNote(NoteStatus.CLEARED, "an old tool result")
 
 
 def newest(source: Transcript, count: int) -> int:
     """Where the newest `count` results begin."""
-    results = source.result_places
+    results = source.result_indexes
     if not count:
         return len(source)
     return results[-count] if count <= len(results) else 0

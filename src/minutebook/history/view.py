@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from minutebook.history.compose import PassthroughManager, curated_by
-from minutebook.history.curated import Curated, tokens_of_view
+from minutebook.history.compose import PassthroughManager, curated_view
+from minutebook.history.curation import Curated, tokens_of_view
 from minutebook.history.explanation import Explanation, explain
-from minutebook.history.guarantees import Breach, guard
+from minutebook.history.guarantees import Violation, guard
 from minutebook.history.protocol import NO_CONTEXT, CurationContext, HistoryManager, SessionProtocol
-from minutebook.record.fold import Fold, folded
+from minutebook.record.fold import Fold, record_with_folds
 from minutebook.record.message import Message, Provider
 from minutebook.record.transcript import Transcript
 from minutebook.tokens import TokenCounter
@@ -21,7 +21,7 @@ class View:
     messages: Curated
     """What to send."""
     record: Transcript
-    breaches: tuple[Breach, ...]
+    violations: tuple[Violation, ...]
     """What the guard had to put right in the manager's view."""
     hidden: Mapping[int, Fold]
     """The messages of the record that folds stand for."""
@@ -59,9 +59,9 @@ def view_of(
     record = Transcript.of(messages, counter=counter)
     context = context or NO_CONTEXT
     with record.lock:
-        shown = folded(record, folds)
+        shown = record_with_folds(record, folds)
         manager = manager or PassthroughManager()
-        curated = curated_by(manager, shown.transcript, session, context)
+        curated = curated_view(manager, shown.transcript, session, context)
         guarded = guard(
             shown.transcript,
             curated,
@@ -71,4 +71,4 @@ def view_of(
             context=context,
             strict=strict,
         )
-    return View(guarded.view, record, guarded.breaches, shown.hidden)
+    return View(guarded.view, record, guarded.violations, shown.hidden)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from minutebook.errors import InvalidSetting
-from minutebook.history.incremental import Curator, Draft, Keep, WindowDraft
+from minutebook.history.incremental import IncrementalManager, IncrementalView, IncrementalWindow, KeepSet
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
 
 
 @dataclass(slots=True, frozen=True)
-class SlidingWindowManager(Curator):
+class SlidingWindowManager(IncrementalManager):
     """Keep system message plus last N messages.
 
     The window grows backwards to the start of the newest exchange rather than cut into it, and drops an older exchange
@@ -41,9 +41,9 @@ class SlidingWindowManager(Curator):
         if self.align not in {"exchange", "turn"}:
             raise InvalidSetting("align", self.align, "'exchange' or 'turn'")
 
-    def draft(self, source: Transcript, keep: Keep, basis: Hashable) -> Draft:  # noqa: ARG002
+    def draft(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002
         reason = f"older than the window of {self.window_size} messages"
-        return WindowDraft(source, keep, self._start, self._requests, reason)
+        return IncrementalWindow(source, keep, self._start, self._requests, reason)
 
     def fits(self, messages: Sequence[Message]) -> bool:
         return len(messages) - Transcript.of(messages).lead <= self.window_size
@@ -68,7 +68,7 @@ class SlidingWindowManager(Curator):
 
 
 @dataclass(slots=True, frozen=True)
-class TurnWindowManager(Curator):
+class TurnWindowManager(IncrementalManager):
     """Keep system messages plus the last N turns, each whole: a user message and everything up to the next.
 
     What stands before the first user message stays for as long as the first turn does. Every turn that leaves is a prompt
@@ -88,8 +88,8 @@ class TurnWindowManager(Curator):
         require_count("turns", self.turns)
         require_count("slack", self.slack)
 
-    def draft(self, source: Transcript, keep: Keep, basis: Hashable) -> Draft:  # noqa: ARG002
-        return WindowDraft(source, keep, self._start, _nothing, f"older than the last {self.turns} turns")
+    def draft(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002
+        return IncrementalWindow(source, keep, self._start, _nothing, f"older than the last {self.turns} turns")
 
     def fits(self, messages: Sequence[Message]) -> bool:
         return len(Transcript.of(messages).turn_starts) <= self.turns

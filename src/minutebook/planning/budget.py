@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 from minutebook.compaction.extractive import ExtractiveSummarizer
 from minutebook.compaction.manager import CompactionResult, HistoryCompacted
-from minutebook.compaction.strategy import THRESHOLD, require_shares
-from minutebook.compaction.summarizer import Summarizer, SummaryRequest, accepted
+from minutebook.compaction.strategy import DEFAULT_THRESHOLD, require_thresholds
+from minutebook.compaction.summarizer import Summarizer, SummaryRequest, require_summary
 from minutebook.errors import InvalidSetting
-from minutebook.history.curated import Note, Status
-from minutebook.history.incremental import Curator, Draft, Keep
+from minutebook.history.curation import NoteStatus, ViewNote
+from minutebook.history.incremental import IncrementalManager, IncrementalView, KeepSet
 from minutebook.history.protocol import EventBus, SessionProtocol
 from minutebook.history.view import view_of
 from minutebook.planning.events import SummarizeStep
@@ -24,7 +24,7 @@ from minutebook.tokens.models import ModelInfo
 
 
 @dataclass(slots=True, frozen=True)
-class StepHistoryManager(Curator):
+class StepHistoryManager(IncrementalManager):
     """Leave out the messages of steps that the `TaskHistorySection` shows as something shorter.
 
     It decides nothing: the session's `TaskHistory` says which steps are folded. Without one, or with none folded, the view
@@ -35,7 +35,7 @@ class StepHistoryManager(Curator):
         history = session.query(TaskHistory).latest() if isinstance(session, Session) else None
         return () if history is None else history.folds
 
-    def draft(self, source: Transcript, keep: Keep, basis: Hashable) -> Draft:
+    def draft(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:
         assert isinstance(basis, tuple)
         return _StepDraft(source, keep, basis)
 
@@ -43,12 +43,12 @@ class StepHistoryManager(Curator):
         return False
 
 
-class _StepDraft(Draft):
+class _StepDraft(IncrementalView):
     """All messages but those that folds hide. Folds end before the last exchange, so what is new is never hidden."""
 
     __slots__ = ("_folds", "_hidden", "_stop")
 
-    def __init__(self, source: Transcript, keep: Keep, folds: Sequence[StepFold]) -> None:
+    def __init__(self, source: Transcript, keep: KeepSet, folds: Sequence[StepFold]) -> None:
         super().__init__(source, keep)
         self._folds = folds
         self._stop = max((fold.stop for fold in folds), default=0)
@@ -69,7 +69,7 @@ class _StepDraft(Draft):
                 self.places.append(place)
             else:
                 what = f"step {step_id}" if step_id else "what was outside any step"
-                notes[place] = Note(Status.FOLDED, f"{what} is told in the task history")
+                notes[place] = ViewNote(NoteStatus.FOLDED, f"{what} is told in the task history")
         self.note(notes)
         self.seen = len(source)
 
@@ -77,16 +77,16 @@ class _StepDraft(Draft):
         """How much of the record was seen so far; everything, where a fold shows the end of it."""
         if not self.seen:
             return self._stop
-        root = self.source.root_of(self.seen - 1)
+        root = self.source.position_of(self.seen - 1)
         return self._stop if root is None else root + 1
 
     def _places(self) -> dict[int, int]:
         """Which places of the source are hidden, each with its step: whole exchanges, and nothing that must stay."""
         source, found = self.source, dict[int, int]()
         for fold in self._folds:
-            places = [place for place in source.places_of(range(fold.start, fold.stop)) if place is not None]
+            places = [place for place in source.indexes_of(range(fold.start, fold.stop)) if place is not None]
             places = [place for place in places if place < len(source)]
-            if places and source.root_of(places[0]) == fold.start and mark(source[places[0]]) == fold.mark:
+            if places and source.position_of(places[0]) == fold.start and mark(source[places[0]]) == fold.mark:
                 found |= dict.fromkeys(places, fold.step_id)
         staying = {
             *self.keep.pinned(source),
@@ -116,13 +116,13 @@ class StepBudget:
         model: ModelInfo,
         summarizer: Summarizer | None = None,
         *,
-        threshold: float = THRESHOLD,
+        threshold: float = DEFAULT_THRESHOLD,
         target: float = 0.5,
         max_summary_tokens: int = 300,
         bus: EventBus | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        require_shares(threshold, target)
+        require_thresholds(threshold, target)
         if max_summary_tokens < 1:
             raise InvalidSetting("max_summary_tokens", max_summary_tokens, "1 or more")
         self._limit = model.room()
@@ -178,7 +178,7 @@ class StepBudget:
         history = next(one for one in session.query(TaskHistory).all() if one.step(step.step_id))
         messages = [turn.message() for turn in history.turns_of(step.step_id)]
         request = SummaryRequest(messages, previous=step.summary, max_tokens=self._max_summary_tokens)
-        return accepted(await self._summarizer.summarize(request), request)
+        return require_summary(await self._summarizer.summarize(request), request)
 
 
 def _tokens(record: Transcript, session: Session) -> int:

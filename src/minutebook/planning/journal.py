@@ -21,7 +21,7 @@ from minutebook.record.transcript import Transcript
 from minutebook.session.bus import InProcessEventBus
 from minutebook.session.state import Session
 from minutebook.store.base import ConversationStore
-from minutebook.store.types import Loaded
+from minutebook.store.types import LoadedConversation
 from minutebook.tokens import TokenCounter
 from minutebook.wire.chat import entry_from_json, entry_to_provider_message
 
@@ -194,7 +194,7 @@ def _recorded(session: Session, entry: ConversationEntry, at: int | None, *, is_
     return ConversationRecorded(entry, session.session_id, entry.created_at, at, is_prompt)
 
 
-async def _loaded(store: ConversationStore, name: str) -> Loaded | None:
+async def _loaded(store: ConversationStore, name: str) -> LoadedConversation | None:
     try:
         return await store.load(name)
     except ConversationErased:

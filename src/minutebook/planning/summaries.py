@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol
 
-from minutebook.compaction.fact_ledger import WEIGHTS, Key, Named, named
-from minutebook.compaction.summarizer import SummaryRequest, minutes_from, paragraphs, quotation, summarized
+from minutebook.compaction.fact_ledger import WEIGHTS, FactKey, FactKeys, facts_in
+from minutebook.compaction.summarizer import SummaryRequest, paragraphs, quotation, summarize_in_pieces, write_summary
 from minutebook.errors import SummaryRejected
 from minutebook.planning.events import SummarizeStep
 from minutebook.planning.task_history import KEEP, Turn
@@ -39,7 +39,7 @@ class StepLedger:
     def __init__(self, max_tokens: int) -> None:
         self._max_tokens = max_tokens
         self._count = counter_for(None).count
-        self._read: dict[int | None, tuple[Turn, Named]] = {}
+        self._read: dict[int | None, tuple[Turn, FactKeys]] = {}
         self._last: tuple[object, str] = (None, "")
 
     def text(self, turns: Sequence[Turn], *, said: str, ahead: Iterable[str]) -> str:
@@ -67,7 +67,7 @@ class StepLedger:
         order = [kind for kind in (AHEAD, *_KINDS) if kind in lines]
         return "\n".join([HEAD, *(f"- {kind}: {' '.join(lines[kind])}" for kind in order)]) if order else ""
 
-    def _filled(self, lines: dict[str, list[str]], keys: Iterable[tuple[str, Key]], room: int) -> int:
+    def _filled(self, lines: dict[str, list[str]], keys: Iterable[tuple[str, FactKey]], room: int) -> int:
         """Put facts into their lines as long as there is room; how much of it that took."""
         used = 0
         for line, key in keys:
@@ -77,25 +77,25 @@ class StepLedger:
                 lines.setdefault(line, []).append(_shown(key))
         return used
 
-    def _cost(self, key: Key) -> int:
+    def _cost(self, key: FactKey) -> int:
         return self._count(_shown(key)) + 1
 
-    def _uses(self, turns: Iterable[Turn]) -> Counter[Key]:
-        uses: Counter[Key] = Counter()
+    def _uses(self, turns: Iterable[Turn]) -> Counter[FactKey]:
+        uses: Counter[FactKey] = Counter()
         for turn in turns:
             weight = 1 if turn.role == "tool" else WEIGHTS.own_words
             uses.update(dict.fromkeys(self._named(turn), weight))
         return uses
 
-    def _named(self, turn: Turn) -> Named:
+    def _named(self, turn: Turn) -> FactKeys:
         known = self._read.get(turn.turn_id)
         if known is None or known[0] != turn:
-            found = {(kind, _plain(text)) for kind, text in named(turn.message()) if kind in _KINDS}
+            found = {(kind, _plain(text)) for kind, text in facts_in(turn.message()) if kind in _KINDS}
             known = self._read[turn.turn_id] = (turn, tuple(found))
         return known[1]
 
 
-def _about(keys: Iterable[Key], titles: Iterable[str]) -> dict[Key, float]:
+def _about(keys: Iterable[FactKey], titles: Iterable[str]) -> dict[FactKey, float]:
     """The facts that share a word with a title, each with how much that tells: a word that many have tells little."""
     wanted = {word for title in titles for word in _words(title)}
     shared = {key: words for key in keys if key[0] != "commands" and (words := wanted & _words(key[1]))}
@@ -114,7 +114,7 @@ def _plain(text: str) -> str:
     return text[2:] if text[:2] in {"a/", "b/"} else text
 
 
-def _shown(key: Key) -> str:
+def _shown(key: FactKey) -> str:
     kind, text = key
     return f"`{text}`" if kind == "commands" else text
 
@@ -170,8 +170,10 @@ async def auto_summarize_step(
 
     async def write(piece: str, before: str | None) -> str:
         question = f"Step: {step.step_title}\n\n{quotation(piece, before)}\n\nWrite the minutes in 1-3 sentences."
-        return await minutes_from(ask, question, request, max_characters=MAX_SUMMARY)
+        return await write_summary(ask, question, request, max_characters=MAX_SUMMARY)
 
-    summary = await summarized(parts, request, write, max_piece_tokens=max(1, max_input_tokens - 2 * _MAX_TOKENS))
+    summary = await summarize_in_pieces(
+        parts, request, write, max_piece_tokens=max(1, max_input_tokens - 2 * _MAX_TOKENS)
+    )
     session.dispatch(SummarizeStep(step_id, summary, keep_tokens=keep_tokens))
     return summary

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias, get_args
 from uuid import UUID
 
-from minutebook.compaction.extractive import facts_of
+from minutebook.compaction.extractive import distinctive_terms
 from minutebook.errors import InvalidSetting, UnreadableInput
 from minutebook.record.entry import ConversationEntry, ToolCall
 from minutebook.session.snapshot import TypeRegistry
@@ -108,7 +108,7 @@ def key_turns(turns: Sequence[Turn], max_turns: int = 3) -> list[Turn]:
         return list(turns)
 
     def worth(index: int) -> tuple[bool, int, int]:
-        return turns[index].role == "tool", len(facts_of(turns[index].content[:5_000])), index
+        return turns[index].role == "tool", len(distinctive_terms(turns[index].content[:5_000])), index
 
     last = len(turns) - 1
     between = sorted(range(1, last), key=worth, reverse=True)

@@ -79,11 +79,13 @@ class MarkdownSection(Section[Params]):
 
 
 def _filled(template: str, params: Any) -> str:
-    values = {} if params is None else {each.name: shown(getattr(params, each.name)) for each in fields(params)}
+    values = (
+        {} if params is None else {each.name: rendered_value(getattr(params, each.name)) for each in fields(params)}
+    )
     return _PLACEHOLDER.sub(lambda match: match["escaped"] or values[match["name"]], dedent(template).strip())
 
 
-def shown(value: Any) -> str:
+def rendered_value(value: Any) -> str:
     """A value as it stands in a prompt: nothing for None, text as it is, its own `render()`, or JSON."""
     if value is None:
         return ""

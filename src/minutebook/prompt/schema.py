@@ -4,7 +4,7 @@ A dataclass used in several places, or inside itself, stands once under `$defs`;
 is used, which small models read better. `strict=True` gives what OpenAI's strict mode accepts: every field required,
 one with a default nullable instead (the reader takes null for the default), and no keyword that mode refuses.
 
-Dataclasses as JSON data. What `dump` writes, `parse` reads back equal.
+Dataclasses as JSON data. What `json_data` writes, `parse` reads back equal.
 """
 
 import json
@@ -27,14 +27,14 @@ from minutebook.errors import InvalidSetting, UnsupportedType
 from minutebook.prompt.validation import core_schema_of
 
 
-def dump(value: Any) -> Any:
+def json_data(value: Any) -> Any:
     """The value as JSON data: dataclasses as dicts, sets as sorted lists, enums as their values, dates as ISO text.
 
     Raises:
         UnsupportedType: a part of it has no JSON form.
     """
     if isinstance(value, Enum):
-        return dump(value.value)
+        return json_data(value.value)
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, float):
@@ -46,19 +46,19 @@ def dump(value: Any) -> Any:
     if isinstance(value, UUID):
         return str(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: dump(getattr(value, each.name)) for each in fields(value) if each.init}
+        return {each.name: json_data(getattr(value, each.name)) for each in fields(value) if each.init}
     if isinstance(value, Mapping):
-        return {_key(key): dump(part) for key, part in value.items()}
+        return {_key(key): json_data(part) for key, part in value.items()}
     if isinstance(value, AbstractSet):
-        return sorted(map(dump, value), key=lambda part: json.dumps(part, sort_keys=True))
+        return sorted(map(json_data, value), key=lambda part: json.dumps(part, sort_keys=True))
     if isinstance(value, list | tuple):
-        return [dump(part) for part in value]
+        return [json_data(part) for part in value]
     raise UnsupportedType(f"{value!r:.80}", f"a {type(value).__name__}", "give a dataclass, a list, a dict or a scalar")
 
 
 def dump_text(value: Any, *, indent: int | None = None) -> str:
     """The value as JSON text, readable: no escapes for letters beyond ASCII."""
-    return json.dumps(dump(value), ensure_ascii=False, indent=indent)
+    return json.dumps(json_data(value), ensure_ascii=False, indent=indent)
 
 
 def _key(key: Any) -> str:
@@ -108,7 +108,9 @@ class _Generator(GenerateJsonSchema):
             return {"type": "object"} | ({"description": doc} if doc else {}) | parts | {"additionalProperties": False}
         if notes.get("description"):
             found = found | {"description": notes["description"]}
-        return found | ({"default": dump(notes["default"])} if notes.get("default", MISSING) is not MISSING else {})
+        return found | (
+            {"default": json_data(notes["default"])} if notes.get("default", MISSING) is not MISSING else {}
+        )
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
         return False

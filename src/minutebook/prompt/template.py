@@ -129,7 +129,7 @@ def placed(sections: Sequence[AnySection], above: SectionPath = ()) -> Iterator[
         yield from placed(section.children, path)
 
 
-def duplicate(kind: str, name: str, places: Sequence[str]) -> InvalidPrompt:
+def duplicate_name_error(kind: str, name: str, places: Sequence[str]) -> InvalidPrompt:
     """The error for two sections or tools of one name."""
     return InvalidPrompt(f"the {kind} {name!r}", f"is there more than once ({', '.join(places)}); give each its own")
 
@@ -140,11 +140,13 @@ def require_distinct(sections: Sequence[AnySection]) -> None:
     owners = {tool.name: "built in" for tool in DISCLOSURE_TOOLS}
     for path, section in placed(sections):
         if path in paths:
-            raise duplicate("section", dotted(path), [each.title for at, each in placed(sections) if at == path])
+            raise duplicate_name_error(
+                "section", dotted(path), [each.title for at, each in placed(sections) if at == path]
+            )
         paths.add(path)
         for tool in section.tools:
             if tool.name in owners:
-                raise duplicate("tool", tool.name, [owners[tool.name], dotted(path)])
+                raise duplicate_name_error("tool", tool.name, [owners[tool.name], dotted(path)])
             owners[tool.name] = dotted(path)
 
 

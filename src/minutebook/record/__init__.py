@@ -1,7 +1,7 @@
 """The record: messages, entries, exchanges and turns, validation, repair, the transcript and folds.
 
-Pure values and functions on them, without input or output. What is left out of a view is decided in `history`. Start
-with `exchange`, then `transcript`.
+Pure values and functions, without I/O. What a view leaves out is decided in `history`. Read `exchange` first, then
+`transcript`.
 """
 
 from minutebook._lazy import exports

@@ -1,7 +1,4 @@
-"""One message in the record: immutable, numbered, timed.
-
-Facts about the record.
-"""
+"""Entries of the record, and the event that one was recorded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from minutebook.errors import InvalidMessage
-from minutebook.record.message import FrozenDict, MessageRole, frozen
+from minutebook.record.message import FrozenDict, MessageRole, frozen_copy
 
 
 @dataclass(slots=True, frozen=True)
@@ -22,12 +19,12 @@ class ToolCall:
     name: str
     """Name of the tool being invoked."""
     arguments: str
-    """JSON-encoded arguments for the tool, as the model wrote them: kept even where they are not valid JSON."""
+    """JSON-encoded arguments as the model wrote them, even if they are not valid JSON."""
     extras: Mapping[str, Any] = field(default_factory=FrozenDict, hash=False)
-    """What else the provider said about the call, for the way back."""
+    """Other keys of the call in the provider's message. They are sent back to the provider unchanged."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "extras", frozen(self.extras))
+        object.__setattr__(self, "extras", frozen_copy(self.extras))
 
 
 @dataclass(slots=True, frozen=True)
@@ -35,7 +32,7 @@ class ConversationEntry:
     """A single entry in the conversation history.
 
     Raises:
-        InvalidMessage: its fields do not go together (calls on a user message, a result without an id, …).
+        InvalidMessage: the fields contradict each other: tool calls on a user message, a result without an id, …
     """
 
     role: MessageRole
@@ -55,39 +52,41 @@ class ConversationEntry:
     tool_name: str | None = None
     """Name of the tool that produced this result. Only for tool role."""
     provider: str | None = None
-    """Who was asked, where that is known: foreign reasoning cannot be sent to another provider."""
+    """The provider, if known. Reasoning blocks cannot be sent to a different provider."""
     model: str | None = None
-    """The model that was asked, where that is known."""
+    """The model, if known."""
     extras: Mapping[str, Any] = field(default_factory=FrozenDict, hash=False)
-    """What the provider's message had besides, byte for byte, for the way back."""
+    """Other keys of the provider's message. They are sent back to the provider unchanged."""
 
     def __post_init__(self) -> None:
-        change = object.__setattr__
+        set_field = object.__setattr__  # the dataclass is frozen
         if type(self.role) is not MessageRole:
-            change(self, "role", MessageRole(self.role))
+            set_field(self, "role", MessageRole(self.role))
         if self.tool_calls is not None:
-            change(self, "tool_calls", tuple(self.tool_calls) or None)
+            set_field(self, "tool_calls", tuple(self.tool_calls) or None)
         if self.content is None and self.role is MessageRole.ASSISTANT and not self.tool_calls:
-            change(self, "content", "")
+            set_field(self, "content", "")
         if self.extras or type(self.extras) is not FrozenDict:
-            change(self, "extras", frozen(self.extras))
-        self._check()
+            set_field(self, "extras", frozen_copy(self.extras))
+        self._check_fields()
         if self.created_at.tzinfo is not UTC:
-            change(self, "created_at", self.created_at.astimezone(UTC))
+            set_field(self, "created_at", self.created_at.astimezone(UTC))
 
-    def _check(self) -> None:
+    def _check_fields(self) -> None:
         if self.content is None and not self.tool_calls:
-            raise InvalidMessage("content", "is None; only an assistant message that calls tools may have none")
+            raise InvalidMessage("content", "is None; that is allowed only for an assistant message with tool calls")
         if self.sequence < 0:
             raise InvalidMessage("sequence", f"is {self.sequence}; entries are counted from 0")
         if self.created_at.tzinfo is None:
-            raise InvalidMessage("created_at", "has no time zone; give an aware datetime, such as datetime.now(UTC)")
+            raise InvalidMessage("created_at", "has no time zone; pass an aware datetime, such as datetime.now(UTC)")
         if self.tool_calls and self.role is not MessageRole.ASSISTANT:
-            raise InvalidMessage("tool_calls", f"stand on a {self.role.value} message; only the assistant calls tools")
+            raise InvalidMessage(
+                "tool_calls", f"are set on a {self.role.value} message; only the assistant calls tools"
+            )
         if self.role is MessageRole.TOOL and not self.tool_call_id:
             raise InvalidMessage("tool_call_id", "is missing; a tool message names the call it answers")
         if self.role is not MessageRole.TOOL and self.tool_call_id is not None:
-            raise InvalidMessage("tool_call_id", f"stands on a {self.role.value} message; only results have one")
+            raise InvalidMessage("tool_call_id", f"is set on a {self.role.value} message; only results have one")
 
 
 @dataclass(slots=True, frozen=True)
@@ -101,6 +100,6 @@ class ConversationRecorded:
     created_at: datetime
     """When the event was emitted."""
     position: int | None = None
-    """Where its message stands in the conversation that is going on; None for what stands nowhere in it."""
+    """Position of the message in the current conversation; None if it is not part of it."""
     is_prompt: bool = False
-    """Whether it is the prompt itself, as it was rendered, and nothing that anybody said."""
+    """The entry is the rendered prompt, not a message of the conversation."""

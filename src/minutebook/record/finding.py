@@ -1,4 +1,4 @@
-"""What can be wrong with a conversation, and which provider minds."""
+"""Problems of a conversation, and which of them each provider rejects."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from minutebook.record.message import Provider
 
 
 class FindingKind(StrEnum):
-    """The ways in which a conversation can be broken."""
+    """The kind of a problem."""
 
     ORPHAN_RESULT = "orphan_result"
     DANGLING_CALL = "dangling_call"
@@ -25,7 +25,7 @@ class FindingKind(StrEnum):
     EMPTY_VIEW = "empty_view"
 
 
-MEANING: Final = {
+DESCRIPTIONS: Final = {
     FindingKind.ORPHAN_RESULT: "a tool result answers no call",
     FindingKind.DANGLING_CALL: "a tool call has no result",
     FindingKind.DUPLICATE_RESULT: "a tool call is answered twice",
@@ -33,30 +33,31 @@ MEANING: Final = {
     FindingKind.DUPLICATE_ID: "two calls of one message have the same id",
     FindingKind.REUSED_ID: "a call has the id of an earlier call",
     FindingKind.MISSING_ID: "a call or a result has no id",
-    FindingKind.MISPLACED_CALLS: "tool calls stand on a message that is not the assistant's",
-    FindingKind.UNKNOWN_ROLE: "the role is none that providers accept",
+    FindingKind.MISPLACED_CALLS: "a message that is not the assistant's has tool calls",
+    FindingKind.UNKNOWN_ROLE: "no provider accepts this role",
     FindingKind.BAD_ARGUMENTS: "a call's arguments are not a JSON object",
     FindingKind.WRONG_FIRST_ROLE: "the first message after the system messages is not the user's",
-    FindingKind.EMPTY_VIEW: "there is nothing but system messages",
+    FindingKind.EMPTY_VIEW: "there are only system messages",
 }
 
-_EVERYONE: Final = frozenset(FindingKind) - {
+_REJECTED_BY_ALL: Final = frozenset(FindingKind) - {
     FindingKind.REUSED_ID,
     FindingKind.BAD_ARGUMENTS,
     FindingKind.WRONG_FIRST_ROLE,
 }
 
 REJECTED_BY: Final[dict[Provider, frozenset[FindingKind]]] = {
-    "openai": _EVERYONE,
+    "openai": _REJECTED_BY_ALL,
     "anthropic": frozenset(FindingKind),
     "gemini": frozenset(FindingKind) - {FindingKind.REUSED_ID, FindingKind.DUPLICATE_ID, FindingKind.MISSING_ID},
 }
-"""What makes a provider refuse the request. OpenAI passes arguments through as text and reads ids only within one
-exchange; Anthropic wants ids unique, arguments as an object and the user first; Gemini pairs by order and has no ids."""
+"""The problems for which a provider rejects a request. OpenAI passes arguments on as text and needs unique ids only
+within one exchange. Anthropic requires unique ids, arguments that are an object, and the user's message first. Gemini
+has no ids and pairs by order."""
 
 
 class Severity(StrEnum):
-    """Whether the provider would refuse the request."""
+    """ERROR if the selected provider rejects the request, WARNING if only other providers do."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -64,19 +65,19 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong with one message."""
+    """One problem of one message."""
 
     kind: FindingKind
     index: int
-    """The message, counted from 0. For a dangling call it is the assistant message that makes the call."""
+    """Index of the message. For a dangling call, the assistant message with the call."""
     call_id: str | None = None
     severity: Severity = Severity.ERROR
 
     def __str__(self) -> str:
-        which = f" ({self.call_id!r})" if self.call_id else ""
-        return f"message {self.index}: {MEANING[self.kind]}{which}"
+        call = f" ({self.call_id!r})" if self.call_id else ""
+        return f"message {self.index}: {DESCRIPTIONS[self.kind]}{call}"
 
 
 def errors(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings that make the provider refuse the request."""
+    """The findings for which the selected provider rejects the request."""
     return [finding for finding in findings if finding.severity is Severity.ERROR]

@@ -1,7 +1,7 @@
-"""A durable decision that a stretch of the record is shown as something else.
+"""Folds: stored decisions to show other messages in place of a range of the record.
 
-The record never changes: a fold says "messages a..b are shown as this instead", and taking it away again gives back the
-earlier view, byte for byte. Folds are added at the end of their own list and never edited.
+The record does not change. A fold says "show these messages in place of messages a..b". Removing the fold restores the
+earlier view byte for byte. Folds are kept in their own append-only list.
 """
 
 from bisect import bisect_right
@@ -17,7 +17,7 @@ from minutebook.record.transcript import Transcript
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Messages `start` up to `stop` of the record are shown as `shown` instead."""
+    """Shows the messages `shown` in place of messages `start` to `stop` (exclusive) of the record."""
 
     id: str
     start: int
@@ -26,23 +26,23 @@ class Fold:
     reason: str
 
     def __hash__(self) -> int:
-        return hash(self.id)  # a record may have thousands of them, and is remembered by all
+        return hash(self.id)  # tuples of thousands of folds are cache keys, so hashing must be fast
 
 
-class Hidden(Mapping[int, Fold]):
-    """Each message that is not shown, and the fold that stands for it; as small as there are folds, not messages."""
+class HiddenMessages(Mapping[int, Fold]):
+    """Maps each message that is not shown to the fold that replaces it. Its size depends on the folds only."""
 
     __slots__ = ("_folds", "_starts")
 
-    def __init__(self, standing: Sequence[Fold]) -> None:
-        self._folds = standing
-        self._starts = [fold.start for fold in standing]
+    def __init__(self, folds: Sequence[Fold]) -> None:
+        self._folds = folds
+        self._starts = [fold.start for fold in folds]
 
     def __getitem__(self, index: int) -> Fold:
-        place = bisect_right(self._starts, index) - 1
-        if place < 0 or index >= self._folds[place].stop:
+        fold_index = bisect_right(self._starts, index) - 1
+        if fold_index < 0 or index >= self._folds[fold_index].stop:
             raise KeyError(index)
-        return self._folds[place]
+        return self._folds[fold_index]
 
     def __iter__(self) -> Iterator[int]:
         return (index for fold in self._folds for index in range(fold.start, fold.stop))
@@ -52,100 +52,102 @@ class Hidden(Mapping[int, Fold]):
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
+class FoldedRecord:
     """A record with its folds applied."""
 
     transcript: Transcript
     hidden: Mapping[int, Fold]
-    """Each message that is not shown, and the fold that stands for it."""
+    """Each message that is not shown → the fold that replaces it."""
 
 
-def folded(record: Transcript, folds: Sequence[Fold]) -> Folded:
-    """The record as its folds show it. A later fold takes the place of the earlier ones it covers.
+def record_with_folds(record: Transcript, folds: Sequence[Fold]) -> FoldedRecord:
+    """The record with its folds applied. A fold replaces the earlier folds within its range.
 
     Raises:
-        InvalidSetting: a fold splits an exchange, reaches beyond the record, or covers another only in part.
+        InvalidSetting: a fold splits an exchange, extends beyond the record, or overlaps another fold partially.
     """
     if not folds:
-        return Folded(record, {})
+        return FoldedRecord(record, {})
     with record.lock:
-        return record.remember(("folded", record.pins, tuple(folds)), lambda: _Folding(record, folds)).current()
+        return record.remember(("folded", record.pins, tuple(folds)), lambda: _FoldApplier(record, folds)).current()
 
 
-class _Folding:
-    """A record under folds that stay, which grows as the record does: what came before is not folded again."""
+class _FoldApplier:
+    """Applies a list of folds to a record once, then only appends the messages that the record gets."""
 
     def __init__(self, record: Transcript, folds: Sequence[Fold]) -> None:
-        standing = standing_folds(record, folds)
+        active = active_folds(record, folds)
         messages: list[Message] = []
         origins: list[int | None] = []
-        place = 0
-        for fold in standing:
-            messages += [*record[place : fold.start], *fold.shown]
-            origins += [*range(place, fold.start), *([None] * len(fold.shown))]
-            place = fold.stop
+        stop = 0
+        for fold in active:
+            messages += [*record[stop : fold.start], *fold.shown]
+            origins += [*range(stop, fold.start), *([None] * len(fold.shown))]
+            stop = fold.stop
         self._record = record
-        self._seen = place
-        self._folded = Folded(record.derive(messages, origins), Hidden(standing))
+        self._next_index = stop
+        self._folded = FoldedRecord(record.derive(messages, origins), HiddenMessages(active))
         pinned = {id(record[index]) for pin in record.pins for index in record.exchange_of(pin)}
         for index, origin in enumerate(origins if pinned else ()):
-            if origin is None and id(messages[index]) in pinned:  # a fold that hides what is pinned shows it
+            if origin is None and id(messages[index]) in pinned:  # the fold shows a message that it hides
                 self._folded.transcript.pin(index)
 
-    def current(self) -> Folded:
-        for message in self._record.since(self._seen):
-            self._folded.transcript.append_from(self._seen, message)
-            self._seen += 1
+    def current(self) -> FoldedRecord:
+        for message in self._record.since(self._next_index):
+            self._folded.transcript.append_from(self._next_index, message)
+            self._next_index += 1
         return self._folded
 
 
-def standing_folds(record: Transcript, folds: Sequence[Fold]) -> list[Fold]:
-    """The folds that no later one has taken the place of, in the order of the record."""
+def active_folds(record: Transcript, folds: Sequence[Fold]) -> list[Fold]:
+    """The folds that no later fold has replaced, in the order of the record."""
     with record.lock:
-        return record.remember(("standing",), _Standing).of(record, tuple(folds))
+        return record.remember(("active folds",), _ActiveFoldsCache).active(record, tuple(folds))
 
 
-_BRANCHES: Final = 4
-"""How many lists of folds a record knows the standing ones of."""
+_MAX_CACHED_LISTS: Final = 4
+"""Maximum number of fold lists per record whose active folds are cached."""
 
 
-class _Standing:
-    """The folds that stand, of lists that grow at their end: only what was added is looked at, however many there are."""
+class _ActiveFoldsCache:
+    """Finds the active folds of append-only lists. Only folds that were added since the last call are examined."""
 
     def __init__(self) -> None:
-        self._known: list[tuple[tuple[Fold, ...], list[Fold]]] = []
+        self._cached: list[tuple[tuple[Fold, ...], list[Fold]]] = []
+        """Lists of folds, each with its active folds."""
 
-    def of(self, record: Transcript, folds: tuple[Fold, ...]) -> list[Fold]:
-        before, standing = max(
-            (known for known in self._known if len(known[0]) <= len(folds) and all(map(is_, known[0], folds))),
-            key=lambda known: len(known[0]),
-            default=((), []),
+    def active(self, record: Transcript, folds: tuple[Fold, ...]) -> list[Fold]:
+        prefixes = (
+            (earlier, active)
+            for earlier, active in self._cached
+            if len(earlier) <= len(folds) and all(map(is_, earlier, folds))
         )
-        if len(before) < len(folds):
-            standing = _extended(record, standing, folds[len(before) :])
-            self._known = [*self._known, (folds, standing)][-_BRANCHES:]
-        return [*standing]
+        longest, active = max(prefixes, key=lambda prefix: len(prefix[0]), default=((), []))
+        if len(longest) < len(folds):
+            active = _with_added(record, active, folds[len(longest) :])
+            self._cached = [*self._cached, (folds, active)][-_MAX_CACHED_LISTS:]
+        return [*active]
 
 
-def _extended(record: Transcript, standing: Sequence[Fold], added: Sequence[Fold]) -> list[Fold]:
-    found = [*standing]
+def _with_added(record: Transcript, active: Sequence[Fold], added: Sequence[Fold]) -> list[Fold]:
+    result = [*active]
     for fold in added:
-        _check(record, fold, found)
-        found = [other for other in found if not (fold.start <= other.start and other.stop <= fold.stop)]
-        found.append(fold)
-    return sorted(found, key=lambda fold: fold.start)
+        _check_range(record, fold, result)
+        result = [other for other in result if not (fold.start <= other.start and other.stop <= fold.stop)]
+        result.append(fold)
+    return sorted(result, key=lambda fold: fold.start)
 
 
-def _check(record: Transcript, fold: Fold, standing: Sequence[Fold]) -> None:
+def _check_range(record: Transcript, fold: Fold, active: Sequence[Fold]) -> None:
     if not 0 <= fold.start < fold.stop <= len(record):
         raise InvalidSetting(f"fold {fold.id!r}", (fold.start, fold.stop), f"a range within 0..{len(record)}")
     if record.exchange_of(fold.start).start != fold.start or record.exchange_of(fold.stop - 1).stop != fold.stop:
         raise InvalidSetting(f"fold {fold.id!r}", (fold.start, fold.stop), "a range of whole exchanges")
-    for other in standing:
-        apart = other.stop <= fold.start or fold.stop <= other.start
-        if not apart and not (fold.start <= other.start and other.stop <= fold.stop):
+    for other in active:
+        disjoint = other.stop <= fold.start or fold.stop <= other.start
+        if not disjoint and not (fold.start <= other.start and other.stop <= fold.stop):
             raise InvalidSetting(
                 f"fold {fold.id!r}",
                 (fold.start, fold.stop),
-                f"a range that covers fold {other.id!r} whole or not at all",
+                f"a range that covers fold {other.id!r} completely or not at all",
             )

@@ -1,12 +1,10 @@
-"""What a message is: a mapping in the OpenAI chat-completions shape.
+"""Messages: mappings in the OpenAI chat-completions format, and functions that read them.
 
-A plain `dict` always works. These few functions are the only places that know how a message spells its role,
-its calls and the call it answers, so everything above speaks of calls and results and not of keys.
+A plain `dict` is a message. Only this module knows the keys of the role, the tool calls and the call that a result
+answers; other modules use its functions.
 
-Messages that cannot be changed in place.
-
-They are dicts and lists, so everything that reads one works, `json.dumps` and `{**message}` included; what would write
-raises. The record is handed to code that is not ours only in this form.
+`frozen_copy` makes a read-only copy for code outside minutebook, such as a user's history manager. It consists of dicts
+and lists, so that `json.dumps` and `{**message}` work; changing it raises `RecordIsReadOnly`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,65 +15,65 @@ from minutebook.errors import InvalidMessage, RecordIsReadOnly
 
 K = TypeVar("K")
 V = TypeVar("V")
-ATOMS: Final = frozenset({str, int, float, bool, type(None)})
-"""What nearly all of JSON data is in the end, known by its type alone: asking whether it is a mapping takes far longer."""
+JSON_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+"""Types of JSON values that contain no others. Checked first: it is much faster than `isinstance(value, Mapping)`."""
 
 
-def _refuse(name: str) -> Any:
-    def refuse(_self: object, *_args: object, **_kwargs: object) -> NoReturn:
+def _raise_read_only(name: str) -> Any:
+    def raise_read_only(_self: object, *_args: object, **_kwargs: object) -> NoReturn:
         raise RecordIsReadOnly(name.strip("_"))
 
-    refuse.__name__ = name
-    return refuse
+    raise_read_only.__name__ = name
+    return raise_read_only
 
 
 class FrozenDict(dict[K, V]):
-    """A dict that only reads."""
+    """A read-only dict."""
 
     __slots__ = ()
-    __setitem__ = __delitem__ = __ior__ = _refuse("assignment")
-    clear, pop, popitem, setdefault, update = map(_refuse, ("clear", "pop", "popitem", "setdefault", "update"))
+    __setitem__ = __delitem__ = __ior__ = _raise_read_only("assignment")
+    clear, pop, popitem, setdefault, update = map(_raise_read_only, ("clear", "pop", "popitem", "setdefault", "update"))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FrozenDict, (dict(self),)
 
 
 class FrozenList(list[V]):
-    """A list that only reads."""
+    """A read-only list."""
 
     __slots__ = ()
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse("assignment")
-    append, clear, extend, insert = map(_refuse, ("append", "clear", "extend", "insert"))
-    pop, remove, reverse, sort = map(_refuse, ("pop", "remove", "reverse", "sort"))
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _raise_read_only("assignment")
+    append, clear, extend, insert = map(_raise_read_only, ("append", "clear", "extend", "insert"))
+    pop, remove, reverse, sort = map(_raise_read_only, ("pop", "remove", "reverse", "sort"))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FrozenList, (list(self),)
 
 
-def frozen(value: Any) -> Any:
-    """A copy of JSON data that cannot be changed in place."""
-    if type(value) in ATOMS:
+def frozen_copy(value: Any) -> Any:
+    """A read-only copy of JSON data."""
+    if type(value) in JSON_SCALARS:
         return value
     if isinstance(value, Mapping):
-        return FrozenDict((key, frozen(inner)) for key, inner in value.items())
+        return FrozenDict((key, frozen_copy(inner)) for key, inner in value.items())
     if isinstance(value, (list, tuple)):
-        return FrozenList(frozen(inner) for inner in value)
+        return FrozenList(frozen_copy(inner) for inner in value)
     return value
 
 
-def thawed(value: Any) -> Any:
+def plain_copy(value: Any) -> Any:
     """A copy of JSON data in plain dicts and lists."""
-    if type(value) in ATOMS:
+    if type(value) in JSON_SCALARS:
         return value
     if isinstance(value, Mapping):
-        return {key: thawed(inner) for key, inner in value.items()}
+        return {key: plain_copy(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [thawed(inner) for inner in value]
+        return [plain_copy(inner) for inner in value]
     return value
 
 
 Message: TypeAlias = Mapping[str, Any]
-"""One provider message. `ChatMessage` spells out the keys we read; every other key is kept as it is."""
+"""One provider message. `ChatMessage` lists the keys that minutebook reads; all other keys are preserved."""
 
 Provider: TypeAlias = Literal["openai", "anthropic", "gemini"]
 
@@ -103,29 +101,29 @@ SYSTEM_ROLES: Final = frozenset({"system", "developer"})
 RESULT_ROLES: Final = frozenset({"tool", "function"})
 ROLES: Final = SYSTEM_ROLES | RESULT_ROLES | {"user", "assistant"}
 
-NO_ID: Final = ""
-"""The id of a call or result that has none, so that the two can still find each other by their order."""
+MISSING_ID: Final = ""
+"""Used for a call or a result without an id. Such calls and results are paired by their order."""
 
-BY_NAME: Final = "function:"
-"""What stands before the name that pairs the older `function_call` with its result, in place of an id."""
+FUNCTION_ID_PREFIX: Final = "function:"
+"""The deprecated `function_call` has no id; it is paired with its result by this prefix and the function's name."""
 
 
 def require_message(message: Any, index: int | None = None) -> Message:
-    """The message, if it has the shape of one: a mapping, whose calls are a list of mappings.
+    """Return the message if it is a mapping and its `tool_calls`, if any, are a list of mappings.
 
     Raises:
-        InvalidMessage: it has not, and so nothing can be said about it.
+        InvalidMessage: it is not.
     """
-    if type(message) is not dict and not isinstance(message, Mapping):  # the first is quick, and nearly always enough
-        raise InvalidMessage("it", f"is a {type(message).__name__}; a message is a mapping with a role", index)
+    if type(message) is not dict and not isinstance(message, Mapping):  # the first test is faster and usually enough
+        raise InvalidMessage("it", f"is a {type(message).__name__}; expected a mapping with a role", index)
     calls = message.get("tool_calls")
     if calls is not None and not (isinstance(calls, (list, tuple)) and all(isinstance(c, Mapping) for c in calls)):
-        raise InvalidMessage("tool_calls", "is not a list of mappings; each call is {id, type, function}", index)
+        raise InvalidMessage("tool_calls", "is not a list of mappings with the keys id, type and function", index)
     return message
 
 
 def role_of(message: Message) -> str:
-    """The role, or an empty string where there is none."""
+    """The role, or an empty string if it is missing or not a string."""
     role = message.get("role")
     return role if isinstance(role, str) else ""
 
@@ -143,23 +141,23 @@ def is_result(message: Message) -> bool:
 
 
 def call_ids(message: Message) -> list[str]:
-    """The ids of the calls an assistant message makes, in order; `NO_ID` for a call without one.
+    """The ids of the message's tool calls, in order; `MISSING_ID` for a call without one.
 
-    The older `function_call` has no id and is paired by the function's name.
+    The id of a deprecated `function_call` is `FUNCTION_ID_PREFIX` and the function's name.
     """
     calls = message.get("tool_calls")
     if calls:
         return [_id(call.get("id")) for call in calls]
-    old = message.get("function_call")
-    if isinstance(old, Mapping):
-        return [f"{BY_NAME}{old.get('name')}"]
+    function_call = message.get("function_call")
+    if isinstance(function_call, Mapping):
+        return [f"{FUNCTION_ID_PREFIX}{function_call.get('name')}"]
     return []
 
 
 def result_id(message: Message) -> str:
-    """The id of the call that a result answers, or `NO_ID`."""
+    """The id of the call that a result answers, or `MISSING_ID`."""
     if message.get("role") == "function":
-        return f"{BY_NAME}{message.get('name')}"
+        return f"{FUNCTION_ID_PREFIX}{message.get('name')}"
     return _id(message.get("tool_call_id"))
 
 
@@ -168,12 +166,12 @@ def call_names(message: Message) -> list[str]:
     calls = message.get("tool_calls")
     if calls:
         return [_name(call) for call in calls]
-    old = message.get("function_call")
-    return [str(old.get("name") or "")] if isinstance(old, Mapping) else []
+    function_call = message.get("function_call")
+    return [str(function_call.get("name") or "")] if isinstance(function_call, Mapping) else []
 
 
 def text_of(message: Message) -> str:
-    """The text of a message's content, its text parts joined; media and calls are not text."""
+    """The text of the message's content: a string as it is, text parts joined by newlines. Other parts are ignored."""
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -184,7 +182,7 @@ def text_of(message: Message) -> str:
 
 
 def _id(value: object) -> str:
-    return value if isinstance(value, str) else NO_ID
+    return value if isinstance(value, str) else MISSING_ID
 
 
 def _name(call: Mapping[str, Any]) -> str:
@@ -192,6 +190,6 @@ def _name(call: Mapping[str, Any]) -> str:
     return str(function.get("name") or "") if isinstance(function, Mapping) else ""
 
 
-def lead_of(messages: Sequence[Message]) -> int:
-    """How many system messages stand at the front."""
-    return next((place for place, message in enumerate(messages) if not is_system(message)), len(messages))
+def leading_system_count(messages: Sequence[Message]) -> int:
+    """The number of system messages at the start."""
+    return next((index for index, message in enumerate(messages) if not is_system(message)), len(messages))

@@ -1,23 +1,21 @@
-"""Repair of a conversation that a provider would refuse, and the repaired copy that a transcript keeps.
+"""Repair conversations that a provider would reject.
 
-The mended copy of a broken transcript, kept up to date as it grows.
-
-Makes a conversation one that a provider accepts, and says what it did.
-
-Nothing that can be kept is lost: a late result is moved to its call, an unanswered call gets a result that says so, an
-id that is missing or used twice gets a new one. Only what answers nothing, or answers twice, is left out.
+As much as possible is preserved: a late result is moved to its call, an unanswered call gets a placeholder result, a
+missing or duplicate id is replaced. Only orphan results, duplicate results and messages with an unknown role are dropped.
+`RepairedCopy` is the repaired form of a transcript and is extended as the transcript grows.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
 from minutebook.record.finding import FindingKind
 from minutebook.record.message import (
-    BY_NAME,
-    NO_ID,
+    FUNCTION_ID_PREFIX,
+    MISSING_ID,
     RESULT_ROLES,
     ROLES,
     Message,
@@ -30,8 +28,8 @@ from minutebook.record.message import (
     result_id,
     role_of,
 )
-from minutebook.record.pairing import Survey, survey
-from minutebook.record.validation import arguments_of, is_object, rejected_by
+from minutebook.record.pairing import call_pairs
+from minutebook.record.validation import arguments_of, is_json_object, rejected_kinds
 
 if TYPE_CHECKING:
     from minutebook.record.transcript import Transcript
@@ -42,7 +40,7 @@ NO_START: Final = "[the conversation begins with the assistant]"
 
 
 class RepairAction(StrEnum):
-    """What was done about a finding."""
+    """How a finding was repaired."""
 
     DROPPED = "dropped"
     ANSWERED = "answered"
@@ -55,7 +53,7 @@ class RepairAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """One thing that was done, to the message at `index` of the input."""
+    """One repair of the message at `index` of the input."""
 
     kind: FindingKind
     action: RepairAction
@@ -64,9 +62,9 @@ class Repair:
 
     @property
     def what(self) -> str:
-        """What was wrong and what was done, without saying where."""
-        which = f" ({self.call_id!r})" if self.call_id else ""
-        return f"{self.kind.value.replace('_', ' ')}{which}: {self.action.value}"
+        """The problem and the action, without the index: `orphan result ('a'): dropped`."""
+        call = f" ({self.call_id!r})" if self.call_id else ""
+        return f"{self.kind.value.replace('_', ' ')}{call}: {self.action.value}"
 
     def __str__(self) -> str:
         return f"message {self.index}: {self.what}"
@@ -74,53 +72,53 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """A conversation after repair."""
+    """A repaired conversation."""
 
     messages: list[Message]
     origins: list[int | None]
-    """Where each message stood in the input; None for one that repair had to add."""
+    """Index of each message in the input; None for a message that the repair added."""
     repairs: tuple[Repair, ...]
 
 
 def repair(messages: Sequence[Message], *, provider: Provider = "openai", keep_open: bool = False) -> Repaired:
-    """The conversation with orphan, dangling, duplicate and interleaved calls and results put right.
+    """Repair orphan, dangling, duplicate and interleaved calls and results, and what else the provider would reject.
 
-    With `keep_open` the conversation is taken to be still going on: calls of the last exchange that wait for their
-    results are left waiting, and a result that came before its call is an orphan. Input that needs no repair comes back
-    as the same messages; repairing twice changes nothing more.
+    With `keep_open` more messages are expected: open calls at the end get no placeholder results, and a result before
+    its call is an orphan. Messages that need no repair are returned as the same objects. Repairing the result again
+    changes nothing.
 
     Raises:
-        InvalidMessage: something in the list does not have the shape of a message.
+        InvalidMessage: an item of the list is not a message.
     """
     for index, message in enumerate(messages):
         require_message(message, index)
-    return _Mending(messages, provider, keep_open).run()
+    return _Repairer(messages, provider, keep_open).run()
 
 
-class _Mending:
+class _Repairer:
     def __init__(self, messages: Sequence[Message], provider: Provider, keep_open: bool) -> None:
-        self.messages = messages
-        self.rejected = rejected_by(provider)
-        self.seen: Survey = survey(messages, so_far=keep_open)
-        self.waiting = _last_exchange(messages) if keep_open else -1
-        self.taken: set[str] = set()
-        self.everyone = {call_id for message in messages for call_id in call_ids(message)}
-        self.out: list[Message] = []
+        self.source = messages
+        self.rejected = rejected_kinds(provider)
+        self.pairs = call_pairs(messages, in_progress=keep_open)
+        self.open_exchange = _last_exchange_start(messages) if keep_open else -1
+        self.source_ids = {call_id for message in messages for call_id in call_ids(message)}
+        self.assigned_ids: set[str] = set()
+        self.output: list[Message] = []
         self.origins: list[int | None] = []
         self.repairs: list[Repair] = []
 
     def run(self) -> Repaired:
-        self._report_findings()
-        for index, message in enumerate(self.messages):
+        self._report_dropped_and_moved()
+        for index, message in enumerate(self.source):
             role = role_of(message)
-            if index in self.seen.results:
-                self._exchange(index, message)
+            if index in self.pairs.results:
+                self._append_exchange(index, message)
             elif role in ROLES and role not in RESULT_ROLES:
-                self._put(self._without_calls(message), index)
-        self._start_with_user()
-        return Repaired(self.out, self.origins, tuple(self.repairs))
+                self._append(_without_misplaced_calls(message), index)
+        self._ensure_user_first()
+        return Repaired(self.output, self.origins, tuple(self.repairs))
 
-    def _report_findings(self) -> None:
+    def _report_dropped_and_moved(self) -> None:
         actions = {
             FindingKind.ORPHAN_RESULT: RepairAction.DROPPED,
             FindingKind.DUPLICATE_RESULT: RepairAction.DROPPED,
@@ -128,159 +126,163 @@ class _Mending:
             FindingKind.INTERLEAVED: RepairAction.MOVED,
             FindingKind.MISPLACED_CALLS: RepairAction.STRIPPED,
         }
-        for finding in self.seen.findings:
+        for finding in self.pairs.findings:
             if action := actions.get(finding.kind):
                 self.repairs.append(Repair(finding.kind, action, finding.index, finding.call_id))
 
-    def _exchange(self, index: int, message: Message) -> None:
-        old, new = call_ids(message), self._new_ids(index, call_ids(message))
-        self._put(self._wrapped(index, _with_ids(message, old, new)), index)
-        unanswered = list(zip(old, new, strict=True))
-        for place in self.seen.results[index]:
-            result = self.messages[place]
-            pair = next(pair for pair in unanswered if pair[0] == result_id(result))
-            unanswered.remove(pair)
-            self._put(result if pair[0] == pair[1] else {**result, "tool_call_id": pair[1]}, place)
-        if index != self.waiting:
+    def _append_exchange(self, index: int, message: Message) -> None:
+        old_ids, new_ids = call_ids(message), self._assign_ids(index, call_ids(message))
+        message = _with_ids(message, old_ids, new_ids)
+        self._append(self._wrap_arguments(index, message), index)
+        unanswered = list(zip(old_ids, new_ids, strict=True))
+        for result_index in self.pairs.results[index]:
+            result = self.source[result_index]
+            old_id, new_id = next(ids for ids in unanswered if ids[0] == result_id(result))
+            unanswered.remove((old_id, new_id))
+            self._append(result if old_id == new_id else {**result, "tool_call_id": new_id}, result_index)
+        if index != self.open_exchange:
             for _, call_id in unanswered:
-                self._put(no_result(call_id), None)
+                self._append(placeholder_result(call_id), None)
                 self.repairs.append(Repair(FindingKind.DANGLING_CALL, RepairAction.ANSWERED, index, call_id))
 
-    def _new_ids(self, index: int, ids: list[str]) -> list[str]:
-        """The ids of one message's calls, each made unique where this provider needs it."""
-        new: list[str] = []
-        for position, call_id in enumerate(ids):
-            if call_id == NO_ID:
-                kind, fresh = FindingKind.MISSING_ID, self._fresh(f"call_{index}_{position}")
-            elif call_id in new:
-                kind, fresh = FindingKind.DUPLICATE_ID, self._fresh(call_id)
-            elif call_id in self.taken and FindingKind.REUSED_ID in self.rejected and not call_id.startswith(BY_NAME):
-                kind, fresh = FindingKind.REUSED_ID, self._fresh(call_id)
+    def _assign_ids(self, index: int, ids: list[str]) -> list[str]:
+        """Return the ids of one message's calls, with new ids for those that are missing or that must be unique."""
+        new_ids: list[str] = []
+        for call_number, call_id in enumerate(ids):
+            if call_id == MISSING_ID:
+                kind, new_id = FindingKind.MISSING_ID, self._unused_id(f"call_{index}_{call_number}")
+            elif call_id in new_ids:
+                kind, new_id = FindingKind.DUPLICATE_ID, self._unused_id(call_id)
+            elif (
+                call_id in self.assigned_ids
+                and FindingKind.REUSED_ID in self.rejected
+                and not call_id.startswith(FUNCTION_ID_PREFIX)
+            ):
+                kind, new_id = FindingKind.REUSED_ID, self._unused_id(call_id)
             else:
-                new.append(call_id)
+                new_ids.append(call_id)
                 continue
-            self.repairs.append(Repair(kind, RepairAction.RENAMED, index, fresh))
-            new.append(fresh)
-        self.taken.update(new)
-        return new
+            self.repairs.append(Repair(kind, RepairAction.RENAMED, index, new_id))
+            new_ids.append(new_id)
+        self.assigned_ids.update(new_ids)
+        return new_ids
 
-    def _fresh(self, call_id: str) -> str:
-        number, fresh = 2, call_id
-        while fresh in self.everyone or fresh in self.taken:
-            fresh, number = f"{call_id}_{number}", number + 1
-        self.taken.add(fresh)
-        return fresh
+    def _unused_id(self, call_id: str) -> str:
+        number, unused = 2, call_id
+        while unused in self.source_ids or unused in self.assigned_ids:
+            unused, number = f"{call_id}_{number}", number + 1
+        self.assigned_ids.add(unused)
+        return unused
 
-    def _wrapped(self, index: int, message: Message) -> Message:
+    def _wrap_arguments(self, index: int, message: Message) -> Message:
+        """Put arguments that are not a JSON object into one, if the provider requires an object."""
         if FindingKind.BAD_ARGUMENTS not in self.rejected or not message.get("tool_calls"):
             return message
-        calls = [self._wrapped_call(index, call) for call in message["tool_calls"]]
-        return message if all(map(_same, calls, message["tool_calls"])) else {**message, "tool_calls": calls}
+        calls = [self._wrap_call_arguments(index, call) for call in message["tool_calls"]]
+        return message if all(map(is_, calls, message["tool_calls"])) else {**message, "tool_calls": calls}
 
-    def _wrapped_call(self, index: int, call: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _wrap_call_arguments(self, index: int, call: Mapping[str, Any]) -> Mapping[str, Any]:
         function = call.get("function")
-        if not isinstance(function, Mapping) or is_object(arguments_of(call)):
+        if not isinstance(function, Mapping) or is_json_object(arguments_of(call)):
             return call
         self.repairs.append(Repair(FindingKind.BAD_ARGUMENTS, RepairAction.WRAPPED, index, call.get("id")))
         arguments = json.dumps({"arguments": function["arguments"]}, ensure_ascii=False)
         return {**call, "function": {**function, "arguments": arguments}}
 
-    def _without_calls(self, message: Message) -> Message:
-        if role_of(message) == "assistant" or not call_ids(message):
-            return message
-        left = {key: value for key, value in message.items() if key not in {"tool_calls", "function_call"}}
-        return left if left.get("content") is not None else {**left, "content": ""}
-
-    def _start_with_user(self) -> None:
-        first = next((place for place, message in enumerate(self.out) if not is_system(message)), None)
-        if FindingKind.WRONG_FIRST_ROLE not in self.rejected or first is None or is_user(self.out[first]):
+    def _ensure_user_first(self) -> None:
+        first = next((index for index, message in enumerate(self.output) if not is_system(message)), None)
+        if FindingKind.WRONG_FIRST_ROLE not in self.rejected or first is None or is_user(self.output[first]):
             return
-        index = next(origin for origin in self.origins[first:] if origin is not None)
-        self.out.insert(first, {"role": "user", "content": NO_START})
+        source_index = next(origin for origin in self.origins[first:] if origin is not None)
+        self.output.insert(first, {"role": "user", "content": NO_START})
         self.origins.insert(first, None)
-        self.repairs.append(Repair(FindingKind.WRONG_FIRST_ROLE, RepairAction.PRECEDED, index))
+        self.repairs.append(Repair(FindingKind.WRONG_FIRST_ROLE, RepairAction.PRECEDED, source_index))
 
-    def _put(self, message: Message, origin: int | None) -> None:
-        self.out.append(message)
+    def _append(self, message: Message, origin: int | None) -> None:
+        self.output.append(message)
         self.origins.append(origin)
 
 
-def _last_exchange(messages: Sequence[Message]) -> int:
-    """The assistant message whose results may still be on their way, or -1."""
+def _last_exchange_start(messages: Sequence[Message]) -> int:
+    """Index of the assistant message that starts the last exchange, or -1 if another role does."""
     for index in range(len(messages) - 1, -1, -1):
         if role_of(messages[index]) not in RESULT_ROLES:
             return index if role_of(messages[index]) == "assistant" else -1
     return -1
 
 
-def _with_ids(message: Message, old: list[str], new: list[str]) -> Message:
-    if old == new:
+def _with_ids(message: Message, old_ids: list[str], new_ids: list[str]) -> Message:
+    if old_ids == new_ids:
         return message
-    calls = [{**call, "id": call_id} for call, call_id in zip(message["tool_calls"], new, strict=True)]
+    calls = [{**call, "id": call_id} for call, call_id in zip(message["tool_calls"], new_ids, strict=True)]
     return {**message, "tool_calls": calls}
 
 
-def no_result(call_id: str) -> Message:
-    """A result for a call that has none."""
-    if call_id.startswith(BY_NAME):
-        return {"role": "function", "name": call_id.removeprefix(BY_NAME), "content": NO_RESULT}
+def _without_misplaced_calls(message: Message) -> Message:
+    if role_of(message) == "assistant" or not call_ids(message):
+        return message
+    stripped = {key: value for key, value in message.items() if key not in {"tool_calls", "function_call"}}
+    return stripped if stripped.get("content") is not None else {**stripped, "content": ""}
+
+
+def placeholder_result(call_id: str) -> Message:
+    """A result for a call that has none. Its text says that no result was recorded."""
+    if call_id.startswith(FUNCTION_ID_PREFIX):
+        return {"role": "function", "name": call_id.removeprefix(FUNCTION_ID_PREFIX), "content": NO_RESULT}
     return {"role": "tool", "tool_call_id": call_id, "content": NO_RESULT}
 
 
-def _same(one: object, other: object) -> bool:
-    return one is other
+_DROPPED_KINDS = frozenset({FindingKind.ORPHAN_RESULT, FindingKind.DUPLICATE_RESULT, FindingKind.UNKNOWN_ROLE})
+"""Findings that are repaired by dropping the message."""
+
+_APPEND_ONLY_KINDS = _DROPPED_KINDS | {FindingKind.DANGLING_CALL}
+"""Findings that can be repaired without changing earlier messages of the copy."""
 
 
-_LEFT_OUT = frozenset({FindingKind.ORPHAN_RESULT, FindingKind.DUPLICATE_RESULT, FindingKind.UNKNOWN_ROLE})
-"""Findings that are mended by leaving the message out."""
+class RepairedCopy:
+    """The repaired copy of a transcript. New messages are appended to it; it is rebuilt only if earlier ones change."""
 
-_AT_THE_END = _LEFT_OUT | {FindingKind.DANGLING_CALL}
-"""Findings that are mended without touching what came before."""
-
-
-class Mended:
-    """Repairs a transcript once, and again only when something arrives that changes what came before it."""
-
-    __slots__ = ("_copy", "_findings", "_length", "_pins", "_source", "repairs")
+    __slots__ = ("_copy", "_findings_seen", "_length", "_pins", "_source", "repairs")
 
     def __init__(self, source: "Transcript") -> None:
         self._source = source
         self._copy: Transcript | None = None
         self._length = 0
-        self._findings = 0
+        self._findings_seen = 0
         self._pins: frozenset[int] = frozenset()
         self.repairs: tuple[Repair, ...] = ()
 
     def current(self) -> "Transcript":
         if self._copy is None or not self._extend(self._copy):
-            mended = repair(self._source, keep_open=True)
-            self._copy = self._source.derive(mended.messages, mended.origins, in_order=True)
-            self.repairs = mended.repairs
-        self._length, self._findings, self._pins = len(self._source), len(self._source.findings), self._source.pins
+            repaired = repair(self._source, keep_open=True)
+            self._copy = self._source.derive(repaired.messages, repaired.origins, in_order=True)
+            self.repairs = repaired.repairs
+        self._length, self._pins = len(self._source), self._source.pins
+        self._findings_seen = len(self._source.findings)
         return self._copy
 
     def _extend(self, copy: "Transcript") -> bool:
-        """Append what is new; False if the copy has to be made anew."""
+        """Append the new messages. Return False, with the copy unchanged, if it must be rebuilt."""
         source = self._source
         if len(source) == self._length and source.pins == self._pins:
             return True
-        news = source.findings[self._findings :]
-        if source.pins != self._pins or any(finding.kind not in _AT_THE_END for finding in news):
+        new_findings = source.findings[self._findings_seen :]
+        if source.pins != self._pins or any(finding.kind not in _APPEND_ONLY_KINDS for finding in new_findings):
             return False
-        left_out = {finding.index: finding for finding in news if finding.kind in _LEFT_OUT}
+        dropped = {finding.index: finding for finding in new_findings if finding.kind in _DROPPED_KINDS}
         for index in range(self._length, len(source)):
             if not is_result(source[index]):
-                self._answer(copy)
-            if finding := left_out.get(index):
+                self._answer_open_calls(copy)
+            if finding := dropped.get(index):
                 self.repairs += (Repair(finding.kind, RepairAction.DROPPED, index, finding.call_id),)
             else:
                 copy.append_from(index, source[index])
         return True
 
-    def _answer(self, copy: "Transcript") -> None:
-        """Something was said while calls still waited: nobody will answer them now."""
+    def _answer_open_calls(self, copy: "Transcript") -> None:
+        """Append placeholder results: a message that is not a result ends the exchange."""
         for call_id in copy.open_calls:
-            asking = copy.root_of(copy.exchange_starts[-1])
-            assert asking is not None
-            copy.append_from(None, no_result(call_id))
-            self.repairs += (Repair(FindingKind.DANGLING_CALL, RepairAction.ANSWERED, asking, call_id),)
+            call_index = copy.position_of(copy.exchange_starts[-1])
+            assert call_index is not None
+            copy.append_from(None, placeholder_result(call_id))
+            self.repairs += (Repair(FindingKind.DANGLING_CALL, RepairAction.ANSWERED, call_index, call_id),)

@@ -1,7 +1,7 @@
-"""The indexed list: an append-only sequence of messages that knows itself.
+"""The transcript: an append-only list of messages with an index of tokens, exchanges and turns.
 
-What every manager asks again and again (how many tokens, which exchange, which turn, which user message is the newest)
-is worked out once, when a message arrives, so that building a view costs what it keeps and not what was ever said.
+The index is updated when a message is appended. Building a view therefore takes time proportional to the messages in the
+view, not to those in the record.
 """
 
 import threading
@@ -14,104 +14,106 @@ from minutebook.errors import BrokenConversation, InvalidSetting
 from minutebook.record.finding import Finding, FindingKind
 from minutebook.record.message import RESULT_ROLES, SYSTEM_ROLES, Message, require_message, role_of
 from minutebook.record.pairing import Pairing
-from minutebook.record.repairs import Mended, Repair
+from minutebook.record.repairs import Repair, RepairedCopy
 from minutebook.tokens import TokenCounter, counter_for
 
-Broken: TypeAlias = Literal["raise", "mark"]
+OnBroken: TypeAlias = Literal["raise", "mark"]
 T = TypeVar("T")
 
-_REMEMBERED = 8
-"""How many different readers a transcript keeps the state of."""
+_MAX_CACHED = 8
+"""Maximum number of values that `Transcript.remember` caches."""
 
-_HARMLESS = frozenset({FindingKind.REUSED_ID})
-"""Findings that break nothing: pairing reads ids within one exchange only."""
+_IGNORED_KINDS = frozenset({FindingKind.REUSED_ID})
+"""A reused id breaks nothing here: calls and results are paired within one exchange."""
 
 
 class Transcript(Sequence[Message]):
     """An append-only sequence of messages, indexed as it grows.
 
-    A message that does not fit the ones before it raises `BrokenConversation`, or with `broken="mark"` is kept and
-    marked in `findings`. Messages are held as they are given: change one afterwards and the index no longer holds.
+    A message that breaks the pairing of calls and results raises `BrokenConversation`; with `broken="mark"` it is
+    appended and reported in `findings`. Messages are not copied, so do not change them afterwards: the index would be
+    wrong.
     """
 
     def __init__(
-        self, messages: Iterable[Message] = (), *, counter: TokenCounter | None = None, broken: Broken = "raise"
+        self, messages: Iterable[Message] = (), *, counter: TokenCounter | None = None, broken: OnBroken = "raise"
     ) -> None:
         if broken not in {"raise", "mark"}:
             raise InvalidSetting("broken", broken, "'raise' or 'mark'")
         self.broken = broken
         self._counter = counter
-        self._eager = True
+        self._counts_on_append = True
         self._messages: list[Message] = []
         self._tokens: list[int] = []
         self._total = 0
         self._pairing = Pairing()
         self._findings: list[Finding] = []
         self.lead = 0
-        """How many system messages stand at the front."""
+        """The number of system messages at the start."""
         self.exchange_starts: list[int] = []
         self.turn_starts: list[int] = []
-        """Where the user messages stand: one for each turn."""
-        self.result_places: list[int] = []
-        """Where the tool results stand."""
+        """Indexes of the user messages, one per turn."""
+        self.result_indexes: list[int] = []
+        """Indexes of the tool results."""
         self._pins: frozenset[int] = frozenset()
         self._parent: Transcript | None = None
         self._origins: list[int | None] | None = None
         self.roots: list[int | None] | None = None
-        """Where each message stands in the record, for a transcript that was made from another."""
-        self._in_order = False
-        self._mended = Mended(self)
-        self._memory: dict[tuple[Hashable, ...], Any] = {}
+        """Position of each message in the record, if this transcript is derived from another one."""
+        self._skips_checks = False
+        self._repaired = RepairedCopy(self)
+        self._cache: dict[tuple[Hashable, ...], Any] = {}
         self._last_key: tuple[Hashable, ...] = ()
-        self._at_hand: Any = None
+        self._last_value: Any = None
         self.lock = threading.RLock()
         self.extend(messages)
 
     @classmethod
     def of(cls, messages: Sequence[Message], *, counter: TokenCounter | None = None) -> "Transcript":
-        """The messages as a transcript: themselves if they are one, else a new one that marks what is broken."""
+        """Return the messages if they are a transcript, else a new transcript of them with `broken="mark"`."""
         if isinstance(messages, Transcript):
             return messages
-        made = cls(counter=counter, broken="mark")
-        made._eager = False  # whoever reads it once may never ask for tokens
-        made.extend(messages)
-        return made
+        transcript = cls(counter=counter, broken="mark")
+        transcript._counts_on_append = False  # a caller that reads the messages once may not need token counts
+        transcript.extend(messages)
+        return transcript
 
     def append(self, message: Message) -> int:
         """Add a message at the end; return its index.
 
         Raises:
-            InvalidMessage: it does not have the shape of a message. Nothing was appended.
-            BrokenConversation: it does not fit the ones before it, and `broken` is "raise". Nothing was appended.
+            InvalidMessage: it is not a message. Nothing was appended.
+            BrokenConversation: it breaks the pairing of calls and results, and `broken` is "raise". Nothing was appended.
         """
         with self.lock:
             index = len(self._messages)
             require_message(message, index)
-            found = [finding for finding in self._pairing.problems(index, message) if finding.kind not in _HARMLESS]
-            if found and self.broken == "raise":
-                raise BrokenConversation(found)
-            if self._eager:
+            problems = self._pairing.problems(index, message)
+            findings = [finding for finding in problems if finding.kind not in _IGNORED_KINDS]
+            if findings and self.broken == "raise":
+                raise BrokenConversation(findings)
+            if self._counts_on_append:
                 self._tokens.append(self.counter.message(message))
                 self._total += self._tokens[-1]
-            self._findings += found
-            self._take(index, message)
-            if self._findings and self._eager:
-                self._mended.current()
+            self._findings += findings
+            self._append(index, message)
+            if self._findings and self._counts_on_append:
+                self._repaired.current()
             return index
 
-    def _take(self, index: int, message: Message) -> None:
+    def _append(self, index: int, message: Message) -> None:
         self._pairing.take(index, message)
         self._index(index, role_of(message))
         self._messages.append(message)
 
     def extend(self, messages: Iterable[Message]) -> None:
-        """Append each message in turn; the ones before a broken one stay."""
+        """Append the messages one by one. Those before an invalid one stay appended."""
         for message in messages:
             self.append(message)
 
     def _index(self, index: int, role: str) -> None:
         if role in RESULT_ROLES:
-            self.result_places.append(index)
+            self.result_indexes.append(index)
             if self.exchange_starts and self.exchange_starts[-1] == self._pairing.start:
                 return
         elif role == "user":
@@ -122,86 +124,86 @@ class Transcript(Sequence[Message]):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is wrong with the messages that were kept all the same, as it was found."""
+        """The problems of messages that were appended nevertheless, with `broken="mark"`."""
         return tuple(self._findings)
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
-        """What the coherent form of this transcript does about its findings."""
-        return self._mended.repairs if self._findings else ()
+        """How `coherent()` repairs the findings."""
+        return self._repaired.repairs if self._findings else ()
 
     @property
     def open_calls(self) -> tuple[str, ...]:
-        """The calls of the last exchange that wait for their results."""
+        """Ids of the calls in the last exchange that have no result yet."""
         return tuple(self._pairing.open)
 
     @property
     def counter(self) -> TokenCounter:
-        """What counts the tokens; an exact counter unless another was given."""
+        """The token counter. Default: an exact one."""
         if self._counter is None:
             self._counter = counter_for(None)
         return self._counter
 
     @property
     def tokens(self) -> int:
-        """The tokens of all messages."""
+        """Tokens of all messages."""
         if len(self._tokens) < len(self._messages):
             self._count()
         return self._total
 
     def tokens_of(self, index: int) -> int:
-        """The tokens of one message."""
+        """Tokens of one message."""
         if len(self._tokens) < len(self._messages):
             self._count()
         return self._tokens[index]
 
     def token_counts(self) -> Sequence[int]:
-        """The tokens of every message, in order; not to be changed."""
+        """Tokens of each message, in order. Do not change the list."""
         self._count()
         return self._tokens
 
     def _count(self) -> None:
         with self.lock:
             for index in range(len(self._tokens), len(self._messages)):
-                tokens = self._known(index)
+                tokens = self._parent_tokens(index)
                 tokens = self.counter.message(self._messages[index]) if tokens is None else tokens
                 self._tokens.append(tokens)
                 self._total += tokens
 
-    def _known(self, index: int) -> int | None:
-        """The count of a message that came unchanged from the transcript this one was made from."""
+    def _parent_tokens(self, index: int) -> int | None:
+        """The parent's count for a message that was not changed, else None."""
         if self._parent is None or self._origins is None or (origin := self._origins[index]) is None:
             return None
-        same = self._parent[origin] is self._messages[index]
-        return self._parent.tokens_of(origin) if same else None
+        unchanged = self._parent[origin] is self._messages[index]
+        return self._parent.tokens_of(origin) if unchanged else None
 
     @property
     def first_request(self) -> int | None:
-        """The first user message."""
+        """Index of the first user message."""
         return self.turn_starts[0] if self.turn_starts else None
 
     @property
     def newest_request(self) -> int | None:
-        """The newest user message."""
+        """Index of the newest user message."""
         return self.turn_starts[-1] if self.turn_starts else None
 
     def exchange_of(self, index: int) -> range:
-        """The exchange that a message belongs to."""
-        place = bisect_right(self.exchange_starts, index) - 1
-        stop = self.exchange_starts[place + 1] if place + 1 < len(self.exchange_starts) else len(self)
-        return range(self.exchange_starts[place], stop)
+        """The exchange that contains the message at `index`."""
+        following = bisect_right(self.exchange_starts, index)
+        stop = self.exchange_starts[following] if following < len(self.exchange_starts) else len(self)
+        return range(self.exchange_starts[following - 1], stop)
 
     def turn_of(self, index: int) -> int:
-        """The turn that a message belongs to, counted from 0; -1 before the first user message."""
+        """The number of the turn that contains the message, from 0; -1 before the first user message."""
         return bisect_right(self.turn_starts, index) - 1
 
     @property
     def pins(self) -> frozenset[int]:
-        """The messages that every view must hold."""
+        """Indexes of the messages that every view must include."""
         return self._pins
 
     def pin(self, index: int) -> None:
-        """Have every view hold this message, and the exchange it belongs to."""
+        """Include this message and its exchange in every view."""
         self._pins |= {range(len(self))[index]}
 
     def unpin(self, index: int) -> None:
@@ -210,70 +212,71 @@ class Transcript(Sequence[Message]):
     def derive(
         self, messages: Iterable[Message], origins: Iterable[int | None], *, in_order: bool = False
     ) -> "Transcript":
-        """A transcript of messages made from these ones; `origins` says where each stands in this one.
+        """A transcript of messages derived from these. `origins` are their indexes here, None for added messages.
 
-        Messages that came unchanged are not counted again, and pins go with their messages. `in_order` promises that
-        nothing is broken in them, now or later, so that nothing need be checked again.
+        Token counts of unchanged messages and pins are taken over. `in_order` is the caller's guarantee that the
+        messages are valid, also those appended later: they are not checked.
         """
-        made = Transcript(counter=self._counter, broken="mark")
-        made._parent, made._origins, made.roots, made._eager = self, [], [], False
-        made._in_order = in_order
+        derived = Transcript(counter=self._counter, broken="mark")
+        derived._parent, derived._origins, derived.roots = self, [], []
+        derived._counts_on_append = False
+        derived._skips_checks = in_order
         for message, origin in zip(messages, origins, strict=True):
-            made.append_from(origin, message)
-        return made
+            derived.append_from(origin, message)
+        return derived
 
     def append_from(self, origin: int | None, message: Message) -> None:
-        """Append to a derived transcript a message made from the one at `origin` of its parent."""
+        """Append a message to a derived transcript. `origin` is its index in the parent, None for an added message."""
         assert self._parent is not None
         assert self._origins is not None
         assert self.roots is not None
         self._origins.append(origin)
-        self.roots.append(None if origin is None else self._parent.root_of(origin))
-        if self._in_order:
-            self._take(len(self._messages), message)
+        self.roots.append(None if origin is None else self._parent.position_of(origin))
+        if self._skips_checks:
+            self._append(len(self._messages), message)
         else:
             self.append(message)
         if self._parent.pins and origin in self._parent.pins:
             self._pins |= {len(self._messages) - 1}
 
-    def root_of(self, index: int) -> int | None:
-        """Where a message stands in the record that this transcript was made from, or None if it was added."""
+    def position_of(self, index: int) -> int | None:
+        """Position in the record of the message at `index`, or None if it was added."""
         return index if self.roots is None else self.roots[index]
 
-    def places_of(self, roots: Iterable[int | None]) -> list[int | None]:
-        """Where messages of the record stand in this transcript: `root_of`, the other way round."""
+    def indexes_of(self, roots: Iterable[int | None]) -> list[int | None]:
+        """Indexes in this transcript of messages at these positions of the record: the inverse of `root_of`."""
         if self.roots is None:
             return list(roots)
-        places = {root: place for place, root in enumerate(self.roots) if root is not None}
-        return [None if root is None else places.get(root) for root in roots]
+        indexes = {root: index for index, root in enumerate(self.roots) if root is not None}
+        return [None if root is None else indexes.get(root) for root in roots]
 
     def coherent(self) -> "Transcript":
-        """The same conversation with nothing broken in it; this very transcript when nothing is."""
+        """The repaired conversation; this transcript itself if it has no findings."""
         if not self._findings:
             return self
         with self.lock:
-            return self._mended.current()
+            return self._repaired.current()
 
     def remember(self, key: tuple[Hashable, ...], make: Callable[[], T]) -> T:
-        """What `make` made for this key, kept with the transcript; the key least lately used gives way.
+        """Return the cached value of the key, or cache what `make` returns. The least recently used key is evicted.
 
-        The key of last time is known by its objects, without comparing what they hold.
+        The last key is compared by identity first, because keys can be large.
         """
         with self.lock:
             last = self._last_key
             if len(key) == len(last) and all(map(is_, key, last)):
-                return cast("T", self._at_hand)
-            kept = self._memory.pop(key, None)
-            if kept is None:
-                kept = make()
-                while len(self._memory) >= _REMEMBERED:
-                    self._memory.pop(next(iter(self._memory)))
-            self._memory[key] = self._at_hand = kept
+                return cast("T", self._last_value)
+            value = self._cache.pop(key, None)
+            if value is None:
+                value = make()
+                while len(self._cache) >= _MAX_CACHED:
+                    self._cache.pop(next(iter(self._cache)))
+            self._cache[key] = self._last_value = value
             self._last_key = key
-            return cast("T", kept)
+            return cast("T", value)
 
     def since(self, index: int) -> list[Message]:
-        """The messages from `index` on, as a new list."""
+        """A new list of the messages from `index` on."""
         return self._messages[index:]
 
     def __len__(self) -> int:
@@ -293,11 +296,11 @@ class Transcript(Sequence[Message]):
         return f"Transcript({len(self)} messages, {len(self.turn_starts)} turns)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (list(self._messages), self._counter, self.broken, self._pins)
+        return _unpickle, (list(self._messages), self._counter, self.broken, self._pins)
 
 
-def _restored(
-    messages: list[Message], counter: TokenCounter | None, broken: Broken, pins: frozenset[int]
+def _unpickle(
+    messages: list[Message], counter: TokenCounter | None, broken: OnBroken, pins: frozenset[int]
 ) -> Transcript:
     transcript = Transcript(messages, counter=counter, broken=broken)
     for pin in pins:

@@ -1,4 +1,4 @@
-"""What a provider would refuse in a list of messages, before it is asked."""
+"""Check messages against the rules of a provider, without sending a request."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 from minutebook.errors import InvalidSetting
 from minutebook.record.finding import REJECTED_BY, Finding, FindingKind, Severity
 from minutebook.record.message import (
-    NO_ID,
+    MISSING_ID,
     ROLES,
     SYSTEM_ROLES,
     Message,
@@ -18,23 +18,25 @@ from minutebook.record.message import (
     is_user,
     require_message,
 )
-from minutebook.record.pairing import survey
+from minutebook.record.pairing import call_pairs
 
 
 def check(messages: Sequence[Message], *, provider: Provider = "openai") -> list[Finding]:
-    """Everything that is wrong with a conversation, in the order of the messages.
+    """All problems of a conversation, in the order of the messages.
 
-    A finding is an error where that provider would answer 400, and a warning where only another one would.
+    A finding is an error if the provider would respond with 400, and a warning if only other providers would.
 
     Raises:
-        InvalidMessage: something in the list does not have the shape of a message.
+        InvalidMessage: an item of the list is not a message.
     """
-    rejected = rejected_by(provider)
+    rejected = rejected_kinds(provider)
     for index, message in enumerate(messages):
         require_message(message, index)
-    found = survey(messages).findings + bad_arguments(messages) + _first_role(messages)
-    found = [f if f.kind in rejected else replace(f, severity=Severity.WARNING) for f in found]
-    return sorted(found, key=lambda finding: finding.index)
+    findings = call_pairs(messages).findings + _bad_arguments(messages) + _wrong_first_role(messages)
+    findings = [
+        finding if finding.kind in rejected else replace(finding, severity=Severity.WARNING) for finding in findings
+    ]
+    return sorted(findings, key=lambda finding: finding.index)
 
 
 def is_valid(messages: Sequence[Message], *, provider: Provider = "openai") -> bool:
@@ -42,11 +44,11 @@ def is_valid(messages: Sequence[Message], *, provider: Provider = "openai") -> b
     return not any(finding.severity is Severity.ERROR for finding in check(messages, provider=provider))
 
 
-def rejected_by(provider: Provider) -> frozenset[FindingKind]:
-    """The kinds of finding that make this provider refuse a request.
+def rejected_kinds(provider: Provider) -> frozenset[FindingKind]:
+    """The kinds of findings for which this provider rejects a request.
 
     Raises:
-        InvalidSetting: there is no such provider.
+        InvalidSetting: the provider is unknown.
     """
     try:
         return REJECTED_BY[provider]
@@ -54,18 +56,18 @@ def rejected_by(provider: Provider) -> frozenset[FindingKind]:
         raise InvalidSetting("provider", provider, f"one of {', '.join(REJECTED_BY)}") from None
 
 
-def bad_arguments(messages: Sequence[Message]) -> list[Finding]:
-    """Calls whose arguments are not a JSON object; no arguments at all is one."""
+def _bad_arguments(messages: Sequence[Message]) -> list[Finding]:
+    """The calls whose arguments are not a JSON object. Empty arguments are accepted."""
     return [
         Finding(FindingKind.BAD_ARGUMENTS, index, call.get("id"))
         for index, message in enumerate(messages)
-        for call in calls_of(message)
-        if not is_object(arguments_of(call))
+        for call in _function_calls(message)
+        if not is_json_object(arguments_of(call))
     ]
 
 
-def calls_of(message: Message) -> list[Mapping[str, Any]]:
-    """The function calls of an assistant message; a call in another shape (a custom tool's) has free-form input."""
+def _function_calls(message: Message) -> list[Mapping[str, Any]]:
+    """The function calls of an assistant message, without calls of custom tools, whose input is free-form text."""
     calls = message.get("tool_calls") if message.get("role") == "assistant" else None
     return [call for call in calls or () if isinstance(call.get("function"), Mapping)]
 
@@ -74,8 +76,8 @@ def arguments_of(call: Mapping[str, Any]) -> Any:
     return call["function"].get("arguments")
 
 
-def is_object(arguments: Any) -> bool:
-    """Whether a call's arguments are a JSON object, as text or already read."""
+def is_json_object(arguments: Any) -> bool:
+    """Whether a call's arguments are a JSON object, as text or already parsed, or empty."""
     if arguments is None or arguments == "":
         return True
     if not isinstance(arguments, str):
@@ -86,36 +88,41 @@ def is_object(arguments: Any) -> bool:
         return False
 
 
-def _first_role(messages: Sequence[Message]) -> list[Finding]:
+def _wrong_first_role(messages: Sequence[Message]) -> list[Finding]:
     for index, message in enumerate(messages):
         if not is_system(message):
             return [] if is_user(message) else [Finding(FindingKind.WRONG_FIRST_ROLE, index)]
     return [Finding(FindingKind.EMPTY_VIEW, 0)]
 
 
-def is_clean(messages: Sequence[Message]) -> bool:
-    """Whether calls and results, ids and roles are in order whoever the provider is: `check`, in one quick pass.
+def passes_quick_check(messages: Sequence[Message]) -> bool:
+    """Whether every provider accepts the calls, results, ids and roles. This is a fast form of `check`.
 
-    False means only that `check` should look.
+    False is not conclusive: call `check`. Arguments are not checked.
     """
-    waiting: set[str] = set()
-    used: set[str] = set()
-    in_front = True
+    open_ids: set[str] = set()
+    used_ids: set[str] = set()
+    before_user = True
     for message in messages:
         role = message.get("role")
         if role == "tool":
             call_id = message.get("tool_call_id")
-            if call_id not in waiting:
+            if call_id not in open_ids:
                 return False
-            waiting.discard(call_id)
+            open_ids.discard(call_id)
             continue
-        if waiting or (in_front and role != "user" and role not in SYSTEM_ROLES) or role not in ROLES:
+        if open_ids or (before_user and role != "user" and role not in SYSTEM_ROLES) or role not in ROLES:
             return False
-        in_front = in_front and role != "user"
+        before_user = before_user and role != "user"
         if "tool_calls" in message or "function_call" in message:
             ids = call_ids(message)
-            waiting.update(ids)
-            if len(waiting) != len(ids) or NO_ID in waiting or not used.isdisjoint(waiting) or role != "assistant":
+            open_ids.update(ids)
+            if (
+                len(open_ids) != len(ids)
+                or MISSING_ID in open_ids
+                or not used_ids.isdisjoint(open_ids)
+                or role != "assistant"
+            ):
                 return False
-            used |= waiting
-    return not (waiting or in_front)
+            used_ids |= open_ids
+    return not (open_ids or before_user)

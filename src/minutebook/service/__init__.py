@@ -7,7 +7,7 @@ then `completions/routes` and `completions/run`.
 from minutebook._lazy import exports
 
 _EXPORTS = {
-    "app": ("create_app", "service_from"),
+    "app": ("create_app", "build_service"),
     "config.loader": ("ConfigHolder", "LoadedConfig", "load_config"),
     "config.schema": ("ServiceConfig",),
 }

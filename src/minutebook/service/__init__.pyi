@@ -1,6 +1,6 @@
 from minutebook.service.app import (
+    build_service as build_service,
     create_app as create_app,
-    service_from as service_from,
 )
 from minutebook.service.config.loader import (
     ConfigHolder as ConfigHolder,
@@ -15,7 +15,7 @@ __all__ = [
     "ConfigHolder",
     "LoadedConfig",
     "ServiceConfig",
+    "build_service",
     "create_app",
     "load_config",
-    "service_from",
 ]

@@ -1,7 +1,4 @@
-"""What the agents of all threads share: the tools that are configured, and the adapters that ask the provider.
-
-The tools that the configuration names, as tools that a model can call.
-"""
+"""What the agents of all threads share: the configured tools, and the adapters that call the provider."""
 
 import asyncio
 import os
@@ -21,7 +18,7 @@ from minutebook.agent.messages import ModelRequest
 from minutebook.agent.telemetry import Span, Telemetry
 from minutebook.agent.toolbox import Toolbox
 from minutebook.errors import InvalidSetting
-from minutebook.prompt.template import duplicate
+from minutebook.prompt.template import duplicate_name_error
 from minutebook.prompt.tools import AnyTool
 from minutebook.service.config.schema import ToolConfig
 from minutebook.service.state import Service, counter_of
@@ -29,11 +26,11 @@ from minutebook.service.upstream import UpstreamAdapter
 
 
 class ConfiguredTools:
-    """The tools of one configuration. Functions are imported when it is made, servers started when tools are asked for.
+    """The tools of one configuration. Functions are imported by the constructor, servers are started by `tools`.
 
     Raises:
-        InvalidSetting: a function cannot be imported, or a command cannot be read.
-        InvalidPrompt: two functions go by one name.
+        InvalidSetting: a function cannot be imported, or a command cannot be parsed.
+        InvalidPrompt: two functions have the same name.
     """
 
     def __init__(
@@ -43,59 +40,59 @@ class ConfiguredTools:
         environment: Mapping[str, str] = os.environ,
         root: Path | None = None,
     ) -> None:
-        self._toolbox = Toolbox(origins(config), environment, Path.cwd() if root is None else root)
+        self._toolbox = Toolbox(tool_origins(config), environment, Path.cwd() if root is None else root)
 
     async def tools(self) -> list[AnyTool]:
-        """Every tool, in the order of the configuration; servers are started, all at once.
+        """Start the servers, concurrently, and return every tool in the order of the configuration.
 
         Raises:
             ToolServerFailed: a server does not start.
-            MissingExtra: there is a server, and the package mcp is not installed.
-            InvalidPrompt: two tools go by one name.
+            MissingExtra: a server is configured, and the package mcp is not installed.
+            InvalidPrompt: two tools have the same name.
         """
-        found = await self._toolbox.every()
-        counts = Counter(tool.name for tool in found)
+        tools = await self._toolbox.every()
+        counts = Counter(tool.name for tool in tools)
         for name, count in counts.items():
             if count > 1:
-                raise duplicate("tool", name, ["tools of the configuration"])
-        return found
+                raise duplicate_name_error("tool", name, ["tools of the configuration"])
+        return tools
 
     async def aclose(self) -> None:
-        """End every server that was started."""
+        """Stop the servers."""
         await self._toolbox.aclose()
 
 
-def origins(config: Sequence[ToolConfig]) -> dict[str, ToolOrigin]:
-    """Where the tools come from, by their names: the same origins that the agent language has.
+def tool_origins(config: Sequence[ToolConfig]) -> dict[str, ToolOrigin]:
+    """The origin of each configured tool or tool server, by name.
 
     Raises:
-        InvalidSetting: a command cannot be read.
-        InvalidPrompt: two go by one name.
+        InvalidSetting: a command cannot be parsed.
+        InvalidPrompt: two have the same name.
     """
-    found: dict[str, ToolOrigin] = {}
-    for at, each in enumerate(config):
-        name, origin = _named(each, at)
-        if name in found:
-            raise duplicate("tool", name, [f"tools[{list(found).index(name)}]", f"tools[{at}]"])
-        found[name] = origin
-    return found
+    origins: dict[str, ToolOrigin] = {}
+    for index, tool in enumerate(config):
+        name, origin = _name_and_origin(tool, index)
+        if name in origins:
+            raise duplicate_name_error("tool", name, [f"tools[{list(origins).index(name)}]", f"tools[{index}]"])
+        origins[name] = origin
+    return origins
 
 
-def _named(config: ToolConfig, at: int) -> tuple[str, ToolOrigin]:
+def _name_and_origin(config: ToolConfig, index: int) -> tuple[str, ToolOrigin]:
     if config.python is not None:
         module, _, function = config.python.partition(":")
         return config.name or function, PythonFunction(module, function)
     if config.builtin is not None:
         return config.builtin, BuiltinTools(config.builtin)
     assert config.mcp is not None
-    name = config.name or f"mcp{at}"
+    name = config.name or f"mcp{index}"
     if config.is_url:
         bearer = None if config.bearer_env is None else Secret(env=config.bearer_env)
         return name, McpServer(config.mcp, None if bearer is None else "bearer", bearer, _secrets(config.headers_env))
     try:
         command = tuple(shlex.split(config.mcp))
     except ValueError as error:
-        raise InvalidSetting(f"tools[{at}].mcp", config.mcp, f"a command that a shell could read ({error})") from error
+        raise InvalidSetting(f"tools[{index}].mcp", config.mcp, f"a valid shell command ({error})") from error
     return name, McpProcess(command, _secrets(config.env))
 
 
@@ -103,58 +100,58 @@ def _secrets(variables: Mapping[str, str]) -> tuple[tuple[str, Secret], ...]:
     return tuple((name, Secret(env=variable)) for name, variable in variables.items())
 
 
-AWAY_SECONDS: Final = 1.0
-"""How long a database that could not be reached, and can be done without, is not asked again."""
-_MOST: Final = 64
-"""Of so many models it is remembered that they are loaded."""
+UNAVAILABLE_SECONDS: Final = 1.0
+"""How long an optional database is not used after it was unavailable."""
+_MAX_LOADED_MODELS: Final = 64
+"""Clients choose model names, so the set of loaded models is bounded."""
 
 
 class Agents:
-    """Makes what agents need when it is first needed, and ends it together."""
+    """Loads what agents need on first use, and closes it at the end."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._tools: list[tuple[tuple[ToolConfig, ...], ConfiguredTools]] = []
-        """Every list of tools that was configured; an answer may still use those of an older configuration."""
-        self._starting = asyncio.Lock()
-        self._away_until = 0.0
-        self._ready: set[str] = set()
+        """The tools of every configuration so far: an answer in progress may use those of an older one."""
+        self._tools_lock = asyncio.Lock()
+        self._unavailable_until = 0.0
+        self._loaded_models: set[str] = set()
 
     @property
     def is_database_away(self) -> bool:
-        """Whether the database was not to be reached a moment ago, so that it need not be waited for again."""
-        return time.monotonic() < self._away_until
+        """Whether the database was unavailable a moment ago, so that waiting for it again is not worthwhile."""
+        return time.monotonic() < self._unavailable_until
 
     def note_database_away(self) -> None:
-        """Leave the database alone for a moment."""
-        self._away_until = time.monotonic() + AWAY_SECONDS
+        """Do not use the database for `UNAVAILABLE_SECONDS`."""
+        self._unavailable_until = time.monotonic() + UNAVAILABLE_SECONDS
 
     async def ready(self, model: str) -> None:
-        """Load what a model needs, once and beside everything else: it takes longer than a lease may wait."""
-        if model not in self._ready:
+        """Load the model's tokenizer and the client library in a thread. It can take longer than a lease lasts."""
+        if model not in self._loaded_models:
             await asyncio.to_thread(_load, model)
-            if len(self._ready) < _MOST:
-                self._ready.add(model)
+            if len(self._loaded_models) < _MAX_LOADED_MODELS:
+                self._loaded_models.add(model)
 
     async def tools(self) -> list[AnyTool]:
-        """The tools of the configuration as it is now.
+        """The tools of the current configuration; their servers are started on first use.
 
         Raises:
-            InvalidSetting, InvalidPrompt: they cannot be had.
+            InvalidSetting, InvalidPrompt: a tool is configured wrongly.
             ToolServerFailed: a server does not start.
         """
-        wanted = self._service.config.tools
-        if not wanted:
+        current = self._service.config.tools
+        if not current:
             return []
-        async with self._starting:
-            made = next((tools for config, tools in self._tools if config == wanted), None)
-            if made is None:
-                made = ConfiguredTools(wanted)
-                self._tools.append((wanted, made))
-            return await made.tools()
+        async with self._tools_lock:
+            configured = next((tools for config, tools in self._tools if config == current), None)
+            if configured is None:
+                configured = ConfiguredTools(current)
+                self._tools.append((current, configured))
+            return await configured.tools()
 
     def adapter(self, model: str, options: Mapping[str, Any], authorization: str | None) -> UpstreamAdapter:
-        """An adapter for a model; `authorization` is a caller's own key, where it may bring one."""
+        """An adapter for a model. `authorization` is the caller's own header for the provider."""
         return UpstreamAdapter(
             self._service.upstream,
             model,
@@ -165,10 +162,10 @@ class Agents:
         )
 
     async def aclose(self) -> None:
-        """End the servers of tools."""
+        """Stop the tool servers."""
         tools, self._tools = self._tools, []
-        for _, each in tools:
-            await each.aclose()
+        for _, configured in tools:
+            await configured.aclose()
 
 
 def _load(model: str) -> None:
@@ -177,7 +174,7 @@ def _load(model: str) -> None:
 
 
 class AgentTelemetry(Telemetry):
-    """The calls of an agent, traced as the service traces all calls."""
+    """Traces the model calls of agents with the service's telemetry."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -193,10 +190,10 @@ class AgentTelemetry(Telemetry):
 
 
 async def agents_of(request: Request) -> Agents:
-    """The agents of the service that a request came to."""
+    """The shared agent resources of this app."""
     agents: Agents = request.app.state.agents
     return agents
 
 
 Shared = Annotated[Agents, Depends(agents_of)]
-"""A handler's parameter: the agents."""
+"""Type of a handler parameter that receives the shared agent resources."""

@@ -1,7 +1,7 @@
-"""One answer of a stored conversation: the lease, the limits, the attempts, and what is measured of them.
+"""Answering one request: the conversation's lease, the caller's limits, retries with shorter views, and metrics.
 
-`conversation.ModelCall` is the way from the record to the model and back. What goes to the client is each endpoint
-family's own: chat completions, responses and threads each have a subclass.
+`conversation.ModelCall` does the work between the record and the model. What the client gets depends on the API: chat
+completions, responses and threads each have a subclass of `AnswerRun`.
 """
 
 import asyncio
@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
-from minutebook.agent.providers.openai import Answer
+from minutebook.agent.providers.openai import CompletionAccumulator
 from minutebook.agent.retry import retry_overflow
 from minutebook.conversation.minutes import CallSettings, SentRequest
-from minutebook.conversation.model_call import DocumentsAt, ModelCall, no_documents
+from minutebook.conversation.model_call import AnswerDocuments, ModelCall, no_documents
 from minutebook.errors import ContextOverflow, MinutebookError
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
@@ -22,31 +22,32 @@ from minutebook.service.access.api_keys import Caller
 from minutebook.service.http.errors import Failure, failure_of
 from minutebook.service.http.responses import new_id
 from minutebook.service.idempotency import Claim
-from minutebook.service.runs import Hold, Run, held
+from minutebook.service.runs import RenewedLease, Run, hold_lease
 from minutebook.service.state import Service, counter_of, info_of
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import Lease, NewDocument
-from minutebook.wire.chat import dumped
+from minutebook.wire.chat import json_bytes
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)
 class AnswerRun:
-    """Makes one answer, whoever still listens."""
+    """Answers one request. The events go to a `Run`, so the work continues if the client disconnects."""
 
     surface: ClassVar[str]
-    """What the minutes call the endpoint family."""
+    """Name of the API in the minutes."""
     service: Service
     caller: Caller
     claim: Claim
     run: Run
-    """What is told of the answer."""
+    """Receives the events of the answer."""
     authorization: str | None = None
-    """The caller's own key for the provider, where it may bring one."""
+    """The caller's own `Authorization` header for the provider, if callers may send one."""
     policy: str | None = None
+    """Name of the requested policy; None for the configured one."""
     headers: dict[str, str] = field(default_factory=dict)
-    """What the client is told about its history."""
+    """Response headers. They are complete when the first event is sent."""
     _started: float = field(default_factory=time.monotonic)
 
     @property
@@ -54,17 +55,17 @@ class AnswerRun:
         return self.service.store_of(self.caller)
 
     async def make(self) -> None:
-        """Make the answer.
+        """Answer the request.
 
         Raises:
-            Exception: why there is none, where nothing was told yet. Later it is told as an event.
+            Exception: the request failed before the first event. A later failure is sent as an event.
         """
         try:
             await self._make()
         except asyncio.CancelledError:
             if self.run.events:
                 self._tell_failure(failure_of(self.run.interruption))
-            self.run.end(None if self.run.events else self.run.interruption)  # nobody who listens is cancelled with it
+            self.run.end(None if self.run.events else self.run.interruption)  # or its readers would be cancelled too
             raise
         except Exception as error:
             if not self.run.events:
@@ -75,20 +76,20 @@ class AnswerRun:
         raise NotImplementedError
 
     def _tell_failure(self, failure: Failure) -> None:
-        """Tell a failure after the first event, where `_make` does not do that itself."""
+        """Send a failure after the first event. Empty if `_make` sends its failures itself."""
 
     @asynccontextmanager
-    async def lease(self, conversation: str) -> AsyncIterator[Hold]:
+    async def lease(self, conversation: str) -> AsyncIterator[RenewedLease]:
         """Hold a conversation's lease for this block.
 
         Raises:
-            ConversationBusy: somebody else has it.
-            LeaseLost: somebody else has it by now.
+            ConversationBusy: another holder has the lease.
+            LeaseLost: the lease expired and another holder took it.
         """
-        waited = time.monotonic()
-        async with held(self.store, conversation, self.run.id, seconds=self.service.lease_seconds) as hold:
-            self.service.metrics.lock_waited(time.monotonic() - waited)
-            yield hold
+        started = time.monotonic()
+        async with hold_lease(self.store, conversation, self.run.id, seconds=self.service.lease_seconds) as lease:
+            self.service.metrics.observe_lock_wait(time.monotonic() - started)
+            yield lease
 
     def settings(
         self,
@@ -100,7 +101,7 @@ class AnswerRun:
         instructions: Sequence[Message] | None = None,
         **facts: Any,
     ) -> CallSettings:
-        """The settings of a model call; `facts` are for its minutes."""
+        """The settings of a model call. `facts` are added to its minutes."""
         return CallSettings(
             conversation=conversation,
             model=model,
@@ -118,25 +119,25 @@ class AnswerRun:
     async def begin(
         self, call: ModelCall, documents: Sequence[NewDocument] = (), *, recipient: str | None = None
     ) -> None:
-        """Store what is new and make the view."""
+        """Store the new messages and build the view."""
         with self.service.telemetry.prepare(call.call.conversation) as span:
             await call.begin(documents=documents, recipient=recipient)
             self.headers |= history_headers(call.request)
             span.pruned(self.service.report(call.request))
 
-    async def ask(
+    async def call_model(
         self,
         call: ModelCall,
-        answer: Answer,
+        completion: CompletionAccumulator,
         attempt: Callable[[], Awaitable[T]],
         *,
-        max_answer_tokens: int,
+        max_output_tokens: int,
         may_shorten: bool = True,
     ) -> T:
-        """Ask within the caller's limits, with shorter views while the provider finds them too long.
+        """Run `attempt` within the caller's limits, again with a shorter view after each context overflow.
 
         Raises:
-            ContextOverflow: there is no view that is short enough.
+            ContextOverflow: the shortest view is still too long for the provider, or the view may not be shortened.
         """
 
         def shorten(overflow: ContextOverflow) -> None:
@@ -149,38 +150,38 @@ class AnswerRun:
 
         model, conversation = call.call.model, call.call.conversation
         async with self.service.limiter.spending(
-            self.caller, call.minutes.tokens_after + max_answer_tokens
+            self.caller, call.minutes.tokens_after + max_output_tokens
         ) as spending:
             with self.service.telemetry.chat(model, conversation) as span:
-                made = await retry_overflow(attempt, shorten)
-                span.answered(answer.usage, finish=answer.finish, model=answer.head.get("model"))
-            spending.tokens = answer.usage.input_tokens + answer.usage.output_tokens
-        self.service.metrics.usage(model, answer.usage)
-        return made
+                result = await retry_overflow(attempt, shorten)
+                span.answered(completion.usage, finish=completion.finish, model=completion.head.get("model"))
+            spending.tokens = completion.usage.input_tokens + completion.usage.output_tokens
+        self.service.metrics.usage(model, completion.usage)
+        return result
 
     async def finish(
         self,
         call: ModelCall,
         answer: Sequence[ConversationEntry],
         outcome: Mapping[str, Any] | None = None,
-        documents: DocumentsAt = no_documents,
+        documents: AnswerDocuments = no_documents,
         *,
-        hold: Hold | None = None,
+        lease: RenewedLease | None = None,
     ) -> None:
-        """Store the answer. With `hold` its lease is given back in the same step, where nothing is to be trimmed."""
+        """Store the answer. A given `lease` is released in the same transaction, unless old turns must be trimmed next."""
         started = time.monotonic()
-        release = hold is not None and not call.trims
-        async with hold.given_back() if hold is not None and release else nullcontext():
+        release = lease is not None and not call.trims
+        async with lease.given_back() if lease is not None and release else nullcontext():
             await call.finish(answer, outcome, documents, release=release)
         self.service.metrics.appended(time.monotonic() - started)
 
     def note_first_token(self) -> None:
-        """Measure how long the client waited for the first words."""
+        """Record the time from the request to the first token."""
         self.service.metrics.first_token(time.monotonic() - self._started)
 
 
 def history_headers(request: SentRequest) -> dict[str, str]:
-    """What a client is told about its history."""
+    """The response headers that describe the view of a request."""
     headers = {
         "x-history": "recorded" if request.call.policy.mode != "off" else "recorded, not pruned",
         "x-history-request": request.call.request_id,
@@ -190,7 +191,7 @@ def history_headers(request: SentRequest) -> dict[str, str]:
 
 
 def longest_answer(model: str, options: Mapping[str, Any]) -> int:
-    """The most tokens that an answer may have: what the request says, or what the model can."""
+    """Maximum number of output tokens: the request's limit, else the model's; 0 if the model is unknown."""
     for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"):
         if isinstance(options.get(name), int):
             return max(0, int(options[name]))
@@ -199,11 +200,11 @@ def longest_answer(model: str, options: Mapping[str, Any]) -> int:
 
 
 def tool_tokens(model: str, tools: Any) -> int:
-    """What a request sends besides messages."""
-    return counter_of(model).count(dumped(tools).decode()) if tools else 0
+    """The tokens of the tool definitions."""
+    return counter_of(model).count(json_bytes(tools).decode()) if tools else 0
 
 
 def failure_code(error: BaseException) -> str:
-    """How the minutes name an error."""
+    """The code of an error in the minutes."""
     code = failure_of(error).code if isinstance(error, MinutebookError) else None
     return code or type(error).__name__

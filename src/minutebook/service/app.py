@@ -1,6 +1,6 @@
-"""The service from its configuration to its ASGI application, and its life from the first request to the last.
+"""The ASGI application: built from the configuration, with its startup and shutdown.
 
-The endpoints for whoever operates it (whether it lives, can work, what it counts and allows) are here too.
+The operations endpoints are here too: liveness, readiness, metrics and limits.
 """
 
 import asyncio
@@ -15,19 +15,19 @@ from fastapi.telemetry import TelemetryConfig
 from starlette.responses import PlainTextResponse, Response
 
 from minutebook import __version__
-from minutebook.errors import InvalidSetting, MinutebookError, StoreUnavailable
-from minutebook.service.access.api_keys import Caller, Keys
-from minutebook.service.access.audit import Audit
-from minutebook.service.access.limits import Limiter, Tally
+from minutebook.errors import InvalidSetting, MinutebookError, MissingSetting, StoreUnavailable
+from minutebook.service.access.api_keys import ApiKeys, Caller
+from minutebook.service.access.audit import AuditLog
+from minutebook.service.access.limits import Limiter, TokenQuota
 from minutebook.service.completions import routes as completions
 from minutebook.service.config.loader import ConfigHolder
 from minutebook.service.config.schema import ServiceConfig
 from minutebook.service.conversations import context_routes, item_routes
 from minutebook.service.conversations import routes as conversations
-from minutebook.service.http.middleware import Guard, install_handlers
-from minutebook.service.http.openapi import describe
-from minutebook.service.http.requests import StrictRoute, needs
-from minutebook.service.http.responses import Json
+from minutebook.service.http.middleware import RequestMiddleware, install_error_handlers
+from minutebook.service.http.openapi import install_openapi
+from minutebook.service.http.requests import StrictRoute, require_scope
+from minutebook.service.http.responses import JsonResponse
 from minutebook.service.observability.telemetry import CONTENT_TYPE, Metrics, ServiceTelemetry
 from minutebook.service.responses import routes as responses
 from minutebook.service.state import Here, Service, counter_of, info_of
@@ -36,13 +36,14 @@ from minutebook.service.upstream import Upstream
 from minutebook.store.base import ConversationStore
 from minutebook.store.url import open_store
 
-UPKEEP_SECONDS: Final = 5.0
+FLUSH_SECONDS: Final = 5.0
+"""How often the use of API keys and tokens is written to the store."""
 _LOG: Final = logging.getLogger("minutebook.service")
 
 
 @asynccontextmanager
-async def upkeep(keys: Keys, limiter: Limiter, *, seconds: float = UPKEEP_SECONDS) -> AsyncIterator[None]:
-    """Around the life of a service: its lifespan."""
+async def flush_usage(keys: ApiKeys, limiter: Limiter, *, seconds: float = FLUSH_SECONDS) -> AsyncIterator[None]:
+    """Write the use of API keys and tokens to the store regularly during this block, and at its end."""
     task = asyncio.create_task(_flush_forever(keys, limiter, seconds))
     try:
         yield
@@ -53,31 +54,32 @@ async def upkeep(keys: Keys, limiter: Limiter, *, seconds: float = UPKEEP_SECOND
         await _flush(keys, limiter, closing=True)
 
 
-async def _flush_forever(keys: Keys, limiter: Limiter, seconds: float) -> None:
+async def _flush_forever(keys: ApiKeys, limiter: Limiter, seconds: float) -> None:
     while True:
         await asyncio.sleep(seconds)
         await _flush(keys, limiter)
 
 
-async def _flush(keys: Keys, limiter: Limiter, *, closing: bool = False) -> None:
+async def _flush(keys: ApiKeys, limiter: Limiter, *, closing: bool = False) -> None:
     try:
         await keys.flush()
         await limiter.flush(closing=closing)
     except MinutebookError as error:
-        _LOG.warning("what was used could not be written down: %s", type(error).__name__)
+        _LOG.warning("cannot store the use of API keys and tokens: %s", type(error).__name__)
 
 
 STALE_SECONDS: Final = 3_600.0
-"""How long keys are believed while the database is away, where the service is to answer all the same."""
+"""How long cached API keys stay valid while an optional database is unavailable."""
 
 
-def service_from(
+def build_service(
     holder: ConfigHolder, *, store: ConversationStore | None = None, upstream: Upstream | None = None
 ) -> Service:
-    """The parts that a configuration describes, put together. Nothing is opened yet.
+    """The service that the configuration describes. Nothing is opened yet.
 
     Raises:
-        InvalidSetting: there is no database or no upstream, or its key is not in the environment.
+        MissingSetting: the configuration has no database URL or no upstream URL.
+        InvalidSetting: the environment variable with the provider's key is not set.
     """
     config = holder.current.config
     store = store or _store_from(config)
@@ -86,13 +88,13 @@ def service_from(
         holder=holder,
         store=store,
         upstream=upstream or upstream_from(config),
-        keys=Keys(store, stale_seconds=STALE_SECONDS if optional else 0.0),
+        keys=ApiKeys(store, stale_seconds=STALE_SECONDS if optional else 0.0),
         limiter=Limiter(
-            Tally(store, optional=optional),
+            TokenQuota(store, optional=optional),
             requests_per_minute=config.limits.requests_per_minute,
             tokens_per_day=config.limits.tokens_per_day,
         ),
-        audit=Audit(store),
+        audit=AuditLog(store),
         metrics=Metrics(),
         telemetry=ServiceTelemetry(),
     )
@@ -100,44 +102,46 @@ def service_from(
 
 def _store_from(config: ServiceConfig) -> ConversationStore:
     if config.database.url is None:
-        raise InvalidSetting("database.url", None, "where conversations are kept, such as sqlite:///chat.db")
+        raise MissingSetting("database.url", "set it to a store URL such as sqlite:///chat.db")
     return open_store(config.database.url, tenant=config.database.tenant)
 
 
 def upstream_from(config: ServiceConfig) -> Upstream:
-    """The provider that a configuration names.
+    """The client for the configured provider.
 
     Raises:
-        InvalidSetting: it names none, or the variable with its key is empty.
+        MissingSetting: the configuration has no upstream URL.
+        InvalidSetting: the environment variable with the provider's key is not set.
     """
-    told = config.upstream
-    if told.url is None:
-        raise InvalidSetting("upstream.url", None, "the base of a provider's API, such as https://api.openai.com/v1")
-    key = None if told.key_env is None else os.environ.get(told.key_env)
-    if told.key_env is not None and not key:
-        raise InvalidSetting("upstream.key_env", told.key_env, "a variable that is set, to the provider's key")
-    return Upstream(told.url, key=key, timeout_seconds=told.timeout_seconds)
+    upstream = config.upstream
+    if upstream.url is None:
+        raise MissingSetting("upstream.url", "set it to the provider's base URL, such as https://api.openai.com/v1")
+    key = None if upstream.key_env is None else os.environ.get(upstream.key_env)
+    if upstream.key_env is not None and not key:
+        expected = "the name of an environment variable that contains the provider's API key"
+        raise InvalidSetting("upstream.key_env", upstream.key_env, expected)
+    return Upstream(upstream.url, key=key, timeout_seconds=upstream.timeout_seconds)
 
 
 def _warm_up(model: str) -> None:
-    """Load what the first request would have to wait for: vocabularies and the table of models."""
+    """Load the tokenizer vocabulary and the model table, so that the first request does not wait for them."""
     info_of(model)
     counter_of(model).count(model)
 
 
 @asynccontextmanager
-async def running(service: Service) -> AsyncIterator[None]:
-    """Around the life of a service. At its end, answers that are being made may come to theirs."""
+async def run_service(service: Service) -> AsyncIterator[None]:
+    """Open the service for this block. At the end, answers in progress may finish before it is closed."""
     service.metrics.watch_runs(lambda: service.runs.active)
     try:
         await service.store.__aenter__()
     except StoreUnavailable:
         if not service.config.database.optional:
             raise
-        _LOG.warning("the database cannot be reached: answers are given, and not recorded")
+        _LOG.warning("the database is unavailable: answers are not recorded")
     await asyncio.to_thread(_warm_up, service.model_of(None))
     try:
-        async with upkeep(service.keys, service.limiter):
+        async with flush_usage(service.keys, service.limiter):
             yield
             await service.runs.drain()
     finally:
@@ -149,33 +153,33 @@ router = APIRouter(tags=["operations"], route_class=StrictRoute)
 
 
 @router.get("/healthz")
-async def is_alive() -> dict[str, str]:
-    """Whether the process answers at all."""
+async def check_liveness() -> dict[str, str]:
+    """Liveness: the process responds."""
     return {"status": "ok"}
 
 
 @router.get("/readyz", responses={503: {"description": "The database cannot be reached."}})
-async def is_ready(service: Here) -> Response:
-    """Whether it can work: whether the database answers."""
+async def check_readiness(service: Here) -> Response:
+    """Readiness: the database responds, or is optional."""
     try:
         await service.store.list(limit=1)
     except MinutebookError as error:
         ready = service.config.database.optional
-        return Json(
+        return JsonResponse(
             {"status": "unrecorded" if ready else "unready", "database": type(error).__name__}, 200 if ready else 503
         )
-    return Json({"status": "ok", "database": "ok", "active_runs": service.runs.active})
+    return JsonResponse({"status": "ok", "database": "ok", "active_runs": service.runs.active})
 
 
-@router.get("/metrics", dependencies=[needs("read")], response_class=PlainTextResponse)
-async def tell_metrics(service: Here) -> Response:
-    """What is counted, for Prometheus."""
+@router.get("/metrics", dependencies=[require_scope("read")], response_class=PlainTextResponse)
+async def get_metrics(service: Here) -> Response:
+    """The metrics in Prometheus format."""
     return Response(service.metrics.render(), media_type=CONTENT_TYPE)
 
 
 @router.get("/v1/limits")
-async def tell_limits(service: Here, caller: Annotated[Caller, needs("read")]) -> dict[str, Any]:
-    """What is too much, for this caller."""
+async def get_limits(service: Here, caller: Annotated[Caller, require_scope("read")]) -> dict[str, Any]:
+    """The limits of this caller, and the tokens it has used today."""
     return {
         "object": "limits",
         **service.config.limits.model_dump(),
@@ -185,40 +189,40 @@ async def tell_limits(service: Here, caller: Annotated[Caller, needs("read")]) -
     }
 
 
-_OWN: Final[TelemetryConfig] = {"tracing": False, "metrics": False, "logs": False, "operation_spans": False}
-"""What is told of a request we tell ourselves: FastAPI's own would quote what came in, in exceptions and their traces."""
+_NO_TELEMETRY: Final[TelemetryConfig] = {"tracing": False, "metrics": False, "logs": False, "operation_spans": False}
+"""FastAPI's telemetry is off, because its exceptions and traces quote request content. The service has its own."""
 
 
 def create_app(service: Service) -> FastAPI:
-    """The application of a service."""
+    """The ASGI application of a service."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        async with running(service):
+        async with run_service(service):
             yield
 
     app = FastAPI(
         title="minutebook",
         version=__version__,
-        summary="Chat with a kept history: every conversation whole in the record, and what fits of it to the model.",
+        summary="Chat with stored history: the record has every conversation in full, models get the part that fits.",
         lifespan=lifespan,
-        docs_url=None,  # its pages would load scripts from elsewhere
+        docs_url=None,  # the page would load scripts from a CDN
         redoc_url=None,
-        telemetry=_OWN,
+        telemetry=_NO_TELEMETRY,
     )
     app.state.service = service
-    install_handlers(app)
+    install_error_handlers(app)
     app.add_middleware(
-        Guard,
+        RequestMiddleware,
         max_body_bytes=service.max_body_bytes,
         metrics=service.metrics,
         telemetry=service.telemetry,
     )
-    # The route that is asked most is not in a router of its own: FastAPI searches each included router on every request.
+    # The most used routes are added directly: FastAPI searches each included router on every request.
     app.router.routes += completions.router.routes
-    for part in (responses, conversations, item_routes, context_routes):
-        app.include_router(part.router)
-    for each in (conversations.recipients, threads.router, router):
-        app.include_router(each)
-    describe(app)
+    for module in (responses, conversations, item_routes, context_routes):
+        app.include_router(module.router)
+    for included in (conversations.recipients, threads.router, router):
+        app.include_router(included)
+    install_openapi(app)
     return app

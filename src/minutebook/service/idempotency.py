@@ -1,8 +1,8 @@
-"""Requests that come twice: the second gets the first one's answer, and nothing is said twice in the record.
+"""Idempotent requests: a retry gets the answer of the first attempt, and its messages are not recorded twice.
 
-A client that saw no answer asks again. It says so with an `Idempotency-Key`, or, as the official clients do, only by
-counting its retries; the same body shortly after is then the same request. The answer may be in the record, or another
-server is making it.
+A client marks a retry with the same `Idempotency-Key`, or only with a retry count, as the official clients do: then a
+request with the same body a short time before is the first attempt. Its answer may be in the record, or another server
+is still making it.
 """
 
 import asyncio
@@ -20,57 +20,58 @@ from minutebook.service.http.responses import new_id
 from minutebook.service.state import Service
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import Document, NewDocument
-from minutebook.wire.chat import dumped
+from minutebook.wire.chat import json_bytes
 
 REPLY: Final = "reply"
+"""Kind of the document that maps a request's idempotency key to its run."""
 RUN: Final = "run"
-"""The kinds of documents that say which answer a request got, and what became of that answer."""
-_KEYED: Final = timedelta(hours=24)
-_UNKEYED: Final = timedelta(minutes=10)
-_LONGEST_KEY: Final = 255
+"""Kind of the document with the status of a run."""
+_KEYED_LIFETIME: Final = timedelta(hours=24)
+_UNKEYED_LIFETIME: Final = timedelta(minutes=10)
+_MAX_KEY_CHARACTERS: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What tells that two requests are one."""
+    """The idempotency key of a request: two requests with the same id are attempts of one request."""
 
     id: str
     fingerprint: str
+    """Hash of the body."""
     keyed: bool
-    """Whether the client gave a key, and so said that a second body under it is a mistake."""
-    again: bool
-    """Whether this may be a second try."""
+    """The client sent an `Idempotency-Key`. Another body with the same key is then an error."""
+    may_be_retry: bool
 
     def document(self, run_id: str) -> NewDocument:
-        """What remembers which answer the request got."""
-        expires = datetime.now(UTC) + (_KEYED if self.keyed else _UNKEYED)
+        """The document that maps this key to a run."""
+        expires = datetime.now(UTC) + (_KEYED_LIFETIME if self.keyed else _UNKEYED_LIFETIME)
         body = {"run": run_id, "fingerprint": self.fingerprint}
         return NewDocument(REPLY, self.id, body, expires_at=expires, replace=True)
 
 
-def claim_of(caller: Caller, where: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> Claim:
-    """What a request is known by. `where` tells requests of different endpoints and conversations apart.
+def claim_of(caller: Caller, scope: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> Claim:
+    """The idempotency key of a request. Requests with a different `scope` (endpoint, conversation) are never the same.
 
     Raises:
-        RequestRefused: its key is none.
+        RequestRefused: the `Idempotency-Key` header is empty or too long.
     """
     key = headers.get("idempotency-key")
-    if key is not None and not 0 < len(key) <= _LONGEST_KEY:
-        said = f"Idempotency-Key must be 1 to {_LONGEST_KEY} characters."
-        raise RequestRefused(400, said, "invalid_idempotency_key", "Idempotency-Key")
-    fingerprint = hashlib.sha256(dumped(body)).hexdigest()
-    who = caller.key_id or ""
-    known = ["key", who, key] if key is not None else ["body", who, where, fingerprint]
+    if key is not None and not 0 < len(key) <= _MAX_KEY_CHARACTERS:
+        problem = f"Idempotency-Key must be 1 to {_MAX_KEY_CHARACTERS} characters."
+        raise RequestRefused(400, problem, "invalid_idempotency_key", "Idempotency-Key")
+    fingerprint = hashlib.sha256(json_bytes(body)).hexdigest()
+    api_key = caller.key_id or ""
+    parts = ["key", api_key, key] if key is not None else ["body", api_key, scope, fingerprint]
     retries = headers.get("x-stainless-retry-count", "0")
-    again = key is not None or (retries.isdigit() and int(retries) > 0)
-    return Claim(hashlib.sha256(dumped(known)).hexdigest(), fingerprint, key is not None, again)
+    may_be_retry = key is not None or (retries.isdigit() and int(retries) > 0)
+    return Claim(hashlib.sha256(json_bytes(parts)).hexdigest(), fingerprint, key is not None, may_be_retry)
 
 
 async def remember(store: ConversationStore, claim: Claim, conversation: str, run_id: str) -> None:
-    """Write down the answer of a request without a key that goes to a conversation of its own.
+    """Map a request without an `Idempotency-Key` that starts a new conversation to its run.
 
-    The same words may be said to anybody, in any conversation; a retry means the newest. Of two at the same time, one is
-    remembered. It is not written with the rest in one step, since the one must not fail for the other.
+    Equal requests may start any number of conversations; a retry is matched with the newest one. The document is not
+    part of the append, because the append must not fail when two equal requests are stored at the same time.
     """
     await store.delete_document(REPLY, claim.id)
     with suppress(DocumentExists):
@@ -78,116 +79,120 @@ async def remember(store: ConversationStore, claim: Claim, conversation: str, ru
 
 
 def in_flight() -> RequestRefused:
-    """Two requests came with one key, and the first is not answered yet."""
-    said = "A request with this Idempotency-Key is being carried out. Ask again for its answer."
-    return RequestRefused(409, said, "idempotency_in_flight", "Idempotency-Key", (("retry-after-ms", "250"),))
+    """The error for a retry that comes before the first attempt is answered."""
+    problem = "A request with this Idempotency-Key is in progress. Retry to get its answer."
+    return RequestRefused(409, problem, "idempotency_in_flight", "Idempotency-Key", (("retry-after-ms", "250"),))
 
 
 async def earlier_run(store: ConversationStore, claim: Claim) -> str | None:
-    """The run that an earlier try of the same request began, if there was one.
+    """The id of the run that an earlier attempt of the same request started; None if there was none.
 
     Raises:
-        IdempotencyConflict: the key came with another body.
+        IdempotencyConflict: the key was used with another body.
     """
-    if not claim.again:
+    if not claim.may_be_retry:
         return None
     try:
-        known = await store.document(REPLY, claim.id)
+        reply = await store.document(REPLY, claim.id)
     except DocumentNotFound:
         return None
-    if known.body["fingerprint"] != claim.fingerprint:
-        raise IdempotencyConflict(known.conversation, "Idempotency-Key")
-    run: str = known.body["run"]
-    return run
+    if reply.body["fingerprint"] != claim.fingerprint:
+        raise IdempotencyConflict(reply.conversation, "Idempotency-Key")
+    run_id: str = reply.body["run"]
+    return run_id
 
 
 UNFINISHED: Final = frozenset({"queued", "in_progress"})
+"""Statuses of a run that has not ended."""
 _POLL_SECONDS: Final = 0.2
-"""How often it is looked whether another server is done."""
+"""How often the status of another server's run is read."""
 
 
 async def find_run(store: ConversationStore, run_id: str, surface: str, *, kind: str = RUN) -> Document:
-    """What is written down of an answer.
+    """The stored document of a run.
 
     Raises:
-        DocumentNotFound: there is none of that id on these endpoints.
+        DocumentNotFound: this API (`surface`) has no run with this id.
     """
-    found = await store.document(kind, run_id)
-    if found.body.get("surface") != surface:
+    document = await store.document(kind, run_id)
+    if document.body.get("surface") != surface:
         raise DocumentNotFound(kind, run_id)
-    return found
+    return document
 
 
 async def find_earlier_answer(
     store: ConversationStore, claim: Claim, surface: str, *, kind: str = RUN
 ) -> Document | None:
-    """What is written down of an earlier try of the same request; None if there was none.
+    """The document of an earlier attempt's run; None if there was none. It has an `answer` if any attempt has one.
 
-    It has an `answer` if any try has. Ask again while you hold the lease, before you make one.
+    Before answering, call it again while holding the lease.
 
     Raises:
-        IdempotencyConflict: the key came with another body.
+        IdempotencyConflict: the key was used with another body.
     """
     run_id = await earlier_run(store, claim)
     if run_id is None:
         return None
     try:
-        return await answered_try(store, await find_run(store, run_id, surface, kind=kind))
+        return await find_answered_attempt(store, await find_run(store, run_id, surface, kind=kind))
     except DocumentNotFound:
         return None
 
 
-async def answered_try(store: ConversationStore, known: Document) -> Document:
-    """Another try of the same request that stored its answer, whoever wrote down last that it tries; else the same.
+async def find_answered_attempt(store: ConversationStore, run: Document) -> Document:
+    """The attempt of the same request that stored an answer; `run` itself if there is none.
 
-    A server that is slow may lose its lease, and find out only when it has said that the next one is its turn.
+    The idempotency key may lead to another attempt: a slow server that has lost its lease notices that only after it
+    has stored its own run under the key.
     """
-    body = known.body
+    body = run.body
     if "answer" in body or "input" not in body:
-        return known
-    page = await store.documents(known.conversation, RUN, newest_first=True)
-    tries = (each for each in page.items if each.body.get("surface") == body["surface"] and "answer" in each.body)
-    return next((each for each in tries if each.body.get("input") == body["input"]), known)
+        return run
+    page = await store.documents(run.conversation, RUN, newest_first=True)
+    answered = (item for item in page.items if item.body.get("surface") == body["surface"] and "answer" in item.body)
+    return next((item for item in answered if item.body.get("input") == body["input"]), run)
 
 
-async def settle(service: Service, store: ConversationStore, known: Document, lost: Mapping[str, Any]) -> Document:
-    """The same, unless nobody makes it any more though it says so: then it has failed, and says `lost` from now on.
+async def fail_if_abandoned(
+    service: Service, store: ConversationStore, run: Document, lost_fields: Mapping[str, Any]
+) -> Document:
+    """Mark an unfinished run as failed, with `lost_fields`, if the server that worked on it has died.
 
-    A server that died is known by its lease, which runs out.
+    The lease of a dead server expires, so a lease that can be acquired means that no server works on the run.
     """
-    run = service.runs.get(known.id, store.tenant)
-    if known.body["status"] not in UNFINISHED or (run is not None and not run.done):
-        return known
+    local_run = service.runs.get(run.id, store.tenant)
+    if run.body["status"] not in UNFINISHED or (local_run is not None and not local_run.done):
+        return run
     try:
-        lease = await store.acquire_lease(known.conversation, new_id("look"), seconds=service.lease_seconds)
+        lease = await store.acquire_lease(run.conversation, new_id("look"), seconds=service.lease_seconds)
     except ConversationBusy:
-        return known
+        return run
     try:
-        known = await store.document(RUN, known.id)
-        if known.body["status"] in UNFINISHED:
-            document = NewDocument(RUN, known.id, {**known.body, **lost, "status": "failed"}, replace=True)
-            known = await store.put_document(known.conversation, document)
+        run = await store.document(RUN, run.id)
+        if run.body["status"] in UNFINISHED:
+            document = NewDocument(RUN, run.id, {**run.body, **lost_fields, "status": "failed"}, replace=True)
+            run = await store.put_document(run.conversation, document)
     finally:
         await store.release_lease(lease)
-    return known
+    return run
 
 
 async def wait_for_end(
     service: Service,
     store: ConversationStore,
-    known: Document,
-    lost: Mapping[str, Any],
+    run: Document,
+    lost_fields: Mapping[str, Any],
     *,
-    seconds: float | None = None,
+    timeout_seconds: float | None = None,
 ) -> Document:
-    """Wait until an answer that another server makes has come to its end, or for so many seconds.
+    """Wait until a run of another server has ended or the timeout has passed, and return its document.
 
     Raises:
-        DocumentNotFound: it was deleted meanwhile.
+        DocumentNotFound: the run was deleted meanwhile.
     """
-    until = None if seconds is None else time.monotonic() + seconds
-    known = await settle(service, store, known, lost)
-    while known.body["status"] in UNFINISHED and (until is None or time.monotonic() < until):
+    deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    run = await fail_if_abandoned(service, store, run, lost_fields)
+    while run.body["status"] in UNFINISHED and (deadline is None or time.monotonic() < deadline):
         await asyncio.sleep(_POLL_SECONDS)
-        known = await settle(service, store, await store.document(RUN, known.id), lost)
-    return known
+        run = await fail_if_abandoned(service, store, await store.document(RUN, run.id), lost_fields)
+    return run

@@ -1,4 +1,4 @@
-"""Answers in the making: each goes on by itself, whoever listens, and can be listened to again from any event on."""
+"""Answers in progress: each runs in its own task, independent of the client, and its events can be read more than once."""
 
 import asyncio
 from collections import deque
@@ -7,28 +7,28 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from minutebook.conversation.lease import Hold, held
+from minutebook.conversation.lease import RenewedLease, hold_lease
 from minutebook.errors import RequestRefused
 from minutebook.service.http.responses import PING
 
-__all__ = ["Hold", "Run", "Runs", "held"]
+__all__ = ["RenewedLease", "Run", "Runs", "hold_lease"]
 KEEP_SECONDS: Final = 900.0
-"""How long the events of a finished answer stay at hand. Later its text still is, in the record."""
-MOST_KEPT: Final = 5_000
-"""How many finished answers stay at hand at most."""
+"""How long the events of a finished run stay in memory. After that the answer is only in the record."""
+MAX_FINISHED_RUNS: Final = 5_000
+"""Maximum number of finished runs in memory."""
 _CANCELLED: Final = RequestRefused(
     409, "The answer was cancelled.", "cancelled", headers=(("x-should-retry", "false"),)
 )
 _STOPPING: Final = RequestRefused(
-    503, "The server stopped before the answer was done. Ask again.", "server_stopping", headers=(("retry-after", "1"),)
+    503, "The server stopped before the answer was complete. Retry.", "server_stopping", headers=(("retry-after", "1"),)
 )
 DRAIN_SECONDS: Final = 30.0
-"""How long a service that is told to stop waits for the answers that are being made."""
+"""How long the service waits at shutdown for answers in progress."""
 
 
 @dataclass(eq=False, slots=True)
 class Run:
-    """One answer in the making, as the events that tell it."""
+    """The task that makes one answer, and the events that it has sent."""
 
     id: str
     tenant: str
@@ -36,129 +36,129 @@ class Run:
     events: list[bytes] = field(default_factory=list)
     done: bool = False
     failure: BaseException | None = None
-    """Why it ended early, where nothing of that was told as an event."""
+    """The error that ended the run, unless it was sent as an event."""
     task: "asyncio.Task[None] | None" = None
     cancelled: bool = False
-    """Whether somebody asked that it be stopped."""
+    """The client asked to stop the run, or disconnected."""
     watcher: "asyncio.Task[None] | None" = None
-    """Who stops it when its client is gone, where that is wanted."""
-    _waiting: "list[asyncio.Future[bool]]" = field(default_factory=list)
+    """Cancels the run when the client disconnects; None if the run is to continue."""
+    _waiters: "list[asyncio.Future[bool]]" = field(default_factory=list)
 
     def say(self, event: bytes) -> None:
-        """Tell everybody who listens."""
+        """Send an event to all readers."""
         self.events.append(event)
         self._wake()
 
     async def give_way(self) -> None:
-        """Let whoever listens pass on what was said before anything else is done: one round to write it, one to send."""
+        """Let the readers send their events first: one event loop iteration to write them, one to flush the socket."""
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
     def _wake(self) -> None:
-        for waiter in self._waiting:
-            _set(waiter, True)
-        self._waiting.clear()
+        for waiter in self._waiters:
+            _resolve(waiter, True)
+        self._waiters.clear()
 
-    async def _news(self, seconds: float | None = None) -> bool:
-        """Wait until something is said, or it ends; False if that took longer than it should."""
+    async def _wait_for_change(self, timeout_seconds: float | None = None) -> bool:
+        """Wait for an event or the end of the run; return False on timeout."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[bool] = loop.create_future()
-        self._waiting.append(waiter)
-        late = None if seconds is None else loop.call_later(seconds, _set, waiter, False)
+        self._waiters.append(waiter)
+        timer = None if timeout_seconds is None else loop.call_later(timeout_seconds, _resolve, waiter, False)
         try:
             return await waiter
         finally:
-            if late is not None:
-                late.cancel()
+            if timer is not None:
+                timer.cancel()
             with suppress(ValueError):
-                self._waiting.remove(waiter)
+                self._waiters.remove(waiter)
 
     @property
     def interruption(self) -> RequestRefused:
-        """What a client is told of an answer that was stopped."""
+        """The error that clients get if the run is stopped early."""
         return _CANCELLED if self.cancelled else _STOPPING
 
     def end(self, failure: BaseException | None = None) -> None:
-        """Nothing more comes."""
+        """Mark the run as done. Readers stop after the last event, or get `failure`."""
         self.done, self.failure = True, failure
         self._wake()
 
     async def follow(self, after: int = 0) -> AsyncIterator[bytes]:
-        """The events from number `after` on, as they come, to the end.
+        """Yield each event after the first `after` events, until the run ends.
 
         Raises:
-            Exception: what ended the run early.
+            Exception: the error that ended the run.
         """
-        place = after
+        index = after
         while True:
-            while place < len(self.events):
-                place += 1
-                yield self.events[place - 1]
+            while index < len(self.events):
+                index += 1
+                yield self.events[index - 1]
             if self.done:
                 break
-            await self._news()
+            await self._wait_for_change()
         if self.failure is not None:
             raise self.failure
 
     async def told(self, after: int = 0, *, heartbeat_seconds: float) -> AsyncIterator[bytes]:
-        """The events from number `after` on, those that came together in one piece; and a ping where none comes for long.
+        """Yield the events after the first `after` events, joined if several are pending, and a ping while none comes.
 
         Raises:
-            Exception: what ended the run early.
+            Exception: the error that ended the run.
         """
-        place = after
+        index = after
         while True:
-            if place < len(self.events):
-                piece = b"".join(self.events[place:])
-                place = len(self.events)
-                yield piece
+            if index < len(self.events):
+                pending = b"".join(self.events[index:])
+                index = len(self.events)
+                yield pending
             elif self.done:
                 break
-            elif not await self._news(heartbeat_seconds):
+            elif not await self._wait_for_change(heartbeat_seconds):
                 yield PING
         if self.failure is not None:
             raise self.failure
 
     async def begun(self) -> None:
-        """Wait for the first event; what is refused before it is an HTTP error, not half a stream.
+        """Wait for the first event, so that an earlier error becomes an HTTP error and not a broken stream.
 
         Raises:
-            Exception: what ended the run before it.
+            Exception: the error that ended the run before its first event.
         """
         while not self.events and not self.done:
-            await self._news()
+            await self._wait_for_change()
         if self.failure is not None and not self.events:
             raise self.failure
 
 
-def _set(waiter: "asyncio.Future[bool]", news: bool) -> None:
+def _resolve(waiter: "asyncio.Future[bool]", changed: bool) -> None:
     if not waiter.done():
-        waiter.set_result(news)
+        waiter.set_result(changed)
 
 
 class Runs:
-    """The runs of this process. A run is a task of its own: a client that goes away takes nothing with it."""
+    """The runs of this process, in progress or finished a short time ago."""
 
     def __init__(self) -> None:
         self._runs: dict[str, Run] = {}
-        self._ended: deque[str] = deque()
+        self._finished: deque[str] = deque()
         self.active = 0
-        """How many are being made."""
+        """Number of runs in progress."""
 
     def start(self, run: Run, work: Coroutine[Any, Any, None], *, keep: bool = True) -> Run:
-        """Begin to make an answer. Unless it is to be kept, nobody can come back to it when it is done."""
+        """Run `work` in a new task. With `keep`, the run can still be read for a while after its end."""
         self._runs[run.id] = run
         self.active += 1
-        run.task = asyncio.create_task(self._made(run, work, keep=keep), name=run.id)
+        run.task = asyncio.create_task(self._execute(run, work, keep=keep), name=run.id)
         return run
 
     def get(self, run_id: str, tenant: str) -> Run | None:
-        """The run of that id, if it is this tenant's and still at hand."""
+        """The run with this id, if it belongs to the tenant and is still in memory."""
         run = self._runs.get(run_id)
         return run if run is not None and run.tenant == tenant else None
 
     async def cancel(self, run: Run) -> None:
-        """Stop making an answer, and wait until it has put its things in order."""
+        """Cancel a run, and wait until its cleanup is done."""
         if run.task is not None and not run.task.done():
             run.cancelled = True
             run.task.cancel()
@@ -166,37 +166,37 @@ class Runs:
                 await run.task
 
     async def drain(self, seconds: float = DRAIN_SECONDS) -> None:
-        """Let what is being made come to its end; what takes longer is cancelled."""
+        """Wait for the runs in progress, and cancel those that take longer than `seconds`."""
         tasks = {run.task for run in self._runs.values() if run.task is not None and not run.task.done()}
         if not tasks:
             return
-        _, late = await asyncio.wait(tasks, timeout=seconds)
-        for task in late:
+        _, overdue = await asyncio.wait(tasks, timeout=seconds)
+        for task in overdue:
             task.cancel()
-        if late:
-            await asyncio.wait(late, timeout=seconds)
+        if overdue:
+            await asyncio.wait(overdue, timeout=seconds)
 
-    async def _made(self, run: Run, work: Coroutine[Any, Any, None], *, keep: bool) -> None:
+    async def _execute(self, run: Run, work: Coroutine[Any, Any, None], *, keep: bool) -> None:
         try:
             await work
         except asyncio.CancelledError:
             if not run.done:
                 run.end(run.interruption)
             raise
-        except Exception as error:  # noqa: BLE001 - whoever listens is told, and decides
+        except Exception as error:  # noqa: BLE001 - the readers of the run get it
             run.end(error)
         else:
             run.end()
         finally:
             self.active -= 1
-            self._forget(run.id, later=keep)
+            self._forget(run.id, after_delay=keep)
 
-    def _forget(self, run_id: str, *, later: bool) -> None:
-        if not later:
+    def _forget(self, run_id: str, *, after_delay: bool) -> None:
+        if not after_delay:
             self._runs.pop(run_id, None)
             return
-        self._ended.append(run_id)
-        while len(self._ended) > MOST_KEPT:
-            self._runs.pop(self._ended.popleft(), None)
-        with suppress(RuntimeError):  # the loop is being closed: nobody will ask again
+        self._finished.append(run_id)
+        while len(self._finished) > MAX_FINISHED_RUNS:
+            self._runs.pop(self._finished.popleft(), None)
+        with suppress(RuntimeError):  # the event loop is closing
             asyncio.get_running_loop().call_later(KEEP_SECONDS, self._runs.pop, run_id, None)

@@ -1,4 +1,4 @@
-"""What all handlers of the service share."""
+"""The running service: the parts that all request handlers share."""
 
 import asyncio
 import warnings
@@ -12,12 +12,12 @@ from minutebook.agent.summarizer import ModelSummarizer
 from minutebook.compaction.summarizer import Summarizer
 from minutebook.conversation.minutes import HistoryPruned, SentRequest
 from minutebook.conversation.policy import Policy, policy_named, summary_model
-from minutebook.service.access.api_keys import Caller, Keys
-from minutebook.service.access.audit import Audit
+from minutebook.service.access.api_keys import ApiKeys, Caller
+from minutebook.service.access.audit import AuditLog
 from minutebook.service.access.limits import Limiter
 from minutebook.service.config.loader import ConfigHolder
 from minutebook.service.config.schema import ServiceConfig
-from minutebook.service.observability.logs import log_pruned
+from minutebook.service.observability.logs import log_pruning
 from minutebook.service.observability.telemetry import Metrics, ServiceTelemetry
 from minutebook.service.runs import Run, Runs
 from minutebook.service.upstream import Upstream
@@ -25,8 +25,8 @@ from minutebook.store.base import ConversationStore
 from minutebook.tokens import TokenCounter, counter_for
 from minutebook.tokens.models import ModelInfo, model_info
 
-MOST_POLICIES: Final = 500
-"""So many are remembered, one for each model and name."""
+MAX_CACHED_POLICIES: Final = 500
+"""Maximum number of cached policies, one per model and policy name. Clients choose both names."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -36,14 +36,15 @@ class Service:
     holder: ConfigHolder
     store: ConversationStore
     upstream: Upstream
-    keys: Keys
+    keys: ApiKeys
     limiter: Limiter
-    audit: Audit
+    audit: AuditLog
     metrics: Metrics
     telemetry: ServiceTelemetry
     runs: Runs = field(default_factory=Runs)
     _policies: dict[tuple[str, str], Policy] = field(default_factory=dict)
-    _policies_of: ServiceConfig | None = None
+    _policies_config: ServiceConfig | None = None
+    """The configuration that the cached policies were made from."""
 
     @property
     def config(self) -> ServiceConfig:
@@ -57,9 +58,9 @@ class Service:
         return self.config.limits.body_bytes
 
     def reload(self) -> bool:
-        """Read the configuration again; whether it holds now. One that is wrong leaves everything as it is.
+        """Reload the configuration, and return whether it is valid. An invalid one changes nothing.
 
-        Where it listens, its database and its provider stay as they were: they need a restart.
+        Address, database and provider are not reloaded: changing them needs a restart.
         """
         if self.holder.reload() is not None:
             return False
@@ -71,23 +72,23 @@ class Service:
         return True
 
     def store_of(self, caller: Caller) -> ConversationStore:
-        """The conversations that a caller sees."""
+        """The store, restricted to the caller's tenant."""
         return self.store.for_tenant(caller.tenant)
 
     def model_of(self, name: str | None) -> str:
-        """The model that a request means."""
+        """The model of a request: the one it names, else the configured default."""
         return name or self.config.upstream.model or "default"
 
     def policy(self, model: str, name: str | None = None) -> Policy:
-        """The policy for requests to a model: the configured one, or another by name.
+        """The policy for requests to a model: the named one, else the configured one.
 
         Raises:
-            InvalidSetting: there is none of that name.
+            InvalidSetting: no policy has this name.
         """
         config = self.config
-        if config is not self._policies_of or len(self._policies) > MOST_POLICIES:  # reloaded, or asked for by anybody
+        if config is not self._policies_config or len(self._policies) > MAX_CACHED_POLICIES:
             self._policies.clear()
-            self._policies_of = config
+            self._policies_config = config
         key = model, name or config.conversation.policy
         if key not in self._policies:
             self._policies[key] = policy_named(
@@ -96,54 +97,54 @@ class Service:
         return self._policies[key]
 
     def report(self, request: SentRequest) -> HistoryPruned:
-        """Log and count what a request's view left out."""
-        fact = request.pruned
-        self.metrics.pruned(fact)
+        """Log and count the messages that a request's view leaves out."""
+        pruned = request.pruned
+        self.metrics.pruned(pruned)
         if request.bypass is not None:
             self.metrics.bypassed(request.bypass)
-        log_pruned(fact)
-        return fact
+        log_pruning(pruned)
+        return pruned
 
     def _summarizer(self, policy: str, model: str) -> Summarizer | None:
-        """A model writes summaries where the policy names one; else they are extracts."""
-        wanted = summary_model(policy, self.config)
-        if wanted is None:
+        """The summarizer of a policy that names a summary model; None if summaries are extracts."""
+        summarizing_model = summary_model(policy, self.config)
+        if summarizing_model is None:
             return None
-        return ModelSummarizer(self.upstream.adapter(wanted, counter=counter_of(model)))
+        return ModelSummarizer(self.upstream.adapter(summarizing_model, counter=counter_of(model)))
 
 
 @lru_cache(maxsize=256)
 def counter_of(model: str) -> TokenCounter:
-    """Counts the tokens of a model."""
+    """The model's token counter, cached."""
     return counter_for(model)
 
 
 @lru_cache(maxsize=256)
 def info_of(model: str) -> ModelInfo:
-    """What is known of a model. Of one that nobody knows, nothing is made up: it has no limit that we could keep."""
+    """The model's context window and limits, cached. An unknown model has none, and no warning is shown for it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return model_info(model)
 
 
 async def service_of(request: Request) -> Service:
-    """The service that a request came to. Were it not async, every request would change threads for it."""
+    """The service of this app. It is async because FastAPI runs dependencies that are not in a thread pool."""
     service: Service = request.app.state.service
     return service
 
 
 Here = Annotated[Service, Depends(service_of)]
-"""A handler's parameter: the service."""
+"""Type of a handler parameter that receives the service."""
 
 
 def watch_connection(service: Service, request: Request, run: Run) -> None:
-    """Stop an answer when its client is gone, where that is wanted."""
+    """Cancel the run when its client disconnects, if the request or the configuration asks for that."""
     if request.query_params.get("on_disconnect", service.config.server.on_disconnect) == "cancel":
-        run.watcher = asyncio.create_task(_stop_when_gone(service, request, run))
+        run.watcher = asyncio.create_task(_cancel_after_disconnect(service, request, run))
 
 
-async def _stop_when_gone(service: Service, request: Request, run: Run) -> None:
-    """Of an idle stream, and of an answer that is to come whole, only the connection says that nobody waits for it."""
+async def _cancel_after_disconnect(service: Service, request: Request, run: Run) -> None:
+    # While nothing is sent (an idle stream, an answer without streaming), only ASGI's message reports a disconnect.
     while (await request.receive())["type"] != "http.disconnect":
         pass
     await service.runs.cancel(run)

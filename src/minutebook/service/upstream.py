@@ -1,8 +1,6 @@
-"""The provider behind the service: any server that speaks OpenAI's chat completions.
+"""The HTTP client for the provider behind the service: any server with OpenAI's chat completions API.
 
-Agents that ask the service's own provider, over the connections that all requests share.
-
-What is sent may hold anything that a record may hold, half a surrogate pair too, which the official client cannot say.
+It is not the official client because a record may contain lone surrogates, which that client cannot encode.
 """
 
 import asyncio
@@ -17,20 +15,22 @@ import aiohttp
 from minutebook.agent.messages import ModelRequest
 from minutebook.agent.providers.client import ClientOptions
 from minutebook.agent.providers.openai import OpenAIAdapter
-from minutebook.agent.retry import error_reason, from_status, from_transport
+from minutebook.agent.retry import error_from_status, error_from_transport, error_reason
 from minutebook.errors import ProviderFailed
-from minutebook.wire.chat import dumped
+from minutebook.wire.chat import json_bytes
 
 
-async def pieces(events: AsyncIterator[bytes]) -> AsyncIterator[tuple[bytes, dict[str, Any]]]:
-    """The events of a stream, as they are and as they are read.
+async def parse_chunks(events: AsyncIterator[bytes]) -> AsyncIterator[tuple[bytes, dict[str, Any]]]:
+    """Each event of a stream, as bytes and parsed.
 
     Raises:
-        ProviderFailed: one is not JSON.
+        ProviderFailed: an event is not a JSON object.
     """
     async for data in events:
         try:
-            chunk = json.loads(data.decode("utf-8", "surrogatepass"))  # bytes would first be asked for their encoding
+            chunk = json.loads(
+                data.decode("utf-8", "surrogatepass")
+            )  # with bytes, json would first detect the encoding
         except ValueError:
             chunk = None
         if not isinstance(chunk, dict):
@@ -38,112 +38,117 @@ async def pieces(events: AsyncIterator[bytes]) -> AsyncIterator[tuple[bytes, dic
         yield data, chunk
 
 
-_NAME: Final = "upstream"
-_BROKEN: Final = (aiohttp.ClientError, OSError, TimeoutError)
+_PROVIDER: Final = "upstream"
+"""Name of the provider in errors."""
+_TRANSPORT_ERRORS: Final = (aiohttp.ClientError, OSError, TimeoutError)
 _END_SECONDS: Final = 0.05
-_LARGE: Final = 1 << 20
-"""Bodies above this size are handed to the client as a file: it sends those piece by piece, and others go on meanwhile."""
+"""How long to wait for the end of a stream after its last event."""
+_LARGE_BODY_BYTES: Final = 1 << 20
+"""Larger bodies are passed as a file: aiohttp sends a file in chunks, and other requests run between them."""
 
 
 class Upstream:
-    """Asks the provider. It holds the server's key; a caller's own key is used for one request and forgotten."""
+    """Sends requests to the provider, with the service's API key or the caller's `authorization`, which is not stored."""
 
     def __init__(self, url: str, *, key: str | None = None, timeout_seconds: float = 600.0) -> None:
         self.url = url.rstrip("/")
         self._key = key
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=timeout_seconds)
-        self._made: dict[bool, aiohttp.ClientSession] = {}
+        self._sessions: dict[bool, aiohttp.ClientSession] = {}
+        """The sessions that keep connections open (False) and that use each connection once (True)."""
 
-    async def ask(self, body: Mapping[str, Any], *, authorization: str | None = None) -> dict[str, Any]:
-        """A chat completion, whole.
+    async def complete(self, body: Mapping[str, Any], *, authorization: str | None = None) -> dict[str, Any]:
+        """Request a chat completion without streaming.
 
         Raises:
-            ProviderFailed: there is none.
+            ProviderFailed: the request failed.
         """
-        with _transport():
-            async with await self._asked(body, authorization) as answer:
-                content = await answer.read()
-        _require_success(answer, content)
-        return _document(content)
+        with _transport_errors():
+            async with await self._post(body, authorization) as response:
+                content = await response.read()
+        _require_success(response, content)
+        return _json_object(content)
 
     @asynccontextmanager
     async def stream(
         self, body: Mapping[str, Any], *, authorization: str | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The data of a streamed completion's events, without the last one, `[DONE]`.
+        """Request a streamed chat completion; yields the data of its events, without the final `[DONE]`.
 
         Raises:
-            ProviderFailed: it was refused, or broke off.
+            ProviderFailed: the request failed, or the stream ended early.
         """
-        with _transport():
-            answer = await self._asked(body, authorization)
+        with _transport_errors():
+            response = await self._post(body, authorization)
         try:
-            if answer.status >= 400:
-                with _transport():
-                    content = await answer.read()
-                _require_success(answer, content)
-            yield _events(answer)
+            if response.status >= 400:
+                with _transport_errors():
+                    content = await response.read()
+                _require_success(response, content)
+            yield _event_data(response)
         finally:
-            answer.close() if not answer.content.is_eof() else answer.release()
+            response.close() if not response.content.is_eof() else response.release()
 
     async def models(self, *, authorization: str | None = None) -> dict[str, Any]:
-        """What the provider lists as its models.
+        """The provider's list of models.
 
         Raises:
-            ProviderFailed: it lists none.
+            ProviderFailed: the request failed.
         """
-        with _transport():
-            asked = self._client().get(
+        with _transport_errors():
+            request = self._session().get(
                 f"{self.url}/models", headers=self._headers(authorization), allow_redirects=False
             )
-            async with asked as answer:
-                content = await answer.read()
-        _require_success(answer, content)
-        return _document(content)
+            async with request as response:
+                content = await response.read()
+        _require_success(response, content)
+        return _json_object(content)
 
-    async def _asked(self, body: Mapping[str, Any], authorization: str | None) -> aiohttp.ClientResponse:
-        """Ask, and once more on a new line where one was closed before a word came back.
+    async def _post(self, body: Mapping[str, Any], authorization: str | None) -> aiohttp.ClientResponse:
+        """Send the request, and retry it once on a new connection if the first was closed before the response.
 
-        A provider closes lines that were idle for some seconds, and the next request may be on its way by then: such a
-        line says nothing about the request, and others that were as idle are no better. The official clients ask again
-        then, too.
+        A provider closes idle connections, possibly at the moment when the next request is sent. The other pooled
+        connections were idle as long, so the retry does not use them. The official clients retry in this case too.
         """
-        content = dumped(body)
-        for new_line in (False, True):
+        content = json_bytes(body)
+        for new_connection in (False, True):
             try:
-                return await self._client(new_line=new_line).post(
+                return await self._session(new_connection=new_connection).post(
                     f"{self.url}/chat/completions",
-                    data=content if len(content) < _LARGE else io.BytesIO(content),
+                    data=content if len(content) < _LARGE_BODY_BYTES else io.BytesIO(content),
                     headers=self._headers(authorization),
                     allow_redirects=False,
                 )
             except aiohttp.ClientConnectorError:
-                raise  # there never was a line
+                raise  # no connection was opened, so none was closed early
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-                if new_line:
+                if new_connection:
                     raise
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
-    def _client(self, *, new_line: bool = False) -> aiohttp.ClientSession:
-        """Made by the first who asks: it belongs to their loop. On a `new_line`, which is hung up after the answer."""
-        made = self._made.get(new_line)
-        if made is None:
-            keep: dict[str, Any] = {"force_close": True} if new_line else {"keepalive_timeout": 30.0}
-            made = self._made[new_line] = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=1_000, **keep),
+    def _session(self, *, new_connection: bool = False) -> aiohttp.ClientSession:
+        """The shared session, created on first use because it belongs to the running event loop.
+
+        With `new_connection`, every request opens a connection, which is closed after the response.
+        """
+        session = self._sessions.get(new_connection)
+        if session is None:
+            options: dict[str, Any] = {"force_close": True} if new_connection else {"keepalive_timeout": 30.0}
+            session = self._sessions[new_connection] = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=1_000, **options),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=self._timeout,
             )
-        return made
+        return session
 
     def adapter(self, model: str, **options: Any) -> OpenAIAdapter:
-        """An adapter for agents that ask the same provider."""
+        """An adapter for agents that call the same provider, with its own connections."""
         return OpenAIAdapter(model, base_url=self.url, api_key=self._key or "none", **options)
 
     async def close(self) -> None:
-        """Hang up."""
-        for made in self._made.values():
-            await made.close()
+        """Close all connections."""
+        for session in self._sessions.values():
+            await session.close()
 
     def _headers(self, authorization: str | None) -> dict[str, str]:
         headers = {"content-type": "application/json"}
@@ -153,65 +158,65 @@ class Upstream:
 
 
 @contextmanager
-def _transport() -> Iterator[None]:
-    """Let no error of the connection out but as ours."""
+def _transport_errors() -> Iterator[None]:
+    """Raise connection errors as `ProviderFailed`."""
     try:
         yield
-    except _BROKEN as error:
-        raise from_transport(_NAME, error) from error
+    except _TRANSPORT_ERRORS as error:
+        raise error_from_transport(_PROVIDER, error) from error
 
 
-async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """The data of each event; a comment or an empty event is none."""
-    rest = b""
+async def _event_data(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """The data of each event. Comments and events without data are skipped."""
+    incomplete_line = b""
     while True:
-        with _transport():
-            piece = await answer.content.readany()
-        if not piece:
-            raise ProviderFailed(_NAME, None, "the stream ended before the answer did", retryable=True)
-        *lines, rest = (rest + piece).split(b"\n")
+        with _transport_errors():
+            received = await response.content.readany()
+        if not received:
+            raise ProviderFailed(_PROVIDER, None, "the stream ended before [DONE]", retryable=True)
+        *lines, incomplete_line = (incomplete_line + received).split(b"\n")
         for line in lines:
             if line.startswith(b"data:"):
                 data = line[5:].strip()
                 if data == b"[DONE]":
-                    await _read_out(answer)
+                    await _read_to_end(response)
                     return
                 yield data
 
 
-async def _read_out(answer: aiohttp.ClientResponse) -> None:
-    """The end of the stream follows at once; when it is read the connection can serve the next."""
-    with suppress(*_BROKEN):
+async def _read_to_end(response: aiohttp.ClientResponse) -> None:
+    """Read the end of the stream, which makes the connection reusable."""
+    with suppress(*_TRANSPORT_ERRORS):
         async with asyncio.timeout(_END_SECONDS):
-            while await answer.content.readany():
+            while await response.content.readany():
                 pass
 
 
-def _require_success(answer: aiohttp.ClientResponse, content: bytes) -> None:
-    if answer.status < 400:
+def _require_success(response: aiohttp.ClientResponse, content: bytes) -> None:
+    if response.status < 400:
         return
     try:
         body = json.loads(content)
     except ValueError:
         body = None
     problem, code = error_reason(body)
-    raise from_status(_NAME, answer.status, problem, code=code, headers=dict(answer.headers))
+    raise error_from_status(_PROVIDER, response.status, problem, code=code, headers=dict(response.headers))
 
 
-def _document(content: bytes) -> dict[str, Any]:
+def _json_object(content: bytes) -> dict[str, Any]:
     try:
-        document = json.loads(content)
+        parsed = json.loads(content)
     except ValueError:
-        document = None
-    if not isinstance(document, dict):
-        raise ProviderFailed(_NAME, 200, "the answer is not a JSON object", retryable=True)
-    return document
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise ProviderFailed(_PROVIDER, 200, "the response is not a JSON object", retryable=True)
+    return parsed
 
 
 class UpstreamAdapter(OpenAIAdapter):
-    """Sends over the service's connections. A caller's own key is used for this adapter's requests alone."""
+    """Calls the provider over the service's connections, with the caller's `authorization` if there is one."""
 
-    _answered_by: ClassVar[str] = _NAME
+    _answered_by: ClassVar[str] = _PROVIDER
 
     def __init__(
         self, upstream: Upstream, model: str, *, authorization: str | None, **shared: Unpack[ClientOptions]
@@ -225,9 +230,9 @@ class UpstreamAdapter(OpenAIAdapter):
         return {**body, **options}
 
     async def _complete(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        return await self._upstream.ask(arguments, authorization=self._authorization)
+        return await self._upstream.complete(arguments, authorization=self._authorization)
 
     async def _chunks(self, arguments: Mapping[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:
         async with self._upstream.stream(arguments, authorization=self._authorization) as events:
-            async for _, chunk in pieces(events):
+            async for _, chunk in parse_chunks(events):
                 yield chunk

@@ -1,6 +1,7 @@
 """The session: typed slices of state, reducers, snapshots, and the event bus.
 
-State of one process, derived from events. What must survive is in `store`. Start with `state`.
+A session is the state of one agent run in one process. Conversations that must outlive the process are kept in a
+`minutebook.store`. Start with `state`.
 """
 
 from minutebook._lazy import exports

@@ -1,7 +1,7 @@
-"""Events, from whoever publishes them to whoever listens, in one process and at once.
+"""The in-process event bus.
 
-An event that has a `session_id` is for that session; one that has no such field is for everybody. A session listens
-with its id, so an event costs as much as those who hear it, however many sessions share the bus.
+An event with a `session_id` is delivered to that session only; an event without that field is delivered to all sessions.
+Sessions subscribe with their id, so the cost of an event does not depend on how many other sessions share the bus.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,109 +14,114 @@ from uuid import UUID
 from minutebook.errors import EventFailed
 
 E = TypeVar("E")
-Handler: TypeAlias = Callable[[E], object]
+EventHandler: TypeAlias = Callable[[E], object]
 Unsubscribe: TypeAlias = Callable[[], None]
 
 
 @dataclass(slots=True, frozen=True)
 class HandlerFailure:
-    """A handler that raised, and what it raised."""
+    """A handler that raised, and its error."""
 
-    handler: Handler[Any]
+    handler: EventHandler[Any]
     error: Exception
 
 
 @dataclass(slots=True, frozen=True)
 class PublishResult:
-    """What became of an event."""
+    """How many handlers of an event succeeded, and which failed."""
 
     event: object
     handled: int
-    """How many handlers took it without failing."""
+    """Number of handlers that ran without an error."""
     errors: tuple[HandlerFailure, ...] = ()
-    """Those that failed, in the order in which they ran."""
+    """The failed handlers, in the order in which they ran."""
 
     def raise_errors(self) -> None:
-        """Do nothing if every handler took the event.
+        """Raise if a handler failed.
 
         Raises:
-            EventFailed: one or more did not.
+            EventFailed: one or more handlers failed.
         """
         if self.errors:
             raise EventFailed(type(self.event).__name__, [failure.error for failure in self.errors])
 
 
 @dataclass(slots=True, eq=False)
-class _Listener:
+class _Subscription:
     number: int
-    handler: Handler[Any]
-    listening: bool = True
+    """Subscriptions are numbered in the order in which they were made."""
+    handler: EventHandler[Any]
+    active: bool = True
 
 
 class InProcessEventBus:
-    """Hands each event to the handlers of exactly its type, in the order in which they subscribed.
+    """Calls the handlers of an event's exact type, in the order in which they subscribed.
 
-    Publishing is a plain call on the caller's thread: when it returns, every handler has run. An event that a handler
-    publishes is handled before that handler returns. A handler that subscribes meanwhile hears the next event; one
-    that leaves meanwhile hears nothing more.
+    Handlers run on the publisher's thread, before `publish` returns; so do the handlers of an event that a handler
+    publishes. While an event is published, a new handler does not get that event, and a handler that unsubscribes is
+    no longer called.
     """
 
     def __init__(self) -> None:
         self._lock = RLock()
-        self._count = 0
-        self._listeners: dict[type, dict[UUID | None, dict[_Listener, None]]] = {}
+        self._last_number = 0
+        self._subscriptions: dict[type, dict[UUID | None, dict[_Subscription, None]]] = {}
+        """Event type → session id (None for all sessions) → subscriptions, in an ordered set."""
 
-    def subscribe(self, event_type: type[E], handler: Handler[E], *, session_id: UUID | None = None) -> Unsubscribe:
-        """Hear every event of a type, or with `session_id` only that session's; call what is returned to stop.
+    def subscribe(
+        self, event_type: type[E], handler: EventHandler[E], *, session_id: UUID | None = None
+    ) -> Unsubscribe:
+        """Call the handler for every event of this type, or with `session_id` only for the events of that session.
 
-        Events that have no field `session_id` are heard either way.
+        Events without a field `session_id` are delivered in both cases. Returns the function that unsubscribes.
         """
         with self._lock:
-            self._count += 1
-            listener = _Listener(self._count, handler)
-            self._listeners.setdefault(event_type, {}).setdefault(session_id, {})[listener] = None
+            self._last_number += 1
+            subscription = _Subscription(self._last_number, handler)
+            self._subscriptions.setdefault(event_type, {}).setdefault(session_id, {})[subscription] = None
 
         def unsubscribe() -> None:
             with self._lock:
-                if listener.listening:
-                    listener.listening = False
-                    self._forget(listener, event_type, session_id)
+                if subscription.active:
+                    subscription.active = False
+                    self._remove(subscription, event_type, session_id)
 
         return unsubscribe
 
     def publish(self, event: object, /) -> PublishResult:
-        """Run every handler, also when one fails; look at the result or call its `raise_errors`."""
+        """Run every handler of the event, also if one fails. Failures are in the result; `raise_errors` raises them."""
         handled, errors = 0, []
-        for listener in self._hearing(event):
-            if not listener.listening:
+        for subscription in self._subscriptions_for(event):
+            if not subscription.active:
                 continue
             try:
-                listener.handler(event)
-            except Exception as error:  # noqa: BLE001 - one handler's bug is not the next one's; the result carries it
-                errors.append(HandlerFailure(listener.handler, error))
+                subscription.handler(event)
+            except Exception as error:  # noqa: BLE001 - a failing handler must not stop the others
+                errors.append(HandlerFailure(subscription.handler, error))
             else:
                 handled += 1
         return PublishResult(event, handled, tuple(errors))
 
     def subscriber_count(self, event_type: type | None = None) -> int:
-        """How many listen: to one type, or to all of them together."""
+        """The number of subscriptions to an event type, or to all types."""
         with self._lock:
-            kinds = self._listeners.values() if event_type is None else [self._listeners.get(event_type, {})]
-            return sum(len(group) for kind in kinds for group in kind.values())
+            by_type = self._subscriptions
+            selected = by_type.values() if event_type is None else [by_type.get(event_type, {})]
+            return sum(len(group) for by_session in selected for group in by_session.values())
 
-    def _hearing(self, event: object) -> list[_Listener]:
+    def _subscriptions_for(self, event: object) -> list[_Subscription]:
         with self._lock:
-            groups = self._listeners.get(type(event), {})
-            wanted: Iterable[dict[_Listener, None]] = groups.values()
+            by_session = self._subscriptions.get(type(event), {})
+            groups: Iterable[dict[_Subscription, None]] = by_session.values()
             if hasattr(event, "session_id"):
-                wanted = [groups.get(address, {}) for address in {None, event.session_id}]
-            found = [listener for group in wanted for listener in group]
-        return sorted(found, key=attrgetter("number"))
+                groups = [by_session.get(session_id, {}) for session_id in {None, event.session_id}]
+            subscriptions = [subscription for group in groups for subscription in group]
+        return sorted(subscriptions, key=attrgetter("number"))
 
-    def _forget(self, listener: _Listener, event_type: type, session_id: UUID | None) -> None:
-        groups = self._listeners[event_type]
-        del groups[session_id][listener]
-        if not groups[session_id]:
-            del groups[session_id]
-        if not groups:
-            del self._listeners[event_type]
+    def _remove(self, subscription: _Subscription, event_type: type, session_id: UUID | None) -> None:
+        by_session = self._subscriptions[event_type]
+        del by_session[session_id][subscription]
+        if not by_session[session_id]:
+            del by_session[session_id]
+        if not by_session:
+            del self._subscriptions[event_type]

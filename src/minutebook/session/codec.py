@@ -1,219 +1,317 @@
-"""Values to JSON data and back: what comes back is equal to what went in, or an error says where it is not.
+"""Lossless conversion of slice values to JSON data and back.
 
-pydantic checks the values against the types that are declared. The data says by itself what it is: scalars, lists and
-objects stand for themselves, and an object with a single key names a type, such as `{"tuple": [1, 2]}`.
+pydantic validates the values against the declared types. In the data, scalars, lists and objects represent themselves;
+an object with a single key is tagged with the name of a type, such as `{"tuple": [1, 2]}`. A value that would not be
+equal when it is read back is rejected, with its path.
 """
 
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import date, datetime, timedelta
 from enum import Enum, Flag
 from functools import lru_cache
 from math import isfinite
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
+from minutebook.errors import InvalidSetting
 from minutebook.record.message import FrozenDict, FrozenList
+from minutebook.session.display import DisplayedValue, display_text
+from minutebook.session.snapshot import JsonFunctions
 
-Convert: TypeAlias = Callable[[Any], Any]
-Functions: TypeAlias = tuple[Convert, Convert]
-"""To JSON data, and back."""
-
-_TEXTS: Final[Mapping[type, Functions]] = {
-    float: (str, float),  # those that JSON has not
-    bytes: (lambda value: b64encode(value).decode(), lambda data: b64decode(data, validate=True)),
-    UUID: (str, UUID),
-    datetime: (datetime.isoformat, datetime.fromisoformat),
-    date: (date.isoformat, date.fromisoformat),
-    timedelta: (
+_AS_TEXT: Final[Mapping[type, JsonFunctions]] = {
+    float: JsonFunctions(str, float),  # only nan and infinities, which JSON does not have
+    bytes: JsonFunctions(lambda value: b64encode(value).decode(), lambda data: b64decode(data, validate=True)),
+    UUID: JsonFunctions(str, UUID),
+    datetime: JsonFunctions(datetime.isoformat, datetime.fromisoformat),
+    date: JsonFunctions(date.isoformat, date.fromisoformat),
+    timedelta: JsonFunctions(
         lambda value: f"{value.days},{value.seconds},{value.microseconds}",
         lambda data: timedelta(*map(int, data.split(","))),
     ),
 }
+"""Types whose values are written as text."""
 _CONTAINERS: Final = (tuple, set, frozenset, dict, FrozenDict, FrozenList)
 _PLAIN: Final = frozenset({type(None), bool, int, str})
-_ADVICE: Final = "declare it as the type of a field, or register it in the TypeRegistry with to_json and from_json"
+_SUPPORTED: Final = (
+    "a type that can be stored; declare it as the type of a field, or register it in the TypeRegistry with to_json and "
+    "from_json"
+)
 _CONFIG: Final = ConfigDict(strict=True, revalidate_instances="always", arbitrary_types_allowed=True)
+_EXPECTED: Final = {
+    "string_type": "a str",
+    "int_type": "an int",
+    "float_type": "a number",
+    "bool_type": "a bool",
+    "bytes_type": "bytes",
+    "none_required": "None",
+    "list_type": "a list",
+    "tuple_type": "a tuple",
+    "set_type": "a set",
+    "frozen_set_type": "a frozenset",
+    "dict_type": "a dict",
+    "mapping_type": "a mapping",
+    "datetime_type": "a datetime",
+    "date_type": "a date",
+    "time_delta_type": "a timedelta",
+}
+"""pydantic's error type → what the value should be."""
+_CONVERSION_ERRORS: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
-class Misfit(ValueError):
-    """A value does not fit its type, or a type has no JSON form; the message says where and why."""
+class ConversionError(ValueError):
+    """JSON data does not match its type; the message has the path and the problem."""
 
 
 class SliceCodec:
-    """Values of one type to JSON data and back.
+    """Converts the values of one slice to JSON data and back.
 
-    Besides that type, values may hold those of its fields, those of the registry, and nothing else. `own` has the
-    functions of the types that bring theirs.
+    The values may contain this type, the types of its fields and the registered types. `functions` has the conversion
+    functions of the types that were registered with their own.
     """
 
-    def __init__(self, kind: type, registered: Mapping[str, type], own: Mapping[type, Functions]) -> None:
-        self._kind, self._own = kind, own
-        self._checker = None if kind in own else _checker(kind)
-        self._types: dict[str, type] = {each.__name__: each for each in (*_TEXTS, *_CONTAINERS)} | dict(registered)
-        for each in dict.fromkeys(_classes(self._checker.core_schema)) if self._checker else ():
-            if each not in self._types.values():
-                alike = sum(other.__name__ == each.__name__ for other in self._types.values())
-                self._types[f"{each.__name__}_{alike + 1}" if alike else each.__name__] = each
-        self._names = {each: name for name, each in self._types.items()}
+    def __init__(
+        self, value_type: type, registered: Mapping[str, type], functions: Mapping[type, JsonFunctions]
+    ) -> None:
+        self._value_type, self._functions = value_type, functions
+        self._validator = None if value_type in functions else _validator(value_type)
+        self._types: dict[str, type] = {cls.__name__: cls for cls in (*_AS_TEXT, *_CONTAINERS)} | dict(registered)
+        for cls in dict.fromkeys(_classes_in(self._validator.core_schema)) if self._validator else ():
+            if cls not in self._types.values():
+                same_name = sum(other.__name__ == cls.__name__ for other in self._types.values())
+                self._types[f"{cls.__name__}_{same_name + 1}" if same_name else cls.__name__] = cls
+        self._names = {cls: name for name, cls in self._types.items()}
 
     def write(self, values: list[Any]) -> list[Any]:
         """The values as JSON data.
 
         Raises:
-            Misfit: one would not come back as it is.
+            InvalidSetting: a value cannot be converted, or would differ when it is read back.
         """
-        self._check(values)
-        for place, value in enumerate(values):
-            if type(value) is not self._kind and self._kind not in self._own:
-                raise Misfit(f"[{place}] is {_shown(value)}, not exactly a {self._kind.__name__}; {_ADVICE}")
-        return [self._content(self._kind, value, f"[{place}]") for place, value in enumerate(values)]
+        if mismatch := self._mismatch(values):
+            raise self._not_storable(*mismatch)
+        for index, value in enumerate(values):
+            if type(value) is not self._value_type and self._value_type not in self._functions:
+                raise self._not_storable(f"[{index}]", value, f"exactly a {self._value_type.__name__}, no subclass")
+        return [self._encode_as(self._value_type, value, f"[{index}]") for index, value in enumerate(values)]
 
     def read(self, data: list[Any]) -> list[Any]:
-        """The values that `write` was given.
+        """The values that `write` converted.
 
         Raises:
-            Misfit: the data does not fit the type.
+            ConversionError: the data does not match the type.
         """
-        values = [self._made(self._kind, each, f"[{place}]") for place, each in enumerate(data)]
-        self._check(values)
+        values = [self._decode_as(self._value_type, item, f"[{index}]") for index, item in enumerate(data)]
+        if mismatch := self._mismatch(values):
+            raise ConversionError(f"{mismatch.path} is {_short(mismatch.value)}; expected {mismatch.expected}")
         return values
 
-    def _check(self, values: list[Any]) -> None:
+    def _mismatch(self, values: list[Any]) -> "_Mismatch | None":
+        """The first value that does not match its declared type."""
         try:
-            if self._checker is not None:
-                self._checker.validate_python(values)
+            if self._validator is not None:
+                self._validator.validate_python(values)
         except ValidationError as error:
-            raise Misfit(_problem(values, error.errors(include_url=False))) from error
+            return _first_mismatch(values, error.errors(include_url=False))
+        return None
 
-    def _data(self, value: Any, place: str) -> Any:
-        """Any value as JSON data, with the name of its type where it needs one."""
-        kind = type(value)
-        if kind not in self._names:  # then what it is derived from will do, which is equal to it
+    def _not_storable(self, path: str, value: object, expected: str) -> InvalidSetting:
+        return InvalidSetting(f"{self._value_type.__name__}{path}", DisplayedValue(_short(value)), expected)
+
+    def _encode(self, value: Any, path: str) -> Any:
+        """Any value as JSON data, tagged with its type if JSON alone would not tell it."""
+        cls = type(value)
+        if cls not in self._names:  # an unregistered subclass is written as its base, to which it is equal
             if value is None or isinstance(value, str | int):
                 return value
             if isinstance(value, list):
-                return self._content(list, value, place)
-            kind = float if isinstance(value, float) else FrozenDict if isinstance(value, Mapping) else kind
-        if kind is float and isfinite(value):
+                return self._encode_as(list, value, path)
+            cls = float if isinstance(value, float) else FrozenDict if isinstance(value, Mapping) else cls
+        if cls is float and isfinite(value):
             return value
-        if kind is dict and len(value) != 1 and _has_text_keys(value):
-            return self._content(kind, value, place)
-        if kind not in self._names:
-            raise Misfit(f"{place} is {_shown(value)}, a {kind.__name__}; {_ADVICE}")
-        return {self._names[kind]: self._content(kind, value, place)}
+        if cls is dict and len(value) != 1 and _has_text_keys(value):
+            return self._encode_as(cls, value, path)
+        if cls not in self._names:
+            raise self._not_storable(path, value, _SUPPORTED)
+        return {self._names[cls]: self._encode_as(cls, value, path)}
 
-    def _content(self, kind: type, value: Any, place: str) -> Any:
-        """A value of a type as JSON data, without the name of the type."""
-        if functions := self._own.get(kind) or _TEXTS.get(kind):
-            return _call(functions[0], value, place)
+    def _encode_as(self, cls: type, value: Any, path: str) -> Any:
+        """A value of a known type as JSON data, without a tag."""
+        if cls in self._functions:
+            try:
+                return self._functions[cls].to_json(value)
+            except _CONVERSION_ERRORS as error:
+                expected = f"a value that the to_json function of {cls.__name__} accepts ({_error_text(error)})"
+                raise self._not_storable(path, value, expected) from error
+        if cls in _AS_TEXT:
+            return _AS_TEXT[cls].to_json(value)
         if isinstance(value, Enum):
             return value.value if isinstance(value, Flag) else value.name
         if isinstance(value, Mapping) and _has_text_keys(value):
-            return {key: self._data(each, f"{place}.{key}") for key, each in value.items()}
+            return {key: self._encode(item, f"{path}.{key}") for key, item in value.items()}
         if isinstance(value, Mapping):
-            return [[self._data(part, f"{place}[{key!r}]") for part in (key, each)] for key, each in value.items()]
+            return [[self._encode(part, f"{path}[{key!r}]") for part in (key, item)] for key, item in value.items()]
         if isinstance(value, list | tuple):
-            return [self._data(each, f"{place}[{index}]") for index, each in enumerate(value)]
-        if isinstance(value, set | frozenset):  # in one order, which it has not by itself
-            return sorted((self._data(each, place) for each in value), key=json.dumps)
-        if is_dataclass(value) and kind in self._names:
-            names = (each.name for each in fields(value) if each.init)
-            return {name: self._data(getattr(value, name), f"{place}.{name}") for name in names}
-        if kind in _PLAIN:
+            return [self._encode(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        if isinstance(value, set | frozenset):  # sorted, so that equal sets give equal JSON
+            return sorted((self._encode(item, path) for item in value), key=json.dumps)
+        if is_dataclass(value) and cls in self._names:
+            names = (field.name for field in fields(value) if field.init)
+            return {name: self._encode(getattr(value, name), f"{path}.{name}") for name in names}
+        if cls in _PLAIN:
             return value
-        raise Misfit(f"{place} is {_shown(value)}, a {kind.__name__}; {_ADVICE}")
+        raise self._not_storable(path, value, _SUPPORTED)
 
-    def _value(self, data: Any, place: str) -> Any:
+    def _decode(self, data: Any, path: str) -> Any:
+        """The value that `_encode` wrote."""
         if isinstance(data, list):
-            return [self._value(each, f"{place}[{index}]") for index, each in enumerate(data)]
+            return [self._decode(item, f"{path}[{index}]") for index, item in enumerate(data)]
         if not isinstance(data, dict):
             return data
         if len(data) != 1:
-            return {key: self._value(each, f"{place}.{key}") for key, each in data.items()}
+            return {key: self._decode(item, f"{path}.{key}") for key, item in data.items()}
         ((name, content),) = data.items()
         if name not in self._types:
-            raise Misfit(f"{place} names the type {name!r}; it can be one of {', '.join(self._types)}")
-        return self._made(self._types[name], content, place)
+            raise ConversionError(f"{path} has the unknown type {name!r}; known types: {', '.join(self._types)}")
+        return self._decode_as(self._types[name], content, path)
 
-    def _made(self, kind: type, content: Any, place: str) -> Any:
-        """The value of a type that its content stands for."""
-        if functions := self._own.get(kind) or _TEXTS.get(kind):
-            return _call(functions[1], content, place)
-        if issubclass(kind, Enum):
-            return _call(kind if issubclass(kind, Flag) else lambda name: kind[name], content, place)
-        if is_dataclass(kind):
-            if not isinstance(content, dict):
-                raise Misfit(f"{place} is {_shown(content)}, not an object with the fields of {kind.__name__}")
-            parts = {name: self._value(each, f"{place}.{name}") for name, each in content.items()}
-            return _call(lambda given: kind(**given), parts, place)
-        if kind in _PLAIN:
-            return content
-        if isinstance(content, dict) and issubclass(kind, dict):
-            return kind((key, self._value(each, f"{place}.{key}")) for key, each in content.items())
-        if not isinstance(content, list):
-            raise Misfit(f"{place} is {_shown(content)}, not the content of a {kind.__name__}")
-        return _call(kind, self._value(content, place), place)
+    def _decode_as(self, cls: type, data: Any, path: str) -> Any:
+        """The value that `_encode_as` wrote."""
+        if cls in self._functions:
+            return _call(self._functions[cls].from_json, data, f"{path}: from_json of {cls.__name__} failed")
+        if cls in _AS_TEXT:
+            return _convert(_AS_TEXT[cls].from_json, data, f"{path} is {_short(data)}, which is not a {cls.__name__}")
+        if issubclass(cls, Enum):
+            problem = f"{path} is {_short(data)}, which is not a member of {cls.__name__}"
+            return _convert(cls if issubclass(cls, Flag) else lambda name: cls[name], data, problem)
+        if is_dataclass(cls):
+            return self._decode_dataclass(cls, data, path)
+        if cls in _PLAIN:
+            return data
+        if isinstance(data, dict) and issubclass(cls, dict):
+            return cls((key, self._decode(item, f"{path}.{key}")) for key, item in data.items())
+        problem = f"{path} is {_short(data)}, which is not the content of a {cls.__name__}"
+        if not isinstance(data, list):
+            raise ConversionError(problem)
+        return _convert(cls, self._decode(data, path), problem)
+
+    def _decode_dataclass(self, cls: type, data: Any, path: str) -> Any:
+        if not isinstance(data, dict):
+            raise ConversionError(f"{path} is {_short(data)}, not an object with the fields of {cls.__name__}")
+        known = {field.name: field for field in fields(cls) if field.init}
+        for name in data:
+            if name not in known:
+                names = ", ".join(known) or "none"
+                raise ConversionError(f"{path} has the unknown field {name!r}; fields of {cls.__name__}: {names}")
+        for name, field in known.items():
+            if name not in data and field.default is MISSING and field.default_factory is MISSING:
+                raise ConversionError(f"{path}.{name} is missing")
+        values = {name: self._decode(item, f"{path}.{name}") for name, item in data.items()}
+        return _call(lambda arguments: cls(**arguments), values, f"{path}: cannot create a {cls.__name__}")
 
 
 @lru_cache(maxsize=256)
-def _checker(kind: type) -> TypeAdapter[list[Any]]:
+def _validator(value_type: type) -> TypeAdapter[list[Any]]:
     try:
-        checker = TypeAdapter(list[kind], config=_CONFIG)  # type: ignore[valid-type]
-        checker.rebuild()  # fails where a name is not there
-    except (AttributeError, NameError, PydanticUserError, SyntaxError, TypeError) as problem:
-        said, advice = str(problem).partition("\n")[0], "register it with to_json and from_json"
-        raise Misfit(f"has hints that cannot be resolved: {said}; {advice}") from problem
-    return checker
+        validator = TypeAdapter(list[value_type], config=_CONFIG)  # type: ignore[valid-type]
+        validator.rebuild()  # fails if a hint names a type that does not exist
+    except (AttributeError, NameError, PydanticUserError, SyntaxError, TypeError) as error:
+        # The texts of a PydanticUserError give advice on pydantic's own API.
+        reason = "" if isinstance(error, PydanticUserError) else f" ({str(error).partition(chr(10))[0]})"
+        expected = f"a class whose type hints can be resolved{reason}, or one registered with to_json and from_json"
+        raise InvalidSetting("type", value_type.__name__, expected) from error
+    return validator
 
 
-def _classes(schema: Any) -> Iterator[type]:
-    """The dataclasses and enums that a core schema is made of."""
+def _classes_in(schema: Any) -> Iterator[type]:
+    """The dataclasses and enums in a pydantic core schema."""
     if isinstance(schema, dict):
         if schema.get("type") in {"dataclass", "enum"}:
             yield schema["cls"]
         schema = [*schema.values()]
     if isinstance(schema, list | tuple):
         for part in schema:
-            yield from [type(part)] if isinstance(part, Enum) else _classes(part)
+            yield from [type(part)] if isinstance(part, Enum) else _classes_in(part)
 
 
-def _call(function: Convert, value: Any, place: str) -> Any:
-    """What a constructor or a user's function makes of a value."""
+def _convert(function: Callable[[Any], Any], value: Any, problem: str) -> Any:
+    """The result of a standard library constructor, or the problem as a `ConversionError`."""
     try:
         return function(value)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as problem:
-        raise Misfit(f"{place} does not fit: {type(problem).__name__}: {problem}") from problem
+    except _CONVERSION_ERRORS as error:
+        raise ConversionError(problem) from error
 
 
-def _problem(values: list[Any], errors: list[Any]) -> str:
-    """The first of pydantic's errors; the members of a union have one each about the same place."""
-    place, value = _place(values, errors[0]["loc"]), errors[0]["input"]
-    said = [each["msg"].replace("Input", "it", 1) for each in errors if _place(values, each["loc"]) == place]
-    return f"{place} is {_shown(value)}; {' or '.join(dict.fromkeys(said))}"
+def _call(function: Callable[[Any], Any], value: Any, problem: str) -> Any:
+    """The result of a user's function or class, or the problem and its error as a `ConversionError`."""
+    try:
+        return function(value)
+    except _CONVERSION_ERRORS as error:
+        raise ConversionError(f"{problem}: {_error_text(error)}") from error
 
 
-def _place(values: list[Any], steps: tuple[int | str, ...]) -> str:
-    """The path of a value; steps that lead nowhere are the names of a union's members."""
-    place, here = "", cast("Any", values)
+def _error_text(error: Exception) -> str:
+    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+
+
+class _Mismatch(NamedTuple):
+    path: str
+    value: object
+    expected: str
+
+
+def _first_mismatch(values: list[Any], errors: list[Any]) -> _Mismatch:
+    """The first of pydantic's errors. The members of a union have one error each, for the same path."""
+    first = errors[0]
+    path = _path(values, first["loc"])
+    expected = [_expectation(error) for error in errors if _path(values, error["loc"]) == path]
+    return _Mismatch(path, first["input"], " or ".join(dict.fromkeys(expected)))
+
+
+def _expectation(error: Any) -> str:
+    """What the value should be, in our words."""
+    kind, context = error["type"], error.get("ctx", {})
+    if kind in _EXPECTED:
+        return _EXPECTED[kind]
+    match kind:
+        case "is_instance_of":
+            return f"an instance of {context['class']}"
+        case "dataclass_type" | "dataclass_exact_type":
+            return f"an instance of {context['class_name']}"
+        case "too_long":
+            return f"at most {context['max_length']} items"
+        case "too_short":
+            return f"at least {context['min_length']} items"
+        case "value_error" | "assertion_error":
+            return f"a valid value ({context['error']})"
+        case "missing":
+            return f"an item at index {error['loc'][-1]}"
+    prefix = "Input should be "
+    message = str(error["msg"])
+    return message.removeprefix(prefix) if message.startswith(prefix) else "a value of the declared type"
+
+
+def _path(values: list[Any], steps: tuple[int | str, ...]) -> str:
+    """The path of a value. Steps that lead to no value are the names of a union's members, and are left out."""
+    path, value = "", cast("Any", values)
     for step in steps:
         try:
-            here = getattr(here, str(step)) if is_dataclass(here) else here[step]
+            value = getattr(value, str(step)) if is_dataclass(value) else value[step]
         except (AttributeError, LookupError, TypeError):
             continue
-        place += f"[{step}]" if isinstance(step, int) else f".{step}"
-    return place
+        path += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return path
 
 
 def _has_text_keys(value: Mapping[Any, Any]) -> bool:
     return all(type(key) is str for key in value)
 
 
-def _shown(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) < 60 else f"a {type(value).__name__}"
+def _short(value: Any) -> str:
+    text = display_text(value)
+    return text if len(text) < 60 else f"a {type(value).__name__}"

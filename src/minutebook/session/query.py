@@ -1,6 +1,6 @@
-"""`session.query(T)` and `session.mutate(T)`: one slice, to read and to change.
+"""Reading and changing one slice: `session.query(T)` and `session.mutate(T)`.
 
-Reading a session or a snapshot with plain functions.
+`select_all`, `select_where` and `get_evaluation_history` are functions that read a session or a snapshot.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +21,7 @@ E = TypeVar("E")
 
 
 class Query(Generic[T]):
-    """Reads one slice, each time as it is then."""
+    """Reads one slice. Each call returns the current values."""
 
     __slots__ = ("_read",)
 
@@ -29,7 +29,7 @@ class Query(Generic[T]):
         self._read = read
 
     def all(self) -> tuple[T, ...]:
-        """Every value, oldest first. The tuple is made once per change; `slice` makes none."""
+        """Every value, oldest first. The tuple is built once per change of the slice; `slice` builds none."""
         return self._read().as_tuple()
 
     def slice(self) -> Sequence[T]:
@@ -47,7 +47,7 @@ class Query(Generic[T]):
 
 
 class Mutation(Generic[T]):
-    """Changes one slice. Each change is made whole, and by one thread at a time."""
+    """Changes one slice. Each change is atomic, and changes of several threads run one after another."""
 
     __slots__ = ("_session", "_slice_type", "_table")
 
@@ -55,35 +55,35 @@ class Mutation(Generic[T]):
         self._session, self._table, self._slice_type = session, table, slice_type
 
     def register(self, event_type: type[E], reducer: Reducer[T, E]) -> "Mutation[T]":
-        """Let a reducer fold every event of exactly this type into the slice; a second time has no effect."""
+        """Use a reducer for every event of exactly this type. Registering it again has no effect."""
         self._session.register_reducer(event_type, reducer, slice_type=self._slice_type)
         return self
 
     def dispatch(self, event: object) -> None:
-        """Fold an event into this slice, and into every other that has a reducer for its type.
+        """Apply an event to this slice, and to every other slice that has a reducer for its type.
 
         Raises:
-            NoReducer: this slice has none for it.
+            NoReducer: this slice has no reducer for the event.
             ReducerFailed: a reducer failed, and no slice was changed.
         """
         self._table.require_reducer(event, self._slice_type)
         self._session.dispatch(event)
 
     def seed(self, values: Iterable[T] | T) -> None:
-        """Start the slice over with these values, or this one.
+        """Replace the values of the slice with these values, or with this one.
 
         Raises:
             LogIsAppendOnly: the slice is a log.
         """
-        given: Iterable[object] = (values,) if isinstance(values, self._slice_type) else values  # type: ignore[assignment]
-        self._table.replace(self._slice_type, require_values(self._slice_type, given), "seed")
+        items: Iterable[object] = (values,) if isinstance(values, self._slice_type) else values  # type: ignore[assignment]
+        self._table.replace(self._slice_type, require_values(self._slice_type, items), "seed")
 
     def append(self, value: T) -> None:
-        """Add a value, in amortised O(1)."""
+        """Add a value, in amortized O(1)."""
         self._table.append(self._slice_type, require_values(self._slice_type, (value,)))
 
     def clear(self) -> None:
-        """Empty the slice.
+        """Remove all values of the slice.
 
         Raises:
             LogIsAppendOnly: the slice is a log.
@@ -92,7 +92,7 @@ class Mutation(Generic[T]):
 
 
 class Queryable(Protocol):
-    """What has slices to read: a session, or a snapshot of one."""
+    """A session or a snapshot."""
 
     def query(self, slice_type: type[T], /) -> Query[T]:
         """Read a slice."""
@@ -110,6 +110,6 @@ def select_where(session: Queryable, slice_type: type[T], predicate: Callable[[T
 
 
 def get_evaluation_history(session: Queryable, evaluation_id: UUID) -> tuple[ConversationEntry, ...]:
-    """Return all conversation entries for a specific evaluation, by their sequence."""
+    """Return all conversation entries of one evaluation, in the order of their sequence numbers."""
     entries = select_where(session, ConversationEntry, lambda entry: entry.evaluation_id == evaluation_id)
     return tuple(sorted(entries, key=attrgetter("sequence")))

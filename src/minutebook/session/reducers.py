@@ -1,7 +1,7 @@
 """Reducers: how an event changes a slice.
 
-A reducer is a pure function from the slice and the event to the new slice. One that only adds returns `Append`, and
-then the slice is not copied.
+A reducer is a pure function from the slice and the event to the new slice. A reducer that only adds values returns
+`Append`; the slice is then not copied.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -19,17 +19,17 @@ E_contra = TypeVar("E_contra", contravariant=True)
 
 @dataclass(slots=True, frozen=True)
 class ReducerContext:
-    """What a reducer may know besides the slice and the event."""
+    """The session and the time, for reducers that need them."""
 
     session: "Session"
-    """Queries see the state before the event; what is dispatched here waits until the event is committed."""
+    """Its queries return the state before the event. Events dispatched by a reducer are applied after this event."""
     now: datetime
     """When the event was dispatched; the same for all of its reducers."""
 
 
 @dataclass(slots=True, frozen=True, init=False)
 class Append(Generic[T]):
-    """A reducer's answer: the slice as it is, and these values after it."""
+    """A reducer's result that adds these values to the slice and changes nothing else."""
 
     values: tuple[T, ...]
 
@@ -38,7 +38,7 @@ class Append(Generic[T]):
 
 
 class Reducer(Protocol[T, E_contra]):
-    """Any function of this shape."""
+    """A function that takes the values of a slice and an event, and returns the new values."""
 
     def __call__(
         self, values: Sequence[T], event: E_contra, /, *, context: ReducerContext
@@ -47,24 +47,24 @@ class Reducer(Protocol[T, E_contra]):
         ...
 
 
-def append(values: Sequence[T], event: T, *, context: ReducerContext) -> Append[T]:  # noqa: ARG001 - a reducer's shape
+def append(values: Sequence[T], event: T, *, context: ReducerContext) -> Append[T]:  # noqa: ARG001 - a reducer's signature
     """Keep every event, in order; O(1)."""
     return Append(event)
 
 
 def replace_latest(values: Sequence[T], event: T, *, context: ReducerContext) -> Sequence[T]:  # noqa: ARG001 - same
-    """Keep the newest event alone; O(1)."""
+    """Keep only the newest event; O(1)."""
     return (event,)
 
 
 def upsert_by(key: Callable[[T], Hashable]) -> Reducer[T, T]:
-    """Keep one event per key: a new one takes the place of the one with its key, or comes last; O(values)."""
+    """Keep one event per key: a new event replaces the one with the same key, or is appended; O(values)."""
 
     def upsert(values: Sequence[T], event: T, *, context: ReducerContext) -> Sequence[T] | Append[T]:  # noqa: ARG001 - same
-        wanted = key(event)
-        for place, value in enumerate(values):
-            if key(value) == wanted:
-                return (*values[:place], event, *values[place + 1 :])
+        event_key = key(event)
+        for index, value in enumerate(values):
+            if key(value) == event_key:
+                return (*values[:index], event, *values[index + 1 :])
         return Append(event)
 
     return upsert
@@ -73,36 +73,36 @@ def upsert_by(key: Callable[[T], Hashable]) -> Reducer[T, T]:
 _Comparable: TypeAlias = str | bytes | int | float | None
 
 
-def is_same(one: object, other: object, depth: int = 3) -> bool:
-    """Whether two reducers do the same by construction: equal, or made by the same lines over the same things.
+def is_same_reducer(first: object, second: object, depth: int = 3) -> bool:
+    """Whether two reducers are equal, or are functions with the same code and the same closure.
 
-    A lambda or inner function is a new object each time its line runs; a section that is set up twice must not double
-    what it records.
+    A lambda or an inner function is a new object each time its line runs. A section that is set up twice registers such
+    a function twice, and every event would be applied twice.
     """
-    if isinstance(one, FunctionType) and isinstance(other, FunctionType):
-        return one is other or (depth > 0 and _is_made_alike(one, other, depth - 1))
-    return one is other or (type(one) is type(other) and bool(one == other))
+    if isinstance(first, FunctionType) and isinstance(second, FunctionType):
+        return first is second or (depth > 0 and _is_same_function(first, second, depth - 1))
+    return first is second or (type(first) is type(second) and bool(first == second))
 
 
-def _is_made_alike(one: FunctionType, other: FunctionType, depth: int) -> bool:
-    cells, others = one.__closure__ or (), other.__closure__ or ()
+def _is_same_function(first: FunctionType, second: FunctionType, depth: int) -> bool:
+    cells = zip(first.__closure__ or (), second.__closure__ or (), strict=False)
     return (
-        one.__code__ == other.__code__
-        and one.__globals__ is other.__globals__
-        and one.__defaults__ == other.__defaults__
-        and one.__kwdefaults__ == other.__kwdefaults__
-        and all(_holds_same(_contents(cell), _contents(twin), depth) for cell, twin in zip(cells, others, strict=True))
+        first.__code__ == second.__code__
+        and first.__globals__ is second.__globals__
+        and first.__defaults__ == second.__defaults__
+        and first.__kwdefaults__ == second.__kwdefaults__
+        and all(_is_same_content(_content_of(cell), _content_of(other), depth) for cell, other in cells)
     )
 
 
-def _contents(cell: CellType) -> object:
+def _content_of(cell: CellType) -> object:
     try:
         return cell.cell_contents
-    except ValueError:  # what it stands for is not defined yet
+    except ValueError:  # the variable is not assigned yet
         return cell
 
 
-def _holds_same(one: object, other: object, depth: int) -> bool:
-    """Two equal lists are still two lists, so only functions and constants are compared by what they are."""
-    comparable = isinstance(one, (FunctionType, _Comparable))
-    return one is other or (comparable and is_same(one, other, depth))
+def _is_same_content(first: object, second: object, depth: int) -> bool:
+    """Compare functions and constants by value, everything else by identity: two equal lists may differ later."""
+    is_comparable = isinstance(first, (FunctionType, _Comparable))
+    return first is second or (is_comparable and is_same_reducer(first, second, depth))

@@ -1,15 +1,12 @@
-"""The typed slices of one session: who reduces what, and one change at a time.
+"""The typed slices of one session, their reducers, and atomic changes.
 
-Reading needs no lock: a change builds the new slices aside and puts them in place at once. A change that is asked for
-while another is being made (by a reducer) waits until that one is in place; if that one fails, it is dropped with it.
+`Values` are the immutable values of a slice. Values that were appended to one another share one list, and each knows how
+many of its items it has. The newest `Values` appends in place; an older one (after a rollback) copies its items first.
+So appends are amortized O(1), and a snapshot copies nothing.
 
-The values of a slice: nobody can change them, and appending to them is cheap.
-
-Values that grow out of one another share one list, and each knows how much of it is its own. The newest appends in
-place; an older one that is appended to (after a rollback) copies its part first. So a million appends copy nothing,
-and a snapshot costs nothing.
-
-One event, folded into the slices: all of its reducers succeed, or nothing has happened.
+`SliceTable` applies one change at a time: all reducers of an event succeed, or no slice changes. Readers need no lock,
+since a change builds new slices and then replaces the table in one assignment. A change requested by a reducer is queued
+until the current change is applied, and is dropped if that one fails.
 """
 
 from collections import deque
@@ -22,12 +19,13 @@ from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from minutebook.errors import EventFailed, InvalidSetting, LogIsAppendOnly, MinutebookError, NoReducer, ReducerFailed
 from minutebook.record.message import FrozenDict
-from minutebook.session.reducers import Append, Reducer, ReducerContext, is_same
+from minutebook.session.display import display_text, displayable
+from minutebook.session.reducers import Append, Reducer, ReducerContext, is_same_reducer
 
 T = TypeVar("T")
 
 
-class _Shared(Generic[T]):
+class _SharedItems(Generic[T]):
     __slots__ = ("items", "lock")
 
     def __init__(self, items: list[T]) -> None:
@@ -39,27 +37,27 @@ class Values(Sequence[T]):
     """An immutable sequence that is equal to the tuple of its values."""
 
     __slots__ = ("_count", "_shared", "_tuple")
-    _shared: _Shared[T]
+    _shared: _SharedItems[T]
     _count: int
     _tuple: tuple[T, ...] | None
 
     def __init__(self, values: Iterable[T] = ()) -> None:
         items = list(values)
-        self._shared, self._count, self._tuple = _Shared(items), len(items), None
+        self._shared, self._count, self._tuple = _SharedItems(items), len(items), None
 
     def plus(self, more: tuple[T, ...]) -> "Values[T]":
-        """These values and then more; amortised O(more)."""
+        """These values followed by more; amortized O(more)."""
         shared = self._shared
         with shared.lock:
-            if len(shared.items) != self._count:  # another has gone on from here, the tail is taken
-                shared = _Shared(shared.items[: self._count])
+            if len(shared.items) != self._count:  # other values were already appended to this list
+                shared = _SharedItems(shared.items[: self._count])
             shared.items.extend(more)
         longer: Values[T] = Values.__new__(Values)
         longer._shared, longer._count, longer._tuple = shared, self._count + len(more), None
         return longer
 
     def as_tuple(self) -> tuple[T, ...]:
-        """The tuple of the values, made when first asked for."""
+        """The values as a tuple, which is built on the first call."""
         if self._tuple is None:
             self._tuple = tuple(self)
         return self._tuple
@@ -75,9 +73,9 @@ class Values(Sequence[T]):
     @overload
     def __getitem__(self, index: slice) -> tuple[T, ...]: ...
     def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
-        places = range(self._count)[index]
+        selected = range(self._count)[index]
         items = self._shared.items
-        return items[places] if isinstance(places, int) else tuple(items[place] for place in places)
+        return items[selected] if isinstance(selected, int) else tuple(items[position] for position in selected)
 
     def __add__(self, other: Sequence[T]) -> tuple[T, ...]:
         return (*self, *other)
@@ -104,25 +102,25 @@ Slices: TypeAlias = Mapping[type, Values[Any]]
 
 
 class SliceKind(StrEnum):
-    """What may happen to a slice."""
+    """How a slice may change."""
 
     STATE = "state"
-    """It says how things are now: reducers replace it, a rollback takes it back."""
+    """The current state: reducers may replace it, and a rollback restores it."""
     LOG = "log"
-    """It says what has happened: it only grows."""
+    """A record of what happened: values are only appended, and a rollback keeps them."""
 
 
 @dataclass(slots=True, frozen=True)
 class Registration:
-    """A reducer in its place."""
+    """A reducer and the slice that it changes."""
 
     slice_type: type
     reducer: Reducer[Any, Any]
     is_default: bool = False
-    """Whether it gives way to the first that a user registers for the same event and slice."""
+    """The first reducer that a user registers for the same event and slice replaces this one."""
 
 
-def reduced(
+def slices_after(
     slices: Slices,
     logs: frozenset[type],
     registrations: Iterable[Registration],
@@ -132,80 +130,89 @@ def reduced(
     """The slices after an event.
 
     Raises:
-        ReducerFailed: one of the reducers did.
+        ReducerFailed: one of the reducers failed.
     """
-    staged: dict[type, _Staged] = {}
+    staged: dict[type, _StagedSlice] = {}
     for registration in registrations:
-        into = registration.slice_type
-        if into not in staged:
-            staged[into] = _Staged(into, slices.get(into) or Values(), is_log=into in logs)
+        slice_type = registration.slice_type
+        if slice_type not in staged:
+            values = slices.get(slice_type) or Values()
+            staged[slice_type] = _StagedSlice(slice_type, values, is_log=slice_type in logs)
         try:
-            before = staged[into].values()
-            staged[into].take(registration.reducer(before, event, context=context), before)
-        except Exception as problem:
-            name = getattr(registration.reducer, "__qualname__", repr(registration.reducer))
-            raise ReducerFailed(name, into.__name__, event, f"{type(problem).__name__}: {problem}") from problem
-    return {**slices, **{into: stage.values() for into, stage in staged.items()}}
+            before = staged[slice_type].values()
+            staged[slice_type].apply(registration.reducer(before, event, context=context), before)
+        except Exception as error:
+            name = getattr(registration.reducer, "__qualname__", display_text(registration.reducer))
+            problem = str(error) if isinstance(error, MinutebookError) else f"{type(error).__name__}: {error}"
+            raise ReducerFailed(name, slice_type.__name__, event, problem) from error
+    return {**slices, **{slice_type: stage.values() for slice_type, stage in staged.items()}}
 
 
 def require_values(slice_type: type, values: Iterable[object]) -> tuple[Any, ...]:
-    """The values, if each is of the slice's type.
+    """The values, if each is an instance of the slice's type.
 
     Raises:
-        InvalidSetting: one is not.
+        InvalidSetting: a value is not.
     """
-    found = tuple(values)
-    for value in found:
-        if not isinstance(value, slice_type):
-            raise InvalidSetting(f"a value of the slice {slice_type.__name__}", value, f"a {slice_type.__name__}")
-    return found
+    items = tuple(values)
+    for item in items:
+        if not isinstance(item, slice_type):
+            name = slice_type.__name__
+            raise InvalidSetting(f"value for slice {name}", displayable(item), f"an instance of {name}")
+    return items
 
 
-class _Staged:
-    """A slice on its way. What is appended waits until it is needed, so a failed event leaves no trace in the list."""
+class _StagedSlice:
+    """A slice while an event is applied. Appended values are added late, so a failed event never changes the list."""
 
-    __slots__ = ("_added", "_base", "_is_log", "_slice_type")
+    __slots__ = ("_appended", "_base", "_is_log", "_slice_type")
 
     def __init__(self, slice_type: type, base: Values[Any], *, is_log: bool) -> None:
         self._slice_type, self._base, self._is_log = slice_type, base, is_log
-        self._added: tuple[Any, ...] = ()
+        self._appended: tuple[Any, ...] = ()
 
     def values(self) -> Values[Any]:
-        if self._added:
-            self._base, self._added = self._base.plus(self._added), ()
+        """The values after the reducers so far. Writes the appended values to the list."""
+        if self._appended:
+            self._base, self._appended = self._base.plus(self._appended), ()
         return self._base
 
-    def take(self, result: object, before: Values[Any]) -> None:
+    def apply(self, result: object, before: Values[Any]) -> None:
+        """Apply what a reducer returned for the values `before`."""
         if result is before:
             return
         if isinstance(result, Append):
-            self._added = require_values(self._slice_type, result.values)
+            self._appended = require_values(self._slice_type, result.values)
         elif isinstance(result, Sequence) and not isinstance(result, (str, bytes)):
             self._replace(require_values(self._slice_type, result))
         else:
-            raise InvalidSetting("its result", result, "the whole new slice as a sequence, or Append(value)")
+            expected = "a sequence with all values of the slice, or Append(value)"
+            raise InvalidSetting("return value", displayable(result), expected)
 
     def _replace(self, values: tuple[Any, ...]) -> None:
         if not self._is_log:
             self._base = Values(values)
         elif values[: len(self._base)] == self._base:
-            self._added = values[len(self._base) :]
+            self._appended = values[len(self._base) :]
         else:
-            raise LogIsAppendOnly(self._slice_type.__name__, "its result")
+            raise LogIsAppendOnly(self._slice_type.__name__, "the return value")
 
 
 Change: TypeAlias = Callable[[], Slices]
+"""Returns the new slices."""
 
 
 class SliceTable:
-    """The slices, their kinds and their reducers."""
+    """The slices of a session, which of them are logs, and their reducers."""
 
     def __init__(self, logs: frozenset[type] = frozenset()) -> None:
         self._lock = RLock()
         self._slices: Slices = {log: Values() for log in logs}
         self._logs = logs
         self._registrations: dict[type, tuple[Registration, ...]] = {}
-        self._waiting: list[Change] | None = None
+        """Event type → the reducers of its events."""
+        self._requested: list[Change] | None = None
+        """Changes requested by the change that is being applied; None if none is."""
 
     def values(self, slice_type: type[T]) -> Values[T]:
         return self._slices.get(slice_type) or Values()
@@ -214,8 +221,8 @@ class SliceTable:
     def logs(self) -> frozenset[type]:
         return self._logs
 
-    def now(self) -> tuple[Mapping[type, Values[Any]], frozenset[type]]:
-        """All the slices as one event left them, and which of them are logs."""
+    def current(self) -> tuple[Mapping[type, Values[Any]], frozenset[type]]:
+        """All slices after the last complete change, and which of them are logs."""
         with self._lock:
             return FrozenDict(self._slices), self._logs
 
@@ -224,110 +231,117 @@ class SliceTable:
             self._logs |= {slice_type}
             return {**self._slices, slice_type: self.values(slice_type)}
 
-        self._make(change, "log")
+        self._apply(change, "log")
 
     def register(
         self, event_type: type, slice_type: type, reducer: Reducer[Any, Any], *, is_default: bool = False
     ) -> None:
-        """Add a reducer, unless it is already there."""
+        """Add a reducer, unless the slice already has it for this event."""
         with self._lock:
-            others = self._registrations.get(event_type, ())
-            kept = tuple(one for one in others if not (one.is_default and one.slice_type is slice_type))
-            if not any(one.slice_type is slice_type and is_same(one.reducer, reducer) for one in kept):
-                kept = (*kept, Registration(slice_type, reducer, is_default))
-            self._registrations[event_type] = kept
+            registrations = tuple(
+                registration
+                for registration in self._registrations.get(event_type, ())
+                if not (registration.is_default and registration.slice_type is slice_type)
+            )
+            reducers = (item.reducer for item in registrations if item.slice_type is slice_type)
+            if not any(is_same_reducer(registered, reducer) for registered in reducers):
+                registrations = (*registrations, Registration(slice_type, reducer, is_default))
+            self._registrations[event_type] = registrations
 
     def require_reducer(self, event: object, slice_type: type | None) -> None:
-        """Do nothing if the event would be reduced, into the slice if one is named.
+        """Raise if no reducer is registered for the event, in this slice or (with None) in any slice.
 
         Raises:
-            NoReducer: it would not.
+            NoReducer: none is registered.
         """
 
-        def is_reduced(event_type: type) -> bool:
-            found = self._registrations.get(event_type, ())
-            return any(slice_type is None or one.slice_type is slice_type for one in found)
+        def has_reducer(event_type: type) -> bool:
+            registrations = self._registrations.get(event_type, ())
+            return any(slice_type is None or item.slice_type is slice_type for item in registrations)
 
-        if not is_reduced(type(event)):
-            known = tuple(event_type.__name__ for event_type in tuple(self._registrations) if is_reduced(event_type))
-            raise NoReducer(type(event).__name__, None if slice_type is None else slice_type.__name__, known)
+        if not has_reducer(type(event)):
+            event_types = tuple(self._registrations)  # a copy: another thread may register
+            names = tuple(event_type.__name__ for event_type in event_types if has_reducer(event_type))
+            raise NoReducer(type(event).__name__, None if slice_type is None else slice_type.__name__, names)
 
     def dispatch(self, event: object, context: ReducerContext) -> None:
-        """Fold an event into every slice that has a reducer for exactly its type.
+        """Apply an event to every slice that has a reducer for exactly its type.
 
         Raises:
-            ReducerFailed: nothing was changed.
-            EventFailed: the event, or what its reducers dispatched in turn, failed more than once.
+            ReducerFailed: a reducer failed; nothing was changed.
+            EventFailed: several changes failed, of this event and of those that its reducers dispatched.
         """
 
         def change() -> Slices:
-            return reduced(self._slices, self._logs, self._registrations.get(type(event), ()), event, context)
+            return slices_after(self._slices, self._logs, self._registrations.get(type(event), ()), event, context)
 
-        self._make(change, type(event).__name__)
+        self._apply(change, type(event).__name__)
 
     def append(self, slice_type: type, values: tuple[Any, ...]) -> None:
-        self._make(lambda: {**self._slices, slice_type: self.values(slice_type).plus(values)}, "append")
+        self._apply(lambda: {**self._slices, slice_type: self.values(slice_type).plus(values)}, "append")
 
-    def replace(self, slice_type: type, values: tuple[Any, ...], attempt: str) -> None:
-        """Put other values in place of a slice's.
+    def replace(self, slice_type: type, values: tuple[Any, ...], operation: str) -> None:
+        """Replace the values of a slice; `operation` names the caller in the error.
 
         Raises:
-            LogIsAppendOnly: it is a log.
+            LogIsAppendOnly: the slice is a log.
         """
 
         def change() -> Slices:
             if slice_type in self._logs:
-                raise LogIsAppendOnly(slice_type.__name__, attempt)
+                raise LogIsAppendOnly(slice_type.__name__, operation)
             return {**self._slices, slice_type: Values(values)}
 
-        self._make(change, attempt)
+        self._apply(change, operation)
 
     def roll_back(self, earlier: Slices) -> None:
-        """Give the STATE slices the values they had; the logs stay."""
+        """Restore the STATE slices to earlier values; logs are unchanged."""
 
         def change() -> Slices:
-            logs = {into: values for into, values in self._slices.items() if into in self._logs}
-            return {**{into: values for into, values in earlier.items() if into not in self._logs}, **logs}
+            state = {slice_type: values for slice_type, values in earlier.items() if slice_type not in self._logs}
+            logs = {slice_type: values for slice_type, values in self._slices.items() if slice_type in self._logs}
+            return {**state, **logs}
 
-        self._make(change, "rollback")
+        self._apply(change, "rollback")
 
     def restore(self, slices: Slices, logs: frozenset[type]) -> None:
-        """Take over all the slices of another table.
+        """Replace all slices, logs included.
 
         Raises:
-            LogIsAppendOnly: something has been recorded here already.
+            LogIsAppendOnly: a log of this table is not empty.
         """
 
         def change() -> Slices:
-            for into in self._logs | logs:
-                if self.values(into):
-                    raise LogIsAppendOnly(into.__name__, "restoring into a session that has recorded something")
+            for slice_type in self._logs | logs:
+                if self.values(slice_type):
+                    raise LogIsAppendOnly(slice_type.__name__, "restore into a session with recorded values")
             self._logs |= logs
             return dict(slices)
 
-        self._make(change, "restore")
+        self._apply(change, "restore")
 
-    def _make(self, change: Change, name: str) -> None:
+    def _apply(self, change: Change, name: str) -> None:
+        """Apply a change and those it requests; inside another change, queue it."""
         with self._lock:
-            if self._waiting is not None:
-                self._waiting.append(change)
+            if self._requested is not None:
+                self._requested.append(change)
                 return
-            failures = self._make_all(change)
+            failures = self._apply_all(change)
         if len(failures) == 1:
             raise failures[0]
         if failures:
             raise EventFailed(name, failures)
 
-    def _make_all(self, change: Change) -> list[MinutebookError]:
-        line, failures = deque([change]), []
-        while line:
-            following: list[Change] = []
-            self._waiting = following
+    def _apply_all(self, change: Change) -> list[MinutebookError]:
+        queue, failures = deque([change]), []
+        while queue:
+            requested: list[Change] = []
+            self._requested = requested
             try:
-                self._slices = line.popleft()()
-                line.extend(following)
+                self._slices = queue.popleft()()
+                queue.extend(requested)
             except MinutebookError as failure:
                 failures.append(failure)
             finally:
-                self._waiting = None
+                self._requested = None
         return failures

@@ -1,18 +1,19 @@
-"""All the slices of a session at one moment, in memory and as JSON.
+"""Snapshots of all slices of a session, in memory and as JSON.
 
-The types that a snapshot may hold, by name. Data chooses among these names and can name nothing else.
+A `TypeRegistry` lists the types that a snapshot may contain, by name. The JSON data can refer to no other types.
 """
 
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from minutebook.errors import InvalidSetting, UnknownName, UnreadableInput
+from minutebook.errors import InvalidSetting, MissingSetting, UnknownName, UnreadableInput
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import FrozenDict
+from minutebook.session.display import DisplayedValue
 from minutebook.session.query import Query
 from minutebook.session.slices import SliceKind, Values
 from minutebook.wire.chat import entry_from_json, entry_to_json
@@ -23,190 +24,209 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class TypeRegistry:
-    """Types, their names in data, and how their values become JSON.
+class JsonFunctions(NamedTuple):
+    """A type's functions to and from JSON data."""
 
-    Dataclasses need only be named here; their fields may be dataclasses, enums, UUIDs, datetimes, tuples, unions, …
-    For other types give `to_json` and `from_json`. `ConversationEntry` is always there.
+    to_json: Callable[[Any], Any]
+    from_json: Callable[[Any], Any]
+
+
+class TypeRegistry:
+    """Types, their names in JSON, and how their values are converted.
+
+    A dataclass only needs to be listed; its fields may be dataclasses, enums, UUIDs, datetimes, tuples, unions, …
+    Other types need `to_json` and `from_json`. `ConversationEntry` is always registered.
     """
 
     def __init__(self, *types: type) -> None:
         self._types: dict[str, type] = {}
-        self._own: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {}
+        self._functions: dict[type, JsonFunctions] = {}
         self._codecs: dict[type, SliceCodec] = {}
         self.register(
             ConversationEntry,
             to_json=lambda entry: json.loads(entry_to_json(entry)),
             from_json=lambda data: entry_from_json(json.dumps(data)),
         )
-        for one in types:
-            if one not in self._types.values():
-                self.register(one)
+        for value_type in types:
+            if value_type not in self._types.values():
+                self.register(value_type)
 
     def register(
         self,
-        kind: type[T],
+        value_type: type[T],
         *,
         name: str | None = None,
         to_json: Callable[[T], Any] | None = None,
         from_json: Callable[[Any], T] | None = None,
     ) -> type[T]:
-        """Add a type under a name, by default its own; registering it again replaces what was said before.
+        """Add a type under a name, by default its class name. Registering it again replaces its name and functions.
 
         Raises:
-            InvalidSetting: another type has the name, or only one of the two functions is given.
+            InvalidSetting: another type has the name.
+            MissingSetting: only one of the two functions is given.
         """
-        chosen = kind.__name__ if name is None else name
-        if self._types.get(chosen, kind) is not kind:
-            raise InvalidSetting("name", chosen, f"one that {self._types[chosen]!r} has not taken")
+        name = value_type.__name__ if name is None else name
+        if self._types.get(name, value_type) is not value_type:
+            raise InvalidSetting("name", name, f"a name that {self._types[name].__qualname__} does not have already")
         if (to_json is None) != (from_json is None):
-            raise InvalidSetting("to_json and from_json", (to_json, from_json), "both, or neither for a dataclass")
-        self._types = {one: other for one, other in self._types.items() if other is not kind} | {chosen: kind}
-        self._own.pop(kind, None)
+            missing = "to_json" if to_json is None else "from_json"
+            raise MissingSetting(missing, "pass both to_json and from_json, or neither for a dataclass")
+        others = {other: known_type for other, known_type in self._types.items() if known_type is not value_type}
+        self._types = others | {name: value_type}
+        self._functions.pop(value_type, None)
         if to_json is not None and from_json is not None:
-            self._own[kind] = (to_json, from_json)
+            self._functions[value_type] = JsonFunctions(to_json, from_json)
         self._codecs = {}
-        return kind
+        return value_type
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all the types, in the order in which they came."""
+        """The names of all types, in the order of registration."""
         return tuple(self._types)
 
-    def name_of(self, kind: type) -> str:
-        """What a type is called in data.
+    def name_of(self, value_type: type) -> str:
+        """The name of a type in JSON.
 
         Raises:
-            UnknownName: it is not registered.
+            UnknownName: the type is not registered.
         """
-        for name, known in self._types.items():
-            if known is kind:
+        for name, registered_type in self._types.items():
+            if registered_type is value_type:
                 return name
-        raise UnknownName("type", kind.__name__, self.names, "register it in the registry first")
+        raise self._unknown_type(value_type.__name__)
 
     def type_named(self, name: str) -> type:
-        """The type that data calls so.
+        """The type with this name in JSON.
 
         Raises:
-            UnknownName: there is none.
+            UnknownName: no registered type has the name.
         """
         if name not in self._types:
-            raise UnknownName("type", name, self.names, "register it in the registry first")
+            raise self._unknown_type(name)
         return self._types[name]
 
-    def to_data(self, kind: type[T], values: Iterable[T]) -> list[Any]:
+    def to_data(self, value_type: type[T], values: Iterable[T]) -> list[Any]:
         """Values of one type as JSON data.
 
         Raises:
-            InvalidSetting: one would not come back as it is.
+            InvalidSetting: a value cannot be converted, or would differ when it is read back.
         """
         try:
-            return self._codec(kind).write(list(values))
-        except ValueError as problem:
-            raise not_storable(kind.__name__, str(problem)) from problem
-        except RecursionError as problem:
-            raise not_storable(kind.__name__, "is nested too deeply") from problem
+            return self._codec(value_type).write(list(values))
+        except RecursionError as error:
+            raise _too_deep(value_type.__name__) from error
 
-    def from_data(self, kind: type[T], data: Any) -> tuple[T, ...]:
+    def from_data(self, value_type: type[T], data: Any) -> tuple[T, ...]:
         """The values that `to_data` wrote.
 
         Raises:
-            UnreadableInput: they do not fit the type.
+            UnreadableInput: the data does not match the type.
         """
         if not isinstance(data, list):
-            raise UnreadableInput(kind.__name__, "is no list of values")
+            raise UnreadableInput(value_type.__name__, "is not a list of values")
         try:
-            return tuple(self._codec(kind).read(data))
-        except ValueError as problem:
-            raise UnreadableInput(kind.__name__, str(problem)) from problem
-        except RecursionError as problem:
-            raise UnreadableInput(kind.__name__, "is nested too deeply") from problem
+            return tuple(self._codec(value_type).read(data))
+        except ValueError as error:
+            raise UnreadableInput(value_type.__name__, str(error)) from error
+        except RecursionError as error:
+            raise UnreadableInput(value_type.__name__, "is nested too deeply") from error
 
-    def slice_to_json(self, kind: type[T], values: Iterable[T]) -> str:
+    def slice_to_json(self, value_type: type[T], values: Iterable[T]) -> str:
         """Values of one type as the text of a JSON list."""
-        return dumps(kind.__name__, self.to_data(kind, values))
+        return dumps(value_type.__name__, self.to_data(value_type, values))
 
-    def slice_from_json(self, kind: type[T], text: str) -> tuple[T, ...]:
+    def slice_from_json(self, value_type: type[T], text: str) -> tuple[T, ...]:
         """The values that `slice_to_json` wrote.
 
         Raises:
-            UnreadableInput: the text is no list of such values.
+            UnreadableInput: the text is not a JSON list of such values.
         """
-        return self.from_data(kind, loads(kind.__name__, text))
+        return self.from_data(value_type, loads(value_type.__name__, text))
 
-    def _codec(self, kind: type) -> "SliceCodec":
+    def _codec(self, value_type: type) -> "SliceCodec":
         from minutebook.session.codec import SliceCodec  # pydantic is loaded on first use
 
-        if kind not in self._codecs:
-            self._codecs[kind] = SliceCodec(kind, self._types, self._own)
-        return self._codecs[kind]
+        if value_type not in self._codecs:
+            self._codecs[value_type] = SliceCodec(value_type, self._types, self._functions)
+        return self._codecs[value_type]
+
+    def _unknown_type(self, name: str) -> UnknownName:
+        return UnknownName("type", name, self.names, "register it in the TypeRegistry")
 
 
-def not_storable(name: str, problem: str) -> InvalidSetting:
-    return InvalidSetting("the value to store", f"{name}: {problem}", "a value of its declared type that JSON can hold")
+def _too_deep(name: str) -> InvalidSetting:
+    return InvalidSetting(name, DisplayedValue("…"), "values that are not nested too deeply")
 
 
 def dumps(name: str, data: Any) -> str:
-    """JSON that says exactly what the data does; ASCII, so any encoding carries it.
+    """The data as compact JSON, in ASCII.
 
     Raises:
-        InvalidSetting: a user's `to_json` returned what is not JSON.
+        InvalidSetting: a `to_json` function returned data that is not JSON.
     """
     try:
         return json.dumps(data, separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as problem:
-        raise not_storable(name, f"to_json gave what is not JSON: {problem}") from problem
+    except RecursionError as error:
+        raise _too_deep(name) from error
+    except (TypeError, ValueError) as error:
+        expected = "JSON data: None, bool, int, finite float, str, list or dict"
+        raise InvalidSetting(f"result of to_json in {name}", DisplayedValue("…"), expected) from error
 
 
 def loads(name: str, text: str) -> Any:
     """The data of a JSON text.
 
     Raises:
-        UnreadableInput: it is not JSON.
+        UnreadableInput: the text is not JSON.
     """
     try:
         return json.loads(text)
-    except (ValueError, RecursionError) as problem:
-        raise UnreadableInput(name, f"is not JSON: {problem}") from problem
+    except json.JSONDecodeError as error:
+        raise UnreadableInput(name, f"is not JSON (line {error.lineno}, column {error.colno})") from error
+    except RecursionError as error:
+        raise UnreadableInput(name, "is nested too deeply") from error
+    except ValueError as error:
+        raise UnreadableInput(name, "is not JSON") from error
 
 
-_FORMAT: Final = "minutebook.snapshot/2"
+_FORMAT_NAME: Final = "minutebook.snapshot"
+_FORMAT: Final = f"{_FORMAT_NAME}/2"
 
 
 @dataclass(slots=True, frozen=True)
 class Snapshot:
-    """What a session held. It shares its values with the session and never changes."""
+    """The values of all slices of a session at one time. Immutable; it shares the values with the session."""
 
     session_id: UUID
     created_at: datetime
     slices: Mapping[type, Values[Any]] = field(hash=False)
-    """The values by their type."""
+    """Slice type → values."""
     logs: frozenset[type]
-    """Those of the types whose slices only grow."""
+    """The types of the slices that are logs."""
 
     def query(self, slice_type: type[T]) -> Query[T]:
-        """Read a slice as it was."""
+        """Read a slice."""
         values: Values[T] = self.slices.get(slice_type) or Values()
         return Query(lambda: values)
 
     def to_json(self, registry: TypeRegistry | None = None) -> str:
-        """The snapshot as one line of ASCII. Without a registry, each type goes by its class's name.
+        """The snapshot as one line of ASCII. Without a registry, each type is named after its class.
 
         Raises:
-            UnknownName: a slice's type is not in the registry.
+            UnknownName: the type of a slice is not in the registry.
             InvalidSetting: a value cannot be written as JSON and read back.
         """
-        known = TypeRegistry(*self.slices) if registry is None else registry
+        registry = TypeRegistry(*self.slices) if registry is None else registry
         slices = [
             {
-                "type": known.name_of(slice_type),
+                "type": registry.name_of(slice_type),
                 "kind": (SliceKind.LOG if slice_type in self.logs else SliceKind.STATE).value,
-                "values": known.to_data(slice_type, values),
+                "values": registry.to_data(slice_type, values),
             }
             for slice_type, values in self.slices.items()
         ]
-        about = {"session_id": str(self.session_id), "created_at": self.created_at.isoformat()}
-        return dumps("snapshot", {"format": _FORMAT, **about, "slices": slices})
+        header = {"format": _FORMAT, "session_id": str(self.session_id), "created_at": self.created_at.isoformat()}
+        return dumps("snapshot", {**header, "slices": slices})
 
     def slice_to_json(self, slice_type: type, registry: TypeRegistry | None = None) -> str:
         """One slice as a JSON list; `TypeRegistry.slice_from_json` reads it.
@@ -214,30 +234,44 @@ class Snapshot:
         Raises:
             InvalidSetting: a value cannot be written as JSON and read back.
         """
-        known = TypeRegistry(slice_type) if registry is None else registry
-        return known.slice_to_json(slice_type, self.query(slice_type).slice())
+        registry = TypeRegistry(slice_type) if registry is None else registry
+        return registry.slice_to_json(slice_type, self.query(slice_type).slice())
 
     @classmethod
     def from_json(cls, text: str, registry: TypeRegistry) -> "Snapshot":
-        """The snapshot that `to_json` wrote. Only types of the registry are ever made.
+        """The snapshot that `to_json` wrote. Only types of the registry are instantiated.
 
         Raises:
-            UnknownName: the text names a type that the registry has not.
-            UnreadableInput: it is no snapshot, or a value does not fit its type.
+            UnknownName: the text names a type that is not in the registry.
+            UnreadableInput: the text is not a snapshot of the supported format, or a value does not match its type.
         """
         data = loads("snapshot", text)
-        if not isinstance(data, dict) or data.get("format") != _FORMAT:
-            raise UnreadableInput("snapshot", f'has no "format": "{_FORMAT}"; give what Snapshot.to_json wrote')
+        _require_format(data)
         try:
-            found = [
-                (registry.type_named(one["type"]), SliceKind(one["kind"]), one["values"]) for one in data["slices"]
+            slices = [
+                (registry.type_named(item["type"]), SliceKind(item["kind"]), item["values"]) for item in data["slices"]
             ]
             session_id, created_at = UUID(data["session_id"]), datetime.fromisoformat(data["created_at"])
-        except (AttributeError, KeyError, TypeError, ValueError) as problem:
-            raise UnreadableInput("snapshot", f"is damaged: {type(problem).__name__}: {problem}") from problem
-        slices: FrozenDict[type, Values[Any]] = FrozenDict(
-            (kind, Values(registry.from_data(kind, values))) for kind, _, values in found
+        except KeyError as error:
+            raise UnreadableInput("snapshot", f"is damaged: {error.args[0]!r} is missing") from error
+        except (AttributeError, TypeError, ValueError) as error:
+            problem = "is damaged: session_id, created_at or the type or kind of a slice is invalid"
+            raise UnreadableInput("snapshot", problem) from error
+        values_by_type: FrozenDict[type, Values[Any]] = FrozenDict(
+            (slice_type, Values(registry.from_data(slice_type, values))) for slice_type, _, values in slices
         )
-        if len(slices) != len(found):
-            raise UnreadableInput("snapshot", "has a type twice")
-        return cls(session_id, created_at, slices, frozenset(kind for kind, how, _ in found if how is SliceKind.LOG))
+        if len(values_by_type) != len(slices):
+            raise UnreadableInput("snapshot", "is damaged: two slices have the same type")
+        logs = frozenset(slice_type for slice_type, kind, _ in slices if kind is SliceKind.LOG)
+        return cls(session_id, created_at, values_by_type, logs)
+
+
+def _require_format(data: Any) -> None:
+    stored_format = data.get("format") if isinstance(data, dict) else None
+    if stored_format == _FORMAT:
+        return
+    if isinstance(stored_format, str) and stored_format.startswith(f"{_FORMAT_NAME}/"):
+        problem = f"the format {stored_format!r} is not supported; the supported format is {_FORMAT!r}"
+    else:
+        problem = f'is not a snapshot: expected the text that Snapshot.to_json returns, with "format": "{_FORMAT}"'
+    raise UnreadableInput("snapshot", problem)

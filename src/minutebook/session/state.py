@@ -1,4 +1,4 @@
-"""A session: everything one run of an agent knows, as typed slices that events are folded into."""
+"""A session: the state of one agent run, as typed slices that reducers update from events."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 from minutebook.errors import InvalidSetting
 from minutebook.record.entry import ConversationEntry, ConversationRecorded
 from minutebook.session.bus import InProcessEventBus, Unsubscribe
+from minutebook.session.display import displayable
 from minutebook.session.query import Mutation, Query
 from minutebook.session.reducers import Append, Reducer, ReducerContext
 from minutebook.session.slices import SliceKind, SliceTable
@@ -23,8 +24,8 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _entry(
-    values: Sequence[ConversationEntry],  # noqa: ARG001 - a reducer's shape
+def _append_entry(
+    values: Sequence[ConversationEntry],  # noqa: ARG001 - a reducer's signature
     event: ConversationRecorded,
     *,
     context: ReducerContext,  # noqa: ARG001 - same
@@ -32,16 +33,16 @@ def _entry(
     return Append(event.entry)
 
 
-_RECORD: Final = frozenset({ConversationEntry})
+_LOGS: Final = frozenset({ConversationEntry})
 """The slices that are logs in every session."""
 
 
 class Session:
-    """Typed slices, the reducers that fold events into them, and a bus that brings the events.
+    """Typed slices, the reducers that update them, and the bus that delivers the events.
 
-    Every session records the entries of its own `ConversationRecorded` events in the log of `ConversationEntry`. From
-    the bus it takes events that carry its `session_id`, and those that have no such field; never another session's.
-    Close it (it is a context manager) when the bus outlives it. Any thread may use it.
+    Every session has a log of `ConversationEntry` with the entries of its `ConversationRecorded` events. It receives the
+    events of the bus that have its `session_id` or no such field, never those of another session. Close the session (it
+    is a context manager) if the bus lives longer. It is thread-safe.
     """
 
     def __init__(
@@ -54,25 +55,25 @@ class Session:
         self._bus = InProcessEventBus() if bus is None else bus
         self._session_id = uuid4() if session_id is None else session_id
         self._clock = clock
-        self._table = SliceTable(_RECORD)
+        self._table = SliceTable(_LOGS)
         self._lock = RLock()
         self._closed = False
         self._subscriptions: dict[type, Unsubscribe] = {}
-        self._table.register(ConversationRecorded, ConversationEntry, _entry, is_default=True)
-        self._listen(ConversationRecorded)
+        self._table.register(ConversationRecorded, ConversationEntry, _append_entry, is_default=True)
+        self._subscribe(ConversationRecorded)
 
     @property
     def session_id(self) -> UUID:
-        """Which session this is."""
+        """The id that addresses events to this session."""
         return self._session_id
 
     @property
     def bus(self) -> InProcessEventBus:
-        """The bus it listens to; its own if it was given none."""
+        """The bus that the session subscribes to; a new one unless one was passed."""
         return self._bus
 
     def query(self, slice_type: type[T]) -> Query[T]:
-        """Read a slice; one that nothing was put in is empty."""
+        """Read a slice. A slice without values is empty, also if it was never used."""
         require_type("slice_type", slice_type)
         return Query(lambda: self._table.values(slice_type))
 
@@ -82,7 +83,7 @@ class Session:
         return Mutation(self, self._table, slice_type)
 
     def log(self, slice_type: type[T]) -> Mutation[T]:
-        """Make a slice a log from now on: it only grows, and no rollback takes anything from it."""
+        """Make a slice an append-only log from now on. A rollback keeps all its values."""
         self._table.declare_log(require_type("slice_type", slice_type))
         return self.mutate(slice_type)
 
@@ -90,55 +91,53 @@ class Session:
         return SliceKind.LOG if slice_type in self._table.logs else SliceKind.STATE
 
     def register_reducer(self, event_type: type[E], reducer: Reducer[T, E], *, slice_type: type[T]) -> None:
-        """Let a reducer fold every event of exactly this type into a slice; a second time has no effect.
+        """Use a reducer for every event of exactly this type. Registering it again has no effect.
 
-        The first one that is registered for `ConversationRecorded` into `ConversationEntry` takes the place of the
-        session's own.
+        The first reducer of `ConversationRecorded` for the slice `ConversationEntry` replaces the session's default.
         """
         self._table.register(require_type("event_type", event_type), require_type("slice_type", slice_type), reducer)
-        self._listen(event_type)
+        self._subscribe(event_type)
 
     def dispatch(self, event: object) -> None:
-        """Fold an event into every slice that has a reducer for exactly its type, or into none of them.
+        """Apply an event atomically to every slice that has a reducer for exactly its type.
 
-        From inside a reducer it waits until the event being reduced is committed.
+        An event dispatched by a reducer is applied after the current event.
 
         Raises:
-            NoReducer: nothing is registered for the event's type.
+            NoReducer: no reducer is registered for the event's type.
             ReducerFailed: a reducer failed, and no slice was changed.
         """
         self._table.require_reducer(event, None)
         self._table.dispatch(event, ReducerContext(self, self._clock()))
 
     def snapshot(self) -> Snapshot:
-        """All the slices as they are now; it copies none of them."""
-        slices, logs = self._table.now()
+        """The current values of all slices, without a copy."""
+        slices, logs = self._table.current()
         return Snapshot(self._session_id, self._clock(), slices, logs)
 
     def rollback(self, snapshot: Snapshot) -> None:
-        """Give every STATE slice the values it had; logs keep all they have.
+        """Restore every STATE slice to its values in the snapshot; logs are unchanged.
 
         Raises:
-            InvalidSetting: the snapshot is another session's.
+            InvalidSetting: the snapshot is of another session.
         """
         if snapshot.session_id != self._session_id:
-            raise InvalidSetting(
-                "snapshot.session_id", str(snapshot.session_id), f"a snapshot of this session, {self._session_id}"
-            )
+            expected = f"the id of this session, {self._session_id}"
+            raise InvalidSetting("snapshot.session_id", str(snapshot.session_id), expected)
         self._table.roll_back(snapshot.slices)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Take over every slice of a snapshot, logs included, in a session that has recorded nothing yet.
+        """Load every slice of a snapshot, logs included, into a session whose logs are empty.
 
-        To go on as the same session, give that one `session_id=snapshot.session_id`.
+        To continue the same session, create this one with `session_id=snapshot.session_id`.
 
         Raises:
-            LogIsAppendOnly: this session's logs are not empty.
+            LogIsAppendOnly: a log of this session is not empty.
         """
         self._table.restore(snapshot.slices, snapshot.logs)
 
     def close(self) -> None:
-        """Stop listening to the bus. What the session holds can still be read, and changed directly."""
+        """Unsubscribe from the bus. The slices can still be read and changed."""
         with self._lock:
             self._closed = True
             while self._subscriptions:
@@ -148,16 +147,16 @@ class Session:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
 
     def __repr__(self) -> str:
-        slices, _ = self._table.now()
-        counts = ", ".join(f"{into.__name__}: {len(values)}" for into, values in slices.items())
+        slices, _ = self._table.current()
+        counts = ", ".join(f"{slice_type.__name__}: {len(values)}" for slice_type, values in slices.items())
         return f"<Session {self._session_id} {{{counts}}}>"
 
-    def _listen(self, event_type: type) -> None:
+    def _subscribe(self, event_type: type) -> None:
         with self._lock:
             if not self._closed and event_type not in self._subscriptions:
                 self._subscriptions[event_type] = self._bus.subscribe(
@@ -169,8 +168,8 @@ def require_type(name: str, value: object) -> type:
     """The value, if it is a class.
 
     Raises:
-        InvalidSetting: it is not.
+        InvalidSetting: it is not a class.
     """
     if not isinstance(value, type):
-        raise InvalidSetting(name, value, "a class")
+        raise InvalidSetting(name, displayable(value), "a class")
     return value

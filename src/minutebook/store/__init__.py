@@ -1,7 +1,7 @@
 """Stores: append-only conversations in memory, SQLite, PostgreSQL and Redis, optionally encrypted.
 
-`base` has the store class, `backend` what it asks of a backend, `rules` what every backend checks, `url` opens a store. What a stored conversation is
-used for is in `conversation`. Start with `base`, then `sqlite/store`.
+`base` has the store class, `backend` the interface that each database implements, `rules` the checks that all backends
+share, and `url` opens a store. Start with `base`, then `sqlite/store`. `minutebook.conversation` is built on stores.
 """
 
 from minutebook._lazy import exports
@@ -14,17 +14,17 @@ _EXPORTS = {
     "redis.store": ("RedisStore",),
     "sqlite.store": ("SqliteStore",),
     "types": (
-        "Conversation",
+        "ConversationHeader",
         "ConversationStatus",
         "Document",
-        "Hit",
-        "Imported",
+        "SearchHit",
+        "ImportCounts",
         "Lease",
-        "Loaded",
+        "LoadedConversation",
         "NewDocument",
-        "Origin",
+        "ForkOrigin",
         "Page",
-        "Receipt",
+        "ErasureReceipt",
         "StoredFold",
     ),
     "url": ("open_store",),

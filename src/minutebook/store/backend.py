@@ -1,7 +1,7 @@
-"""What a store asks of its backend: narrow methods, which take commands that were checked already.
+"""The interface that each database implements: narrow methods whose arguments are already checked.
 
 `ConversationStore` has the public methods, their documentation and the checks of their arguments; a backend reads and
-writes rows. It reads its own clock, within its transaction where it has one.
+writes rows. The backend reads the clock itself, within its transaction.
 """
 
 from abc import ABC, abstractmethod
@@ -14,26 +14,26 @@ from typing import Self
 
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message
-from minutebook.record.transcript import Broken
+from minutebook.record.transcript import OnBroken
 from minutebook.store.codec import Packed
 from minutebook.store.rules import now
 from minutebook.store.types import (
-    Conversation,
+    ConversationHeader,
     ConversationStatus,
     Document,
-    Hit,
+    ErasureReceipt,
     Lease,
-    Loaded,
+    LoadedConversation,
     PackedDocument,
     Page,
-    Receipt,
+    SearchHit,
     StoredFold,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class AppendCommand:
-    """Entries to append, and on which conditions. See `ConversationStore.append`."""
+    """The checked arguments of `ConversationStore.append`."""
 
     conversation: str
     packed: tuple[Packed, ...]
@@ -43,23 +43,23 @@ class AppendCommand:
     expected_version: int | None = None
     idempotency_key: str | None = None
     digest: bytes = b""
-    """What tells these messages from others, for the idempotency key."""
-    broken: Broken = "raise"
+    """A hash of the messages, to detect an idempotency key that is reused for other messages."""
+    broken: OnBroken = "raise"
     documents: tuple[PackedDocument, ...] = ()
     lease: Lease | None = None
-    """The one that must stand."""
+    """The lease that must be active."""
     release: bool = False
-    """Whether it is given back with that."""
+    """Whether the lease is released by the append."""
 
     @property
     def key(self) -> bytes:
-        """The idempotency key as it is stored; empty if there is none."""
+        """The hash of the idempotency key, which is stored; empty if there is none."""
         return b"" if self.idempotency_key is None else sha256(self.idempotency_key.encode()).digest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class LoadQuery:
-    """Which part of a conversation is loaded. See `ConversationStore.load`."""
+    """The checked arguments of `ConversationStore.load`."""
 
     conversation: str
     last_turns: int | None = None
@@ -71,7 +71,7 @@ class LoadQuery:
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
-    """Which conversations are listed."""
+    """The checked arguments of `ConversationStore.list`."""
 
     recipient: str | None
     status: ConversationStatus | None
@@ -81,7 +81,7 @@ class ListQuery:
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """Which words are searched for, and where."""
+    """The checked arguments of `ConversationStore.search`."""
 
     words: Sequence[str]
     conversation: str | None
@@ -92,7 +92,7 @@ class SearchQuery:
 
 @dataclass(frozen=True, slots=True)
 class DocumentQuery:
-    """Which documents are listed."""
+    """The checked arguments of `ConversationStore.documents`."""
 
     conversation: str
     kind: str
@@ -102,7 +102,7 @@ class DocumentQuery:
 
 
 class Backend(ABC):
-    """Reads and writes the conversations of one tenant. The methods are those of `ConversationStore`."""
+    """Reads and writes the conversations of one tenant. `ConversationStore` documents the methods."""
 
     def __init__(self, *, tenant: str = "default", clock: Callable[[], datetime] = now) -> None:
         self.tenant = tenant
@@ -118,11 +118,11 @@ class Backend(ABC):
 
     @abstractmethod
     async def open(self) -> None:
-        """Connect, so that what is wrong with the store is known at once."""
+        """Connect, so that a problem with the store is reported now and not by the first operation."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Finish what was begun and let go of files and connections, for every tenant."""
+        """Finish running operations and close files and connections, for every tenant."""
 
     @abstractmethod
     async def vacuum(self) -> None: ...
@@ -131,10 +131,10 @@ class Backend(ABC):
     async def append(self, command: AppendCommand) -> int: ...
 
     @abstractmethod
-    async def header(self, conversation: str) -> Conversation: ...
+    async def header(self, conversation: str) -> ConversationHeader: ...
 
     @abstractmethod
-    async def load(self, query: LoadQuery) -> Loaded: ...
+    async def load(self, query: LoadQuery) -> LoadedConversation: ...
 
     @abstractmethod
     async def folds(self, conversation: str) -> tuple[StoredFold, ...]: ...
@@ -155,23 +155,23 @@ class Backend(ABC):
     async def trim(self, conversation: str, changes: Mapping[int, Message]) -> int: ...
 
     @abstractmethod
-    async def fork(self, conversation: str, new_id: str, at: int | None) -> Conversation: ...
+    async def fork(self, conversation: str, new_id: str, at: int | None) -> ConversationHeader: ...
 
     @abstractmethod
-    async def set_status(self, conversation: str, status: ConversationStatus) -> Conversation: ...
+    async def set_status(self, conversation: str, status: ConversationStatus) -> ConversationHeader: ...
 
     @abstractmethod
-    async def set_labels(self, conversation: str, labels: Mapping[str, str | None]) -> Conversation: ...
+    async def set_labels(self, conversation: str, labels: Mapping[str, str | None]) -> ConversationHeader: ...
 
     @abstractmethod
-    async def list(self, query: ListQuery) -> Page[Conversation]: ...
+    async def list(self, query: ListQuery) -> Page[ConversationHeader]: ...
 
     @abstractmethod
-    async def search(self, query: SearchQuery) -> Page[Hit]: ...
+    async def search(self, query: SearchQuery) -> Page[SearchHit]: ...
 
     @abstractmethod
-    async def erase(self, conversation: str | None, recipient: str | None) -> Receipt:
-        """Exactly one of the two is given."""
+    async def erase(self, conversation: str | None, recipient: str | None) -> ErasureReceipt:
+        """Exactly one of the two arguments is not None."""
 
     @abstractmethod
     async def put_document(self, conversation: str, document: PackedDocument) -> Document: ...

@@ -23,23 +23,23 @@ from minutebook.errors import InvalidSetting
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message
-from minutebook.record.transcript import Broken
+from minutebook.record.transcript import OnBroken
 from minutebook.store.backend import AppendCommand, Backend, DocumentQuery, ListQuery, LoadQuery, SearchQuery
 from minutebook.store.codec import body_digest, pack
 from minutebook.store.rules import require_labels, require_limit, require_part, require_status, require_target
 from minutebook.store.search import query_words
 from minutebook.store.transfer import exported, imported
 from minutebook.store.types import (
-    Conversation,
+    ConversationHeader,
     ConversationStatus,
     Document,
-    Hit,
-    Imported,
+    ErasureReceipt,
+    ImportCounts,
     Lease,
-    Loaded,
+    LoadedConversation,
     NewDocument,
     Page,
-    Receipt,
+    SearchHit,
     StoredFold,
     require_document,
     require_documents,
@@ -81,7 +81,7 @@ class ConversationStore:
         expected_version: int | None = None,
         idempotency_key: str | None = None,
         fingerprint: bytes | None = None,
-        broken: Broken = "raise",
+        broken: OnBroken = "raise",
         documents: Sequence[NewDocument] = (),
         lease: Lease | None = None,
         release: bool = False,
@@ -145,7 +145,7 @@ class ConversationStore:
         )
         return await self.backend.append(command)
 
-    async def header(self, conversation: str) -> Conversation:
+    async def header(self, conversation: str) -> ConversationHeader:
         """What is known of a conversation without reading an entry."""
         return await self.backend.header(require_name("conversation", conversation))
 
@@ -158,7 +158,7 @@ class ConversationStore:
         since: int | None = None,
         limit: int | None = None,
         folded: bool = False,
-    ) -> Loaded:
+    ) -> LoadedConversation:
         """A part of a conversation; it costs what it returns, however long the record is. At most one of:
 
         - `last_turns`: that many user messages and what follows them; everything, if there are no more than that.
@@ -167,7 +167,7 @@ class ConversationStore:
 
         Folds come along where they touch that part. With `folded` it is the part as a view shows it: what a fold
         covers is not read; every fold that stands comes along, and so do the leading system messages and the pinned
-        exchanges that no fold covers, wherever they are. `Loaded.transcript()` is then what `view_of` takes.
+        exchanges that no fold covers, wherever they are. `LoadedConversation.transcript()` is then what `view_of` takes.
         """
         require_name("conversation", conversation)
         require_part(last_turns, last_messages, since, limit)
@@ -233,7 +233,7 @@ class ConversationStore:
         """
         return await self.backend.trim(require_name("conversation", conversation), dict(changes))
 
-    async def fork(self, conversation: str, new_id: str, *, at: int | None = None) -> Conversation:
+    async def fork(self, conversation: str, new_id: str, *, at: int | None = None) -> ConversationHeader:
         """A new conversation that begins with the entries before `at` (all, if None), their folds and their pins.
 
         It has the same recipient and labels, status idle and version 1. Erasing what it was made from erases it too.
@@ -246,12 +246,12 @@ class ConversationStore:
         require_name("conversation", conversation)
         return await self.backend.fork(conversation, require_name("conversation", new_id), at)
 
-    async def set_status(self, conversation: str, status: ConversationStatus) -> Conversation:
+    async def set_status(self, conversation: str, status: ConversationStatus) -> ConversationHeader:
         """Say what the conversation is doing."""
         require_name("conversation", conversation)
         return await self.backend.set_status(conversation, require_status(status))
 
-    async def set_labels(self, conversation: str, labels: Mapping[str, str | None]) -> Conversation:
+    async def set_labels(self, conversation: str, labels: Mapping[str, str | None]) -> ConversationHeader:
         """Set some of its labels; None removes one."""
         require_name("conversation", conversation)
         require_labels(labels)
@@ -264,7 +264,7 @@ class ConversationStore:
         status: ConversationStatus | None = None,
         cursor: str | None = None,
         limit: int = 50,
-    ) -> Page[Conversation]:
+    ) -> Page[ConversationHeader]:
         """The conversations, newest first by the time they were made.
 
         Pages neither repeat nor skip one that was there from the first page on.
@@ -282,7 +282,7 @@ class ConversationStore:
         recipient: str | None = None,
         cursor: str | None = None,
         limit: int = 20,
-    ) -> Page[Hit]:
+    ) -> Page[SearchHit]:
         """The entries whose text has every word of the query, in any order; upper and lower case are one.
 
         An entry that forks share is found once, where it was said; with `conversation` it is found there. Newest
@@ -294,7 +294,7 @@ class ConversationStore:
         words = query_words(query)
         return await self.backend.search(SearchQuery(words, conversation, recipient, cursor, require_limit(limit)))
 
-    async def erase(self, *, conversation: str | None = None, recipient: str | None = None) -> Receipt:
+    async def erase(self, *, conversation: str | None = None, recipient: str | None = None) -> ErasureReceipt:
         """Remove a conversation, or all of a recipient's, and every fork made from them, with all that was derived.
 
         What stays behind is a mark that holds no content and refuses whatever comes for these ids later. Erasing what
@@ -307,7 +307,7 @@ class ConversationStore:
         """A conversation as lines of JSON, in ASCII: a header, then its entries, folds and pins; no documents."""
         return exported(self, conversation)
 
-    async def import_(self, lines: AsyncIterable[str] | Iterable[str]) -> Imported:
+    async def import_(self, lines: AsyncIterable[str] | Iterable[str]) -> ImportCounts:
         """Add the conversations that `export` wrote, one after the other, in constant memory.
 
         Not one step but many; the same import may be repeated, and goes on where an earlier try ended.

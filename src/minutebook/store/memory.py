@@ -1,4 +1,4 @@
-"""Conversations in memory: the SQLite store on a database that no file holds, in the thread of whoever calls it."""
+"""Conversations in memory: the SQLite store on an in-memory database, in the caller's thread."""
 
 import threading
 from collections.abc import Callable
@@ -10,15 +10,15 @@ import apsw
 from minutebook.errors import StoreUnavailable
 from minutebook.store.base import ConversationStore
 from minutebook.store.rules import now
-from minutebook.store.sqlite.commit import Unit
-from minutebook.store.sqlite.connection import errors_of, migrations
-from minutebook.store.sqlite.store import Engine, SqliteBackend
+from minutebook.store.sqlite.commit import WriteConnection
+from minutebook.store.sqlite.connection import map_errors, migrations
+from minutebook.store.sqlite.store import SqliteBackend, SqliteEngine
 
 T = TypeVar("T")
 
 
-class MemoryEngine(Engine):
-    """One connection, under a lock; every write is a transaction of its own."""
+class MemoryEngine(SqliteEngine):
+    """One connection, guarded by a lock. Every write has its own transaction."""
 
     def __init__(self) -> None:
         self.url = "memory:"
@@ -33,35 +33,35 @@ class MemoryEngine(Engine):
 
     async def write(
         self,
-        work: Callable[[Unit], T],
+        work: Callable[[WriteConnection], T],
         *,
-        keeps: bool = False,  # noqa: ARG002 - nothing is kept between two of them
-        alone: bool = False,
-        light: bool = False,  # noqa: ARG002 - there is no disk to wait for
-        brief: bool = False,  # noqa: ARG002 - the caller's thread does it in any case
+        cache_safe: bool = False,  # noqa: ARG002 - each write has new caches
+        exclusive: bool = False,
+        no_fsync: bool = False,  # noqa: ARG002 - there is no disk
+        inline_ok: bool = False,  # noqa: ARG002 - always in the caller's thread
     ) -> T:
-        with self._lock, errors_of(self.url):
+        with self._lock, map_errors(self.url):
             self._require_open()
-            unit = Unit(self._db)
-            if alone:
-                return work(unit)
+            writable = WriteConnection(self._db)
+            if exclusive:
+                return work(writable)
             with self._db:
-                result = work(unit)
-                unit.flush()
+                result = work(writable)
+                writable.flush()
             return result
 
     async def read(
         self,
         work: Callable[[apsw.Connection], T],
         *,
-        brief: Callable[[apsw.Connection], T] | None = None,  # noqa: ARG002 - as above
+        inline_work: Callable[[apsw.Connection], T] | None = None,  # noqa: ARG002 - always in the caller's thread
     ) -> T:
-        with self._lock, errors_of(self.url):
+        with self._lock, map_errors(self.url):
             self._require_open()
             return work(self._db)
 
-    def appended(self, count: int) -> None:
-        """Leave it to whoever searches."""
+    def schedule_indexing(self, count: int) -> None:
+        """Do nothing: a search indexes all entries first."""
 
     async def close(self) -> None:
         with self._lock:
@@ -74,7 +74,7 @@ class MemoryEngine(Engine):
 
 
 class MemoryStore(ConversationStore):
-    """Keeps conversations as long as it lives. For tests, trials, and services that need no more."""
+    """Stores conversations for the life of the object: for tests and for services that need no persistence."""
 
     def __init__(self, *, tenant: str = "default", clock: Callable[[], datetime] = now) -> None:
         self._engine = MemoryEngine()

@@ -110,7 +110,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-wait_for: Final = Loop("minutebook", asyncio.new_event_loop).wait
+run_sync: Final = Loop("minutebook", asyncio.new_event_loop).wait
 """The result of a coroutine, for code that is not async.
 
 One loop serves every such wait of the process, so that a client's open connections are of use to the next call, and code

@@ -1,13 +1,11 @@
-"""What a store checks, whatever it keeps its rows in: names, how a record grows, where a fold may stand.
+"""The checks and header updates that all backends share.
 
-Pure functions from a header to a header, so that every store decides alike. A store reads the header under its lock,
-asks here, and writes what it is told.
+They are pure functions, so that every backend decides alike. A backend reads the header under its lock, calls them, and
+writes the result.
 
-Trimming: the one loss that is allowed in the record besides purging and erasing.
-
-What tools were asked and what they answered is most of a long conversation and the first that nobody needs any more. So
-the content of a result and the arguments of a call may be replaced by less; who said what to whom, and which result
-answers which call, stay as they were.
+Trimming is the only change of a stored entry besides purging and erasing. Tool arguments and results are most of a long
+conversation and the first part that is no longer needed, so the content of a result and the arguments of a call may be
+replaced by something smaller. Roles, texts and the pairing of calls and results cannot change.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,45 +15,48 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
 
-from minutebook.errors import BrokenConversation, FoldConflict, InvalidSetting, VersionConflict
+from minutebook.errors import BrokenConversation, FoldConflict, InvalidSetting, MissingSetting, VersionConflict
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.finding import Finding, FindingKind
 from minutebook.record.fold import Fold
-from minutebook.record.message import Message, is_result, is_system, is_user, thawed
+from minutebook.record.message import Message, is_result, is_system, is_user, plain_copy
 from minutebook.record.pairing import Pairing
-from minutebook.record.transcript import Broken
-from minutebook.store.codec import Packed, is_plain, pack
-from minutebook.store.types import Conversation, ConversationStatus, StoredFold, require_name
+from minutebook.record.transcript import OnBroken
+from minutebook.store.codec import Packed, is_storable, pack
+from minutebook.store.types import ConversationHeader, ConversationStatus, StoredFold, require_name
 from minutebook.wire.chat import provider_message_to_entry
 
-MOST_LABELS: Final = 16
-LONGEST_LABEL: Final = 1024
+MAX_LABELS: Final = 16
+MAX_LABEL_CHARACTERS: Final = 1024
 LARGEST_PAGE: Final = 1000
 
 
 def now() -> datetime:
-    """The time, in UTC: what a store uses unless it is given another clock."""
+    """The current time in UTC: the default clock of a store."""
     return datetime.now(UTC)
 
 
 def require_labels(labels: Mapping[str, Any]) -> None:
-    """Labels are short and few: they are read with every header.
+    """Check the names and values of labels. They must be short, because they are read with every header.
 
     Raises:
-        InvalidSetting: these are not.
+        InvalidSetting: a name or value is not a string, is too long, or cannot be stored.
     """
     for name, value in labels.items():
         require_name("label", name)
-        if value is not None and not (isinstance(value, str) and len(value) <= LONGEST_LABEL and is_plain(value)):
-            raise InvalidSetting(f"label {name!r}", value, f"text of up to {LONGEST_LABEL} characters")
+        if value is not None and not (
+            isinstance(value, str) and len(value) <= MAX_LABEL_CHARACTERS and is_storable(value)
+        ):
+            expected = f"a string of at most {MAX_LABEL_CHARACTERS} characters, without NUL or lone surrogates"
+            raise InvalidSetting(f"label {name!r}", value, expected)
 
 
-def labelled(conversation: Conversation, labels: Mapping[str, str | None]) -> Conversation:
-    """The header with some labels set, and those that are None removed."""
-    changed = {name: value for name, value in {**conversation.labels, **labels}.items() if value is not None}
-    if len(changed) > MOST_LABELS:
-        raise InvalidSetting("labels", sorted(changed), f"at most {MOST_LABELS} of them")
-    return replace(conversation, labels=changed)
+def labelled(conversation: ConversationHeader, labels: Mapping[str, str | None]) -> ConversationHeader:
+    """The header with these labels set. A label whose value is None is removed."""
+    merged_labels = {name: value for name, value in {**conversation.labels, **labels}.items() if value is not None}
+    if len(merged_labels) > MAX_LABELS:
+        raise InvalidSetting("labels", sorted(merged_labels), f"at most {MAX_LABELS} labels")
+    return replace(conversation, labels=merged_labels)
 
 
 def require_limit(limit: int) -> int:
@@ -65,27 +66,28 @@ def require_limit(limit: int) -> int:
 
 
 def require_part(last_turns: int | None, last_messages: int | None, since: int | None, limit: int | None) -> None:
-    """Which part of a conversation is asked for, if it is one.
+    """Check the arguments of `load` that select a part of a conversation.
 
     Raises:
-        InvalidSetting: it is more than one, or negative.
+        InvalidSetting: one is negative, or they exclude each other.
+        MissingSetting: `limit` has no `since`.
     """
-    given = {"last_turns": last_turns, "last_messages": last_messages, "since": since}
-    named = {name: value for name, value in given.items() if value is not None}
-    if len(named) > 1:
-        raise InvalidSetting("load", sorted(named), "at most one of last_turns, last_messages and since")
+    selectors = {"last_turns": last_turns, "last_messages": last_messages, "since": since}
+    used = {name: value for name, value in selectors.items() if value is not None}
+    if len(used) > 1:
+        raise InvalidSetting("arguments of load", sorted(used), "at most one of last_turns, last_messages and since")
     if limit is not None and since is None:
-        raise InvalidSetting("limit", limit, "a since as well: where to begin")
-    for name, value in {**named, "limit": limit}.items():
+        raise MissingSetting("since", "limit= needs it: pass since=0 to load from the start")
+    for name, value in {**used, "limit": limit}.items():
         if value is not None and value < 0:
             raise InvalidSetting(name, value, "0 or more")
 
 
 def require_status(status: ConversationStatus | str) -> ConversationStatus:
-    """A status, also by its name.
+    """The status with this name.
 
     Raises:
-        InvalidSetting: there is none of that name.
+        InvalidSetting: no status has this name.
     """
     try:
         return ConversationStatus(status)
@@ -95,217 +97,233 @@ def require_status(status: ConversationStatus | str) -> ConversationStatus:
 
 def created(
     tenant: str, conversation: str, recipient: str | None, labels: Mapping[str, str], at: datetime
-) -> Conversation:
-    """The header of a conversation that nothing was appended to yet."""
-    made = Conversation(tenant, conversation, recipient or conversation, at, at, at)
-    return labelled(made, labels) if labels else made
+) -> ConversationHeader:
+    """The header of a new, empty conversation."""
+    header = ConversationHeader(tenant, conversation, recipient or conversation, at, at, at)
+    return labelled(header, labels) if labels else header
 
 
-def require_version(conversation: Conversation | None, name: str, expected: int | None) -> None:
-    """Raises `VersionConflict` unless the conversation is where the caller thinks it is."""
-    actual = 0 if conversation is None else conversation.version
+def require_version(header: ConversationHeader | None, conversation: str, expected: int | None) -> None:
+    """Raise `VersionConflict` unless the conversation has the expected version; 0 means that it does not exist."""
+    actual = 0 if header is None else header.version
     if expected is not None and expected != actual:
-        raise VersionConflict(name, actual, expected)
+        raise VersionConflict(conversation, actual, expected)
 
 
-def require_recipient(conversation: Conversation, recipient: str | None) -> None:
+def require_recipient(conversation: ConversationHeader, recipient: str | None) -> None:
     if recipient is not None and recipient != conversation.recipient:
-        raise InvalidSetting("recipient", recipient, f"{conversation.recipient!r}, whose conversation this is")
+        raise InvalidSetting(
+            "recipient", recipient, f"{conversation.recipient!r}, the recipient of conversation {conversation.id!r}"
+        )
 
 
-def grown(conversation: Conversation, messages: Sequence[Message], *, broken: Broken, at: datetime) -> Conversation:
-    """The header after these messages were appended.
+def grown(
+    conversation: ConversationHeader, messages: Sequence[Message], *, broken: OnBroken, at: datetime
+) -> ConversationHeader:
+    """The header after an append of these messages.
 
     Raises:
-        BrokenConversation: one of them does not fit the ones before it, and `broken` is "raise".
+        BrokenConversation: a message does not fit the ones before it, and `broken` is "raise".
     """
     if broken not in {"raise", "mark"}:
         raise InvalidSetting("broken", broken, "'raise' or 'mark'")
     turns, lead = conversation.turns, conversation.lead
-    if conversation.open_at is None and all(map(_only_says, messages)):  # nothing that could not fit: most appends
+    if conversation.open_at is None and all(map(_is_plain_text, messages)):  # the fast path, for most appends
         for position, message in enumerate(messages, conversation.length):
             turns += message["role"] == "user"
             lead += position == lead and message["role"] == "system"
-        return _longer(conversation, len(messages), turns, lead, (), None, at)
+        return _with_counts(conversation, len(messages), turns, lead, (), None, at)
     pairing = _pairing(conversation)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for position, message in enumerate(messages, conversation.length):
-        found += pairing.problems(position, message)
+        findings += pairing.problems(position, message)
         pairing.take(position, message)
         turns += is_user(message)
         lead += position == lead and is_system(message)
-    if found and broken == "raise" and (serious := [one for one in found if one.kind is not FindingKind.REUSED_ID]):
-        raise BrokenConversation(serious)
-    waiting = tuple(call_id for call_id, count in pairing.open.items() for _ in range(count))
-    return _longer(conversation, len(messages), turns, lead, waiting, pairing.start if waiting else None, at)
+    if findings and broken == "raise":
+        rejected = [finding for finding in findings if finding.kind is not FindingKind.REUSED_ID]
+        if rejected:
+            raise BrokenConversation(rejected)
+    open_calls = tuple(call_id for call_id, count in pairing.open.items() for _ in range(count))
+    open_at = pairing.start if open_calls else None
+    return _with_counts(conversation, len(messages), turns, lead, open_calls, open_at, at)
 
 
-def _only_says(message: Message) -> bool:
-    """Whether it neither calls nor answers a call."""
-    return len(message) == 2 and "content" in message and message.get("role") in _SPEAKERS
+def _is_plain_text(message: Message) -> bool:
+    """Whether it has only a role and a content, and is not a tool result: it always fits after closed exchanges."""
+    return len(message) == 2 and "content" in message and message.get("role") in _TEXT_ROLES
 
 
-_SPEAKERS: Final = frozenset({"system", "user", "assistant"})
+_TEXT_ROLES: Final = frozenset({"system", "user", "assistant"})
 
 
-def _longer(
-    one: Conversation,
-    count: int,
+def _with_counts(
+    header: ConversationHeader,
+    new_entries: int,
     turns: int,
     lead: int,
-    waiting: tuple[str, ...],
-    start: int | None,
+    open_calls: tuple[str, ...],
+    open_at: int | None,
     at: datetime,
-) -> Conversation:
-    return Conversation(  # written out: replace() takes several times as long, and this is done for every append
-        *(one.tenant, one.id, one.recipient, one.created_at, at, one.status_updated_at, one.status, one.version + 1),
-        *(one.length + count, turns, lead, one.first, waiting, start, one.labels, one.origin),
+) -> ConversationHeader:
+    return ConversationHeader(  # not replace(), which takes several times as long: this runs for every append
+        *(header.tenant, header.id, header.recipient, header.created_at, at, header.status_updated_at, header.status),
+        *(header.version + 1, header.length + new_entries, turns, lead, header.first),
+        *(open_calls, open_at, header.labels, header.origin),
     )
 
 
-def standing(folds: Iterable[Fold]) -> list[Fold]:
-    """The folds that no later one covers, by their place; `folds` are those not undone, in the order added."""
-    found: list[Fold] = []
+def visible_folds(folds: Iterable[Fold]) -> list[Fold]:
+    """The folds that no later one covers, by start. `folds` are those not undone, in the order added."""
+    visible: list[Fold] = []
     for fold in folds:
-        found = [other for other in found if not _covers(fold, other)]
-        found.append(fold)
-    return sorted(found, key=lambda fold: fold.start)
+        visible = [earlier for earlier in visible if not _covers(fold, earlier)]
+        visible.append(fold)
+    return sorted(visible, key=lambda fold: fold.start)
 
 
 def require_fold(
-    conversation: Conversation,
+    conversation: ConversationHeader,
     fold: Fold,
     *,
     near: Sequence[Fold],
     splits: bool,
     replacing: Iterable[str] | None,
 ) -> list[Fold]:
-    """The standing folds that this one would take the place of.
+    """Check that a fold can be added; return the active folds that it covers.
 
-    `near` are the standing folds that touch its range, `splits` says whether one of its ends is within an exchange.
+    `near` are the active folds that overlap its range; `splits` says whether one of its ends is within an exchange.
 
     Raises:
-        FoldConflict: it cannot stand there.
+        FoldConflict: it cannot be added.
     """
     require_name("fold id", fold.id)
 
-    def refuse(problem: str) -> FoldConflict:
+    def conflict(problem: str) -> FoldConflict:
         return FoldConflict(conversation.id, fold.id, problem)
 
     if not 0 <= fold.start < fold.stop <= conversation.length:
-        raise refuse(f"covers {fold.start}..{fold.stop}, which is no range within 0..{conversation.length}")
+        raise conflict(f"covers {fold.start}..{fold.stop}, which is not a range within 0..{conversation.length}")
     if splits:
-        raise refuse(f"covers {fold.start}..{fold.stop}, which splits an exchange")
+        raise conflict(f"covers {fold.start}..{fold.stop}, which splits an exchange")
     if conversation.open_at is not None and fold.stop > conversation.open_at:
-        raise refuse(f"covers the calls at {conversation.open_at}, which wait for their results")
+        raise conflict(f"covers the tool calls of message {conversation.open_at}, which have no results yet")
     for other in near:
         if not _covers(fold, other):
-            raise refuse(f"covers fold {other.id!r} ({other.start}..{other.stop}) only in part")
+            raise conflict(f"covers fold {other.id!r} ({other.start}..{other.stop}) only partly")
     covered = [other.id for other in near]
+    replacing = None if replacing is None else sorted(replacing)
     if replacing is not None and set(replacing) != set(covered):
-        raise refuse(f"was made while other folds stood in its range than now: {', '.join(covered) or 'none'}")
+        active, expected = (", ".join(map(repr, ids)) or "none" for ids in (covered, replacing))
+        raise conflict(f"the active folds in its range are {active}, but it was made to replace {expected}")
     return list(near)
 
 
-def touching(folds: Iterable[Fold], start: int, stop: int) -> list[Fold]:
-    """The folds that have something in a range."""
+def folds_in_range(folds: Iterable[Fold], start: int, stop: int) -> list[Fold]:
+    """The folds that overlap a range of positions."""
     return [fold for fold in folds if fold.start < stop and start < fold.stop]
 
 
 def gaps(folds: Iterable[Fold], start: int, stop: int) -> list[range]:
-    """What standing folds, given by their place, leave uncovered of a range."""
-    found: list[range] = []
-    for fold in touching(folds, start, stop):
-        found.append(range(start, fold.start))
+    """The parts of a range that no fold covers. The folds do not overlap and are sorted by start."""
+    uncovered: list[range] = []
+    for fold in folds_in_range(folds, start, stop):
+        uncovered.append(range(start, fold.start))
         start = fold.stop
-    found.append(range(start, stop))
-    return [gap for gap in found if gap]
+    uncovered.append(range(start, stop))
+    return [part for part in uncovered if part]
 
 
 def merged(parts: Iterable[range]) -> list[range]:
-    """The same positions in order, none twice."""
-    found: list[range] = []
+    """The union of ranges, as sorted ranges that do not overlap."""
+    union: list[range] = []
     for part in sorted((part for part in parts if part), key=lambda part: part.start):
-        if found and part.start <= found[-1].stop:
-            found[-1] = range(found[-1].start, max(found[-1].stop, part.stop))
+        if union and part.start <= union[-1].stop:
+            union[-1] = range(union[-1].start, max(union[-1].stop, part.stop))
         else:
-            found.append(part)
-    return found
+            union.append(part)
+    return union
 
 
-def same_fold(conversation: str, known: StoredFold, fold: Fold) -> StoredFold:
-    """The fold that is there already under that id.
+def same_fold(conversation: str, stored: StoredFold, fold: Fold) -> StoredFold:
+    """The stored fold with the id of a fold that is added again.
 
     Raises:
-        FoldConflict: it is another fold, or was undone.
+        FoldConflict: the stored fold is a different one, or was undone.
     """
-    if (known.fold.start, known.fold.stop, known.fold.reason) != (fold.start, fold.stop, fold.reason) or list(
-        known.fold.shown
-    ) != list(fold.shown):
+    existing = stored.fold
+    is_same_range = (existing.start, existing.stop, existing.reason) == (fold.start, fold.stop, fold.reason)
+    if not is_same_range or list(existing.shown) != list(fold.shown):
         raise FoldConflict(conversation, fold.id, "has the id of another fold")
-    if known.undone_at is not None:
-        raise FoldConflict(conversation, fold.id, "was undone; a fold that returns is a new one, with a new id")
-    return known
+    if stored.undone_at is not None:
+        raise FoldConflict(conversation, fold.id, "was undone; add it with a new id")
+    return stored
 
 
-def require_purge(conversation: Conversation, before: int, folds: Sequence[Fold]) -> list[Fold]:
-    """The standing folds that show everything before a position.
+def require_purge(conversation: ConversationHeader, before: int, folds: Sequence[Fold]) -> list[Fold]:
+    """The active folds that cover all entries before a position.
 
     Raises:
-        FoldConflict: they do not show all of it, or one reaches beyond.
+        FoldConflict: they do not cover all of them, or one ends after the position.
     """
     if 0 <= before <= conversation.first:
         return []
-    covering = touching(folds, 0, before)
-    reached = conversation.first
+    covering = folds_in_range(folds, 0, before)
+    covered_until = conversation.first
     for fold in covering:
-        if fold.start <= reached:
-            reached = max(reached, fold.stop)
-    if not 0 <= before <= conversation.length or reached != max(before, conversation.first):
-        raise FoldConflict(conversation.id, "", f"purging before {before} needs folds that cover all up to there")
+        if fold.start <= covered_until:
+            covered_until = max(covered_until, fold.stop)
+    if not 0 <= before <= conversation.length or covered_until != max(before, conversation.first):
+        problem = f"cannot purge before position {before}: folds must cover all entries before it, and end there"
+        raise FoldConflict(conversation.id, "", problem)
     return covering
 
 
-def require_position(conversation: Conversation, position: int) -> int:
-    """A position whose entry is there.
+def require_position(conversation: ConversationHeader, position: int) -> int:
+    """Check that there is an entry at a position, and return the position.
 
     Raises:
-        InvalidSetting: it is not.
+        InvalidSetting: there is none.
     """
     if not conversation.first <= position < conversation.length:
-        raise InvalidSetting(
-            "position", position, f"one from {conversation.first} up to {conversation.length}, not included"
-        )
+        if conversation.first == conversation.length:
+            expected = "an existing entry, but the conversation has none"
+        else:
+            expected = f"{conversation.first} to {conversation.length - 1}"
+        raise InvalidSetting("position", position, expected)
     return position
 
 
-def require_cut(conversation: Conversation, at: int | None, *, splits: bool) -> int:
-    """The place where a fork leaves, if one may.
+def require_cut(conversation: ConversationHeader, at: int | None, *, splits: bool) -> int:
+    """The number of entries that a fork at this position shares; None means all.
 
     Raises:
-        InvalidSetting: it is not within what is left of the record, or within an exchange.
+        InvalidSetting: the position is purged, beyond the end, or within an exchange.
     """
     if at is None:
         return conversation.length
     if not conversation.first <= at <= conversation.length:
-        raise InvalidSetting("at", at, f"a position from {conversation.first} to {conversation.length}")
+        raise InvalidSetting("at", at, f"{conversation.first} to {conversation.length}")
     if splits:
         raise InvalidSetting("at", at, "a position between two exchanges")
     return at
 
 
 def require_target(conversation: str | None, recipient: str | None) -> None:
-    """Raises `InvalidSetting` unless an erasure names one thing to erase."""
-    if (conversation is None) == (recipient is None):
-        raise InvalidSetting("erase", (conversation, recipient), "either a conversation or a recipient")
-    require_name("conversation", conversation) if conversation is not None else require_name(
-        "recipient", recipient or ""
-    )
+    """Check the arguments of `erase`: exactly one of the two must be given."""
+    if conversation is not None and recipient is not None:
+        raise InvalidSetting("recipient", recipient, "no recipient if conversation= is given: erase one or the other")
+    if conversation is not None:
+        require_name("conversation", conversation)
+    elif recipient is not None:
+        require_name("recipient", recipient)
+    else:
+        raise MissingSetting("what to erase", "pass conversation= or recipient=")
 
 
-@lru_cache(maxsize=1_024)  # asked for by every part of a transaction
+@lru_cache(maxsize=1_024)  # several statements of a transaction need it
 def tombstone(tenant: str, conversation: str) -> bytes:
-    """What is left of an erased conversation's id: enough to know it again, not enough to read it."""
+    """A hash of tenant and id. It is stored after an erasure, to recognize the id without revealing it."""
     return sha256(f"{len(tenant)}:{tenant}{conversation}".encode()).digest()[:16]
 
 
@@ -313,8 +331,8 @@ def _covers(fold: Fold, other: Fold) -> bool:
     return fold.start <= other.start and other.stop <= fold.stop
 
 
-def _pairing(conversation: Conversation) -> Pairing:
-    """Calls and results as they stand at the end of the record."""
+def _pairing(conversation: ConversationHeader) -> Pairing:
+    """The pairing of calls and results at the end of the record."""
     pairing = Pairing()
     if conversation.open_at is not None:
         pairing.start = conversation.open_at
@@ -324,17 +342,17 @@ def _pairing(conversation: Conversation) -> Pairing:
 
 
 SEALED: Final = "sealed"
-"""The key under which a message of an encrypted store has all that it says. Its wrapper has checked what is in it."""
+"""The field of an encrypted message that has its encrypted content. The encryption layer has checked that content."""
 
 
 def trimmed(entry: ConversationEntry, message: Message, position: int) -> tuple[Packed, Message] | None:
-    """An entry with its message replaced by a smaller one; None if it is the same.
+    """An entry with its message replaced by a smaller one; None if the message is the same.
 
     Raises:
-        InvalidSetting: more than tool payloads would change, or the new one is larger.
-        InvalidMessage: it is no message.
+        InvalidSetting: something other than tool arguments or results would change, or the new message is larger.
+        InvalidMessage: it is not a valid message.
     """
-    made = provider_message_to_entry(
+    new_entry = provider_message_to_entry(
         message,
         evaluation_id=entry.evaluation_id,
         sequence=entry.sequence,
@@ -342,36 +360,30 @@ def trimmed(entry: ConversationEntry, message: Message, position: int) -> tuple[
         provider=entry.provider,
         model=entry.model,
     )
-    (before, old), (after, new) = pack(entry, position), pack(made, position)
-    if (before.text, before.rest) == (after.text, after.rest):
+    (old_packed, old), (new_packed, new) = pack(entry, position), pack(new_entry, position)
+    if (old_packed.text, old_packed.rest) == (new_packed.text, new_packed.rest):
         return None
     if _is_sealed(old) and _is_sealed(new):
         old, new = {**old, SEALED: ""}, {**new, SEALED: ""}
-    elif _size(after) > _size(before):
-        raise InvalidSetting(
-            f"changes[{position}]",
-            f"{_size(after)} bytes",
-            f"a message of {_size(before)} bytes at most, as it has now",
-        )
+    elif _size(new_packed) > _size(old_packed):
+        expected = f"at most {_size(old_packed)} bytes, the size of the stored message"
+        raise InvalidSetting(f"changes[{position}]", f"{_size(new_packed)} bytes", expected)
     if _without_payloads(old) != _without_payloads(new):
-        raise InvalidSetting(
-            f"changes[{position}]",
-            message.get("role"),
-            "the message as it is, but for a result's content or the arguments of calls",
-        )
-    return after, new
+        expected = "the stored message, changed only in the content of a tool result or the arguments of tool calls"
+        raise InvalidSetting(f"changes[{position}]", message, expected)
+    return new_packed, new
 
 
 def _without_payloads(message: Message) -> dict[str, Any]:
-    """What must stay of a message, in its order."""
-    kept: dict[str, Any] = thawed(message)
+    """A message without the content of a tool result and the arguments of tool calls."""
+    copy: dict[str, Any] = plain_copy(message)
     if is_result(message):
-        kept["content"] = None
-    made = [call.get(name) for call in kept.get("tool_calls") or () for name in ("function", "custom")]
-    for one in (*made, kept.get("function_call")):
-        if isinstance(one, dict):
-            one.update({key: None for key in ("arguments", "input") if key in one})
-    return kept
+        copy["content"] = None
+    functions = [call.get(name) for call in copy.get("tool_calls") or () for name in ("function", "custom")]
+    for function in (*functions, copy.get("function_call")):
+        if isinstance(function, dict):
+            function.update({key: None for key in ("arguments", "input") if key in function})
+    return copy
 
 
 def _is_sealed(message: Mapping[str, Any]) -> bool:

@@ -15,8 +15,8 @@ from minutebook.errors import InvalidMessage, MinutebookError, UnreadableInput
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
 from minutebook.record.message import MessageRole
-from minutebook.store.codec import thawed_fold
-from minutebook.store.types import Conversation, ConversationStatus, Imported, StoredFold
+from minutebook.store.codec import fold_to_json
+from minutebook.store.types import ConversationHeader, ConversationStatus, ImportCounts, StoredFold
 from minutebook.wire.chat import entry_from_json, entry_to_json
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ async def exported(store: "ConversationStore", conversation: str) -> AsyncIterat
         yield json.dumps({"pin": pin})
 
 
-async def imported(store: "ConversationStore", lines: AsyncIterable[str] | Iterable[str]) -> Imported:
+async def imported(store: "ConversationStore", lines: AsyncIterable[str] | Iterable[str]) -> ImportCounts:
     """Add what `exported` wrote."""
     coming: _Coming | None = None
     conversations = entries = number = 0
@@ -69,7 +69,7 @@ async def imported(store: "ConversationStore", lines: AsyncIterable[str] | Itera
             await coming.take(kind, value)
     if coming is not None:
         await coming.finish()
-    return Imported(conversations, entries)
+    return ImportCounts(conversations, entries)
 
 
 @dataclass(slots=True)
@@ -151,7 +151,7 @@ async def _numbered(lines: AsyncIterable[str] | Iterable[str]) -> AsyncIterator[
             yield number, line
 
 
-def _header(conversation: Conversation) -> dict[str, Any]:
+def _header(conversation: ConversationHeader) -> dict[str, Any]:
     return {
         "conversation": {
             "format": FORMAT,
@@ -165,7 +165,7 @@ def _header(conversation: Conversation) -> dict[str, Any]:
 
 
 def _fold(stored: StoredFold) -> dict[str, Any]:
-    return {"fold": {**thawed_fold(stored.fold), "undone": stored.undone_at is not None}}
+    return {"fold": {**fold_to_json(stored.fold), "undone": stored.undone_at is not None}}
 
 
 def _read(line: str, number: int) -> tuple[str, Any]:

@@ -1,15 +1,12 @@
-"""What a store says about a conversation: values, with no store in them.
+"""The values of a store: conversation headers, loaded conversations, documents, leases, pages.
 
-Documents: JSON objects that belong to a conversation and are erased with it.
+A document is a JSON object that belongs to a conversation and is erased with it. A service keeps its own data about a
+conversation as documents (answers by request, permissions, usage), so that nothing outlives an erasure. The rules for
+writing a document are here, because they are the same for every store.
 
-A service keeps more than what was said: what it answered to which request, who may ask, what was done. Kept elsewhere,
-that outlives an erasure; kept as documents, it goes with the conversation. What decides where a document may stand is
-here, the same for every store.
-
-Leases: one run per conversation, across processes.
-
-A lease is a promise for a time, and a process may sleep through its end. So each has a fence, a number that rises with
-every new holder: an append that shows its lease is refused once another was given, whatever the clock of its process says.
+A lease lets one run at a time work on a conversation, across processes. A process may be suspended past the end of its
+lease, so each lease has a fencing token (`fence`) that rises with every new holder: an append under a lease is rejected
+once another holder has acquired it, whatever the clock of the process says.
 """
 
 import json
@@ -29,9 +26,9 @@ from minutebook.errors import (
 )
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
-from minutebook.record.message import FrozenDict, Message, frozen
+from minutebook.record.message import FrozenDict, Message, frozen_copy
 from minutebook.record.transcript import Transcript
-from minutebook.store.codec import is_plain, json_from_bytes, json_to_bytes, microseconds, moment
+from minutebook.store.codec import is_storable, json_from_bytes, json_to_bytes, microseconds, moment
 from minutebook.tokens import TokenCounter
 from minutebook.wire.chat import entry_to_provider_message
 
@@ -39,7 +36,7 @@ T = TypeVar("T")
 
 
 class ConversationStatus(StrEnum):
-    """What a conversation is doing. Any may follow any other; a new one is idle."""
+    """The state of a conversation. A new one is idle; every transition is allowed."""
 
     ACTIVE = "active"
     AWAITING_ANSWER = "awaiting_answer"
@@ -48,119 +45,119 @@ class ConversationStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a fork left the conversation it was made from."""
+class ForkOrigin:
+    """The conversation that a fork was made from."""
 
     conversation: str
     position: int
-    """How many entries they share: the fork's own begin here."""
+    """Number of shared entries: the fork's own entries start here."""
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
-    """The header of a conversation: what is known of it without reading an entry."""
+class ConversationHeader:
+    """The metadata of a conversation, which is read without its entries."""
 
     tenant: str
     id: str
     recipient: str
-    """Whom it is with: the one whose wish to be forgotten reaches it. Its own id, where nobody was named."""
+    """The person or system that the conversation is with; `erase(recipient=…)` erases it. Default: the conversation's id."""
     created_at: datetime
     updated_at: datetime
     """When entries were last appended."""
     status_updated_at: datetime
     status: ConversationStatus = ConversationStatus.IDLE
     version: int = 0
-    """How many appends it has seen; the fork that made it counts as one. Folds, pins and status do not count."""
+    """Number of appends; being created by a fork counts as one. Folds, pins, labels and status do not change it."""
     length: int = 0
-    """How many entries were ever appended: the position of the next one."""
+    """Number of entries ever appended, purged ones too: the position of the next entry."""
     turns: int = 0
-    """How many of them are user messages."""
+    """Number of user messages among them."""
     lead: int = 0
-    """How many system messages stand at the front."""
+    """Number of leading system messages."""
     first: int = 0
     """The position of the first entry that was not purged."""
     open_calls: tuple[str, ...] = ()
-    """The calls of the last exchange that wait for their results."""
+    """Ids of the tool calls of the last exchange that have no result yet."""
     open_at: int | None = None
-    """The position of the message that made them."""
+    """The position of the message with these calls."""
     labels: Mapping[str, str] = field(default_factory=FrozenDict, hash=False)
-    """A few short words that its owner keeps with it; a fork begins with the same."""
-    origin: Origin | None = None
+    """Short texts by name, for the application. A fork has the same labels."""
+    origin: ForkOrigin | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.labels, FrozenDict):
-            object.__setattr__(self, "labels", frozen(self.labels))
+            object.__setattr__(self, "labels", frozen_copy(self.labels))
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFold:
-    """A fold as the store keeps it: it is never removed, only marked undone."""
+    """A fold as it is stored. It is never deleted, only marked as undone."""
 
     fold: Fold
     created_at: datetime
     undone_at: datetime | None = None
     sealed: bool = False
-    """Whether entries that it covers were purged, so that it can no longer be undone."""
+    """Whether entries that it covers were purged, so that it cannot be undone."""
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """A part of a conversation, as it was at one moment."""
+class LoadedConversation:
+    """A part of a conversation, read from one snapshot."""
 
-    conversation: Conversation
+    conversation: ConversationHeader
     start: int
-    """Where the part that was asked for begins."""
+    """The position where the requested part starts."""
     entries: tuple[ConversationEntry, ...]
     positions: Sequence[int]
-    """Where each of the entries stands in the record."""
+    """The position of each entry in the record."""
     folds: tuple[Fold, ...]
-    """The folds that stand, by their place: undone ones and those that a later one covers are not among them."""
+    """The active folds, by start: without those that are undone or covered by a later fold."""
     pins: frozenset[int]
-    """The positions that every view must hold; those of the whole conversation."""
+    """The pinned positions of the whole conversation: every view must include them."""
 
     @property
     def messages(self) -> list[Message]:
-        """The entries as messages, no fold applied."""
+        """The entries as messages, without folds."""
         return [entry_to_provider_message(entry) for entry in self.entries]
 
     def shown(self) -> list[tuple[int | None, Message]]:
-        """The messages with the folds applied, each with its position; None for what a fold shows."""
-        hidden = _Hidden(self.folds)
-        parts: list[tuple[int, int | None, Message]] = [
+        """The messages with the folds applied, each with its position. The messages of a fold have position None."""
+        ranges = _FoldedRanges(self.folds)
+        parts: list[tuple[int, int | None, Message]] = [  # sort key, position, message
             (position, position, entry_to_provider_message(entry))
             for position, entry in zip(self.positions, self.entries, strict=True)
-            if not hidden.holds(position)
+            if not ranges.contains(position)
         ]
         parts += [(fold.start, None, message) for fold in self.folds for message in fold.shown]
-        parts.sort(key=lambda part: part[0])  # stable: what one fold shows stays in its order
+        parts.sort(key=lambda part: part[0])  # a stable sort: the messages of a fold stay in order
         return [(position, message) for _, position, message in parts]
 
     def transcript(self, *, counter: TokenCounter | None = None) -> Transcript:
-        """What `shown` gives, as a transcript with its pins: ready for `view_of`."""
+        """The messages of `shown` as a transcript with pins, for `view_of`."""
         shown = self.shown()
-        made = Transcript.of([message for _, message in shown], counter=counter)
+        transcript = Transcript.of([message for _, message in shown], counter=counter)
         for index, (position, _) in enumerate(shown):
             if position in self.pins:
-                made.pin(index)
-        return made
+                transcript.pin(index)
+        return transcript
 
 
-class _Hidden:
-    """Which positions a set of folds covers, asked in rising order."""
+class _FoldedRanges:
+    """The positions that folds cover. Positions must be looked up in ascending order."""
 
     def __init__(self, folds: Sequence[Fold]) -> None:
-        self._ranges = [(fold.start, fold.stop) for fold in folds]
-        self._at = 0
+        self._ranges = [range(fold.start, fold.stop) for fold in folds]
+        self._index = 0
 
-    def holds(self, position: int) -> bool:
-        while self._at < len(self._ranges) and self._ranges[self._at][1] <= position:
-            self._at += 1
-        return self._at < len(self._ranges) and self._ranges[self._at][0] <= position
+    def contains(self, position: int) -> bool:
+        while self._index < len(self._ranges) and self._ranges[self._index].stop <= position:
+            self._index += 1
+        return self._index < len(self._ranges) and position in self._ranges[self._index]
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
-    """An entry that holds every word that was searched for."""
+class SearchHit:
+    """An entry that has every word of a search query."""
 
     conversation: str
     position: int
@@ -169,29 +166,29 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Some of the answers, and where to go on."""
+    """One page of a list."""
 
     items: tuple[T, ...]
     cursor: str | None
-    """Give it back to get the next page; None when there is none."""
+    """Pass it to the same method to get the next page; None on the last page."""
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
-    """What an erasure removed. It names nobody and quotes nothing, so it may be kept."""
+class ErasureReceipt:
+    """Counts of what an erasure removed. It has no names and no content, so it may be stored."""
 
     id: str
     erased_at: datetime
     conversations: int
-    """The ones that were named and every fork made from them."""
+    """Number of conversations, including all their forks."""
     entries: int
     folds: int
     pins: int
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
-    """What an import added; what an earlier try of the same import had added already is counted too."""
+class ImportCounts:
+    """What an import added, including what an earlier attempt of the same import had added."""
 
     conversations: int
     entries: int
@@ -201,28 +198,28 @@ LONGEST_NAME: Final = 512
 
 
 def require_name(kind: str, value: object) -> str:
-    """A tenant, an id, a recipient or a key, if it can be one everywhere.
+    """Check a tenant, an id, a recipient or a key, and return it. `kind` names it in the error.
 
     Raises:
-        InvalidSetting: it is empty, too long, or not text that every database takes.
+        InvalidSetting: it is empty, too long, or has characters that not every database can store.
     """
-    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME or not is_plain(value):
-        raise InvalidSetting(kind, value, f"1 to {LONGEST_NAME} characters, without NUL and lone surrogates")
+    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME or not is_storable(value):
+        raise InvalidSetting(kind, value, f"1 to {LONGEST_NAME} characters, without NUL or lone surrogates")
     return value
 
 
 @dataclass(frozen=True, slots=True)
 class NewDocument:
-    """A document to be put into a conversation."""
+    """A document to write."""
 
     kind: str
     id: str
-    """Tells it from all others of its kind, in whichever of the tenant's conversations they are."""
+    """Unique among the tenant's documents of this kind, across conversations."""
     body: Mapping[str, Any] = field(hash=False)
     expires_at: datetime | None = None
-    """From when on it is not found any more; None for as long as the conversation lives."""
+    """When it expires; None if it lasts as long as the conversation."""
     replace: bool = False
-    """Whether it may take the place of one that is there, in the same conversation; it keeps its number and its time."""
+    """Whether it may replace a document of the same conversation, whose number and creation time stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,17 +231,17 @@ class Document:
     id: str
     body: Mapping[str, Any] = field(hash=False)
     number: int
-    """Its place among those of its kind in its conversation: later ones have higher numbers, which are never used twice."""
+    """Rises with every new document of the conversation; a number is never used twice."""
     created_at: datetime
     expires_at: datetime | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.body, FrozenDict):
-            object.__setattr__(self, "body", frozen(self.body))
+            object.__setattr__(self, "body", frozen_copy(self.body))
 
 
 class Verdict(Enum):
-    """What becomes of a document that is put where there may be one."""
+    """How to write a document, given the stored one with the same kind and id."""
 
     NEW = "new"
     REPLACE = "replace"
@@ -253,149 +250,151 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PackedDocument:
-    """A new document, checked and ready to be written."""
+    """A new document, checked and encoded."""
 
     kind: str
     id: str
     body: bytes
     expires_at: int | None
-    """Microseconds since 1970, UTC, as every time in a store."""
+    """Microseconds since 1970, UTC."""
     replace: bool
 
     def stored(self, conversation: str, number: int, created_at: datetime) -> Document:
-        """The document that it becomes."""
+        """The document as it is stored."""
         return document_of(
             conversation, self.kind, self.id, self.body, number, microseconds(created_at), self.expires_at
         )
 
-    def verdict(self, known: Document | None, conversation: str, at: datetime) -> Verdict:
-        """What is to be done, given what is there under its kind and id.
+    def verdict(self, existing: Document | None, conversation: str, at: datetime) -> Verdict:
+        """How to write it, given the stored document with the same kind and id.
 
         Raises:
-            DocumentExists: what is there must stay.
+            DocumentExists: the stored document is a different one and must not be replaced.
         """
-        if known is None or has_expired(known, at):
+        if existing is None or has_expired(existing, at):
             return Verdict.NEW
-        if known.conversation == conversation:
+        if existing.conversation == conversation:
             if self.replace:
                 return Verdict.REPLACE
-            if _canonical(json_to_bytes(known.body)) == _canonical(self.body):
+            if _canonical_json(json_to_bytes(existing.body)) == _canonical_json(self.body):
                 return Verdict.SAME
-        raise DocumentExists(self.kind, self.id, known.conversation)
+        raise DocumentExists(self.kind, self.id, existing.conversation)
 
 
 def require_document(new: NewDocument) -> PackedDocument:
-    """A document, if it can be one.
+    """Check a document and encode it.
 
     Raises:
-        InvalidSetting: a name cannot be one, or the time has no zone.
+        InvalidSetting: its kind or id is invalid, or `expires_at` has no time zone.
         InvalidMessage: the body is not a JSON object.
     """
     require_name("kind", new.kind)
     require_name("document id", new.id)
     if new.expires_at is not None and new.expires_at.tzinfo is None:
-        raise InvalidSetting("expires_at", new.expires_at, "a time with its zone, such as datetime.now(UTC)")
+        raise InvalidSetting("expires_at", new.expires_at, "a time with a time zone, such as datetime.now(UTC)")
     if not isinstance(new.body, Mapping):
-        raise InvalidMessage("body", f"is a {type(new.body).__name__}; a document is a JSON object")
+        raise InvalidMessage("document body", f"is a {type(new.body).__name__}, not a JSON object")
     try:
         body = json_to_bytes(new.body)
-    except RecursionError as problem:
-        raise InvalidMessage("body", "cannot be stored as JSON: it is nested too deeply") from problem
+    except RecursionError as error:
+        raise InvalidMessage("document body", "cannot be stored as JSON: it is nested too deeply") from error
     expires_at = None if new.expires_at is None else microseconds(new.expires_at)
     return PackedDocument(new.kind, new.id, body, expires_at, new.replace)
 
 
 def require_documents(new: Sequence[NewDocument]) -> tuple[PackedDocument, ...]:
-    """Documents that are written together, if they can be."""
+    """Check and encode documents that are written together."""
     if not new:
         return ()
-    packed = tuple(require_document(one) for one in new)
-    if len({(one.kind, one.id) for one in packed}) != len(packed):
-        raise InvalidSetting("documents", [(one.kind, one.id) for one in packed], "each kind and id once")
+    packed = tuple(map(require_document, new))
+    names = [(document.kind, document.id) for document in packed]
+    if len(set(names)) != len(names):
+        raise InvalidSetting("documents", names, "each kind and id only once")
     return packed
 
 
 def document_of(
-    conversation: str, kind: str, name: str, body: bytes, number: int, created_at: int, expires_at: int | None
+    conversation: str, kind: str, document_id: str, body: bytes, number: int, created_at: int, expires_at: int | None
 ) -> Document:
-    """A document as a store keeps it: its body as bytes, its times as microseconds."""
-    until = None if expires_at is None else moment(expires_at)
-    return Document(conversation, kind, name, json_from_bytes(body), number, moment(created_at), until)
+    """Decode a stored document: its body is JSON in bytes, its times are microseconds."""
+    expiry = None if expires_at is None else moment(expires_at)
+    return Document(conversation, kind, document_id, json_from_bytes(body), number, moment(created_at), expiry)
 
 
 def has_expired(document: Document, at: datetime) -> bool:
     return document.expires_at is not None and document.expires_at <= at
 
 
-def document_key(kind: str, name: str) -> bytes:
-    """What a kind and an id are found by where names would be too long, or must not stay."""
-    return sha256(f"{len(kind)}:{kind}{name}".encode()).digest()[:16]
+def document_key(kind: str, document_id: str) -> bytes:
+    """A hash of kind and id: a short key that does not reveal them."""
+    return sha256(f"{len(kind)}:{kind}{document_id}".encode()).digest()[:16]
 
 
 def kind_key(kind: str) -> bytes:
-    """What a kind is found by."""
+    """A hash of a kind of documents."""
     return sha256(kind.encode()).digest()[:16]
 
 
-def _canonical(body: bytes) -> str:
-    """The same text for the same object, in whichever order its keys came."""
+def _canonical_json(body: bytes) -> str:
+    """JSON with sorted keys, to compare objects."""
     return json.dumps(json_from_bytes(body), sort_keys=True)
 
 
-LONGEST_SECONDS: Final = 366 * 24 * 3600
+MAX_LEASE_SECONDS: Final = 366 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to work on a conversation for a time. It stands until then, or until it is released."""
+    """The exclusive right to work on a conversation until a time, or until it is released."""
 
     conversation: str
     holder: str
-    """Who has it: a name of the process, or of the run."""
+    """A name for the process or run that has the lease."""
     fence: int
-    """Higher than that of every lease on this conversation before it."""
+    """The fencing token: higher than that of every earlier lease on this conversation."""
     until: datetime
 
 
 def require_lease(conversation: str, holder: str, seconds: float) -> None:
-    """Raises `InvalidSetting` unless a lease may be asked for like this."""
+    """Raise `InvalidSetting` if the arguments of a lease are invalid."""
     require_name("conversation", conversation)
     require_name("holder", holder)
-    if not 0 < seconds <= LONGEST_SECONDS:
-        raise InvalidSetting("seconds", seconds, f"more than 0, and {LONGEST_SECONDS} at most")
+    if not 0 < seconds <= MAX_LEASE_SECONDS:
+        raise InvalidSetting("seconds", seconds, f"more than 0 and at most {MAX_LEASE_SECONDS}")
 
 
 def require_own_lease(conversation: str, lease: Lease | None) -> Lease | None:
-    """The lease, if it is on this conversation."""
+    """Raise `InvalidSetting` if a lease is on another conversation, else return the lease."""
     if lease is not None and lease.conversation != conversation:
-        raise InvalidSetting("lease", lease.conversation, f"a lease on {conversation!r}, which is to be appended to")
+        raise InvalidSetting(
+            "lease.conversation", lease.conversation, f"{conversation!r}, the conversation to append to"
+        )
     return lease
 
 
-def stands(known: Lease | None, lease: Lease, at: datetime) -> bool:
-    """Whether a lease is the one that is known, and has not run out; when it was to end before it was renewed is no matter."""
-    return known is not None and (known.holder, known.fence) == (lease.holder, lease.fence) and at < known.until
+def is_active(stored: Lease | None, lease: Lease, at: datetime) -> bool:
+    """Whether a lease is the stored one and has not expired. The stored `until` counts: it may have been renewed."""
+    return stored is not None and (stored.holder, stored.fence) == (lease.holder, lease.fence) and at < stored.until
 
 
-def require_standing(known: Lease | None, lease: Lease, at: datetime) -> None:
-    """Raises `LeaseLost` unless the lease stands."""
-    if not stands(known, lease, at):
+def require_standing(stored: Lease | None, lease: Lease, at: datetime) -> None:
+    """Raise `LeaseLost` unless the lease is active."""
+    if not is_active(stored, lease, at):
         raise LeaseLost(lease.conversation, lease.holder, lease.fence)
 
 
-def kept_fence(known: Lease | None, conversation: str, holder: str, at: datetime) -> int | None:
-    """The fence that the holder has already; None if a new one is due.
+def fence_of_holder(stored: Lease | None, conversation: str, holder: str, at: datetime) -> int | None:
+    """The fence of the active lease if the holder has it; None if a new lease must be created.
 
     Raises:
-        ConversationBusy: another holds the conversation.
+        ConversationBusy: another holder has the lease.
     """
-    if known is None or known.until <= at:
+    if stored is None or stored.until <= at:
         return None
-    if known.holder != holder:
-        raise ConversationBusy(conversation, known.until)
-    return known.fence
+    if stored.holder != holder:
+        raise ConversationBusy(conversation, stored.until)
+    return stored.fence
 
 
-def end_of(at: datetime, seconds: float) -> datetime:
-    """When a lease that begins at a time runs out."""
+def lease_end(at: datetime, seconds: float) -> datetime:
     return at + timedelta(seconds=seconds)

@@ -13,8 +13,8 @@ _EXPORTS = {
     "provider.server": ("LoopbackProvider",),
     "provider.usage": ("ANTHROPIC_CACHE", "CacheRules", "OPENAI_CACHE"),
     "script": (
-        "Answer",
-        "Failure",
+        "ScriptedAnswer",
+        "ScriptedFailure",
         "ReceivedRequest",
         "ScriptedModel",
         "call",

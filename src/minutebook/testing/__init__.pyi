@@ -20,9 +20,9 @@ from minutebook.testing.provider.usage import (
     OPENAI_CACHE as OPENAI_CACHE,
 )
 from minutebook.testing.script import (
-    Answer as Answer,
-    Failure as Failure,
     ReceivedRequest as ReceivedRequest,
+    ScriptedAnswer as ScriptedAnswer,
+    ScriptedFailure as ScriptedFailure,
     ScriptedModel as ScriptedModel,
     call as call,
     cut as cut,
@@ -42,10 +42,8 @@ from minutebook.testing.simulator.session import (
 
 __all__ = [
     "ANTHROPIC_CACHE",
-    "Answer",
     "CALLING_TEMPLATE",
     "CacheRules",
-    "Failure",
     "LocalModel",
     "LoopbackProvider",
     "MissingWeights",
@@ -53,6 +51,8 @@ __all__ = [
     "OPENAI_CACHE",
     "RateLimit",
     "ReceivedRequest",
+    "ScriptedAnswer",
+    "ScriptedFailure",
     "ScriptedModel",
     "StoreContract",
     "WrongWeights",

@@ -1,11 +1,10 @@
-"""llama.cpp's own server, alone in a process, until its standard input ends.
+"""Runs llama.cpp's server until standard input is closed.
 
-`LocalModel` runs this file with one argument, the settings as JSON, and reads the address that it prints when the model is
-loaded. It imports nothing of minutebook, so that it starts as soon as it can.
+`LocalModel` runs this file as a process with one argument, the settings as JSON, and reads the URL that it prints when the
+model is loaded. The file imports nothing of minutebook, so that it starts fast.
 
-It has a process of its own because in ours it would be a bad guest: starting holds the interpreter's lock for as long as
-the model takes to load, stopping holds it too and may never end while an answer is under way, and a failed assertion in
-native code would take the test run with it.
+It is a separate process because loading a model holds the interpreter's lock, stopping the server may block while an answer
+is generated, and a failed assertion in native code would end the test run.
 """
 
 import json
@@ -26,11 +25,11 @@ def parameters(settings: dict[str, Any]) -> Any:
     params.sampling.seed = settings["seed"]
     params.n_predict = settings["max_answer_tokens"]
     params.chat_template = settings["chat_template"]
-    params.cache_ram_mib = 512  # by default up to 8 GiB of earlier prompts are kept
+    params.cache_ram_mib = 512  # the default is 8 GiB
     params.verbosity = 1  # errors only
     params.offline = True
     params.ui = False
-    params.cors_origins = ""  # a page in a browser has no business here
+    params.cors_origins = ""  # no access from pages in a browser
     return params
 
 
@@ -40,11 +39,11 @@ def main() -> None:
     try:
         server = Server(parameters(json.loads(sys.argv[1])))
     except RuntimeError:
-        sys.exit(1)  # its reason is in the log, which the error itself is not
+        sys.exit(1)  # the log has the reason, the exception does not
     sys.stdout.write(f"{server.listening_address}\n")
     sys.stdout.flush()
     sys.stdin.buffer.read()
-    # Whoever started us is gone. There is nothing to save, and the server's own goodbye may never end.
+    # The parent has closed the pipe. There is nothing to save, and stopping the server may block.
     os._exit(0)
 
 

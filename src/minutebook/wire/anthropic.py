@@ -4,7 +4,7 @@ A reply may hold what only Anthropic can read: thinking that it signed, blocks o
 blocks beside the chat form, and goes back byte for byte as long as the message is still what it was. Changed by a manager
 (calls taken out, text cut), it goes back without them: a signature that no longer fits is refused, and thinking belongs
 to the calls it led to. Newer models also refuse thinking when anything that stood before it has changed since, as after a
-cut: a message that knows its prompt (`THOUGHT_AFTER`) then goes back without its thinking too.
+cut: a message that knows its prompt (`PROMPT_DIGEST_KEY`) then goes back without its thinking too.
 """
 
 import json
@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from minutebook.record.message import Message, is_result, is_system, is_user, result_id, role_of, text_of
 
-BLOCKS: Final = "anthropic_blocks"
+BLOCKS_KEY: Final = "anthropic_blocks"
 """The key under which an assistant message keeps Anthropic's own blocks."""
 
-THOUGHT_AFTER: Final = "anthropic_prompt"
+PROMPT_DIGEST_KEY: Final = "anthropic_prompt"
 """The key under which such a message keeps the digest of the prompt that it answered."""
 
 _EMPTY: Final = "[empty]"
@@ -52,7 +52,7 @@ def to_anthropic(messages: Sequence[Message], *, tools: Sequence[Mapping[str, An
     for message in messages[lead:]:
         role = "assistant" if role_of(message) == "assistant" else "user"
         if role == "assistant":
-            thought_after = message.get(THOUGHT_AFTER)
+            thought_after = message.get(PROMPT_DIGEST_KEY)
             moved = thought_after is not None and thought_after != digest.now()
             unthought = moved and bool(message.get("tool_calls"))
             blocks = _assistant(without_blocks(message) if moved else message)
@@ -81,15 +81,15 @@ def from_anthropic(content: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if calls:
         message["tool_calls"] = calls
     if any(block.get("type") not in {"text", "tool_use"} for block in content):
-        message[BLOCKS] = [dict(block) for block in content]
+        message[BLOCKS_KEY] = [dict(block) for block in content]
     return message
 
 
 def without_blocks(message: Message) -> Message:
     """The message as every other provider reads it."""
-    if BLOCKS not in message:
+    if BLOCKS_KEY not in message:
         return message
-    return {key: value for key, value in message.items() if key not in {BLOCKS, THOUGHT_AFTER}}
+    return {key: value for key, value in message.items() if key not in {BLOCKS_KEY, PROMPT_DIGEST_KEY}}
 
 
 class _Digest:
@@ -118,10 +118,10 @@ def _unmarked(value: Any) -> Any:
 
 
 def _assistant(message: Message) -> list[dict[str, Any]]:
-    kept = message.get(BLOCKS)
+    kept = message.get(BLOCKS_KEY)
     if kept:
         now = {key: value for key, value in message.items() if key in {"role", "content", "tool_calls"}}
-        was = {key: value for key, value in from_anthropic(kept).items() if key != BLOCKS}
+        was = {key: value for key, value in from_anthropic(kept).items() if key != BLOCKS_KEY}
         if now == was:
             return [dict(block) for block in kept]
     blocks = [block for block in _blocks(message) if block != _text(_EMPTY) or not message.get("tool_calls")]

@@ -15,12 +15,12 @@ from uuid import UUID
 
 from minutebook.errors import InvalidMessage
 from minutebook.record.entry import ConversationEntry, ToolCall
-from minutebook.record.message import BY_NAME, Message, MessageRole, require_message, text_of, thawed
+from minutebook.record.message import FUNCTION_ID_PREFIX, Message, MessageRole, plain_copy, require_message, text_of
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
-def dumped(value: Any) -> bytes:
+def json_bytes(value: Any) -> bytes:
     """A value as JSON; half a surrogate pair, which UTF-8 cannot say, as an escape."""
     try:
         return _ENCODER.encode(value).encode()
@@ -123,7 +123,7 @@ def _arguments(function: Mapping[str, Any]) -> str:
     arguments = function.get("arguments", function.get("input"))
     if isinstance(arguments, str):
         return arguments
-    return "{}" if arguments is None else json.dumps(thawed(arguments), ensure_ascii=False, separators=(",", ":"))
+    return "{}" if arguments is None else json.dumps(plain_copy(arguments), ensure_ascii=False, separators=(",", ":"))
 
 
 def _call_to_provider(call: ToolCall) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _call_to_provider(call: ToolCall) -> dict[str, Any]:
 def _call_id(msg: Message, role: str, index: int) -> str | None:
     if _ROLES[role] is not MessageRole.TOOL:
         return None
-    call_id = f"{BY_NAME}{msg.get('name')}" if role == "function" else msg.get("tool_call_id")
+    call_id = f"{FUNCTION_ID_PREFIX}{msg.get('name')}" if role == "function" else msg.get("tool_call_id")
     if not isinstance(call_id, str) or not call_id:
         raise InvalidMessage("tool_call_id", "is missing; a tool message names the call it answers", index)
     return call_id
@@ -166,7 +166,7 @@ def _restore(plain: dict[str, Any], extras: Mapping[str, Any]) -> dict[str, Any]
     message = {key: value for key, value in plain.items() if key not in absent or (key == "content" and value)}
     for key, value in extras.items():
         if key not in {_ABSENT, _ORDER} and not _outdated(key, value, plain):
-            message[key] = thawed(value)
+            message[key] = plain_copy(value)
     order = extras.get(_ORDER)
     if order:
         rank = {key: place for place, key in enumerate(order)}

@@ -2,8 +2,8 @@
 
 A chat message of an assistant is several items: what it thought, said and called. So neighbours become one message, which
 keeps calls that were made together in one exchange. What a message cannot say of its items (ids, `phase`, annotations,
-items of kinds that chat completions have no word for) it carries under `REMEMBERED`, a key that never leaves the house:
-`bare` takes it off. Change the message and the change wins over what is remembered.
+items of kinds that chat completions have no word for) it carries under `ITEMS_KEY`, a key that never leaves the house:
+`without_items` takes it off. Change the message and the change wins over what is remembered.
 
 The items of the Responses API, each in the words of chat completions, and back in its usual spelling.
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from minutebook.errors import InvalidMessage
-from minutebook.record.message import BY_NAME, Message, call_ids, result_id, role_of, thawed
+from minutebook.record.message import FUNCTION_ID_PREFIX, Message, call_ids, plain_copy, result_id, role_of
 
 CALLS: Final = frozenset({"function_call", "custom_tool_call"})
 OUTPUTS: Final = frozenset({"function_call_output", "custom_tool_call_output"})
@@ -24,7 +24,7 @@ _ROLES: Final = frozenset({"user", "system", "developer", "assistant"})
 _CHAT_PARTS: Final = frozenset({"text", "image_url", "input_audio", "file", "refusal"})
 
 
-def kind_of(item: Mapping[str, Any]) -> str:
+def item_type(item: Mapping[str, Any]) -> str:
     """Its type; a message may leave it out."""
     kind = item.get("type", "message" if "role" in item else None)
     return kind if isinstance(kind, str) else ""
@@ -71,7 +71,7 @@ def chat_call(item: Mapping[str, Any], index: int | None) -> dict[str, Any]:
     call_id, name = _text(item, "call_id", index), _text(item, "name", index)
     if not call_id:
         raise InvalidMessage("call_id", "is empty; every call has an id", index)
-    if kind_of(item) == "custom_tool_call":
+    if item_type(item) == "custom_tool_call":
         return {"id": call_id, "type": "custom", "custom": {"name": name, "input": _text(item, "input", index)}}
     function = {"name": name, "arguments": _text(item, "arguments", index)}
     return {"id": call_id, "type": "function", "function": function}
@@ -90,7 +90,7 @@ def chat_result(item: Mapping[str, Any], index: int | None) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
-def derived(message: Message, cuts: Sequence[int] = ()) -> list[dict[str, Any]]:
+def derived_items(message: Message, cuts: Sequence[int] = ()) -> list[dict[str, Any]]:
     """The items that a chat message stands for. `cuts` says how many parts of its content belong to each message item."""
     role = role_of(message)
     if role in {"tool", "function"}:
@@ -132,7 +132,7 @@ def _calls(message: Message) -> Iterator[dict[str, Any]]:
     old = message.get("function_call")
     if not message.get("tool_calls") and isinstance(old, Mapping):
         name, arguments = str(old.get("name") or ""), str(old.get("arguments") or "")
-        yield {"type": "function_call", "call_id": f"{BY_NAME}{name}", "name": name, "arguments": arguments}
+        yield {"type": "function_call", "call_id": f"{FUNCTION_ID_PREFIX}{name}", "name": name, "arguments": arguments}
     for call_id, call in zip(call_ids(message), message.get("tool_calls") or (), strict=False):
         function, custom = call.get("function"), call.get("custom")
         if isinstance(custom, Mapping):
@@ -147,7 +147,7 @@ def _calls(message: Message) -> Iterator[dict[str, Any]]:
 def _argument_text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    return "{}" if value is None else json.dumps(thawed(value), ensure_ascii=False, separators=(",", ":"))
+    return "{}" if value is None else json.dumps(plain_copy(value), ensure_ascii=False, separators=(",", ":"))
 
 
 def _content(message: Message) -> list[Any]:
@@ -180,8 +180,8 @@ def _chat_part(part: Mapping[str, Any]) -> dict[str, Any]:
         known = {key: part[key] for key in ("file_data", "file_id", "filename") if isinstance(part.get(key), str)}
         return {"type": "file", "file": known}
     if kind in _CHAT_PARTS and kind not in {"text", "refusal"}:
-        return thawed(part)  # type: ignore[no-any-return]  # JSON in, JSON out
-    return {"type": "text", "text": json.dumps(thawed(part), ensure_ascii=False, separators=(",", ":"))}
+        return plain_copy(part)  # type: ignore[no-any-return]  # JSON in, JSON out
+    return {"type": "text", "text": json.dumps(plain_copy(part), ensure_ascii=False, separators=(",", ":"))}
 
 
 def _item_part(part: Any, side: str) -> dict[str, Any]:
@@ -195,8 +195,8 @@ def _item_part(part: Any, side: str) -> dict[str, Any]:
     if kind == "image_url" and isinstance(image, Mapping) and isinstance(image.get("url"), str):
         return {"type": "input_image", "image_url": image["url"], "detail": image.get("detail") or "auto"}
     if kind == "file" and isinstance(file, Mapping):
-        return {"type": "input_file", **thawed(file)}
-    return thawed(part)  # type: ignore[no-any-return]  # JSON in, JSON out
+        return {"type": "input_file", **plain_copy(file)}
+    return plain_copy(part)  # type: ignore[no-any-return]  # JSON in, JSON out
 
 
 def _text(item: Mapping[str, Any], key: str, index: int | None) -> str:
@@ -215,7 +215,7 @@ def difference(plain: Any, value: Any) -> dict[str, Any] | None:
             [at, change] for at, pair in enumerate(zip(plain, value, strict=True)) if (change := difference(*pair))
         ]
         return {"of": len(plain), "at": changes} if changes else None
-    return None if type(plain) is type(value) and plain == value else {"=": thawed(value)}
+    return None if type(plain) is type(value) and plain == value else {"=": plain_copy(value)}
 
 
 def patched(plain: Any, patch: Any) -> Any:
@@ -223,7 +223,7 @@ def patched(plain: Any, patch: Any) -> Any:
     if not isinstance(patch, Mapping):
         return plain
     if "=" in patch:
-        return thawed(patch["="])
+        return plain_copy(patch["="])
     if isinstance(plain, list):
         changes = patch.get("at") if patch.get("of") == len(plain) else None
         return _patched_list(plain, changes) if isinstance(changes, list) else plain
@@ -264,7 +264,7 @@ def _patched_list(plain: list[Any], changes: list[Any]) -> list[Any]:
     return made
 
 
-REMEMBERED: Final = "~items"
+ITEMS_KEY: Final = "~items"
 """The key of a message under which it remembers the items it was made from."""
 Item = Mapping[str, Any]
 
@@ -283,24 +283,24 @@ def items_to_messages(items: Iterable[Item]) -> list[dict[str, Any]]:
 
 def message_to_items(message: Message) -> list[dict[str, Any]]:
     """The items that a chat message stands for, as they were if it was made from items."""
-    memory = message.get(REMEMBERED)
+    memory = message.get(ITEMS_KEY)
     marks = memory.get("marks") if isinstance(memory, Mapping) else None
     if not isinstance(marks, list):
-        return derived(message)
-    plain = derived(message, _cuts(memory))
+        return derived_items(message)
+    plain = derived_items(message, _cuts(memory))
     found: list[dict[str, Any]] = []
     for mark in marks:
         carried, of = (mark.get("item"), mark.get("of")) if isinstance(mark, Mapping) else (None, None)
         if isinstance(carried, Mapping):
-            found.append(thawed(carried))
+            found.append(plain_copy(carried))
         elif isinstance(of, int) and 0 <= of < len(plain) and isinstance(mark, Mapping):
             found.append(patched(plain[of], mark.get("patch")))
     return found
 
 
-def bare(message: Message) -> Message:
+def without_items(message: Message) -> Message:
     """The message as a provider may see it."""
-    return {key: value for key, value in message.items() if key != REMEMBERED} if REMEMBERED in message else message
+    return {key: value for key, value in message.items() if key != ITEMS_KEY} if ITEMS_KEY in message else message
 
 
 @dataclass(slots=True)
@@ -321,14 +321,14 @@ class _Draft:
             if self.calls:
                 message["tool_calls"] = self.calls
         marks = self._marks()
-        usual = [{"of": place} for place in range(len(derived(message)))]
+        usual = [{"of": place} for place in range(len(derived_items(message)))]
         if len(self.cuts) > 1 or marks != usual:
             cuts = {"cuts": self.cuts} if len(self.cuts) > 1 else {}
-            message[REMEMBERED] = {**cuts, "marks": marks}
+            message[ITEMS_KEY] = {**cuts, "marks": marks}
         return message
 
     def _marks(self) -> list[dict[str, Any]]:
-        plain = derived(self.message, self.cuts if len(self.cuts) > 1 else ())
+        plain = derived_items(self.message, self.cuts if len(self.cuts) > 1 else ())
         calls = len(plain) - len(self.calls)
         at = {"text": 0, "call": calls}
         marks: list[dict[str, Any]] = []
@@ -336,7 +336,7 @@ class _Draft:
             place = at.get(what, len(plain))
             limit = len(plain) if what == "call" else calls
             if place >= limit:
-                marks.append({"item": thawed(item)})
+                marks.append({"item": plain_copy(item)})
                 continue
             at[what] += 1
             patch = difference(plain[place], item)
@@ -357,7 +357,7 @@ class _Grouping:
     def add(self, item: Item, index: int) -> None:
         if not isinstance(item, Mapping):
             raise InvalidMessage("it", "is no object; an item has a type", index)
-        kind = kind_of(item)
+        kind = item_type(item)
         if kind == "message" and role_in(item, index) == "assistant":
             self._say(item, index)
         elif kind == "message":
@@ -379,7 +379,7 @@ class _Grouping:
 
     def messages(self) -> list[dict[str, Any]]:
         if self._carried and not self._drafts:  # nothing to go with: it is told as it is
-            told = json.dumps([thawed(item) for item in self._carried], ensure_ascii=False, separators=(",", ":"))
+            told = json.dumps([plain_copy(item) for item in self._carried], ensure_ascii=False, separators=(",", ":"))
             self._drafts.append(_Draft({"role": "assistant", "content": told}))
         if self._carried:
             self._drafts[-1].layout += [("", item) for item in self._carried]

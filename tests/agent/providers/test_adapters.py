@@ -10,12 +10,12 @@ import pytest
 from minutebook import AnthropicAdapter, OpenAIAdapter, Session, SlidingWindowManager
 from minutebook.agent import (
     AnswerRestarted,
-    Finished,
     ModelReply,
     ModelRequest,
+    RetryPolicy,
+    RunFinished,
     TextDelta,
     ThinkingDelta,
-    Throttle,
     ToolAnswered,
     ToolCalled,
 )
@@ -99,7 +99,7 @@ def test_a_stream_says_what_happens_as_it_happens(kind):
     assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "Let me see.All is fine."
     assert [event.call.name for event in events if isinstance(event, ToolCalled)] == ["read"]
     assert [event.content for event in events if isinstance(event, ToolAnswered)] == ["The content of a.py."]
-    assert events[-1] == Finished(response)
+    assert events[-1] == RunFinished(response)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -142,9 +142,9 @@ def test_a_busy_provider_is_asked_again_with_the_same_request(kind, mode):
         await at_once(seconds)
 
     model = ScriptedModel(fail(429, retry_after=2), fail(503), cut(), say("At last."))
-    throttle = Throttle(sleep=sleep, draw=lambda: 0.5, first_seconds=1.0)
+    retry_policy = RetryPolicy(sleep=sleep, draw=lambda: 0.5, first_wait_seconds=1.0)
 
-    response, _, provider, _ = evaluate(kind, mode, model, adapter_options={"throttle": throttle})
+    response, _, provider, _ = evaluate(kind, mode, model, adapter_options={"retry_policy": retry_policy})
 
     assert response.text == "At last."
     assert waits == [2.0, 1.0, 2.0]
@@ -199,7 +199,7 @@ def test_nobody_there_is_a_failure_that_may_pass(kind, mode):
     session = Session()
     made, url = ADAPTERS[kind]
 
-    with made("gpt-4o", base_url=getattr(provider, url), api_key="x", throttle=PATIENT) as adapter:
+    with made("gpt-4o", base_url=getattr(provider, url), api_key="x", retry_policy=PATIENT) as adapter:
         with pytest.raises(RetriesExhausted) as caught:
             adapter.evaluate_sync(prompt_of(), session=session)
 
@@ -379,7 +379,10 @@ def test_a_client_that_is_not_installed_is_named(monkeypatch, made, module):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_clients_do_not_retry_by_themselves(kind):
     with LoopbackProvider(ScriptedModel(fail(500), "Never asked.")) as provider:
-        with adapter_for(provider, kind, throttle=Throttle(attempts=1)) as adapter, pytest.raises(ProviderFailed):
+        with (
+            adapter_for(provider, kind, retry_policy=RetryPolicy(attempts=1)) as adapter,
+            pytest.raises(ProviderFailed),
+        ):
             adapter.evaluate_sync(prompt_of(), session=Session())
 
         assert len(provider.requests) == 1

@@ -11,15 +11,15 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from minutebook import PromptResponse, Transcript, view_of
-from minutebook.agent import AnswerRestarted, Finished, TextDelta, ThinkingDelta, Usage
-from minutebook.cli.chat.display import Voice, shown
+from minutebook.agent import AnswerRestarted, RunFinished, TextDelta, ThinkingDelta, Usage
+from minutebook.cli.chat.display import AnswerPrinter, safe_text
 
 WIDTH = 20
 
 
 def spoken(*events, width=WIDTH):
     out = io.StringIO()
-    voice = Voice(Console(file=out, width=width, force_terminal=False))
+    voice = AnswerPrinter(Console(file=out, width=width, force_terminal=False))
     for event in events:
         voice.hear(event)
     voice.end()
@@ -28,7 +28,7 @@ def spoken(*events, width=WIDTH):
 
 def finished(text):
     response = PromptResponse("chat", text, text, UUID(int=1), Usage(), 1, "stop", None, Transcript(), view_of([]))
-    return Finished(response)
+    return RunFinished(response)
 
 
 @given(pieces=st.lists(st.text(st.sampled_from("abc 日\n\t\x1b")), max_size=20))
@@ -38,7 +38,7 @@ def test_the_pieces_do_not_matter(pieces):
 
 @given(st.text())
 def test_every_word_is_said_in_its_order(text):
-    assert spoken(TextDelta(text)).split() == shown(text).split()
+    assert spoken(TextDelta(text)).split() == safe_text(text).split()
 
 
 @given(st.lists(st.sampled_from(["a", "word", "日本語", "\n"]), max_size=30).map(" ".join))
@@ -69,7 +69,7 @@ def test_nothing_that_is_said_commands_the_terminal(text):
 
 def test_a_word_is_shown_when_it_is_whole():
     out = io.StringIO()
-    voice = Voice(Console(file=out, width=WIDTH, force_terminal=False))
+    voice = AnswerPrinter(Console(file=out, width=WIDTH, force_terminal=False))
 
     voice.hear(TextDelta("Hel"))
     assert out.getvalue() == ""

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from minutebook import MemoryStore
 from minutebook.errors import DocumentNotFound, InvalidSetting, RequestRefused, StoreUnavailable
-from minutebook.service.access.api_keys import CACHE_SECONDS, RESERVED_TENANT, Keys
+from minutebook.service.access.api_keys import CACHE_SECONDS, RESERVED_TENANT, ApiKeys
 from tests.service.clocks import Clock
 from tests.store.backends import BACKENDS
 
 
 def keys_on(store, clock=None, **options):
     clock = clock or Clock()
-    return Keys(store, clock=clock.now, monotonic=clock.monotonic, **options)
+    return ApiKeys(store, clock=clock.now, monotonic=clock.monotonic, **options)
 
 
 async def refusal_of(keys, token):
@@ -46,7 +46,7 @@ def test_a_key_opens_what_it_was_made_for_on_every_replica(make, tmp_path):
 def test_no_part_of_the_secret_is_stored_but_its_hash_and_its_end():
     async def main():
         store = MemoryStore()
-        made = await Keys(store).create("phone", tenant="acme")
+        made = await ApiKeys(store).create("phone", tenant="acme")
         return made, (await store.for_tenant(RESERVED_TENANT).document("key", made.key.id)).body
 
     made, body = asyncio.run(main())
@@ -272,7 +272,7 @@ def test_while_the_store_is_away_a_known_key_is_believed_only_if_that_was_asked_
 def test_keys_are_seen_by_no_tenant():
     async def main():
         store = MemoryStore()
-        await Keys(store).create("phone", tenant="acme")
+        await ApiKeys(store).create("phone", tenant="acme")
         return [len((await store.for_tenant(tenant).list()).items) for tenant in ("acme", "default", RESERVED_TENANT)]
 
     assert asyncio.run(main()) == [0, 0, 1]

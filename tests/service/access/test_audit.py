@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from minutebook import MemoryStore
 from minutebook.errors import InvalidSetting
 from minutebook.service.access.api_keys import Caller
-from minutebook.service.access.audit import Audit, forgotten
+from minutebook.service.access.audit import AuditLog, forgotten
 from tests.service.clocks import Clock
 from tests.store.backends import BACKENDS
 
@@ -18,7 +18,7 @@ ADMIN = Caller("acme", "0f3a9c1b2d4e")
 def test_the_log_says_who_did_what(make, tmp_path):
     async def main():
         async with make(tmp_path) as store:
-            audit = Audit(store, clock=Clock().now)
+            audit = AuditLog(store, clock=Clock().now)
             noted = [await audit.note(ADMIN, "fork", f"conv_{number}") for number in range(3)]
             return noted, [entry async for entry in audit.entries()]
 
@@ -31,7 +31,7 @@ def test_the_log_says_who_did_what(make, tmp_path):
 
 def test_a_log_without_acts_is_empty():
     async def main():
-        return [entry async for entry in Audit(MemoryStore()).entries()]
+        return [entry async for entry in AuditLog(MemoryStore()).entries()]
 
     assert asyncio.run(main()) == []
 
@@ -40,9 +40,9 @@ def test_a_log_without_acts_is_empty():
 def test_replicas_that_write_at_once_write_one_log(make, tmp_path):
     async def main():
         async with make(tmp_path) as store:
-            replicas = [Audit(store) for _ in range(4)]
+            replicas = [AuditLog(store) for _ in range(4)]
             await asyncio.gather(*(replicas[number % 4].note(ADMIN, "fork", f"conv_{number}") for number in range(20)))
-            return [entry async for entry in Audit(store).entries()]
+            return [entry async for entry in AuditLog(store).entries()]
 
     entries = asyncio.run(main())
     assert [entry.number for entry in entries] == list(range(20))
@@ -52,7 +52,7 @@ def test_replicas_that_write_at_once_write_one_log(make, tmp_path):
 @given(st.text(max_size=100))
 def test_any_target_is_kept(target):
     async def main():
-        audit = Audit(MemoryStore())
+        audit = AuditLog(MemoryStore())
         noted = await audit.note(ADMIN, "fork", target)
         return noted, [entry async for entry in audit.entries()]
 
@@ -62,7 +62,7 @@ def test_any_target_is_kept(target):
 
 def test_the_log_does_not_name_what_was_erased_but_can_prove_it():
     async def main():
-        entry = await Audit(MemoryStore()).note(ADMIN, "erase", "alice")
+        entry = await AuditLog(MemoryStore()).note(ADMIN, "erase", "alice")
         return entry.target
 
     target = asyncio.run(main())
@@ -72,7 +72,7 @@ def test_the_log_does_not_name_what_was_erased_but_can_prove_it():
 
 def test_a_secret_does_not_get_into_the_log():
     async def main():
-        audit = Audit(MemoryStore())
+        audit = AuditLog(MemoryStore())
         entry = await audit.note(ADMIN, "fork", "sk-proj-" + "a1" * 20)
         with pytest.raises(InvalidSetting):
             await audit.note(ADMIN, "fork", "x" * 513)

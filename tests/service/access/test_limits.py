@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from minutebook import MemoryStore
 from minutebook.errors import RequestRefused, StoreUnavailable
 from minutebook.service.access.api_keys import Caller
-from minutebook.service.access.limits import Limiter, Spent, Tally
+from minutebook.service.access.limits import Limiter, Spent, TokenQuota
 from tests.service.clocks import Clock
 from tests.store.backends import BACKENDS
 
@@ -16,7 +16,7 @@ PHONE = Caller("acme", "k1")
 
 
 def limiter_on(store, clock, *, optional=False, **limits):
-    return Limiter(Tally(store, clock=clock.now, optional=optional), clock=clock.monotonic, **limits)
+    return Limiter(TokenQuota(store, clock=clock.now, optional=optional), clock=clock.monotonic, **limits)
 
 
 def passed(limiter, caller=PHONE):
@@ -166,7 +166,7 @@ def test_all_replicas_together_go_beyond_the_limit_by_one_request_at_most(limit,
 
     async def main():
         store, clock = MemoryStore(), Clock()
-        replicas = [Tally(store, clock=clock.now) for _ in range(3)]
+        replicas = [TokenQuota(store, clock=clock.now) for _ in range(3)]
         running, used, largest = [], 0, 0
         for what, which, tokens in steps:
             if what == "begin":
@@ -182,7 +182,7 @@ def test_all_replicas_together_go_beyond_the_limit_by_one_request_at_most(limit,
             elif what == "flush":
                 await replicas[which].flush()
             elif what == "crash":
-                replicas[which] = Tally(store, clock=clock.now)
+                replicas[which] = TokenQuota(store, clock=clock.now)
         used += sum(most for _, most in running)
         assert used < limit + largest or used == 0
 
@@ -193,7 +193,7 @@ def test_all_replicas_together_go_beyond_the_limit_by_one_request_at_most(limit,
 def test_replicas_that_ask_at_the_same_moment_see_each_other(limit, requests):
     async def main():
         store, clock = Yielding(), Clock()
-        replicas = [Tally(store, clock=clock.now) for _ in range(3)]
+        replicas = [TokenQuota(store, clock=clock.now) for _ in range(3)]
         promises = await asyncio.gather(*(replicas[which].promise("k1", limit, most) for which, most in requests))
         granted = [promise.most for promise in promises if not isinstance(promise, Spent)]
         assert sum(granted) < limit + max(granted, default=1)
@@ -238,7 +238,7 @@ def test_far_from_the_limit_a_request_costs_no_write():
 def test_what_was_claimed_and_is_not_needed_is_given_back():
     async def main():
         store, clock = MemoryStore(), Clock()
-        first, second = Tally(store, clock=clock.now), Tally(store, clock=clock.now)
+        first, second = TokenQuota(store, clock=clock.now), TokenQuota(store, clock=clock.now)
         (await first.promise("k1", 1_000, 900)).settle(10)
         held = await second.promise("k1", 1_000, 200)
         for _ in range(2):
@@ -291,7 +291,7 @@ def test_yesterdays_tallies_are_forgotten():
     async def main():
         clock = Clock()
         store = MemoryStore(clock=clock.now)
-        tally = Tally(store, clock=clock.now)
+        tally = TokenQuota(store, clock=clock.now)
         (await tally.promise("k1", 100, 10)).settle(10)
         clock.pass_by(timedelta(days=3).total_seconds())
         await tally.flush()

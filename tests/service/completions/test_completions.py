@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from minutebook import check, open_store
-from minutebook.agent.providers.openai import Answer
+from minutebook.agent.providers.openai import CompletionAccumulator
 from minutebook.conversation.policy import Policy
 from minutebook.errors import StoreUnavailable
 from minutebook.record.finding import errors
@@ -304,7 +304,7 @@ def test_a_client_that_waits_for_a_whole_answer_may_leave_too():
 
 
 def test_of_several_choices_the_record_goes_on_with_the_first_and_the_minutes_have_all():
-    streamed, whole = Answer(), Answer()
+    streamed, whole = CompletionAccumulator(), CompletionAccumulator()
     for index, text in ((0, "one"), (1, "uno"), (0, " two"), (1, " dos")):
         assert not streamed.take({"choices": [{"index": index, "delta": {"content": text}}]})
     assert streamed.take({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})

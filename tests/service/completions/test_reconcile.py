@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook.record.message import lead_of
+from minutebook.record.message import leading_system_count
 from minutebook.service.completions.reconcile import reconciled
 from tests.strategies import conversations
 
@@ -25,7 +25,7 @@ RECORD = [user("one"), assistant("1"), user("two"), assistant(None, "a"), result
 
 @given(chat=conversations(user_first=True), data=st.data())
 def test_whoever_resends_everything_and_adds_to_it_appends_what_is_new(chat, data):
-    story = chat[lead_of(chat) :]
+    story = chat[leading_system_count(chat) :]
     known = data.draw(st.integers(0, len(story)))
     told = reconciled(story, story[:known])
     assert (told.decision, list(told.new)) == ("appended", story[known:])
@@ -33,7 +33,7 @@ def test_whoever_resends_everything_and_adds_to_it_appends_what_is_new(chat, dat
 
 @given(chat=conversations(user_first=True))
 def test_a_copy_that_lacks_details_is_the_same_story(chat):
-    story = chat[lead_of(chat) :]
+    story = chat[leading_system_count(chat) :]
     keys = {"role", "content", "tool_calls", "tool_call_id"}
     told = reconciled([{key: value for key, value in each.items() if key in keys} for each in story], story)
     assert (told.decision, told.new) == ("appended", ())

@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from minutebook.conversation.config import ConversationConfig, PolicyConfig, RetentionConfig
 from minutebook.errors import InvalidConfig, InvalidSetting
-from minutebook.service.config.loader import ConfigHolder, Flag, Sources, config_path, flattened, load_config, variables
+from minutebook.service.config.loader import (
+    CommandLineFlag,
+    ConfigHolder,
+    Sources,
+    config_path,
+    environment_variables,
+    flat_settings,
+    load_config,
+)
 from minutebook.service.config.schema import LimitsConfig, ServerConfig, ServiceConfig, ToolConfig, UpstreamConfig
 
 EVERYTHING = """\
@@ -339,7 +347,7 @@ def test_flags_win_over_the_environment_which_wins_over_the_file(written):
     found = load_config(
         path,
         environment={"MINUTEBOOK_SERVER_PORT": "2", "MINUTEBOOK_SERVER_HOST": "b", "OTHER": "x"},
-        flags={"server.port": Flag("--port", 3), "server.host": Flag("--host", None)},
+        flags={"server.port": CommandLineFlag("--port", 3), "server.host": CommandLineFlag("--host", None)},
     )
 
     assert (found.config.server.port, found.config.server.host, found.config.server.heartbeat_seconds) == (3, "b", 3.0)
@@ -366,11 +374,11 @@ def test_flags_win_over_the_environment_which_wins_over_the_file(written):
 def test_the_environment_sets_single_values(name, text, value):
     found = load_config(environment={name: text})
     place = found.config
-    for part in variables()[name].split("."):
+    for part in environment_variables()[name].split("."):
         place = getattr(place, part)
 
     assert place == value
-    assert found.origin(variables()[name]).name == name
+    assert found.origin(environment_variables()[name]).name == name
 
 
 def test_a_mistyped_variable_of_ours_is_an_error_and_other_variables_are_not():
@@ -393,7 +401,7 @@ def test_two_variables_for_one_key_may_not_contradict_each_other():
 
 
 def test_every_variable_sets_one_key_and_every_single_value_has_one():
-    named = [key for name, key in variables().items() if name not in {"MINUTEBOOK_DB", "MINUTEBOOK_TENANT"}]
+    named = [key for name, key in environment_variables().items() if name not in {"MINUTEBOOK_DB", "MINUTEBOOK_TENANT"}]
 
     assert len(named) == len(set(named))
     assert "limits.json_depth" in named
@@ -495,7 +503,7 @@ def test_a_holder_keeps_flags_and_the_environment_over_a_new_file(written):
     holder = ConfigHolder(
         written("server: {port: 1}"),
         environment={"MINUTEBOOK_SERVER_HOST": "b"},
-        flags={"server.port": Flag("--port", 9)},
+        flags={"server.port": CommandLineFlag("--port", 9)},
     )
     written("server: {port: 2, host: c}")
 
@@ -534,7 +542,7 @@ def test_the_page_shows_every_key_at_its_default(written):
     found = loaded(written(yaml_blocks()[0]))
 
     assert found.config == ServiceConfig()
-    assert set(found.origins) == set(flattened(ServiceConfig())) - {"conversation.history_limit"}
+    assert set(found.origins) == set(flat_settings(ServiceConfig())) - {"conversation.history_limit"}
 
 
 def test_the_page_shows_policies_and_tools_that_can_be_read(written):

@@ -4,8 +4,8 @@ import pytest
 
 from minutebook.errors import ConversationNotFound, InvalidSetting
 from minutebook.service.access.api_keys import SCOPES, Caller
-from minutebook.service.http.requests import is_loopback, require_guarded, require_sight
-from minutebook.store.types import Conversation
+from minutebook.service.http.requests import is_loopback, require_access, require_keys_for_remote
+from minutebook.store.types import ConversationHeader
 from tests.service.guarded import Guarded
 from tests.service.http.test_middleware import error_of
 from tests.service.parts import NOON
@@ -116,20 +116,20 @@ def test_who_asks_too_often_is_told_when_to_come_again():
 )
 def test_loopback_needs_no_keys(host):
     assert is_loopback(host)
-    require_guarded(host, has_keys=False)
+    require_keys_for_remote(host, has_keys=False)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.com", "localhost.example.com", ""])
 def test_everywhere_else_needs_keys_and_says_what_to_run(host):
-    require_guarded(host, has_keys=True)
+    require_keys_for_remote(host, has_keys=True)
     with pytest.raises(InvalidSetting, match="minutebook keys create"):
-        require_guarded(host, has_keys=False)
+        require_keys_for_remote(host, has_keys=False)
 
 
 def test_a_key_that_is_bound_to_a_recipient_finds_no_other_ones_conversations():
-    hers = Conversation("acme", "c1", "alice", NOON, NOON, NOON)
+    hers = ConversationHeader("acme", "c1", "alice", NOON, NOON, NOON)
 
-    assert require_sight(Caller("acme", recipient="alice"), hers) is hers
-    assert require_sight(Caller("acme"), hers) is hers
+    assert require_access(Caller("acme", recipient="alice"), hers) is hers
+    assert require_access(Caller("acme"), hers) is hers
     with pytest.raises(ConversationNotFound):
-        require_sight(Caller("acme", recipient="bob"), hers)
+        require_access(Caller("acme", recipient="bob"), hers)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from minutebook.errors import RequestRefused
 from minutebook.service.http.requests import parsed
-from minutebook.wire.chat import dumped
+from minutebook.wire.chat import json_bytes
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -23,7 +23,7 @@ def test_plain_json_is_read_as_it_is(value):
 
 @given(st.dictionaries(any_text, any_text))
 def test_what_is_written_can_be_read_whatever_is_in_it(value):
-    again = parsed(dumped(value), max_depth=64)
+    again = parsed(json_bytes(value), max_depth=64)
     assert json.dumps(again) == json.dumps(value)
 
 

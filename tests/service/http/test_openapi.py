@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minutebook.service.access.api_keys import Keys
+from minutebook.service.access.api_keys import ApiKeys
 from minutebook.testing import ScriptedModel
 from tests.service.serving import served
 
@@ -28,7 +28,7 @@ CHECKS = (
 def guarded():
     """A service with an API key: the address, and what opens it."""
     with served(ScriptedModel(otherwise="Yes."), remember=10) as here:
-        made = asyncio.run(Keys(here.service.store).create("schema", tenant="default", scopes=("admin",)))
+        made = asyncio.run(ApiKeys(here.service.store).create("schema", tenant="default", scopes=("admin",)))
         here.service.limiter.requests_per_minute = None
         yield here, f"Bearer {made.token}"
 

@@ -6,8 +6,8 @@ from pydantic import BaseModel
 
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.completions import routes as completions
-from minutebook.service.http.requests import StrictRoute, _brief, needs
-from minutebook.service.http.responses import Json
+from minutebook.service.http.requests import StrictRoute, _brief, require_scope
+from minutebook.service.http.responses import JsonResponse
 from minutebook.service.state import Here
 from tests.service.guarded import Guarded
 
@@ -20,7 +20,7 @@ class Word(BaseModel):
 
 
 @router.post("/brief")
-async def brief(service: Here, request: Request, given: Word, caller: Annotated[Caller, needs("write")]):
+async def brief(service: Here, request: Request, given: Word, caller: Annotated[Caller, require_scope("write")]):
     return said(service, request, given, caller)
 
 
@@ -29,7 +29,7 @@ async def long(
     service: Here,
     request: Request,
     given: Word,
-    caller: Annotated[Caller, needs("write")],
+    caller: Annotated[Caller, require_scope("write")],
     _more: Annotated[int, Query()] = 0,
 ):
     return said(service, request, given, caller)
@@ -37,7 +37,7 @@ async def long(
 
 def said(service, request, given, caller):
     here = request.app.state.service is service
-    return Json({"said": given.word * given.times, "tenant": caller.tenant, "here": here})
+    return JsonResponse({"said": given.word * given.times, "tenant": caller.tenant, "here": here})
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minutebook.conversation.minutes import HistoryPruned
-from minutebook.service.observability.logs import REQUEST_ID, JsonLines, Redactor, log_pruned, logging_to
+from minutebook.service.observability.logs import REQUEST_ID, JsonLines, Redactor, log_pruning, write_logs_to
 
 FACT = HistoryPruned(
     conversation="conv_1",
@@ -25,13 +25,13 @@ FACT = HistoryPruned(
 
 def lines_of(act, **options):
     stream = io.StringIO()
-    with logging_to(stream, **options):
+    with write_logs_to(stream, **options):
         act()
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
 def test_a_pruning_decision_is_one_line_with_all_its_numbers():
-    (line,) = lines_of(lambda: log_pruned(FACT))
+    (line,) = lines_of(lambda: log_pruning(FACT))
 
     assert line["message"] == "pruned"
     wanted = ("conversation", "loaded", "preserved", "pruned", "tokens_before", "tokens_after", "mode", "policy")
@@ -39,7 +39,7 @@ def test_a_pruning_decision_is_one_line_with_all_its_numbers():
 
 
 def test_the_time_is_in_utc():
-    (line,) = lines_of(lambda: log_pruned(FACT))
+    (line,) = lines_of(lambda: log_pruning(FACT))
 
     assert datetime.fromisoformat(line["time"]).utcoffset() == timedelta(0)
 
@@ -92,7 +92,7 @@ def written(handler_parts, act):
     handler = logging.StreamHandler(stream)
     for part in handler_parts:
         handler.addFilter(part) if isinstance(part, logging.Filter) else handler.setFormatter(part)
-    with logging_to(io.StringIO()):
+    with write_logs_to(io.StringIO()):
         logging.getLogger("minutebook").handlers = [handler]
         act()
     return stream.getvalue()
@@ -129,7 +129,7 @@ def test_what_a_request_begins_is_logged_under_its_id():
         await run
 
     async def detached():
-        log_pruned(FACT)
+        log_pruning(FACT)
 
     (line,) = lines_of(lambda: asyncio.run(answering()))
     assert line["request_id"] == "req_1"

@@ -23,7 +23,7 @@ def samples(metrics):
 def test_everything_that_happens_is_counted_under_its_name():
     metrics = Metrics()
     metrics.appended(0.002)
-    metrics.lock_waited(0.1)
+    metrics.observe_lock_wait(0.1)
     metrics.first_token(0.3)
     metrics.pruned(FACT)
     metrics.compacted(HistoryCompacted("turns", ("f1",), 500, 100, None, datetime.now(UTC)))

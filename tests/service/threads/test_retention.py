@@ -10,8 +10,8 @@ import logging
 
 import pytest
 
-from minutebook.conversation.config import KEPT, SENT, Kept, Sent
-from minutebook.conversation.trimming import TRIMMED
+from minutebook.conversation.config import KEPT, SENT, Persistence, Sent
+from minutebook.conversation.trimming import TRIMMED_MARKER
 from tests.service.parts import has_tools
 from tests.service.talking import TOOLS, adding, empty_database, talking
 from tests.service.talking_tools import found
@@ -144,14 +144,16 @@ def test_what_is_kept_is_what_the_truth_table_says(row, db, tmp_path):  # C31, C
         rows = [row["tools_used"] for row in thread.messages(limit=100) if row["role"] == "assistant"]
 
     whole = [found(turn) for turn in range(TURNS)]
-    short = {Kept.ALL: whole[0], Kept.STATUS: TRIMMED.format(status="ok"), Kept.NAME: ""}[row.older]
+    short = {Persistence.ALL: whole[0], Persistence.STATUS: TRIMMED_MARKER.format(status="ok"), Persistence.NAME: ""}[
+        row.older
+    ]
     older = TURNS - PRESERVED
     assert results[older:] == whole[older:]
-    if row.older is Kept.ALL:
+    if row.older is Persistence.ALL:
         assert results == whole
         assert all(used[0]["result"] for used in rows)
     else:
-        shown = None if row.older is Kept.NAME else [{"name": "add", "status": "ok"}]
+        shown = None if row.older is Persistence.NAME else [{"name": "add", "status": "ok"}]
         assert rows[:older] == [shown] * older
         assert results[:older] == [short] * older
     assert all(used[0]["arguments"] for used in rows[older:])
@@ -166,7 +168,7 @@ def test_persist_tool_invocations_false_trims_older_rows_and_true_keeps_them(db,
             kept.append([message["content"] for message in recorded(here, thread) if message["role"] == "tool"])
 
     trimmed, whole = kept
-    assert trimmed[:2] == [TRIMMED.format(status="ok")] * 2
+    assert trimmed[:2] == [TRIMMED_MARKER.format(status="ok")] * 2
     assert whole == [found(turn) for turn in range(4)]
 
 

@@ -91,7 +91,7 @@ def test_twenty_turns_with_tools_are_kept_whole_and_never_refused(db, tmp_path):
 
 
 def test_every_call_has_minutes_from_which_it_can_be_built_again(tmp_path):
-    from minutebook.conversation.minutes import digest, resent
+    from minutebook.conversation.minutes import messages_digest, sent_messages
 
     prompt = "system_prompt: You add.\nconversation: {retention: {max_loaded_messages: 6}}\n"
     with talking(adding(6), config=TOOLS + prompt, folder=tmp_path) as here:
@@ -102,8 +102,8 @@ def test_every_call_has_minutes_from_which_it_can_be_built_again(tmp_path):
         minutes = documents(here, thread, "request")
 
     for one, sent in zip(minutes, here.sent(), strict=True):
-        rebuilt = resent([part if isinstance(part, dict) else list(part) for part in one["parts"]], record)
-        assert digest(rebuilt) == one["sha256"]
+        rebuilt = sent_messages([part if isinstance(part, dict) else list(part) for part in one["parts"]], record)
+        assert messages_digest(rebuilt) == one["sha256"]
         assert [message.get("content") for message in rebuilt] == [message.get("content") for message in sent]
 
 

@@ -29,7 +29,7 @@ from minutebook.store.sqlite.store import run as run_now
 from minutebook.store.sqlite.transaction import SqliteTransaction
 from minutebook.store.types import NewDocument
 from minutebook.store.url import open_store
-from minutebook.testing.contract.samples import entries_of, note, said, texts, turn, turns
+from minutebook.testing.contract.samples import entries_of, note, text_entries, texts, turn, turns
 
 KEY, NEW_KEY = b"k" * 32, b"n" * 32
 PLANTED = [f"planted{number:04d}planted" for number in range(200)]
@@ -116,8 +116,8 @@ def test_the_same_text_never_looks_the_same():
     async def work():
         inner = MemoryStore()
         store = encrypted(inner, KEY)
-        await store.append("a", said("yes", "yes", "yes"), recipient="alice")
-        await store.append("b", said("yes"), recipient="alice")
+        await store.append("a", text_entries("yes", "yes", "yes"), recipient="alice")
+        await store.append("b", text_entries("yes"), recipient="alice")
 
         kept = [*(await inner.load("a")).entries, *(await inner.load("b")).entries]
         assert len({entry.extras[SEALED] for entry in kept}) == 4
@@ -130,14 +130,14 @@ def test_another_key_is_a_clear_error(tmp_path):
 
     async def work():
         async with encrypted(open_store(url), KEY) as store:
-            await store.append("a", said("secret"))
+            await store.append("a", text_entries("secret"))
         with pytest.raises(WrongKey) as found:
             async with encrypted(open_store(url), NEW_KEY):
                 pass
         assert "old_keys" in str(found.value)
         assert "nnnn" not in str(found.value)
         stranger = encrypted(open_store(url), NEW_KEY)
-        for attempt in (stranger.load("a"), stranger.append("a", said("x")), stranger.search("secret")):
+        for attempt in (stranger.load("a"), stranger.append("a", text_entries("x")), stranger.search("secret")):
             with pytest.raises(WrongKey):
                 await attempt
         await stranger.close()
@@ -193,8 +193,8 @@ def test_what_was_changed_or_moved_is_damaged(tampering):
     async def work():
         inner = MemoryStore()
         store = encrypted(inner, KEY)
-        await store.append("a", said("one", "two"), recipient="alice")
-        await store.append("b", said("three", "four"), recipient="alice")
+        await store.append("a", text_entries("one", "two"), recipient="alice")
+        await store.append("b", text_entries("three", "four"), recipient="alice")
         await store.load("a")
         TAMPERINGS[tampering](Rows(inner, "a"), Rows(inner, "b"))
 
@@ -250,8 +250,8 @@ def test_a_document_moved_to_another_conversation_or_name_is_damaged():
     async def work():
         inner = MemoryStore()
         async with encrypted(inner, KEY) as store:
-            await store.append("a", said("x"), documents=[NewDocument("reply", "r", {"mine": 1})])
-            await store.append("b", said("x"), recipient="a")
+            await store.append("a", text_entries("x"), documents=[NewDocument("reply", "r", {"mine": 1})])
+            await store.append("b", text_entries("x"), recipient="a")
             sealed = (await inner.document("reply", "r")).body
             await inner.put_document("a", NewDocument("reply", "other", sealed))
             await inner.delete_document("reply", "r")
@@ -283,7 +283,7 @@ def test_what_is_trimmed_is_checked_in_the_clear_and_sealed_again():
 def test_a_conversation_that_was_written_in_the_clear_is_not_taken_for_an_encrypted_one():
     async def work():
         inner = MemoryStore()
-        await inner.append("a", said("plain"))
+        await inner.append("a", text_entries("plain"))
 
         with pytest.raises(StoreDamaged):
             await encrypted(inner, KEY).load("a")
@@ -297,12 +297,12 @@ def test_after_a_rotation_the_old_key_is_needed_no_more(tmp_path):
     async def work():
         async with encrypted(open_store(url), KEY) as store:
             for number in range(5):
-                await store.append(f"c{number}", said(f"text {number}"), recipient=f"r{number % 3}")
+                await store.append(f"c{number}", text_entries(f"text {number}"), recipient=f"r{number % 3}")
             before = [await store.load(f"c{number}") for number in range(5)]
             assert await store.rotate(NEW_KEY) == 3
             assert await store.rotate(NEW_KEY) == 0
-            await store.append("c0", said("after"))
-            await store.append("new", said("new"))
+            await store.append("c0", text_entries("after"))
+            await store.append("new", text_entries("new"))
         async with encrypted(open_store(url), NEW_KEY) as store:
             assert [await store.load(f"c{number}") for number in range(1, 5)] == before[1:]
             assert texts((await store.load("c0")).entries) == ["text 0", "after"]
@@ -318,15 +318,15 @@ def test_a_backup_is_unreadable_once_the_recipient_is_erased(tmp_path):
 
     async def work():
         async with encrypted(open_store(f"sqlite:///{live}"), KEY, keys=open_store(f"sqlite:///{keys}")) as store:
-            await store.append("a", said("secret"), recipient="alice")
-            await store.append("b", said("other"), recipient="bob")
+            await store.append("a", text_entries("secret"), recipient="alice")
+            await store.append("b", text_entries("other"), recipient="bob")
         shutil.copy(live, backup)
         async with encrypted(open_store(f"sqlite:///{live}"), KEY, keys=open_store(f"sqlite:///{keys}")) as store:
             assert (await store.erase(recipient="alice")).conversations == 1
             await store.vacuum()
-            assert await store.append("a2", said("back again"), recipient="alice") == 1
+            assert await store.append("a2", text_entries("back again"), recipient="alice") == 1
         async with encrypted(open_store(f"sqlite:///{backup}"), KEY, keys=open_store(f"sqlite:///{keys}")) as store:
-            for attempt in (store.load("a"), store.append("a", said("late"))):
+            for attempt in (store.load("a"), store.append("a", text_entries("late"))):
                 with pytest.raises(ConversationErased):
                     await attempt
             assert texts((await store.load("b")).entries) == ["other"]
@@ -339,7 +339,7 @@ def test_two_recipients_have_two_keys_and_one_recipient_has_one():
         inner = MemoryStore()
         store = encrypted(inner, KEY)
         for name, recipient in (("a1", "alice"), ("a2", "alice"), ("b", "bob")):
-            await store.append(name, said("x"), recipient=recipient)
+            await store.append(name, text_entries("x"), recipient=recipient)
         key_of = {name: (await inner.header(name)).labels[KEY_LABEL] for name in ("a1", "a2", "b")}
 
         assert key_of["a1"] == key_of["a2"] != key_of["b"]
@@ -347,7 +347,7 @@ def test_two_recipients_have_two_keys_and_one_recipient_has_one():
         with pytest.raises(InvalidSetting):
             await store.set_labels("a1", {KEY_LABEL: None})
         with pytest.raises(InvalidSetting):
-            await store.append("new", said("x"), labels={KEY_LABEL: "mine"})
+            await store.append("new", text_entries("x"), labels={KEY_LABEL: "mine"})
 
     run(work())
 
@@ -372,7 +372,7 @@ def test_nothing_unreadable_is_left_when_a_recipient_is_erased_while_writing(tmp
         async with encrypted(open_store(f"sqlite:///{tmp_path}/chat.db"), KEY) as store:
             for round_ in range(6):
                 names = [f"{round_} {number}" for number in range(12)]
-                appends = [store.append(name, said(name), recipient="alice") for name in names]
+                appends = [store.append(name, text_entries(name), recipient="alice") for name in names]
                 appends.insert(round_ * 2, store.erase(recipient="alice"))
                 answers = await asyncio.gather(*appends, return_exceptions=True)
                 assert {type(answer).__name__ for answer in answers} <= {"int", "Receipt", "ConversationErased"}
@@ -407,7 +407,7 @@ def test_a_conversation_begun_with_a_key_that_is_gone_by_then_is_erased_too():
     async def work():
         inner = Gated("append")
         store = encrypted(ConversationStore(inner), KEY, keys=MemoryStore())
-        writing = asyncio.create_task(store.append("a", said("x"), recipient="alice"))
+        writing = asyncio.create_task(store.append("a", text_entries("x"), recipient="alice"))
         await inner.reached.wait()
         await store.erase(recipient="alice")
         inner.gate.set()
@@ -423,10 +423,10 @@ def test_a_conversation_begun_while_the_key_is_going_is_erased_too():
     async def work():
         keys = Gated("erase")
         store = encrypted(MemoryStore(), KEY, keys=ConversationStore(keys))
-        await store.append("a", said("x"), recipient="alice")
+        await store.append("a", text_entries("x"), recipient="alice")
         erasing = asyncio.create_task(store.erase(recipient="alice"))
         await keys.reached.wait()
-        assert await store.append("b", said("y"), recipient="alice") == 1
+        assert await store.append("b", text_entries("y"), recipient="alice") == 1
         keys.gate.set()
 
         assert (await erasing).conversations == 2
@@ -443,7 +443,7 @@ def test_an_error_names_calls_as_their_maker_knows_them():
         await store.append("a", turn(0)[:2])
 
         with pytest.raises(BrokenConversation) as found:
-            await store.append("a", said("meanwhile"))
+            await store.append("a", text_entries("meanwhile"))
         assert "call_0_0" in str(found.value)
         pickle.dumps(found.value)
 
@@ -454,7 +454,7 @@ def test_the_tenant_of_the_keys_is_not_seen():
     async def work():
         inner = MemoryStore()
         store = encrypted(inner, KEY)
-        await store.append("a", said("x"))
+        await store.append("a", text_entries("x"))
 
         assert [header.id for header in (await inner.list()).items] == ["a"]
         assert (await store.erase(recipient="a")).conversations == 1

@@ -18,7 +18,7 @@ from minutebook.store.postgres.append import AppendPlan
 from minutebook.store.postgres.writer import GroupWriter
 from minutebook.store.types import NewDocument
 from minutebook.store.url import open_store
-from minutebook.testing.contract.samples import refused, said, texts
+from minutebook.testing.contract.samples import expect_error, text_entries, texts
 from tests.servers import require_postgres, shared
 
 ENDED = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -48,9 +48,9 @@ def test_a_conversation_that_is_remembered_takes_one_statement(url, locked):
     async def story():
         async with open_store(url) as store:
             for number in range(4):
-                await store.append("a", said(f"{number}"), idempotency_key=f"k{number}")
-            await store.append("a", said("large " * 5_000))
-            assert await store.append("a", said("3"), idempotency_key="k3") == 4
+                await store.append("a", text_entries(f"{number}"), idempotency_key=f"k{number}")
+            await store.append("a", text_entries("large " * 5_000))
+            assert await store.append("a", text_entries("3"), idempotency_key="k3") == 4
             return texts((await store.load("a")).entries)
 
     found = asyncio.run(story())
@@ -62,16 +62,18 @@ def test_a_conversation_that_is_remembered_takes_one_statement(url, locked):
 def test_leases_and_new_documents_take_one_statement_too(url, locked):
     async def story():
         async with open_store(url) as store:
-            await store.append("a", said("0"))
+            await store.append("a", text_entries("0"))
             lease = await store.acquire_lease("a", "w", seconds=60)
             made = [NewDocument("reply", f"r{number}", {"x": number}) for number in range(3)]
-            await store.append("a", said("1"), lease=lease, documents=made[:2])
-            await store.append("a", said("2"), lease=lease, documents=made[2:], release=True)
+            await store.append("a", text_entries("1"), lease=lease, documents=made[:2])
+            await store.append("a", text_entries("2"), lease=lease, documents=made[2:], release=True)
             assert locked == [["a"]]
-            await refused(LeaseLost, store.append("a", said("3"), lease=lease))
-            await store.append("b", said("0"))
-            await refused(DocumentExists, store.append("b", said("1"), documents=made[:1]))
-            await store.append("a", said("3"), documents=[NewDocument("reply", "r1", {"x": "other"}, replace=True)])
+            await expect_error(LeaseLost, store.append("a", text_entries("3"), lease=lease))
+            await store.append("b", text_entries("0"))
+            await expect_error(DocumentExists, store.append("b", text_entries("1"), documents=made[:1]))
+            await store.append(
+                "a", text_entries("3"), documents=[NewDocument("reply", "r1", {"x": "other"}, replace=True)]
+            )
             found = (await store.documents("a", "reply")).items
             return texts((await store.load("a")).entries), [(one.id, one.number, one.body["x"]) for one in found]
 
@@ -81,12 +83,12 @@ def test_leases_and_new_documents_take_one_statement_too(url, locked):
 def test_a_lease_that_somebody_else_took_is_lost_also_where_the_conversation_is_remembered(url):
     async def story():
         async with open_store(url) as one, open_store(url) as other:
-            await one.append("a", said("0"))
+            await one.append("a", text_entries("0"))
             lease = await one.acquire_lease("a", "w", seconds=60)
-            await one.append("a", said("1"), lease=lease)
+            await one.append("a", text_entries("1"), lease=lease)
             await other.release_lease(lease)
             await other.acquire_lease("a", "another", seconds=60)
-            await refused(LeaseLost, one.append("a", said("2"), lease=lease))
+            await expect_error(LeaseLost, one.append("a", text_entries("2"), lease=lease))
             return texts((await one.load("a")).entries)
 
     assert asyncio.run(story()) == ["0", "1"]
@@ -96,15 +98,15 @@ def test_what_is_refused_in_a_group_does_not_fail_the_others(url):
     async def story():
         async with open_store(url) as store:
             for name in "abcd":
-                await store.append(name, said("0"))
+                await store.append(name, text_entries("0"))
             done = await asyncio.gather(
-                store.append("a", said("1")),
-                refused(VersionConflict, store.append("b", said("1"), expected_version=7)),
-                store.append("b", said("2")),
-                store.append("c", said("1"), idempotency_key="k"),
-                refused(IdempotencyConflict, store.append("c", said("2"), idempotency_key="k")),
-                store.append("d", said("1"), expected_version=1),
-                store.append("e", said("0"), labels={"x": "y"}),
+                store.append("a", text_entries("1")),
+                expect_error(VersionConflict, store.append("b", text_entries("1"), expected_version=7)),
+                store.append("b", text_entries("2")),
+                store.append("c", text_entries("1"), idempotency_key="k"),
+                expect_error(IdempotencyConflict, store.append("c", text_entries("2"), idempotency_key="k")),
+                store.append("d", text_entries("1"), expected_version=1),
+                store.append("e", text_entries("0"), labels={"x": "y"}),
             )
             return done, [texts((await store.load(name)).entries) for name in "abcde"]
 
@@ -118,7 +120,7 @@ def test_what_somebody_else_wrote_meanwhile_is_kept_and_counted(url, locked):
     async def story():
         async with open_store(url) as one, open_store(url) as other:
             for number in range(6):
-                assert await (one, other)[number % 2].append("a", said(f"{number}")) == number + 1
+                assert await (one, other)[number % 2].append("a", text_entries(f"{number}")) == number + 1
             return texts((await one.load("a")).entries)
 
     assert asyncio.run(story()) == [f"{number}" for number in range(6)]
@@ -129,11 +131,11 @@ def test_many_at_once_from_two_who_both_think_they_know_lose_nothing(url):
     async def story():
         async with open_store(url) as one, open_store(url) as other:
             for name in "abc":
-                await one.append(name, said("begin"))
-                await other.append(name, said("begin"))
+                await one.append(name, text_entries("begin"))
+                await other.append(name, text_entries("begin"))
             writes = [(store, name, n) for n in range(20) for name in "abc" for store in (one, other)]
             versions = await asyncio.gather(
-                *(store.append(name, said(f"{id(store)} {n}")) for store, name, n in writes)
+                *(store.append(name, text_entries(f"{id(store)} {n}")) for store, name, n in writes)
             )
             found = {name: texts((await one.load(name)).entries) for name in "abc"}
             return versions, found, writes
@@ -150,12 +152,12 @@ def test_what_goes_through_several_connections_at_once_keeps_its_order(url, lock
     large = "large " * 5_000
 
     async def writer(store, name):
-        return [await store.append(name, said(f"{number}", large)) for number in range(8)]
+        return [await store.append(name, text_entries(f"{number}", large)) for number in range(8)]
 
     async def story():
         async with open_store(url) as store:
             names = [f"talk {number}" for number in range(24)]
-            await asyncio.gather(*(store.append(name, said("begin")) for name in names))
+            await asyncio.gather(*(store.append(name, text_entries("begin")) for name in names))
             versions = await asyncio.gather(*(writer(store, name) for name in names))
             return versions, [texts((await store.load(name)).entries) for name in names]
 
@@ -169,13 +171,13 @@ def test_what_goes_through_several_connections_at_once_keeps_its_order(url, lock
 def test_a_key_that_somebody_else_used_is_found(url):
     async def story():
         async with open_store(url) as one, open_store(url) as other:
-            await one.append("a", said("x"))
-            assert await other.append("a", said("y"), idempotency_key="k") == 2
-            assert await one.append("a", said("y"), idempotency_key="k") == 2
-            assert await one.append("a", said("z")) == 3
-            await refused(IdempotencyConflict, one.append("a", said("other"), idempotency_key="k"))
-            await refused(VersionConflict, one.append("a", said("other"), expected_version=2))
-            assert await one.append("a", said("w"), expected_version=3) == 4
+            await one.append("a", text_entries("x"))
+            assert await other.append("a", text_entries("y"), idempotency_key="k") == 2
+            assert await one.append("a", text_entries("y"), idempotency_key="k") == 2
+            assert await one.append("a", text_entries("z")) == 3
+            await expect_error(IdempotencyConflict, one.append("a", text_entries("other"), idempotency_key="k"))
+            await expect_error(VersionConflict, one.append("a", text_entries("other"), expected_version=2))
+            assert await one.append("a", text_entries("w"), expected_version=3) == 4
 
     asyncio.run(story())
 
@@ -183,11 +185,11 @@ def test_a_key_that_somebody_else_used_is_found(url):
 def test_of_two_bodies_under_one_key_in_one_group_the_first_is_stored(url):
     async def story():
         async with open_store(url) as store:
-            await store.append("a", said("x"))
+            await store.append("a", text_entries("x"))
             done = await asyncio.gather(
-                store.append("a", said("y"), idempotency_key="k"),
-                store.append("a", said("y"), idempotency_key="k"),
-                refused(IdempotencyConflict, store.append("a", said("other"), idempotency_key="k")),
+                store.append("a", text_entries("y"), idempotency_key="k"),
+                store.append("a", text_entries("y"), idempotency_key="k"),
+                expect_error(IdempotencyConflict, store.append("a", text_entries("other"), idempotency_key="k")),
             )
             return done[:2], texts((await store.load("a")).entries)
 
@@ -197,10 +199,10 @@ def test_of_two_bodies_under_one_key_in_one_group_the_first_is_stored(url):
 def test_what_was_erased_by_somebody_else_is_not_brought_back(url):
     async def story():
         async with open_store(url) as one, open_store(url) as other:
-            await one.append("a", said("x"))
-            await one.append("a", said("y"))
+            await one.append("a", text_entries("x"))
+            await one.append("a", text_entries("y"))
             await other.erase(conversation="a")
-            await refused(ConversationErased, one.append("a", said("z")))
+            await expect_error(ConversationErased, one.append("a", text_entries("z")))
 
     asyncio.run(story())
 
@@ -208,13 +210,13 @@ def test_what_was_erased_by_somebody_else_is_not_brought_back(url):
 def test_a_connection_that_the_server_ended_is_replaced(url, locked):
     async def story():
         async with open_store(url) as store:
-            await store.append("a", said("0"))
-            await store.append("a", said("1"))
+            await store.append("a", text_entries("0"))
+            await store.append("a", text_entries("1"))
             with psycopg.connect(url, autocommit=True) as db:
                 db.execute(ENDED)
             async with open_store(url) as other:
                 await other.load("a")  # by then the loop has heard of it
-                await store.append("a", said("2"))
+                await store.append("a", text_entries("2"))
                 return texts((await other.load("a")).entries)
 
     assert asyncio.run(story()) == ["0", "1", "2"]
@@ -224,7 +226,7 @@ def test_a_connection_that_the_server_ended_is_replaced(url, locked):
 def test_loops_that_come_and_go_each_have_their_own_connection(url, locked):
     store = open_store(url)
     for number in range(4):
-        asyncio.run(store.append("a", said(f"{number}")))
+        asyncio.run(store.append("a", text_entries(f"{number}")))
 
     async def rest():
         found = texts((await store.load("a")).entries)
@@ -241,7 +243,7 @@ def test_tenants_of_one_loop_do_not_see_each_other(url):
             other = store.for_tenant("other")
             for number in range(3):
                 await asyncio.gather(
-                    store.append("a", said(f"mine {number}")), other.append("a", said(f"its {number}"))
+                    store.append("a", text_entries(f"mine {number}")), other.append("a", text_entries(f"its {number}"))
                 )
             return texts((await store.load("a")).entries), texts((await other.load("a")).entries)
 
@@ -251,12 +253,12 @@ def test_tenants_of_one_loop_do_not_see_each_other(url):
 def test_of_two_documents_of_one_name_in_one_group_the_first_is_stored(url):
     async def story():
         async with open_store(url) as store:
-            await store.append("a", said("0"))
+            await store.append("a", text_entries("0"))
             made = [NewDocument("reply", "r", {"x": number}) for number in range(2)]
             done = await asyncio.gather(
-                store.append("a", said("1"), documents=made[:1]),
-                store.append("a", said("2"), documents=made[:1]),
-                refused(DocumentExists, store.append("a", said("3"), documents=made[1:])),
+                store.append("a", text_entries("1"), documents=made[:1]),
+                store.append("a", text_entries("2"), documents=made[:1]),
+                expect_error(DocumentExists, store.append("a", text_entries("3"), documents=made[1:])),
             )
             return done[:2], texts((await store.load("a")).entries), dict((await store.document("reply", "r")).body)
 
@@ -275,10 +277,10 @@ def test_a_document_that_has_expired_makes_room_for_one_of_its_name_and_goes_wit
 
     async def story():
         async with open_store(url, clock=lambda: now[0]) as store:
-            await store.append("a", said("0"), documents=new("r", 0))
-            await store.append("a", said("1"), documents=new("s", 0))
+            await store.append("a", text_entries("0"), documents=new("r", 0))
+            await store.append("a", text_entries("1"), documents=new("s", 0))
             now[0] += timedelta(hours=2)
-            await store.append("b", said("0"), documents=new("r", 1))
+            await store.append("b", text_entries("0"), documents=new("r", 1))
             assert stored() == ["r"]
             return dict((await store.document("reply", "r")).body)
 
@@ -292,7 +294,7 @@ def test_what_is_erased_between_reading_and_writing_is_not_created_again(url, mo
         plan = await load(cls, work, group)
         monkeypatch.undo()
         async with open_store(url) as other:
-            await other.append("a", said("x"))
+            await other.append("a", text_entries("x"))
             await other.erase(conversation="a")
         return plan
 
@@ -300,7 +302,7 @@ def test_what_is_erased_between_reading_and_writing_is_not_created_again(url, mo
 
     async def story():
         async with open_store(url) as store:
-            await refused(ConversationErased, store.append("a", said("y")))
+            await expect_error(ConversationErased, store.append("a", text_entries("y")))
             assert (await store.list()).items == ()
 
     asyncio.run(story())
@@ -310,11 +312,11 @@ def test_a_value_that_the_database_cannot_store_fails_no_other_conversation(url)
     async def story():
         async with open_store(url) as store:
             names = ["a", "b", "c"]
-            await asyncio.gather(*(store.append(name, said("0")) for name in names))
+            await asyncio.gather(*(store.append(name, text_entries("0")) for name in names))
             lease = await store.acquire_lease("b", "w", seconds=60)
             bad = replace(lease, holder="a\0b")
             return await asyncio.gather(
-                *(store.append(name, said("1"), lease=bad if name == "b" else None) for name in names),
+                *(store.append(name, text_entries("1"), lease=bad if name == "b" else None) for name in names),
                 return_exceptions=True,
             )
 

@@ -11,7 +11,7 @@ from minutebook.errors import StoreUnavailable
 from minutebook.record import MessageRole
 from minutebook.store.postgres.store import PostgresStore
 from minutebook.store.url import open_store
-from minutebook.testing.contract.samples import refused, said, texts
+from minutebook.testing.contract.samples import expect_error, text_entries, texts
 from tests.servers import Postgres, require_postgres, shared
 from tests.store.writing import acknowledged, start, turn, whole_turns
 
@@ -109,15 +109,17 @@ def test_a_killed_server_loses_nothing_it_acknowledged_and_who_tries_again_doubl
 def test_a_database_that_is_gone_is_an_error_and_works_again_when_it_is_back(server):
     async def story():
         async with PostgresStore(server.url(), patience_seconds=1) as store:
-            await store.append("a", said("before"))
+            await store.append("a", text_entries("before"))
             server.kill()
-            await refused(StoreUnavailable, store.append("a", said("while it is away"), idempotency_key="k"))
-            await refused(StoreUnavailable, store.load("a"))
-            await refused(StoreUnavailable, open_store(server.url()).header("a"))
+            await expect_error(
+                StoreUnavailable, store.append("a", text_entries("while it is away"), idempotency_key="k")
+            )
+            await expect_error(StoreUnavailable, store.load("a"))
+            await expect_error(StoreUnavailable, open_store(server.url()).header("a"))
             server.start()
             assert texts((await store.load("a")).entries) == ["before"]
-            assert await store.append("a", said("while it is away"), idempotency_key="k") == 2
-            assert await store.append("a", said("after")) == 3
+            assert await store.append("a", text_entries("while it is away"), idempotency_key="k") == 2
+            assert await store.append("a", text_entries("after")) == 3
             return texts((await store.load("a")).entries)
 
     assert asyncio.run(story()) == ["before", "while it is away", "after"]
@@ -128,7 +130,7 @@ def test_a_connection_that_is_cut_in_mid_append_leaves_nothing_behind(url):
 
     async def story():
         async with open_store(url) as store:
-            await store.append("a", said("before"))
+            await store.append("a", text_entries("before"))
             async with (
                 await psycopg.AsyncConnection.connect(url) as other,
                 await psycopg.AsyncConnection.connect(
@@ -136,12 +138,12 @@ def test_a_connection_that_is_cut_in_mid_append_leaves_nothing_behind(url):
                 ) as watching,  # a transaction sees one moment
             ):
                 await other.execute("SELECT 1 FROM minutebook.conversation FOR UPDATE")
-                late = asyncio.ensure_future(store.append("a", said("cut off")))
+                late = asyncio.ensure_future(store.append("a", text_entries("cut off")))
                 cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
                 while not await (await watching.execute(cut)).fetchall():
                     continue
-                await refused(StoreUnavailable, late)
+                await expect_error(StoreUnavailable, late)
             assert texts((await store.load("a")).entries) == ["before"]
-            assert await store.append("a", said("after")) == 2
+            assert await store.append("a", text_entries("after")) == 2
 
     asyncio.run(story())

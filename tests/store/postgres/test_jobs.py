@@ -10,7 +10,7 @@ import pytest
 from minutebook.conversation.jobs import run_worker
 from minutebook.errors import ConversationErased, FoldConflict, InvalidSetting, VersionConflict
 from minutebook.store.postgres.store import PostgresStore
-from minutebook.testing.contract.samples import note, refused, said, turn, turns
+from minutebook.testing.contract.samples import expect_error, note, text_entries, turn, turns
 from tests.servers import require_postgres, shared
 
 ROOT = Path(__file__).parents[3]
@@ -39,7 +39,7 @@ def change(url, statement):
 
 def test_an_append_queues_one_job_for_its_conversation_and_only_if_it_is_due(url):
     async def story():
-        async with PostgresStore(url, due=lambda conversation: conversation.turns > 2) as store:
+        async with PostgresStore(url, needs_job=lambda conversation: conversation.turns > 2) as store:
             await asyncio.gather(*(store.append("a", turn(number)) for number in range(6)))
             await store.append("short", turn(0))
             await store.for_tenant("another").append("a", turns(3))
@@ -51,13 +51,13 @@ def test_an_append_queues_one_job_for_its_conversation_and_only_if_it_is_due(url
 
 def test_what_is_not_appended_queues_nothing(url):
     async def story():
-        async with PostgresStore(url, due=always) as store:
-            await store.append("a", said("1"))
+        async with PostgresStore(url, needs_job=always) as store:
+            await store.append("a", text_entries("1"))
             await run_worker(store, nothing, wait=False)
-            await refused(VersionConflict, store.append("a", said("2"), expected_version=9))
-            await store.append("a", said("1"), idempotency_key="k")
+            await expect_error(VersionConflict, store.append("a", text_entries("2"), expected_version=9))
+            await store.append("a", text_entries("1"), idempotency_key="k")
             await run_worker(store, nothing, wait=False)
-            await store.append("a", said("1"), idempotency_key="k")
+            await store.append("a", text_entries("1"), idempotency_key="k")
 
     async def nothing(_tenant, _conversation):
         pass
@@ -69,8 +69,8 @@ def test_what_is_not_appended_queues_nothing(url):
 
 def test_the_role_of_the_store_cannot_look_into_the_queue(url):
     async def story():
-        async with PostgresStore(url, due=always) as store:
-            await store.append("a", said("1"))
+        async with PostgresStore(url, needs_job=always) as store:
+            await store.append("a", text_entries("1"))
 
     asyncio.run(story())
 
@@ -92,7 +92,7 @@ def test_two_workers_do_each_job_once_and_never_two_of_one_conversation_at_a_tim
         done.append((tenant, conversation))
 
     async def story():
-        async with PostgresStore(url, due=always) as store:
+        async with PostgresStore(url, needs_job=always) as store:
             await asyncio.gather(*(store.append(f"c{number}", turn(0)) for number in range(20)))
             await asyncio.gather(*(run_worker(store, handle, at_once=3, wait=False) for _ in range(2)))
 
@@ -106,14 +106,14 @@ def test_what_is_appended_while_a_job_runs_is_done_by_the_next(url):
     seen = []
 
     async def story():
-        async with PostgresStore(url, due=always) as store:
+        async with PostgresStore(url, needs_job=always) as store:
 
             async def handle(_tenant, conversation):
                 seen.append((await store.header(conversation)).length)
                 if len(seen) == 1:
-                    await store.append(conversation, said("meanwhile"))
+                    await store.append(conversation, text_entries("meanwhile"))
 
-            await store.append("a", said("1"))
+            await store.append("a", text_entries("1"))
             await run_worker(store, handle, wait=False)
 
     asyncio.run(story())
@@ -129,14 +129,14 @@ def test_a_job_that_fails_is_tried_again_later_each_time_and_kept_when_it_goes_o
         raise RuntimeError("the model is away")
 
     async def story():
-        async with PostgresStore(url, due=always) as store:
-            await store.append("a", said("1"))
+        async with PostgresStore(url, needs_job=always) as store:
+            await store.append("a", text_entries("1"))
             for expected in (4, 8):
                 await run_worker(store, handle, wait=False, tries=3, delay_seconds=4)
                 with psycopg.connect(url) as db:
                     wait = "SELECT extract(epoch FROM scheduled_at - now()) FROM minutebook_jobs.procrastinate_jobs"
                     assert expected / 2 < db.execute(wait).fetchone()[0] <= expected
-                await store.append("a", said("more"))
+                await store.append("a", text_entries("more"))
                 assert len(queued(url)) == 1
                 change(url, "UPDATE minutebook_jobs.procrastinate_jobs SET scheduled_at = now()")
             await run_worker(store, handle, wait=False, tries=3, delay_seconds=4)
@@ -166,8 +166,8 @@ def test_a_killed_worker_loses_its_job_to_another(url):
         done.append(conversation)
 
     async def story():
-        async with PostgresStore(url, due=always) as store:
-            await store.append("a", said("1"))
+        async with PostgresStore(url, needs_job=always) as store:
+            await store.append("a", text_entries("1"))
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-c", worker, url, cwd=ROOT, stdout=asyncio.subprocess.PIPE
             )
@@ -193,14 +193,14 @@ def test_what_a_stalled_worker_brings_too_late_is_refused(url):
 
     async def story():
         began, go_on = asyncio.Event(), asyncio.Event()
-        async with PostgresStore(url, due=always) as store:
+        async with PostgresStore(url, needs_job=always) as store:
 
             async def slow(_tenant, conversation):
                 seen = await store.folds(conversation)
                 began.set()
                 await go_on.wait()
                 late = store.add_fold(conversation, note("late", 0, 10), replacing=[one.fold.id for one in seen])
-                refusals.append(await refused(FoldConflict, late))
+                refusals.append(await expect_error(FoldConflict, late))
 
             async def quick(_tenant, conversation):
                 folded.append((await store.add_fold(conversation, note("in time", 0, 5), replacing=[])).fold.id)
@@ -224,9 +224,9 @@ def test_an_erased_conversation_leaves_the_queue_too(url):
     called = []
 
     async def story():
-        async with PostgresStore(url, due=always) as store:
-            await store.append("a", said("1"))
-            await store.append("b", said("1"))
+        async with PostgresStore(url, needs_job=always) as store:
+            await store.append("a", text_entries("1"))
+            await store.append("b", text_entries("1"))
             await store.erase(conversation="a")
             assert queued(url) == [("default", "b", "todo", 0)]
 
@@ -251,7 +251,7 @@ def test_a_worker_goes_on_until_it_is_stopped(url):
         async def handle(_tenant, _conversation):
             seen.set()
 
-        async with PostgresStore(url, due=always) as store:
+        async with PostgresStore(url, needs_job=always) as store:
             working = asyncio.ensure_future(run_worker(store, handle))
             for number in range(3):
                 await store.append("a", turn(number))
@@ -259,6 +259,6 @@ def test_a_worker_goes_on_until_it_is_stopped(url):
                 seen.clear()
             working.cancel()
             await asyncio.gather(working, return_exceptions=True)
-            await refused(InvalidSetting, run_worker(store, handle, tries=0))
+            await expect_error(InvalidSetting, run_worker(store, handle, tries=0))
 
     asyncio.run(story())

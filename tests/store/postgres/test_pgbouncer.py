@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from minutebook.store.url import open_store
 from minutebook.testing import StoreContract
-from minutebook.testing.contract.samples import said, texts
+from minutebook.testing.contract.samples import text_entries, texts
 from tests.servers import _free_port, _user, require_postgres, shared
 
 PROGRAM = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin")
@@ -85,8 +85,8 @@ def test_stores_that_share_few_sessions_lose_nothing(bouncer):
         url = through(bouncer)
         stores = [open_store(url) for _ in range(6)]
         for store in stores:
-            await store.append("a", said("begin"))
-        await asyncio.gather(*(store.append("a", said(f"{n}")) for n in range(20) for store in stores))
+            await store.append("a", text_entries("begin"))
+        await asyncio.gather(*(store.append("a", text_entries(f"{n}")) for n in range(20) for store in stores))
         found = texts((await stores[0].load("a")).entries)
         for store in stores:
             await store.close()

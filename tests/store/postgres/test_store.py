@@ -15,14 +15,14 @@ from minutebook.record import exchanges
 from minutebook.record.message import text_of
 from minutebook.store import codec
 from minutebook.store.encryption import encrypted
-from minutebook.store.postgres import search as postgres_filter
+from minutebook.store.postgres import search as postgres_search
 from minutebook.store.postgres import writer as postgres_writer
-from minutebook.store.postgres.connection import Work
+from minutebook.store.postgres.connection import TenantConnection
 from minutebook.store.postgres.store import PostgresStore
 from minutebook.store.types import NewDocument
 from minutebook.store.url import open_store
 from minutebook.testing import coding_session
-from minutebook.testing.contract.samples import entries_of, note, refused, said, texts, turn, turns
+from minutebook.testing.contract.samples import entries_of, expect_error, note, text_entries, texts, turn, turns
 from tests.servers import GIVEN, Postgres, require_postgres, shared
 from tests.store.leaving import GONE, STAYS, gone_in, plant, remove
 
@@ -49,12 +49,14 @@ def with_everything(url):
 
     async def story():
         async with open_store(url) as store:
-            await store.append("a", [*turns(3), *said("large " * 5_000)], recipient="alice", idempotency_key="k")
+            await store.append(
+                "a", [*turns(3), *text_entries("large " * 5_000)], recipient="alice", idempotency_key="k"
+            )
             await store.add_fold("a", note("f", 0, 5))
             await store.pin("a", 1)
             await store.put_document("a", NewDocument("reply", "r", {"x": 1}))
             await store.acquire_lease("a", "w", seconds=60)
-            await store.append("b", said("gone"))
+            await store.append("b", text_entries("gone"))
             await store.erase(conversation="b")
             assert (await store.search("question")).items
 
@@ -126,7 +128,7 @@ def test_many_tenants_through_few_connections_see_only_their_own(url):
     async def story():
         async with PostgresStore(url, connections=2) as store:
             handles = [store.for_tenant(f"tenant {number}") for number in range(40)]
-            await asyncio.gather(*(one.append("a", said(one.tenant)) for one in handles))
+            await asyncio.gather(*(one.append("a", text_entries(one.tenant)) for one in handles))
             loaded = await asyncio.gather(*(one.load("a") for one in handles))
             found = await asyncio.gather(*(one.search("tenant") for one in handles))
             assert [texts(one.entries) for one in loaded] == [[one.tenant] for one in handles]
@@ -144,7 +146,7 @@ def test_nothing_of_a_transaction_stays_with_its_session(url):
             await store.load("a")
 
             async def look():
-                pool = await store._engine._connections.start()
+                pool = await store._engine._pool.start()
                 async with pool.connection() as db:
                     state = await db.execute(
                         "SELECT current_user = session_user, current_setting('minutebook.tenant', true),"
@@ -208,7 +210,7 @@ def test_a_user_who_may_not_make_the_tables_is_told_who_may(url):
         db.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(name)))
         mine = f"postgresql://{name}@{db.info.host}:{db.info.port}/{db.info.dbname}"
     try:
-        with pytest.raises(StoreUnavailable, match="as their owner"):
+        with pytest.raises(StoreUnavailable, match="as the owner"):
             asyncio.run(open_store(mine).header("a"))
         with_everything(url)
         with psycopg.connect(url, autocommit=True) as db:
@@ -216,9 +218,9 @@ def test_a_user_who_may_not_make_the_tables_is_told_who_may(url):
 
         async def story():
             async with open_store(mine) as store:
-                await store.append("a", said("a guest's word"))
+                await store.append("a", text_entries("a guest's word"))
                 assert (await store.header("a")).length == 17
-                await refused(StoreUnavailable, store.vacuum())
+                await expect_error(StoreUnavailable, store.vacuum())
 
         asyncio.run(story())
     finally:
@@ -247,7 +249,7 @@ def test_many_who_open_a_new_database_at_once_make_its_tables_once(url):
 
     async def story(number):
         async with open_store(url) as store:
-            return await store.append("a", said(f"{number}"))
+            return await store.append("a", text_entries(f"{number}"))
 
     with ThreadPoolExecutor(6) as pool:
         versions = list(pool.map(lambda number: asyncio.run(story(number)), range(6)))
@@ -257,7 +259,7 @@ def test_many_who_open_a_new_database_at_once_make_its_tables_once(url):
 
 @pytest.mark.parametrize(
     ("comment", "error", "match"),
-    [("minutebook, step 999", StoreUnavailable, "newer"), ("shop", StoreDamaged, "another program")],
+    [("minutebook, step 999", StoreUnavailable, "upgrade minutebook"), ("shop", StoreDamaged, "another program")],
 )
 def test_a_schema_that_is_not_ours_to_read_is_left_alone(url, comment, error, match):
     with_everything(url)
@@ -279,7 +281,7 @@ def test_the_longest_names_there_can_be_are_found_again(url):
 
     async def story():
         async with open_store(url) as store:
-            await store.append(name, said("1"), idempotency_key=name)
+            await store.append(name, text_entries("1"), idempotency_key=name)
             await store.add_fold(name, note(name, 0, 1))
             assert [one.id for one in (await store.list(recipient=name)).items] == [name]
             assert [one.fold.id for one in await store.folds(name)] == [name]
@@ -307,14 +309,14 @@ def test_one_handle_serves_many_threads_and_loops(url):
 
 
 def test_one_held_conversation_does_not_hold_up_the_others(url, monkeypatch):
-    monkeypatch.setattr(postgres_writer, "IMPATIENT_SECONDS", 0.05)
+    monkeypatch.setattr(postgres_writer, "GROUP_LOCK_SECONDS", 0.05)
 
     async def story():
         async with open_store(url) as store:
-            await store.append("held", said("1"))
+            await store.append("held", text_entries("1"))
             async with await psycopg.AsyncConnection.connect(url) as other:
                 await other.execute("SELECT 1 FROM minutebook.conversation WHERE id = 'held' FOR UPDATE")
-                held, free = [asyncio.ensure_future(store.append(name, said("2"))) for name in ("held", "free")]
+                held, free = [asyncio.ensure_future(store.append(name, text_entries("2"))) for name in ("held", "free")]
                 assert await free == 1
                 assert not held.done()
                 await other.rollback()
@@ -326,12 +328,12 @@ def test_one_held_conversation_does_not_hold_up_the_others(url, monkeypatch):
 def test_a_lock_that_is_never_given_back_is_an_error_and_not_for_ever(url):
     async def story():
         async with PostgresStore(url, patience_seconds=0.2) as store:
-            await store.append("held", said("1"))
+            await store.append("held", text_entries("1"))
             async with await psycopg.AsyncConnection.connect(url) as other:
                 await other.execute("SELECT 1 FROM minutebook.conversation WHERE id = 'held' FOR UPDATE")
-                await refused(StoreUnavailable, store.append("held", said("2")))
+                await expect_error(StoreUnavailable, store.append("held", text_entries("2")))
                 await other.rollback()
-            assert await store.append("held", said("2")) == 2
+            assert await store.append("held", text_entries("2")) == 2
 
     asyncio.run(story())
 
@@ -344,7 +346,7 @@ def test_a_database_that_only_reads_says_so(url):
 
     async def story():
         async with open_store(url) as store:
-            await refused(StoreReadOnly, store.append("a", said("x")))
+            await expect_error(StoreReadOnly, store.append("a", text_entries("x")))
             assert (await store.header("a")).length == 16
 
     try:
@@ -372,10 +374,10 @@ def test_what_the_server_says_is_said_in_our_words(url, code, error):
 
     async def story():
         async with open_store(url) as store:
-            problem = await refused(error, store.backend.write(fail))
+            problem = await expect_error(error, store.backend.write(fail))
             assert type(problem) is error
             assert "secret" not in str(problem)
-            assert await store.append("a", said("x")) == 1
+            assert await store.append("a", text_entries("x")) == 1
 
     asyncio.run(story())
 
@@ -398,8 +400,8 @@ def test_transactions_that_block_each_other_are_carried_out_one_after_the_other(
             await store.backend.write(work)
 
         async with open_store(url) as store:
-            await store.append("a", said("1"))
-            await store.append("b", said("1"))
+            await store.append("a", text_entries("1"))
+            await store.append("b", text_entries("1"))
             await asyncio.gather(
                 crossing(store, ("a", "b"), *first_locks), crossing(store, ("b", "a"), *reversed(first_locks))
             )
@@ -409,11 +411,13 @@ def test_transactions_that_block_each_other_are_carried_out_one_after_the_other(
 
 
 def test_a_text_with_more_words_than_a_filter_has_room_for_is_found_all_the_same(url, monkeypatch):
-    monkeypatch.setattr(postgres_filter, "_MOST", 16)
+    monkeypatch.setattr(postgres_search, "_MAX_FILTER_BYTES", 16)
 
     async def story():
         async with open_store(url) as store:
-            await store.append("a", said("needle", " ".join(f"w{number}" for number in range(500)), "needle w3"))
+            await store.append(
+                "a", text_entries("needle", " ".join(f"w{number}" for number in range(500)), "needle w3")
+            )
             assert [hit.position for hit in (await store.search("w499")).items] == [1]
             assert [hit.position for hit in (await store.search("needle")).items] == [2, 0]
             assert [hit.position for hit in (await store.search("needle w3")).items] == [2]
@@ -428,7 +432,7 @@ def test_a_search_goes_through_as_many_stretches_as_it_takes(url):
     async def story():
         async with open_store(url) as store:
             for at in range(0, 3_000, 500):
-                await store.append("a", said(*words[at : at + 500]))
+                await store.append("a", text_entries(*words[at : at + 500]))
                 await store.search("odd")
             for query in ("even", "rare", "odd rare"):
                 wanted = [at for at, text in enumerate(words) if set(query.split()) <= set(text.split())]
@@ -451,11 +455,11 @@ def test_a_large_payload_is_stored_once_and_goes_with_its_last_user(url):
     async def story():
         async with open_store(url) as store:
             with psycopg.connect(url, autocommit=True) as db:
-                await store.append("a", said(large, large))
-                await store.append("b", said(large))
+                await store.append("a", text_entries(large, large))
+                await store.append("b", text_entries(large))
                 await store.fork("b", "c")
                 assert count(db, query) == [1, 3]
-                await store.for_tenant("another").append("b", said(large))
+                await store.for_tenant("another").append("b", text_entries(large))
                 assert count(db, query) == [2, 4]
                 await store.erase(conversation="a")
                 assert count(db, query) == [2, 2]
@@ -491,7 +495,7 @@ def test_no_byte_of_what_was_erased_is_left_after_a_vacuum(server, monkeypatch):
 
     async def story():
         async with open_store(server.url()) as store:
-            await store.append("stays", said("a word that stays"), recipient="bob")
+            await store.append("stays", text_entries("a word that stays"), recipient="bob")
             for at in range(0, 1_000, 10):
                 words = planted[at : at + 10]
                 document = NewDocument(words[3], words[4], {words[5]: words[8]})
@@ -565,7 +569,7 @@ def test_the_tables_are_at_most_half_as_large_again_as_the_text(url):
 def test_what_is_asked_of_many_conversations_is_found_by_an_index_whatever_the_server_knows_of_them(url, monkeypatch):
     """No table is read through, no tenant's rows are sorted, before the server has looked at them and after."""
     asked = []
-    ask = Work.ask
+    ask = TenantConnection.query
 
     async def noting(self, *queries):
         asked.extend(queries)
@@ -574,7 +578,7 @@ def test_what_is_asked_of_many_conversations_is_found_by_an_index_whatever_the_s
     async def use(store, number):
         asked.clear()
         for _ in range(2):  # the key is known the second time, which takes a look under locks
-            await store.append(f"c{number}", said("more"), idempotency_key=f"k{number}", labels={"a": "b"})
+            await store.append(f"c{number}", text_entries("more"), idempotency_key=f"k{number}", labels={"a": "b"})
         await store.load(f"c{number}", last_messages=1)
         await store.load(f"c{number}", last_turns=1)
         await store.load(f"c{number}", folded=True)
@@ -592,9 +596,9 @@ def test_what_is_asked_of_many_conversations_is_found_by_an_index_whatever_the_s
     async def story():
         with psycopg.connect(url, autocommit=True) as db:
             db.execute("DROP SCHEMA IF EXISTS minutebook CASCADE")
-        monkeypatch.setattr(Work, "ask", noting)
+        monkeypatch.setattr(TenantConnection, "query", noting)
         async with open_store(url) as store:
-            await asyncio.gather(*(store.append(f"c{n}", said("x"), idempotency_key="k") for n in range(2_000)))
+            await asyncio.gather(*(store.append(f"c{n}", text_entries("x"), idempotency_key="k") for n in range(2_000)))
             for prepare in ("SELECT 1", "ANALYZE"):
                 queries = await use(store, 5)
                 with psycopg.connect(url, autocommit=True, cursor_factory=psycopg.ClientCursor) as db:
@@ -634,7 +638,7 @@ def test_an_encrypted_search_goes_on_after_its_first_page(url):
     async def story():
         async with encrypted(open_store(url), bytes(32)) as store:
             for number in range(3):
-                await store.append(f"c{number}", said("the same words"))
+                await store.append(f"c{number}", text_entries("the same words"))
             found, cursor = [], None
             while not found or cursor is not None:
                 page = await store.search("words", limit=1, cursor=cursor)

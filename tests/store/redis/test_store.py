@@ -27,7 +27,7 @@ from minutebook.store.redis.rows import first_fields
 from minutebook.store.types import NewDocument
 from minutebook.store.url import open_store
 from minutebook.testing import StoreContract
-from minutebook.testing.contract.samples import note, said, texts, turn, turns
+from minutebook.testing.contract.samples import note, text_entries, texts, turn, turns
 from tests.store.leaving import GONE, STAYS, gone_in, plant, remove
 from tests.store.redis.servers import Server, free_port, new_url, prefix_of
 from tests.store.writing import acknowledged, start, whole_turns
@@ -91,7 +91,7 @@ def expire(url, name):
 async def everything(store, name):
     """A conversation with all that one can have, each written by itself."""
     yield await store.append(name, turns(3), recipient="alice", idempotency_key="k")
-    yield await store.append(name, said(LARGE))
+    yield await store.append(name, text_entries(LARGE))
     yield await store.add_fold(name, note("f", 0, 5))
     yield await store.pin(name, 7)
     yield await store.set_labels(name, {"x": "y"})
@@ -131,7 +131,7 @@ def test_an_append_gives_a_conversation_more_time_and_what_it_was_forked_from():
 
     using(url, fork)
     before = times_to_go(url, "a")
-    using(longer, lambda store: store.append("c", said("more")))
+    using(longer, lambda store: store.append("c", text_entries("more")))
 
     after = times_to_go(url, "a") | times_to_go(url, "b") | times_to_go(url, "c")
     assert len(after) == 1
@@ -151,7 +151,7 @@ def test_what_is_written_is_acknowledged_also_where_its_lease_cannot_be_given_ba
         async with open_store(new_url()) as store:
             lease = await store.acquire_lease("a", "w", seconds=60)
             monkeypatch.setattr(redis_leases, "release", away)
-            assert await store.append("a", said("1"), lease=lease, release=True) == 1
+            assert await store.append("a", text_entries("1"), lease=lease, release=True) == 1
             return texts((await store.load("a")).entries)
 
     assert asyncio.run(main()) == ["1"]
@@ -175,7 +175,7 @@ def test_a_conversation_whose_time_is_over_is_gone_as_a_whole_and_its_id_is_free
     async def work(store):
         async for _ in everything(store, "a"):
             pass
-        await store.append("b", said("stays"), recipient="alice")
+        await store.append("b", text_entries("stays"), recipient="alice")
         expire(url, "a")
 
         with pytest.raises(ConversationNotFound) as found:
@@ -185,7 +185,7 @@ def test_a_conversation_whose_time_is_over_is_gone_as_a_whole_and_its_id_is_free
         assert [header.id for header in (await store.list(recipient="alice")).items] == ["b"]
         assert (await store.search("question")).items == ()
         assert (await store.erase(conversation="a")).conversations == 0
-        assert await store.append("a", said("new"), recipient="bob", idempotency_key="k") == 1
+        assert await store.append("a", text_entries("new"), recipient="bob", idempotency_key="k") == 1
         assert texts((await store.load("a")).entries) == ["new"]
         assert [header.id for header in (await store.list()).items] == ["a", "b"]
 
@@ -196,8 +196,8 @@ def test_vacuum_forgets_the_ids_of_what_has_gone():
     url = new_url(ttl=3600)
 
     async def work(store):
-        await store.append("telephone-1234", said("x"), recipient="alice")
-        await store.append("b", said("y"), recipient="alice")
+        await store.append("telephone-1234", text_entries("x"), recipient="alice")
+        await store.append("b", text_entries("y"), recipient="alice")
         expire(url, "telephone-1234")
         await store.vacuum()
 
@@ -217,12 +217,12 @@ def test_braces_and_slashes_in_names_keep_names_apart():
         for tenant in ("t", "t/a", "{t}", "t%2Fa"):
             other = store.for_tenant(tenant)
             for name in names:
-                await other.append(name, said(f"{tenant} {name}"), recipient=names[-names.index(name)])
+                await other.append(name, text_entries(f"{tenant} {name}"), recipient=names[-names.index(name)])
                 await other.fork(name, f"fork of {name}")
             for name in names:
                 assert texts((await other.load(f"fork of {name}")).entries) == [f"{tenant} {name}"]
-        await store.for_tenant("t").append("c", said("one"), recipient="a/b")
-        await store.for_tenant("t/a").append("c", said("two"), recipient="b")
+        await store.for_tenant("t").append("c", text_entries("one"), recipient="a/b")
+        await store.for_tenant("t/a").append("c", text_entries("two"), recipient="b")
         assert texts((await store.for_tenant("t").load("c")).entries) == ["one"]
         await store.for_tenant("t/a").erase(conversation="c")
         assert (await store.for_tenant("t").erase(recipient="{a}")).conversations == 2
@@ -234,7 +234,7 @@ def test_braces_and_slashes_in_names_keep_names_apart():
 def test_any_thread_and_event_loop_may_use_a_handle():
     store = open_store(new_url())
     threads = [
-        threading.Thread(target=lambda number=number: asyncio.run(store.append("a", said(f"{number}"))))
+        threading.Thread(target=lambda number=number: asyncio.run(store.append("a", text_entries(f"{number}"))))
         for number in range(8)
     ]
     for thread in threads:
@@ -286,13 +286,13 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(server):
 def test_a_server_that_is_gone_is_an_error_until_it_is_back(server):
     async def work(store):
         assert store.durable is True
-        await store.append("a", said("before"))
+        await store.append("a", text_entries("before"))
         server.kill()
-        attempts = (store.append("a", said("lost")), store.load("a"), store.list(), store.vacuum())
+        attempts = (store.append("a", text_entries("lost")), store.load("a"), store.list(), store.vacuum())
         found = await asyncio.gather(*attempts, return_exceptions=True)
         assert [type(each) for each in found] == [StoreUnavailable] * len(attempts)
         server.start()
-        await store.append("a", said("after"))
+        await store.append("a", text_entries("after"))
         assert texts((await store.load("a")).entries) == ["before", "after"]
 
     using(server.url, work)
@@ -311,21 +311,21 @@ def test_nobody_there_is_known_at_once_and_the_password_is_not_told(server):
 
 def test_a_full_server_and_one_that_is_a_copy_say_so_and_change_nothing(server):
     async def work(store):
-        await store.append("a", said("1"))
+        await store.append("a", text_entries("1"))
         with redis.Redis.from_url(server.url) as client:
             client.config_set("maxmemory", 1)
             with pytest.raises(StoreFull):
-                await store.append("a", said("2"))
+                await store.append("a", text_entries("2"))
             with pytest.raises(StoreFull):
-                await store.append("b", said("2"))
+                await store.append("b", text_entries("2"))
             client.config_set("maxmemory", 0)
             client.replicaof("127.0.0.1", 1)
             with pytest.raises(StoreReadOnly):
-                await store.append("a", said("2"))
+                await store.append("a", text_entries("2"))
             assert texts((await store.load("a")).entries) == ["1"]
             client.replicaof("NO", "ONE")
-        assert await store.append("a", said("2")) == 2
-        assert await store.append("b", said("2")) == 1
+        assert await store.append("a", text_entries("2")) == 2
+        assert await store.append("b", text_entries("2")) == 1
 
     using(server.url, work)
 
@@ -334,7 +334,7 @@ def test_what_the_server_dropped_is_found_to_be_damaged():
     url = new_url()
 
     async def work(store):
-        await store.append("a", said("1", "2", LARGE))
+        await store.append("a", text_entries("1", "2", LARGE))
         with redis.Redis.from_url(url.partition("?")[0]) as client:
             for part, key in (("blobs", None), ("entries", "1")):
                 (name,) = [name for name in keys(url) if f":{part}:" in name]
@@ -351,8 +351,8 @@ def test_what_the_server_dropped_is_found_to_be_damaged():
 def test_vacuum_leaves_nothing_erased_in_the_servers_files(server):
     async def work(store):
         document = NewDocument("planted-kind", "planted-id", {"planted": "planted-body"})
-        await store.append("a", said("planted-in-the-record"), recipient="alice", documents=[document])
-        await store.append("b", said("stays"))
+        await store.append("a", text_entries("planted-in-the-record"), recipient="alice", documents=[document])
+        await store.append("b", text_entries("stays"))
         await store.erase(recipient="alice")
         await store.vacuum()
 
@@ -386,9 +386,9 @@ def test_what_expired_with_its_conversation_leaves_the_list_of_documents():
     url = new_url(ttl=3600)
 
     async def work(store):
-        await store.append("a", said("x"), documents=[NewDocument("reply", "r", {})])
+        await store.append("a", text_entries("x"), documents=[NewDocument("reply", "r", {})])
         expire(url, "a")
-        assert await store.append("b", said("x")) == 1
+        assert await store.append("b", text_entries("x")) == 1
         with redis.Redis.from_url(url.partition("?")[0]) as client:
             (listed,) = [key for key in keys(url) if key.endswith("}:documents")]
             assert client.hlen(listed) == 1
@@ -403,7 +403,7 @@ def test_a_day_after_nothing_names_who_was_erased_and_late_writes_are_still_refu
     url = new_url()
 
     async def work(store):
-        await store.append("a", said("x"), recipient="alice")
+        await store.append("a", text_entries("x"), recipient="alice")
         async with open_store(url) as eraser:
             await eraser.erase(recipient="alice")
             await eraser.erase(recipient="nobody")
@@ -412,7 +412,7 @@ def test_a_day_after_nothing_names_who_was_erased_and_late_writes_are_still_refu
             assert all(0 < client.pttl(key) <= 24 * 3600 * 1000 for key in named)
             assert not [key for key in keys(url) if "nobody" in key]
             client.delete(*named)
-        for attempt in (store.append("a", said("late")), store.load("a"), store.fork("a", "b")):
+        for attempt in (store.append("a", text_entries("late")), store.load("a"), store.fork("a", "b")):
             with pytest.raises(ConversationErased):
                 await attempt
         assert not [key for key in keys(url) if "/alice" in key]
@@ -448,9 +448,9 @@ def test_an_id_that_was_taken_by_somebody_who_died_can_be_taken_again():
         with pytest.raises(ConversationNotFound):
             await store.header("a")
         assert (await store.list()).items == ()
-        assert await store.append("a", said("1"), recipient="bob") == 1
+        assert await store.append("a", text_entries("1"), recipient="bob") == 1
 
-        packed, messages = zip(*map(pack, said("late")), strict=True)
+        packed, messages = zip(*map(pack, text_entries("late")), strict=True)
         late = AppendCommand("a", packed, messages, recipient="alice")
         fields = first_fields(new_conversation(late, "default", lost, at))
         facts = [shelf.mark("a"), lost.nonce, "", b"", b"", "", lost.rank + "a", "", 0, 0]
@@ -467,7 +467,7 @@ def test_an_erasure_that_was_cut_short_is_finished_by_the_next():
     url = new_url()
 
     async def work(store):
-        await store.append("a", said("x"), recipient="alice")
+        await store.append("a", text_entries("x"), recipient="alice")
         place, order, _ = store.backend.shelf.keys.catalogue()
         leaving = store.backend.shelf.keys.leaving("alice")
         with redis.Redis.from_url(url.partition("?")[0]) as client:
@@ -479,7 +479,7 @@ def test_an_erasure_that_was_cut_short_is_finished_by_the_next():
 
             assert (await store.list()).items == ()
             with pytest.raises(ConversationErased):
-                await store.append("a", said("late"), recipient="alice")
+                await store.append("a", text_entries("late"), recipient="alice")
             assert (await store.erase(recipient="alice")).conversations == 0
             assert not client.exists(place, order, leaving)
 

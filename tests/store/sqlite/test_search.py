@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from minutebook.errors import ConversationNotFound
 from minutebook.store.sqlite import search as sqlite_words
 from minutebook.store.url import open_store
-from minutebook.testing.contract.samples import note, refused, said
+from minutebook.testing.contract.samples import expect_error, note, text_entries
 
 WORDS = ("red", "green", "blue")
 STEPS = st.lists(
@@ -42,7 +42,7 @@ def test_a_search_finds_every_entry_once_however_the_index_came_about(tmp_path_f
             kept, first, forks = [], 0, 0
             for step in steps:
                 if isinstance(step, list):
-                    await store.append("a", said(*step))
+                    await store.append("a", text_entries(*step))
                     kept += step
                 elif step == "search":
                     await store.search("red")
@@ -69,7 +69,7 @@ def test_when_nobody_searches_a_last_stretch_waits_until_it_is_whole(tmp_path):
 
     async def story():
         async with open_store(f"sqlite:///{path}") as store:
-            await store.append("a", said(*["word"] * (2 * sqlite_words.STRETCH + 3)))
+            await store.append("a", text_entries(*["word"] * (2 * sqlite_words.STRETCH + 3)))
 
     asyncio.run(story())
     with apsw.Connection(path) as db:
@@ -90,7 +90,7 @@ def test_of_very_many_that_were_begun_none_waits(tmp_path, monkeypatch):
     async def story():
         async with open_store(f"sqlite:///{path}") as store:
             for number in range(4):
-                await store.append(f"{number}", said("word"))
+                await store.append(f"{number}", text_entries("word"))
 
     asyncio.run(story())
     with apsw.Connection(path) as db:
@@ -102,14 +102,14 @@ def test_of_very_many_that_were_begun_none_waits(tmp_path, monkeypatch):
 def test_what_fails_in_a_group_takes_none_of_the_appends_with_it(tmp_path):
     async def story():
         async with open_store(f"sqlite:///{tmp_path}/chat.db") as store:
-            await store.append("a", said("0"))
+            await store.append("a", text_entries("0"))
             done = await asyncio.gather(
-                *(store.append("a", said(f"{number}")) for number in range(1, 5)),
-                refused(ConversationNotFound, store.set_status("nobody", "closed")),
-                refused(ConversationNotFound, store.pin("nobody", 0)),
-                *(store.append("a", said(f"{number}")) for number in range(5, 9)),
+                *(store.append("a", text_entries(f"{number}")) for number in range(1, 5)),
+                expect_error(ConversationNotFound, store.set_status("nobody", "closed")),
+                expect_error(ConversationNotFound, store.pin("nobody", 0)),
+                *(store.append("a", text_entries(f"{number}")) for number in range(5, 9)),
                 store.set_status("a", "closed"),
-                store.append("a", said("9")),
+                store.append("a", text_entries("9")),
             )
             loaded = await store.load("a")
             return [one for one in done if isinstance(one, int)], loaded
@@ -128,12 +128,12 @@ def test_zeros_at_the_end_of_the_log_are_no_frames(tmp_path, size):
 
     async def story():
         async with open_store(f"sqlite:///{path}") as store:
-            await store.append("a", said("x"))
+            await store.append("a", text_entries("x"))
             for name in ("chat.db", "chat.db-wal"):
                 (tmp_path / f"left-{name}").write_bytes((tmp_path / name).read_bytes())
         with (tmp_path / "left-chat.db-wal").open("ab") as log:
             log.write(bytes(size))
         async with open_store(f"sqlite:///{tmp_path}/left-chat.db") as store:
-            assert await store.append("a", said("y")) == 2
+            assert await store.append("a", text_entries("y")) == 2
 
     asyncio.run(story())

@@ -19,7 +19,7 @@ from minutebook.store.sqlite.transaction import SqliteTransaction
 from minutebook.store.types import NewDocument
 from minutebook.store.url import open_store
 from minutebook.testing import coding_session
-from minutebook.testing.contract.samples import entries_of, note, refused, said, texts, turn, turns
+from minutebook.testing.contract.samples import entries_of, expect_error, note, text_entries, texts, turn, turns
 from tests.store.leaving import GONE, STAYS, gone_in, plant, remove
 from torture.trouble import folder_for_all, gone, read_only
 
@@ -54,7 +54,7 @@ def test_no_byte_of_what_was_erased_is_left_after_a_vacuum(url, tmp_path, monkey
 
     async def story():
         async with open_store(url) as store:
-            await store.append("stays", said("a word that stays"), recipient="bob")
+            await store.append("stays", text_entries("a word that stays"), recipient="bob")
             for at in range(0, 1_000, 10):
                 words = planted[at : at + 10]
                 document = NewDocument(words[3], words[4], {words[5]: words[8]})
@@ -113,7 +113,7 @@ def test_no_byte_of_what_was_trimmed_or_of_documents_that_are_gone_is_left_after
 def test_a_vacuum_empties_the_log_and_gives_back_the_room_while_the_store_is_open(url, tmp_path):
     async def story():
         async with open_store(url) as store:
-            await store.append("a", said("zqxsecret", random.Random(1).randbytes(100_000).hex()))
+            await store.append("a", text_entries("zqxsecret", random.Random(1).randbytes(100_000).hex()))
             before = await rows(store, "PRAGMA page_count")
             await store.erase(conversation="a")
             await store.vacuum()
@@ -130,11 +130,11 @@ def test_a_large_payload_is_stored_once_and_goes_with_its_last_user(url):
     async def story():
         async with open_store(url) as store:
             await store.append("a", [*turn(0)[:2], *entries_of(results())])
-            await store.append("b", said(large))
+            await store.append("b", text_entries(large))
             await store.fork("b", "c")
             assert await rows(store, count) == [(1, 3)]
-            await store.append("b", said("short"))
-            await store.for_tenant("another").append("b", said(large))
+            await store.append("b", text_entries("short"))
+            await store.for_tenant("another").append("b", text_entries(large))
             assert await rows(store, count) == [(2, 4)]
             await store.erase(conversation="a")
             assert await rows(store, count) == [(2, 2)]
@@ -197,12 +197,12 @@ def test_a_load_takes_no_more_steps_in_a_long_conversation(url, tmp_path, part):
 def test_a_full_disk_is_said_and_leaves_the_record_as_it_was(url):
     async def story():
         async with open_store(url) as store:
-            await store.append("a", said("before"))
+            await store.append("a", text_entries("before"))
             await store._engine.write(lambda unit: unit.db.execute("PRAGMA max_page_count = 60").get)
             noise = random.Random(1)
 
             answers = await asyncio.gather(
-                *(store.append(f"c{number}", said(noise.randbytes(2_500).hex())) for number in range(200)),
+                *(store.append(f"c{number}", text_entries(noise.randbytes(2_500).hex())) for number in range(200)),
                 return_exceptions=True,
             )
 
@@ -212,7 +212,7 @@ def test_a_full_disk_is_said_and_leaves_the_record_as_it_was(url):
             assert listed == {"a", *stored}
             assert texts((await store.load("a")).entries) == ["before"]
             await store._engine.write(lambda unit: unit.db.execute("PRAGMA max_page_count = 100000").get)
-            assert await store.append("a", said("after")) == 2
+            assert await store.append("a", text_entries("after")) == 2
             assert await rows(store, "PRAGMA integrity_check") == [("ok",)]
 
     asyncio.run(story())
@@ -233,8 +233,8 @@ def test_a_file_that_is_no_store_is_refused_and_not_changed(tmp_path):
 
     async def story(path):
         store = open_store(f"sqlite:///{path}")
-        await refused(StoreDamaged if path in before else StoreUnavailable, store.append("a", said("x")))
-        await refused(StoreUnavailable, store.list())
+        await expect_error(StoreDamaged if path in before else StoreUnavailable, store.append("a", text_entries("x")))
+        await expect_error(StoreUnavailable, store.list())
         await store.close()
 
     for path in (garbage, other, folder, tmp_path / "nowhere" / "chat.db"):
@@ -245,10 +245,10 @@ def test_a_file_that_is_no_store_is_refused_and_not_changed(tmp_path):
 def test_a_file_of_a_newer_version_is_refused(url, tmp_path):
     async def story():
         async with open_store(url) as store:
-            await store.append("a", said("x"))
+            await store.append("a", text_entries("x"))
         with apsw.Connection(str(tmp_path / "chat.db")) as db:
             db.execute("PRAGMA user_version = 9999")
-        problem = await refused(StoreUnavailable, open_store(url).header("a"))
+        problem = await expect_error(StoreUnavailable, open_store(url).header("a"))
         assert "newer" in str(problem)
 
     asyncio.run(story())
@@ -257,13 +257,13 @@ def test_a_file_of_a_newer_version_is_refused(url, tmp_path):
 def test_a_file_that_is_taken_away_is_noticed_before_anything_is_acknowledged(url, tmp_path):
     async def story():
         async with open_store(url) as store:
-            await store.append("a", said("1"))
+            await store.append("a", text_entries("1"))
             assert (await store.header("a")).length == 1
             for file in tmp_path.iterdir():
                 file.unlink()
-            problem = await refused(StoreUnavailable, store.append("a", said("2")))
+            problem = await expect_error(StoreUnavailable, store.append("a", text_entries("2")))
             assert "deleted or replaced" in str(problem)
-            assert await store.append("b", said("in a new file")) == 1
+            assert await store.append("b", text_entries("in a new file")) == 1
             assert [header.id for header in (await store.list()).items] == ["b"]
 
     asyncio.run(story())
@@ -285,7 +285,7 @@ def test_every_commit_is_synced_and_every_deletion_overwritten(url):
 def test_many_appends_share_a_commit_and_a_failing_one_fails_alone(url):
     async def story():
         async with open_store(url) as store:
-            await store.append("a", said("0"))
+            await store.append("a", text_entries("0"))
             go, commits = threading.Event(), []
 
             def count(unit):
@@ -298,16 +298,16 @@ def test_many_appends_share_a_commit_and_a_failing_one_fails_alone(url):
 
             first = asyncio.ensure_future(store._engine.write(count))
             writers = [asyncio.ensure_future(store.append(f"c{number}", turn(0))) for number in range(50)]
-            stale = asyncio.ensure_future(store.append("a", said("late"), expected_version=7))
+            stale = asyncio.ensure_future(store.append("a", text_entries("late"), expected_version=7))
             await asyncio.sleep(0)
             go.set()
             await first
             assert await asyncio.gather(*writers) == [1] * 50
-            await refused(VersionConflict, stale)
+            await expect_error(VersionConflict, stale)
             assert len(commits) <= 3
             broken = asyncio.ensure_future(store._engine.write(write_and_fail))
             more = [asyncio.ensure_future(store.append(f"c{number}", turn(1))) for number in range(5)]
-            await refused(KeyError, broken)
+            await expect_error(KeyError, broken)
             assert await asyncio.gather(*more) == [2] * 5
             assert (await store.load("c0")).entries == (*turn(0), *turn(1))
 
@@ -338,14 +338,16 @@ async def finish(store):
 def test_a_cancelled_append_happens_once_or_not_at_all(url):
     async def story():
         async with open_store(url) as store:
-            await store.append("a", said("0"))
+            await store.append("a", text_entries("0"))
             for number in range(20):
-                attempt = asyncio.ensure_future(store.append("a", said(f"{number}"), idempotency_key=f"{number}"))
+                attempt = asyncio.ensure_future(
+                    store.append("a", text_entries(f"{number}"), idempotency_key=f"{number}")
+                )
                 await asyncio.sleep(0)
                 attempt.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await attempt
-                await store.append("a", said(f"{number}"), idempotency_key=f"{number}")
+                await store.append("a", text_entries(f"{number}"), idempotency_key=f"{number}")
             assert texts((await store.load("a", since=1)).entries) == [f"{number}" for number in range(20)]
 
     asyncio.run(story())
@@ -356,10 +358,10 @@ def test_what_another_process_appended_is_known_to_a_writer_with_a_memory(url):
         async with open_store(url) as one, open_store(url) as two:
             for number in range(10):
                 store = (one, two)[number % 2]
-                assert await store.append("a", said(f"{number}"), expected_version=number) == number + 1
+                assert await store.append("a", text_entries(f"{number}"), expected_version=number) == number + 1
             await one.set_labels("a", {"x": "1"})
             await one.erase(conversation="a")
-            await refused(LookupError, two.append("a", said("late")))
+            await expect_error(LookupError, two.append("a", text_entries("late")))
 
     asyncio.run(story())
 
@@ -367,7 +369,7 @@ def test_what_another_process_appended_is_known_to_a_writer_with_a_memory(url):
 def test_the_index_catches_up_with_what_a_killed_process_left(url):
     async def story():
         store = open_store(url)
-        await store.append("a", said(*(f"word{number}" for number in range(1_200))))
+        await store.append("a", text_entries(*(f"word{number}" for number in range(1_200))))
         async with open_store(url) as other:
             assert len((await other.search("word1199")).items) == 1
             assert await rows(other, "SELECT count(*) FROM unindexed") == [(0,)]

@@ -8,7 +8,7 @@ import pytest
 
 from minutebook.errors import StoreUnavailable
 from minutebook.store.url import open_store
-from minutebook.testing.contract.samples import said, texts
+from minutebook.testing.contract.samples import text_entries, texts
 
 
 def run(scene, tmp_path):
@@ -16,7 +16,7 @@ def run(scene, tmp_path):
 
     async def whole():
         async with open_store(f"sqlite:///{tmp_path}/chat.db") as store:
-            await store.append("a", said("first"))
+            await store.append("a", text_entries("first"))
             call_the_disk(store, 0.0)
             store._engine._writer._written_at = float("inf")  # nothing is indexed meanwhile
             await scene(store)
@@ -70,7 +70,7 @@ def test_all_who_ask_in_the_same_round_share_a_commit(tmp_path):
     async def scene(store):
         commits = []
         store._engine._writer._committer._unit.connection.set_commit_hook(lambda: bool(commits.append(1)))
-        versions = await asyncio.gather(*(store.append("a", said(f"message {at}")) for at in range(50)))
+        versions = await asyncio.gather(*(store.append("a", text_entries(f"message {at}")) for at in range(50)))
         assert versions == list(range(2, 52))
         assert len(commits) == 1
 
@@ -81,7 +81,7 @@ def test_while_another_process_writes_the_loop_goes_on(tmp_path):
     async def scene(store):
         other = apsw.Connection(f"{tmp_path}/chat.db")
         other.execute("BEGIN IMMEDIATE")
-        waiting = asyncio.create_task(store.append("a", said("second")))
+        waiting = asyncio.create_task(store.append("a", text_entries("second")))
         for _ in range(20):
             await asyncio.sleep(0)
         assert not waiting.done()
@@ -96,7 +96,7 @@ def test_while_another_process_writes_the_loop_goes_on(tmp_path):
 @pytest.mark.parametrize("cancelled", [0, 1, 2])
 def test_whoever_is_cancelled_takes_nobody_with_it(tmp_path, cancelled):
     async def scene(store):
-        tasks = [asyncio.create_task(store.append("a", said(f"message {at}"))) for at in range(3)]
+        tasks = [asyncio.create_task(store.append("a", text_entries(f"message {at}"))) for at in range(3)]
         await asyncio.sleep(0)  # all three have asked, and nothing is done yet
         tasks[cancelled].cancel()
         done = await asyncio.gather(*tasks, return_exceptions=True)
@@ -112,9 +112,9 @@ def test_whoever_is_cancelled_takes_nobody_with_it(tmp_path, cancelled):
 
 def test_what_is_refused_takes_nobody_with_it(tmp_path):
     async def scene(store):
-        wrong = store.append("a", said("wrong"), expected_version=7)
+        wrong = store.append("a", text_entries("wrong"), expected_version=7)
         done = await asyncio.gather(
-            store.append("a", said("b")), wrong, store.append("a", said("c")), return_exceptions=True
+            store.append("a", text_entries("b")), wrong, store.append("a", text_entries("c")), return_exceptions=True
         )
         assert [type(one).__name__ for one in done] == ["int", "VersionConflict", "int"]
         assert texts((await store.load("a")).entries) == ["first", "b", "c"]
@@ -126,8 +126,8 @@ def test_what_another_process_appended_is_seen_by_the_next_append(tmp_path):
     async def scene(store):
         async with open_store(f"sqlite:///{tmp_path}/chat.db") as other:
             for at in range(3):
-                assert await other.append("a", said(f"other {at}")) == 2 + 2 * at
-                assert await store.append("a", said(f"mine {at}")) == 3 + 2 * at
+                assert await other.append("a", text_entries(f"other {at}")) == 2 + 2 * at
+                assert await store.append("a", text_entries(f"mine {at}")) == 3 + 2 * at
         assert len((await store.load("a")).entries) == 7
 
     run(scene, tmp_path)
@@ -138,7 +138,7 @@ def test_long_work_has_its_turn_while_others_write_all_the_time(tmp_path):
         long = asyncio.create_task(store.erase(conversation="other"))
         appended = 0
         while not long.done():
-            await store.append("a", said("again"))
+            await store.append("a", text_entries("again"))
             appended += 1
             assert appended < 5_000
         assert (await long).conversations == 0
@@ -175,7 +175,7 @@ def test_nobody_waits_for_a_turn_that_has_just_ended(tmp_path):
     async def scene(store):
         writer = store._engine._writer
         writer._turn = TurnThatEndsWhileItIsLookedAt(writer)
-        assert await asyncio.wait_for(store.append("a", said("second")), 20) == 2
+        assert await asyncio.wait_for(store.append("a", text_entries("second")), 20) == 2
 
     run(scene, tmp_path)
 

@@ -13,7 +13,7 @@ from minutebook import check, counter_for
 from minutebook.errors import InvalidSetting
 from minutebook.testing import coding_session, coding_turns
 from minutebook.testing.simulator.code_samples import FEATURES, PARTS, Feature, Part
-from minutebook.testing.simulator.project import Module, Project, wrong
+from minutebook.testing.simulator.project import Module, Project, code_with_bug
 from minutebook.testing.simulator.words import THEMES
 
 seeds = st.integers(min_value=0, max_value=2**64)
@@ -115,7 +115,7 @@ def test_a_test_that_failed_passes_before_the_turn_is_over(seed: int) -> None:
 
 
 def test_a_negative_number_of_turns_is_refused() -> None:
-    with pytest.raises(InvalidSetting, match="turns is -1"):
+    with pytest.raises(InvalidSetting, match="turns=-1"):
         coding_session(turns=-1)
 
 
@@ -147,13 +147,13 @@ def project(request: pytest.FixtureRequest) -> Project:
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
 def test_each_mistake_fails_its_test_and_its_correction_passes(part: Part, project: Project) -> None:
     module, head, test_head = opened(project, part.name)
-    test = f"{test_head}\n\n\n{module.told(part.test)}"
+    test = f"{test_head}\n\n\n{module.fill(part.test)}"
 
-    run(module, f"{head}\n\n\n{module.told(part.code)}", test)
+    run(module, f"{head}\n\n\n{module.fill(part.code)}", test)
     with pytest.raises(BaseException) as failed:  # noqa: PT011 - what pytest.raises fails with is no Exception
-        run(module, f"{head}\n\n\n{module.told(wrong(part))}", test)
+        run(module, f"{head}\n\n\n{module.fill(code_with_bug(part))}", test)
 
-    kind = module.told(part.says).partition(":")[0].rpartition(".")[2]
+    kind = module.fill(part.report).partition(":")[0].rpartition(".")[2]
     assert type(failed.value).__name__ == (kind if kind.isidentifier() else "AssertionError")
 
 
@@ -161,7 +161,7 @@ def test_each_mistake_fails_its_test_and_its_correction_passes(part: Part, proje
 def test_each_feature_passes_its_test(feature: Feature, project: Project) -> None:
     module, head, test_head = opened(project, feature.name)
 
-    run(module, f"{head}\n\n\n{module.told(feature.code)}", f"{test_head}\n\n\n{module.told(feature.test)}")
+    run(module, f"{head}\n\n\n{module.fill(feature.code)}", f"{test_head}\n\n\n{module.fill(feature.test)}")
 
 
 def opened(project: Project, name: str) -> tuple[Module, str, str]:
@@ -169,6 +169,6 @@ def opened(project: Project, name: str) -> tuple[Module, str, str]:
     module = project.modules[project.next_area()][0]
     code = project.text(module.path).split("\n\n\ndef ")[0]
     test = project.text(module.test_path).split("\n\n\ndef test_")[0]
-    names = f"import ({module.words['Noun']}, {module.words['Noun']}Error, {module.told(name)})"
+    names = f"import ({module.words['Noun']}, {module.words['Noun']}Error, {module.fill(name)})"
     every = "import csv\nimport io\nimport logging\nfrom collections.abc import Iterator\nfrom typing import Any\n"
     return module, every + code.partition('"""\n\n')[2], re.sub(r"import \(.*?\)", names, test, flags=re.DOTALL)

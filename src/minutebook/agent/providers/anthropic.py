@@ -1,4 +1,4 @@
-"""Models behind Anthropic's messages."""
+"""The adapter for Anthropic's Messages API."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 from minutebook.agent.messages import ModelReply, ModelRequest, OnDelta, TextDelta, ThinkingDelta, Usage
 from minutebook.agent.providers.client import ClientAdapter, ClientOptions
 from minutebook.record.message import Provider
-from minutebook.wire.anthropic import BLOCKS, THOUGHT_AFTER, from_anthropic, to_anthropic
+from minutebook.wire.anthropic import BLOCKS_KEY, PROMPT_DIGEST_KEY, from_anthropic, to_anthropic
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
 
-_FINISH: Final = {"max_tokens": "length", "tool_use": "tool_calls", "refusal": "content_filter"}
-_CHOICES: Final = {"auto": "auto", "required": "any", "none": "none"}
+_FINISH_REASONS: Final = {"max_tokens": "length", "tool_use": "tool_calls", "refusal": "content_filter"}
+_TOOL_CHOICE_TYPES: Final = {"auto": "auto", "required": "any", "none": "none"}
 
 
 class AnthropicAdapter(ClientAdapter):
-    """Evaluates prompts through the official client, which it makes itself unless it is given one.
+    """Evaluates prompts with the official client, which it creates unless `client` is given.
 
-    `options` go into every request as they are (`temperature`, `thinking`, …). Prompts are marked for the provider's
-    cache unless `cache=False`. Signed thinking goes back byte for byte while all that stood before it is unchanged, and
-    not at all afterwards.
+    `options` are added to every request unchanged (`temperature`, `thinking`, …). Requests use the provider's prompt
+    cache unless `cache=False`. Signed thinking is sent back byte for byte as long as everything before it is unchanged;
+    otherwise it is left out.
 
     Raises:
         MissingExtra: the package anthropic is not installed.
@@ -51,63 +51,71 @@ class AnthropicAdapter(ClientAdapter):
         self._max_output_tokens, self._cache = max_output_tokens, cache
 
     async def ask(self, request: ModelRequest, *, on_delta: OnDelta | None = None) -> ModelReply:
-        arguments, prompt = self._arguments(request)
+        arguments, prompt_digest = self._arguments(request)
         with self.client_errors():
             messages = self.client().messages
             if on_delta is None:
-                return _reply((await messages.create(**arguments)).to_dict(), prompt)
+                return _reply((await messages.create(**arguments)).to_dict(), prompt_digest)
             async with messages.stream(**arguments) as stream:
                 async for event in stream:
                     if event.type == "text":
                         on_delta(TextDelta(event.text))
                     elif event.type == "thinking":
                         on_delta(ThinkingDelta(event.thinking))
-                return _reply((await stream.get_final_message()).to_dict(), prompt)
+                return _reply((await stream.get_final_message()).to_dict(), prompt_digest)
 
     def _arguments(self, request: ModelRequest) -> tuple[dict[str, Any], str]:
+        """The client's keyword arguments, and the digest of the prompt that signed thinking depends on."""
         tools = [_tool(spec["function"]) for spec in request.tools]
-        sent = to_anthropic(request.messages, tools=tools)
+        converted = to_anthropic(request.messages, tools=tools)
         options = dict(self._options)
         arguments: dict[str, Any] = {
             "model": self.model,
             "max_tokens": self._max_output_tokens,
-            "messages": sent.messages,
+            "messages": converted.messages,
             "extra_body": options,
         }
-        if sent.system:
-            arguments["system"] = sent.system
+        if converted.system:
+            arguments["system"] = converted.system
         if tools:
-            arguments |= {"tools": tools, "tool_choice": _choice(request.tool_choice)}
+            arguments |= {"tools": tools, "tool_choice": _tool_choice(request.tool_choice)}
         if self._cache:
             arguments["cache_control"] = {"type": "ephemeral"}
-        if sent.unthought and "thinking" in options:
+        if converted.unthought and "thinking" in options:
             options["thinking"] = {"type": "disabled"}
         if request.output is not None:
             schema = {"type": "json_schema", "schema": dict(request.output.schema)}
             options["output_config"] = {**options.get("output_config", {}), "format": schema}
-        return arguments, sent.prompt
+        return arguments, converted.prompt
 
 
-def _reply(answer: Mapping[str, Any], prompt: str) -> ModelReply:
-    message = from_anthropic([_without_nulls(block) for block in answer["content"]])
-    if BLOCKS in message:
-        message[THOUGHT_AFTER] = prompt
-    reason = answer.get("stop_reason") or "end_turn"
+def _reply(response: Mapping[str, Any], prompt_digest: str) -> ModelReply:
+    message = from_anthropic([_without_nulls(block) for block in response["content"]])
+    if BLOCKS_KEY in message:
+        message[PROMPT_DIGEST_KEY] = prompt_digest
+    reason = response.get("stop_reason") or "end_turn"
     if reason == "refusal":
-        message["refusal"] = (answer.get("stop_details") or {}).get("explanation") or "the model refused"
+        message["refusal"] = (response.get("stop_details") or {}).get("explanation") or "the model refused"
     return ModelReply(
-        message, _usage(answer.get("usage") or {}), _FINISH.get(reason, "stop"), answer.get("model"), answer.get("id")
+        message,
+        _usage(response.get("usage") or {}),
+        _FINISH_REASONS.get(reason, "stop"),
+        response.get("model"),
+        response.get("id"),
     )
 
 
 def _usage(reported: Mapping[str, Any]) -> Usage:
-    """Anthropic counts cached input apart; we count all input, and say how much of it was cached."""
-    read, written = reported.get("cache_read_input_tokens") or 0, reported.get("cache_creation_input_tokens") or 0
+    """Convert the usage. Anthropic's `input_tokens` exclude cached ones, ours include them."""
+    cache_read, cache_write = (
+        reported.get("cache_read_input_tokens") or 0,
+        reported.get("cache_creation_input_tokens") or 0,
+    )
     return Usage(
-        input_tokens=(reported.get("input_tokens") or 0) + read + written,
+        input_tokens=(reported.get("input_tokens") or 0) + cache_read + cache_write,
         output_tokens=reported.get("output_tokens") or 0,
-        cached_tokens=read,
-        cache_write_tokens=written,
+        cached_tokens=cache_read,
+        cache_write_tokens=cache_write,
     )
 
 
@@ -119,12 +127,12 @@ def _tool(function: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _choice(choice: str | Mapping[str, Any] | None) -> dict[str, Any]:
+def _tool_choice(choice: str | Mapping[str, Any] | None) -> dict[str, Any]:
     if isinstance(choice, Mapping):
         return {"type": "tool", "name": choice["function"]["name"]}
-    return {"type": _CHOICES.get(choice or "auto", "auto")}
+    return {"type": _TOOL_CHOICE_TYPES.get(choice or "auto", "auto")}
 
 
 def _without_nulls(block: Mapping[str, Any]) -> dict[str, Any]:
-    """The block as it was sent: the client writes null for what was not there."""
+    """The block as the provider sent it: the client adds a null for every absent field."""
     return {key: value for key, value in block.items() if value is not None}

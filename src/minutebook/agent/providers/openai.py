@@ -1,6 +1,6 @@
-"""Models behind OpenAI's chat completions: OpenAI's own, and every server that speaks as it does.
+"""The adapter for OpenAI's chat completions, and for every server with a compatible API.
 
-`Answer` is the one place that reads a completion, whole or from the chunks of a stream; the service uses it too.
+`CompletionAccumulator` reads completions, whole or streamed, here and in the service.
 """
 
 from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
@@ -9,29 +9,29 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 
 from minutebook.agent.messages import Delta, ModelReply, ModelRequest, OnDelta, TextDelta, ThinkingDelta, Usage
 from minutebook.agent.providers.client import ClientAdapter, ClientOptions
-from minutebook.agent.retry import error_reason, from_status
+from minutebook.agent.retry import error_from_status, error_reason
 from minutebook.errors import ProviderFailed
-from minutebook.record.message import Message, Provider, thawed
+from minutebook.record.message import Message, Provider, plain_copy
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-_TEXTS: Final = ("content", "refusal", "reasoning_content", "reasoning")
+_TEXT_KEYS: Final = ("content", "refusal", "reasoning_content", "reasoning")
 
 
 class Assembly:
-    """Collects deltas until they are a message."""
+    """Builds a message from the deltas of a stream."""
 
     def __init__(self) -> None:
         self._texts: dict[str, list[str]] = {}
         self._calls: dict[int, dict[str, Any]] = {}
 
     def add(self, delta: Mapping[str, Any]) -> None:
-        for key in _TEXTS:
+        for key in _TEXT_KEYS:
             if isinstance(delta.get(key), str):
                 self._texts.setdefault(key, []).append(delta[key])
-        for place, piece in enumerate(delta.get("tool_calls") or ()):
-            self._add_call(piece, place)
+        for position, call_delta in enumerate(delta.get("tool_calls") or ()):
+            self._add_call(call_delta, position)
 
     @property
     def is_empty(self) -> bool:
@@ -39,26 +39,24 @@ class Assembly:
 
     def message(self) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": "".join(self._texts.get("content", ())) or None}
-        message |= {key: text for key in _TEXTS[1:] if (text := "".join(self._texts.get(key, ())))}
+        message |= {key: text for key in _TEXT_KEYS[1:] if (text := "".join(self._texts.get(key, ())))}
         if self._calls:
             message["tool_calls"] = [self._calls[index] for index in sorted(self._calls)]
         elif message["content"] is None:
             message["content"] = ""
         return message
 
-    def _add_call(self, piece: Mapping[str, Any], place: int) -> None:
-        index = piece.get("index")
-        call = self._calls.setdefault(
-            place if index is None else index, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
-        )
-        call["id"] = piece.get("id") or call["id"]
-        function = piece.get("function") or {}
+    def _add_call(self, delta: Mapping[str, Any], default_index: int) -> None:
+        index = default_index if delta.get("index") is None else delta["index"]  # some servers send no index
+        call = self._calls.setdefault(index, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
+        call["id"] = delta.get("id") or call["id"]
+        function = delta.get("function") or {}
         call["function"]["name"] += function.get("name") or ""
         call["function"]["arguments"] += function.get("arguments") or ""
 
 
-class Answer:
-    """What the provider has said so far. The record goes on with its first choice; others are kept in the minutes."""
+class CompletionAccumulator:
+    """The completion received so far. Its first choice goes into the record, other choices into the minutes."""
 
     def __init__(self, provider: str = "upstream") -> None:
         self._provider = provider
@@ -67,9 +65,9 @@ class Answer:
         self._message: dict[str, Any] | None = None
         self.finish: str | None = None
         self.reported: Mapping[str, Any] | None = None
-        """The provider's usage, as it wrote it."""
+        """The provider's `usage` object, unchanged."""
         self.head: dict[str, Any] = {}
-        """Its id, time and model."""
+        """The completion's `id`, `created` and `model`."""
 
     @property
     def message(self) -> dict[str, Any]:
@@ -77,35 +75,37 @@ class Answer:
 
     @property
     def has_words(self) -> bool:
-        """Whether anything was said yet; that it is the assistant who speaks is not."""
+        """Whether the stream has sent any text or tool call; the role alone does not count."""
         return not self._assembly.is_empty
 
     @property
     def usage(self) -> Usage:
-        return usage_of(self.reported)
+        return usage_from(self.reported)
 
     def outcome(self) -> dict[str, Any]:
-        """How it ended, for the request's minutes."""
-        ended: dict[str, Any] = {"finish": self.finish, "usage": dict(self.reported) if self.reported else None}
+        """The finish reason, the usage and the other choices, for the request's minutes."""
+        outcome: dict[str, Any] = {"finish": self.finish, "usage": dict(self.reported) if self.reported else None}
         if self._others:
-            ended["other_choices"] = [self._others[index].message() for index in sorted(self._others)]
-        return ended
+            outcome["other_choices"] = [self._others[index].message() for index in sorted(self._others)]
+        return outcome
 
     def reply(self) -> ModelReply:
         """The first choice, for the runner.
 
         Raises:
-            ProviderFailed: the answer is not complete.
+            ProviderFailed: the stream ended before the answer was complete.
         """
         if self.finish is None:
-            raise ProviderFailed(self._provider, None, "the stream ended before the answer did", retryable=True)
+            raise ProviderFailed(
+                self._provider, None, "the stream ended before the answer was complete", retryable=True
+            )
         return ModelReply(self.message, self.usage, self.finish, self.head.get("model"), self.head.get("id"))
 
     def take_whole(self, completion: Mapping[str, Any]) -> None:
-        """A completion that was not streamed.
+        """Add a completion that was not streamed.
 
         Raises:
-            ProviderFailed: it has no answer in it.
+            ProviderFailed: the completion has no message.
         """
         choices = completion.get("choices")
         if not isinstance(choices, list) or not choices or not isinstance(choices[0].get("message"), dict):
@@ -119,14 +119,14 @@ class Answer:
         self._take_head(completion)
 
     def take(self, chunk: Mapping[str, Any]) -> bool:
-        """A piece of a streamed completion; whether its end has begun.
+        """Add a chunk of a streamed completion, and return whether the finish reason has been received.
 
         Raises:
-            ProviderFailed: the provider says that it cannot go on.
+            ProviderFailed: the chunk is an error.
         """
         if "error" in chunk:
             problem, code = error_reason(chunk)
-            raise from_status(self._provider, 500, problem, code=code)
+            raise error_from_status(self._provider, 500, problem, code=code)
         self._take_head(chunk)
         self.reported = chunk.get("usage") or self.reported
         for choice in chunk.get("choices") or ():
@@ -137,44 +137,47 @@ class Answer:
                 self.finish = choice.get("finish_reason") or self.finish
         return self.finish is not None
 
-    def _take_head(self, said: Mapping[str, Any]) -> None:
+    def _take_head(self, body: Mapping[str, Any]) -> None:
         if not self.head:
-            self.head = {key: said[key] for key in ("id", "created", "model") if said.get(key) is not None}
+            self.head = {key: body[key] for key in ("id", "created", "model") if body.get(key) is not None}
 
 
-def usage_of(reported: Mapping[str, Any] | None) -> Usage:
-    """What a completion reports; servers that report nothing, or less, are taken at their word."""
+def usage_from(reported: Mapping[str, Any] | None) -> Usage:
+    """Convert a completion's `usage` object. Counts that the server does not report are 0."""
     if not reported:
         return Usage()
-    sent, answered = reported.get("prompt_tokens_details") or {}, reported.get("completion_tokens_details") or {}
+    input_details = reported.get("prompt_tokens_details") or {}
+    output_details = reported.get("completion_tokens_details") or {}
     return Usage(
         input_tokens=reported.get("prompt_tokens") or 0,
         output_tokens=reported.get("completion_tokens") or 0,
-        cached_tokens=sent.get("cached_tokens") or 0,
-        reasoning_tokens=answered.get("reasoning_tokens") or 0,
+        cached_tokens=input_details.get("cached_tokens") or 0,
+        reasoning_tokens=output_details.get("reasoning_tokens") or 0,
     )
 
 
 def _deltas(chunk: Mapping[str, Any]) -> Iterator[Delta]:
-    """The words of a chunk's first choice."""
+    """The text and reasoning in the first choice of a chunk."""
     for choice in chunk.get("choices") or ():
         delta = {} if choice.get("index") else choice.get("delta") or {}
-        if thought := delta.get("reasoning_content") or delta.get("reasoning"):
-            yield ThinkingDelta(thought)
+        if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
+            yield ThinkingDelta(reasoning)
         if text := delta.get("content") or delta.get("refusal"):
             yield TextDelta(text)
 
 
-_KEYS: Final = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "refusal", "function_call", "audio"})
-"""What chat completions know of a message; servers refuse keys they do not know."""
+_MESSAGE_KEYS: Final = frozenset(
+    {"role", "content", "name", "tool_calls", "tool_call_id", "refusal", "function_call", "audio"}
+)
+"""The keys of a message in chat completions. Others are not sent, because servers reject unknown keys."""
 
 
 class OpenAIAdapter(ClientAdapter):
-    """Evaluates prompts through the official client, which it makes itself unless it is given one.
+    """Evaluates prompts with the official client, which it creates unless `client` is given.
 
-    `options` go into every request as they are (`temperature`, `max_completion_tokens`, `reasoning_effort`, …).
-    `extra_keys` are keys of messages that this server knows beyond OpenAI's, such as `reasoning_content`. With
-    `native_output=False` the prompt's text asks for JSON, for servers that know no `response_format`.
+    `options` are added to every request unchanged (`temperature`, `max_completion_tokens`, `reasoning_effort`, …).
+    `extra_keys` are message keys that this server accepts beyond OpenAI's, such as `reasoning_content`. With
+    `native_output=False` the prompt's text asks for JSON, for servers without `response_format`.
 
     Raises:
         MissingExtra: the package openai is not installed.
@@ -183,7 +186,7 @@ class OpenAIAdapter(ClientAdapter):
     provider: ClassVar[Provider] = "openai"
     name: ClassVar[str] = "openai"
     client_class: ClassVar[str] = "AsyncOpenAI"
-    _answered_by: ClassVar[str] = "openai"  # whom the error names when an answer cannot be used
+    _answered_by: ClassVar[str] = "openai"  # the provider's name in errors about unusable answers
 
     def __init__(
         self,
@@ -196,7 +199,7 @@ class OpenAIAdapter(ClientAdapter):
         **shared: Unpack[ClientOptions],
     ) -> None:
         super().__init__(model, client=client, native_output=native_output, **shared)
-        self._keys = _KEYS | set(extra_keys)
+        self._keys = _MESSAGE_KEYS | set(extra_keys)
         self._strict_tools = strict_tools
 
     @property
@@ -204,7 +207,7 @@ class OpenAIAdapter(ClientAdapter):
         return self._strict_tools
 
     async def ask(self, request: ModelRequest, *, on_delta: OnDelta | None = None) -> ModelReply:
-        arguments, answer = self._arguments(request), Answer(self._answered_by)
+        arguments, answer = self._arguments(request), CompletionAccumulator(self._answered_by)
         if on_delta is None:
             answer.take_whole(await self._complete(arguments))
             return answer.reply()
@@ -230,7 +233,7 @@ class OpenAIAdapter(ClientAdapter):
                     yield chunk.to_dict()
 
     def _arguments(self, request: ModelRequest) -> dict[str, Any]:
-        """The request as keyword arguments of the client; options that it may not know are its `extra_body`."""
+        """The client's keyword arguments. Options are sent in `extra_body`: the client may not have a parameter for them."""
         messages = [self._message(message) for message in request.messages]
         arguments: dict[str, Any] = {"model": self.model, "messages": messages, "extra_body": self._options}
         if request.tools:
@@ -245,4 +248,4 @@ class OpenAIAdapter(ClientAdapter):
         return arguments
 
     def _message(self, message: Message) -> dict[str, Any]:
-        return {key: thawed(value) for key, value in message.items() if key in self._keys}
+        return {key: plain_copy(value) for key, value in message.items() if key in self._keys}

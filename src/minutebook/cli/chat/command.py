@@ -1,7 +1,4 @@
-"""`minutebook chat`: talk to a model, and see what it is sent.
-
-One question, one answer: for scripts.
-"""
+"""`minutebook chat`: the command, and the mode for scripts that answers one prompt."""
 
 import errno
 import shlex
@@ -18,56 +15,56 @@ from click.core import ParameterSource
 from minutebook.agent.events import AnswerRestarted, RunEvent
 from minutebook.agent.messages import PromptResponse, TextDelta
 from minutebook.cli.chat.conversation import RECIPIENT, ChatConversation
-from minutebook.cli.chat.display import Voice, asking_again
+from minutebook.cli.chat.display import AnswerPrinter, retry_notice
 from minutebook.cli.commands.view import cuts_of
-from minutebook.cli.database import Database, file_of, opened_database
+from minutebook.cli.database import Database, file_of, open_database
 from minutebook.cli.exits import Command, exit_code
 from minutebook.cli.options import emit, flag, is_json, json_option, manager_options, store_options
-from minutebook.cli.providers import access_to
+from minutebook.cli.providers import provider_access
 from minutebook.cli.screen import console
 from minutebook.conversation.policy import manager_from_texts
 from minutebook.errors import InvalidSetting, ProviderFailed
 
 
-@click.command("chat", cls=Command, short_help="Talk to a model, and see what it is sent.")
+@click.command("chat", cls=Command, short_help="Chat with a model and inspect what it is sent.")
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
 @click.option(
     "-m", "--model", metavar="MODEL",
-    help="The model to ask; with --continue, by default the one that was asked last. Example: -m gpt-4o",
+    help="Model to call. Default with --continue: the model of the last answer. Example: -m gpt-4o",
 )  # fmt: skip
 @click.option(
     "--base-url", metavar="URL",
-    help="A server that speaks as the provider does; without a key in the environment it is sent the key 'none'. "
+    help="Base URL of a compatible server. If no API key is set, the key 'none' is sent. "
     "Example: --base-url http://127.0.0.1:8080/v1",
 )  # fmt: skip
 @click.option(
     "--provider", type=click.Choice(["openai", "anthropic"]),
-    help="Whose protocol to speak; openai, or with --continue the last one. Example: --provider anthropic",
+    help="Provider API to use. Default: openai, or with --continue the one used last. Example: --provider anthropic",
 )  # fmt: skip
 @manager_options
 @click.option(
     "--system", metavar="TEXT",
-    help="The system message; with --continue it takes the place of the one there was. "
+    help="System message. With --continue it replaces the current one. "
     'Example: --system "Answer in one sentence."',
 )  # fmt: skip
 @flag(
     "--continue",
     "resume",
-    help_text="Go on with the chat in which something was said last, or with that of --id. Example: minutebook chat --continue",
+    help_text="Continue the most recent chat, or the one given by --id. Example: minutebook chat --continue",
 )
 @click.option(
     "--id", "conversation", metavar="ID",
-    help="The id of the conversation; by default a new one. Example: --id tea",
+    help="Id of the conversation. Default: a new id. Example: --id tea",
 )  # fmt: skip
 @store_options
 @flag(
     "-p",
     "--print",
     "once",
-    help_text="Answer PROMPT and end, also on a terminal. Example: minutebook chat -p 'Why is the sky blue?' -m gpt-4o",
+    help_text="Answer PROMPT and exit, also on a terminal. Example: minutebook chat -p 'Why is the sky blue?' -m gpt-4o",
 )
 @json_option(
-    "Answer PROMPT and end; print one JSON document with the answer, its tokens and what was sent. "
+    "Answer PROMPT, print the answer, its tokens and a summary of the view as JSON, and exit. "
     "Example: minutebook chat 'Why is the sky blue?' -m gpt-4o --json"
 )
 def command(
@@ -84,126 +81,126 @@ def command(
     tenant: str,
     once: bool,
 ) -> int:
-    """Talk to a model; it has no tools. PROMPT is the first thing said.
+    """Chat with a model, without tools. PROMPT is the first message.
 
-    In the chat /context shows what fills the window, /view what was last sent, /help the rest. Ctrl-C stops an answer.
-    Everything said is stored as it is said, as a conversation that ls, show and search know, and --continue goes on with
-    it. The database is made if there is none.
+    In the chat, /context shows what fills the context window, /view what was last sent, and /help all commands. Ctrl-C
+    stops an answer. Messages are stored immediately, as a conversation that ls, show and search find and that --continue
+    resumes. The database is created if it does not exist.
 
-    Where stdin or stdout is no terminal, or with --print or --json, PROMPT is answered and that is all; - reads it from
-    stdin. The key is read from OPENAI_API_KEY, or for Anthropic from ANTHROPIC_API_KEY.
+    If stdin or stdout is not a terminal, or with --print or --json, PROMPT is answered and the command exits; - reads it
+    from stdin. The API key is read from OPENAI_API_KEY, or for Anthropic from ANTHROPIC_API_KEY.
 
     Example: minutebook chat -m gpt-4o --max-tokens 8000
     """
     once = once or is_json() or prompt == "-" or not (sys.stdin.isatty() and sys.stdout.isatty())
-    text = _question(prompt, once=once)
+    text = _first_message(prompt, once=once)
     if system is not None and not system.strip():
-        raise InvalidSetting("--system", system, "some text, or leave it out")
+        raise InvalidSetting("--system", system, "text; to use no system message, omit the option")
     manager = manager_from_texts(managers, max_tokens)
-    with ExitStack() as opened:
-        database, last = None, None
+    with ExitStack() as resources:
+        database = None
         if resume:
-            database = opened.enter_context(opened_database(url, tenant))
+            database = resources.enter_context(open_database(url, tenant))
             conversation = conversation or newest_chat(database)
-            last = database.run(database.store.load(conversation, last_messages=1)).entries[-1:]
-            model = model or (last[0].model if last else None)
-            provider = provider or (last[0].provider if last else None)
+            last_entries = database.run(database.store.load(conversation, last_messages=1)).entries[-1:]
+            for entry in last_entries:
+                model, provider = model or entry.model, provider or entry.provider
         if model is None:
-            raise click.UsageError("Missing option '-m' / '--model': the model to ask, such as -m gpt-4o.")
-        access = access_to(provider or "openai", base_url)
+            raise click.UsageError("Missing option '-m' / '--model': the model to call, such as -m gpt-4o.")
+        access = provider_access(provider or "openai", base_url)
         adapter = access.adapter(model)
-        database = database or opened.enter_context(opened_database(url, tenant, make=True))
+        database = database or resources.enter_context(open_database(url, tenant, create=True))
         conversation = conversation or f"chat-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{uuid4().hex[:6]}"
         chat = ChatConversation(database.store, conversation, adapter, manager, max_tokens, system)
         if database.run(chat.load()) is not None and not resume:
-            raise InvalidSetting("--id", conversation, "--continue too, to go on with it, or an id that is not taken")
-        opened.callback(lambda: database.run(adapter.aclose()))
+            raise InvalidSetting("--id", conversation, "an unused id; to continue this conversation, add --continue")
+        resources.callback(lambda: database.run(adapter.aclose()))
         if text is not None and once:
             try:
                 answer_once(chat, database, text)
             except ProviderFailed as error:
-                access.complain(error)
+                access.print_error(error)
                 return exit_code(error)
         else:
             from minutebook.cli.chat.repl import ChatLoop
 
-            ChatLoop(chat, database, access).run(text, farewell=_farewell(click.get_current_context()))
+            ChatLoop(chat, database, access).run(text, farewell=_resume_hint(click.get_current_context()))
     return 0
 
 
 def newest_chat(database: Database) -> str:
-    """The id of the chat in which something was said last.
+    """Id of the chat that was updated last.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: there is no chat.
     """
     chats = database.conversations(recipient=RECIPIENT)
     newest = max(chats, key=lambda chat: (chat.updated_at, chat.id), default=None)
     if newest is None:
-        problem = "there is no chat to go on with; leave --continue out to begin one"
+        problem = "there is no chat to continue; omit --continue to start one"
         raise FileNotFoundError(errno.ENOENT, problem, str(file_of(database.store) or "the database"))
     return newest.id
 
 
-def _question(prompt: str | None, *, once: bool) -> str | None:
-    """What to ask first; None where it is still to be typed."""
+def _first_message(prompt: str | None, *, once: bool) -> str | None:
+    """The text of PROMPT or stdin; None if the user will type it in the chat."""
     if prompt == "-" or (prompt is None and not sys.stdin.isatty()):
         prompt = sys.stdin.buffer.read().decode("utf-8", "replace").rstrip("\n")
     if prompt is not None:
-        # What the shell gave us that is no text has no place in JSON.
+        # Bytes that are not UTF-8 arrive as surrogates, which cannot be stored.
         prompt = prompt.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     if (once or prompt is not None) and not (prompt or "").strip():
-        raise click.UsageError("Missing argument 'PROMPT': what to ask, or - to read it from stdin.")
+        raise click.UsageError("Missing argument 'PROMPT': the text to send, or - to read it from stdin.")
     return prompt
 
 
-def _farewell(ctx: click.Context) -> str:
-    """How to go on another time: with the same options for where the chat is, and where the model."""
+def _resume_hint(ctx: click.Context) -> str:
+    """The command that continues this chat, with the options of this call that it needs."""
     options = {"conversation": "--id", "url": "--db", "tenant": "--tenant", "base_url": "--base-url"}
-    given = [
+    arguments = [
         f" {option} {shlex.quote(ctx.params[name])}"
         for name, option in options.items()
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
-    return f"go on with: minutebook chat --continue{''.join(given)}"
+    return f"continue with: minutebook chat --continue{''.join(arguments)}"
 
 
 def answer_once(chat: ChatConversation, database: Database, text: str) -> None:
-    """Ask, and print the answer: as it comes on a terminal, whole where a program reads it."""
+    """Send the text and print the answer: streamed on a terminal, otherwise when it is complete."""
     out = console()
     if is_json():
-        emit(_document(chat, database.run(chat.ask(text, _Heard().hear))), "")
+        emit(_answer_json(chat, database.run(chat.ask(text, _AnswerText().on_event))), "")
     elif out.is_terminal:
-        voice = Voice(out)
+        printer = AnswerPrinter(out)
         try:
-            database.run(chat.ask(text, voice.hear))
+            database.run(chat.ask(text, printer.on_event))
         finally:
-            voice.end()
+            printer.end()
     else:
-        heard = _Heard()
+        answer = _AnswerText()
         try:
-            heard.text = database.run(chat.ask(text, heard.hear)).text
+            answer.text = database.run(chat.ask(text, answer.on_event)).text
         finally:
-            if heard.text:
-                click.echo(heard.text)
+            if answer.text:
+                click.echo(answer.text)
 
 
-class _Heard:
-    """What came of an answer so far: all there is of one that breaks off."""
+class _AnswerText:
+    """Collects the text of an answer, so that the text received before a failure can be printed."""
 
     def __init__(self) -> None:
         self.text = ""
 
-    def hear(self, event: RunEvent) -> None:
+    def on_event(self, event: RunEvent) -> None:
         if isinstance(event, TextDelta):
             self.text += event.text
         elif isinstance(event, AnswerRestarted):
             self.text = ""
-            click.echo(asking_again(event.problem), err=True)
+            click.echo(retry_notice(event.problem), err=True)
 
 
-def _document(chat: ChatConversation, response: PromptResponse[str]) -> dict[str, Any]:
-    view = chat.sent() or response.view
+def _answer_json(chat: ChatConversation, response: PromptResponse[str]) -> dict[str, Any]:
+    view = chat.last_view() or response.view
     explanation = view.explain()
     return {
         "text": response.text,
@@ -218,10 +215,12 @@ def _document(chat: ChatConversation, response: PromptResponse[str]) -> dict[str
             "record_messages": len(view.record),
             "record_tokens": explanation.record_tokens,
             "cuts": [
-                {"fate": cut.fate.value, "reason": cut.reason, "messages": cut.messages, "tokens": cut.tokens}
+                {"status": cut.status.value, "reason": cut.reason, "messages": cut.messages, "tokens": cut.tokens}
                 for cut in cuts_of(explanation.lines)
             ],
-            "breaches": [{"promise": breach.promise.value, "detail": breach.detail} for breach in view.breaches],
+            "violations": [
+                {"guarantee": violation.guarantee.value, "detail": violation.detail} for violation in view.violations
+            ],
         },
         "conversation": chat.id,
     }

@@ -1,4 +1,4 @@
-"""A chat: a conversation in a store, asked through `AgentCall`; what was sent, and what would be sent next."""
+"""A chat: a stored conversation, its model calls, and the views that were or would be sent."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,12 +8,12 @@ from typing import Final
 from uuid import uuid4
 
 from minutebook.agent.adapter import ProviderAdapter
-from minutebook.agent.events import RunEvent, ViewMade
+from minutebook.agent.events import RunEvent, ViewBuilt
 from minutebook.agent.messages import PromptResponse
-from minutebook.agent.prompt_message import prompt_of
+from minutebook.agent.prompt_message import text_prompt
 from minutebook.agent.runner import ConversationRunner
 from minutebook.conversation.agent_call import AgentCall
-from minutebook.conversation.lease import held
+from minutebook.conversation.lease import hold_lease
 from minutebook.conversation.minutes import CallSettings
 from minutebook.conversation.policy import Policy
 from minutebook.errors import ConversationBusy, ConversationErased, ConversationNotFound
@@ -21,23 +21,23 @@ from minutebook.history.protocol import HistoryManager
 from minutebook.history.view import View, view_of
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
-from minutebook.record.message import Message, is_system, text_of, thawed
+from minutebook.record.message import Message, is_system, plain_copy, text_of
 from minutebook.record.transcript import Transcript
 from minutebook.session.state import Session
 from minutebook.store.base import ConversationStore
-from minutebook.store.types import Lease, Loaded
+from minutebook.store.types import Lease, LoadedConversation
 
 RECIPIENT: Final = "chat"
-"""The recipient of every chat, by which the newest one is found."""
+"""Recipient of all chats. `--continue` finds the newest chat by it."""
 LEASE_SECONDS: Final = 10.0
-"""Renewed while a model answers. A chat that was killed keeps the next one waiting for no longer than this."""
-_SYSTEM: Final = "system-"
-"""How the ids of folds begin that show another system message than the record's."""
+"""Duration of the lease, which is renewed during an answer. After a crash the next chat waits at most this long."""
+_SYSTEM_FOLD_PREFIX: Final = "system-"
+"""Prefix of the ids of folds that replace the system message."""
 
 
 @dataclass
 class ChatConversation:
-    """One conversation, and what it takes to go on with it."""
+    """A conversation, and the settings of its model calls."""
 
     store: ConversationStore
     id: str
@@ -45,27 +45,27 @@ class ChatConversation:
     manager: HistoryManager
     max_tokens: int | None = None
     system: str | None = None
-    """The system message to begin with; None for the record's own."""
+    """System message to use; None for that of the record."""
     record: Transcript = field(default_factory=Transcript)
-    """The conversation as it was last loaded, with all that was said since."""
-    _sent: tuple[View, int] | None = None
-    """The last view, and how long the record was when it was made."""
+    """The messages that were last loaded and all that were added since."""
+    _last_view: tuple[View, int] | None = None
+    """The last view, and the length of the record when it was built."""
 
-    async def ask(self, text: str, hear: Callable[[RunEvent], None]) -> PromptResponse[str]:
-        """Store the question, ask the model, and store the answer, or what came of it; `hear` is told each event.
+    async def ask(self, text: str, on_event: Callable[[RunEvent], None]) -> PromptResponse[str]:
+        """Store the user message, call the model and store its answer, also if it is incomplete.
 
         Raises:
-            ConversationBusy: somebody else is answering in this conversation.
+            ConversationBusy: another process holds the lease of this conversation.
         """
         run_id = f"run_{uuid4().hex}"
         await self._wait_for_lease(run_id)
-        async with held(self.store, self.id, run_id, seconds=LEASE_SECONDS) as hold:
-            call = await self._begin(text, run_id, hold.lease)
+        async with hold_lease(self.store, self.id, run_id, seconds=LEASE_SECONDS) as held_lease:
+            call = await self._begin(text, run_id, held_lease.lease)
             self.record = call.source.record
             with Session() as session:
                 runner: ConversationRunner[str] = ConversationRunner(
                     adapter=self.adapter,
-                    prompt=prompt_of("chat", ""),
+                    prompt=text_prompt("chat", ""),
                     session=session,
                     history_manager=call.manager,
                     request=text,
@@ -73,16 +73,16 @@ class ChatConversation:
                     max_tokens=call.max_tokens,
                 )
 
-                def emit(event: RunEvent) -> None:
+                def forward(event: RunEvent) -> None:
                     call.hear(event)
-                    if isinstance(event, ViewMade):
-                        self._sent = event.view, len(event.view.record)
-                    hear(event)
+                    if isinstance(event, ViewBuilt):
+                        self._last_view = event.view, len(event.view.record)
+                    on_event(event)
 
                 outcome = {}
                 try:
-                    # Not `runner.stream`: events that wait in its queue when the task is cancelled would not be shown.
-                    return await runner.run(emit, streaming=True)
+                    # Not `runner.stream`: on cancellation, events in its queue would be lost.
+                    return await runner.run(forward, streaming=True)
                 except BaseException as error:
                     outcome["failed"] = type(error).__name__
                     raise
@@ -91,7 +91,7 @@ class ChatConversation:
                     await (call.finish(answer, outcome) if answer else call.fail(outcome))
 
     async def _wait_for_lease(self, holder: str) -> None:
-        """Wait until the lease of a chat that was killed has run out."""
+        """Wait until the lease of a chat that crashed has expired."""
         try:
             await self.store.acquire_lease(self.id, holder, seconds=LEASE_SECONDS)
         except ConversationBusy as busy:
@@ -100,13 +100,13 @@ class ChatConversation:
 
     async def _begin(self, text: str, run_id: str, lease: Lease) -> AgentCall:
         loaded = await self.load()
-        new: list[Message] = [{"role": "user", "content": text}]
+        new_messages: list[Message] = [{"role": "user", "content": text}]
         if self.system is not None:
             system: Message = {"role": "system", "content": self.system}
             if loaded is None or not loaded.conversation.length:
-                new.insert(0, system)
+                new_messages.insert(0, system)
             elif not (is_system(self.record[0]) and text_of(self.record[0]) == self.system):
-                await self._show_system(loaded, system)
+                await self._replace_system_message(loaded, system)
                 loaded = await self.load()
         settings = CallSettings(
             conversation=self.id,
@@ -119,12 +119,12 @@ class ChatConversation:
             lease=lease,
             facts={"surface": "cli"},
         )
-        call = AgentCall(self.store, settings, loaded, new, new_id=lambda: f"req_{uuid4().hex}")
+        call = AgentCall(self.store, settings, loaded, new_messages, new_id=lambda: f"req_{uuid4().hex}")
         await call.begin(recipient=RECIPIENT)
         return call
 
-    async def load(self) -> Loaded | None:
-        """The conversation as a view shows it; None if there is none yet."""
+    async def load(self) -> LoadedConversation | None:
+        """Load the conversation with its folds; None if it does not exist."""
         try:
             loaded = await self.store.load(self.id, folded=True)
         except ConversationErased:
@@ -134,32 +134,32 @@ class ChatConversation:
         self.record = loaded.transcript(counter=self.adapter.counter)
         return loaded
 
-    async def _show_system(self, loaded: Loaded, system: Message) -> None:
-        """Show another system message from now on: as a fold, so that the record keeps the one there was."""
-        before = next((fold for fold in loaded.folds if not fold.start), None)
-        stop = self.record.exchange_of(0).stop if before is None else before.stop
-        shown = [thawed(message) for message in (self.record[:stop] if before is None else before.shown)]
-        if is_system(shown[0]) and (before is None or before.id.startswith(_SYSTEM)):
+    async def _replace_system_message(self, loaded: LoadedConversation, system: Message) -> None:
+        """Add a fold that shows another system message. The record keeps the previous one."""
+        first_fold = next((fold for fold in loaded.folds if not fold.start), None)
+        stop = self.record.exchange_of(0).stop if first_fold is None else first_fold.stop
+        shown = [plain_copy(message) for message in (self.record[:stop] if first_fold is None else first_fold.shown)]
+        if is_system(shown[0]) and (first_fold is None or first_fold.id.startswith(_SYSTEM_FOLD_PREFIX)):
             shown = shown[1:]
-        fold = Fold(f"{_SYSTEM}{uuid4()}", 0, stop, (system, *shown), "another system message was given")
-        await self.store.add_fold(self.id, fold, replacing=[] if before is None else [before.id])
+        fold = Fold(f"{_SYSTEM_FOLD_PREFIX}{uuid4()}", 0, stop, (system, *shown), "the system message was replaced")
+        await self.store.add_fold(self.id, fold, replacing=[] if first_fold is None else [first_fold.id])
 
-    def sent(self) -> View | None:
-        """What was last sent, beside the record as it was then: what was said since is not missing from it."""
-        if self._sent is None:
+    def last_view(self) -> View | None:
+        """The view that was last sent, with the record of that time: later messages do not count as left out."""
+        if self._last_view is None:
             return None
-        view, length = self._sent
+        view, length = self._last_view
         return replace(view, record=Transcript(view.record[:length], counter=view.record.counter, broken="mark"))
 
-    def since(self) -> tuple[int, int]:
-        """How many messages were recorded since something was last sent, and their tokens."""
-        places = range(0 if self._sent is None else self._sent[1], len(self.record))
-        return len(places), sum(map(self.record.tokens_of, places))
+    def added_since_last_view(self) -> tuple[int, int]:
+        """The number of messages recorded since the last view was sent, and their tokens."""
+        indexes = range(0 if self._last_view is None else self._last_view[1], len(self.record))
+        return len(indexes), sum(map(self.record.tokens_of, indexes))
 
     def next_view(self) -> View:
-        """What would be sent if nothing more were said.
+        """The view of the current record.
 
         Raises:
-            CannotFit: what must be sent is larger than it may be.
+            CannotFit: the messages that must be sent exceed the token budget.
         """
         return view_of(self.record, self.manager, max_tokens=self.max_tokens, provider=self.adapter.provider)

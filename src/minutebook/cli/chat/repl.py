@@ -1,4 +1,4 @@
-"""The chat at a terminal: lines are said to the model, `/` lines are for us."""
+"""The interactive chat. Lines are sent to the model; lines that start with `/` are commands."""
 
 import json
 import os
@@ -14,37 +14,40 @@ from rich.text import Text
 
 from minutebook.agent.messages import PromptResponse
 from minutebook.cli.chat.conversation import ChatConversation
-from minutebook.cli.chat.display import Voice, show_context
+from minutebook.cli.chat.display import AnswerPrinter, show_context
 from minutebook.cli.commands.view import show
 from minutebook.cli.database import Database
-from minutebook.cli.exits import complain
-from minutebook.cli.providers import Access
+from minutebook.cli.exits import print_error
+from minutebook.cli.providers import ProviderAccess
 from minutebook.cli.screen import console, preview
 from minutebook.errors import CannotFit
 from minutebook.history.budget import TokenBudgetManager
 from minutebook.record.message import role_of
 
 HELP: Final = """\
-/context     what fills the window, and what was left out of it
-/view        what was last sent, message by message; /view json, as it is
-/help        this
-/quit        leave; so does Ctrl-D
-Ctrl-C stops an answer; what came of it is kept.
-A line that ends with \\ goes on in the next one.
-A blank before a / says the line to the model."""
+/context     show what fills the context window and what was left out
+/view        show the messages that were last sent; /view json prints them as JSON
+/help        show this help
+/quit        leave the chat (or press Ctrl-D)
+Ctrl-C stops an answer; the part received so far is stored.
+A line that ends with \\ continues in the next line.
+To send a line that starts with /, put a space before it."""
 
 _COMMAND: Final = re.compile(r"/[a-z]+(?=\s|$)")
-_FINISH: Final = {"length": "cut off at the model's limit", "content_filter": "withheld by the provider's filter"}
+_FINISH_NOTES: Final = {
+    "length": "cut off at the output limit",
+    "content_filter": "blocked by the provider's content filter",
+}
 
 
 class Quit(Exception):
-    """The user wants to leave."""
+    """Raised by /quit."""
 
 
 class ChatLoop:
-    """Reads lines, and answers them until the user leaves."""
+    """Reads lines and sends them to the model until the user leaves."""
 
-    def __init__(self, chat: ChatConversation, database: Database, access: Access) -> None:
+    def __init__(self, chat: ChatConversation, database: Database, access: ProviderAccess) -> None:
         self._chat, self._database, self._access = chat, database, access
         self._out = console()
         self._prompt = "> "
@@ -56,20 +59,20 @@ class ChatLoop:
         }
 
     def run(self, first: str | None, farewell: str) -> None:
-        """Say `first`, if there is something to say, and then whatever is typed.
+        """Send `first`, if given, and then the lines that the user types. Print `farewell` at the end.
 
         Raises:
             KeyboardInterrupt: Ctrl-C was pressed twice at the prompt.
         """
         self._greet()
-        self._prepare()
+        self._set_up_input()
         try:
             if first is not None:
                 self._out.print(Text(f"> {first}"))
                 self._ask(first)
-            interrupted = self._converse()
+            interrupted = self._loop()
         except SystemExit:
-            with suppress(OSError):  # the terminal may be gone
+            with suppress(OSError):  # the terminal may be closed
                 self._out.print()
             raise
         if self._chat.record:
@@ -77,14 +80,14 @@ class ChatLoop:
         if interrupted:
             raise KeyboardInterrupt
 
-    def _converse(self) -> bool:
-        """Take lines until the user leaves; whether that was by Ctrl-C."""
-        pressed = False
+    def _loop(self) -> bool:
+        """Process lines until the user leaves. Return whether that was by pressing Ctrl-C twice."""
+        interrupted = False
         while True:
             try:
                 line = self._read()
-                pressed = False
-                self._take(line)
+                interrupted = False
+                self._process(line)
             except Quit:
                 return False
             except EOFError:
@@ -92,25 +95,25 @@ class ChatLoop:
                 return False
             except KeyboardInterrupt:
                 self._out.print()
-                if pressed:
+                if interrupted:
                     return True
-                pressed = True
-                self._note("Ctrl-C again, or Ctrl-D, leaves")
+                interrupted = True
+                self._note("press Ctrl-C again or Ctrl-D to leave")
 
     def _greet(self) -> None:
-        """Say who is asked, where it is kept, and what was said before."""
+        """Print the model, the id of the conversation and its last messages."""
         chat = self._chat
         self._out.print(Text.assemble((chat.adapter.model, "bold"), (f" at {self._access.where}", "dim")))
         self._note(f"stored as {chat.id}; minutebook show {chat.id} prints it")
         if chat.record:
             self._note(f"{len(chat.record):,} messages so far, {chat.record.tokens:,} tokens")
             for message in chat.record[-2:]:
-                said = Text(f"{role_of(message)}: {preview(message)}", "dim")
-                self._out.print(said, no_wrap=True, overflow="ellipsis")
+                line = Text(f"{role_of(message)}: {preview(message)}", "dim")
+                self._out.print(line, no_wrap=True, overflow="ellipsis")
         self._note("/help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves\n")
 
-    def _prepare(self) -> None:
-        """Line editing where there is any, and no line that cannot be read."""
+    def _set_up_input(self) -> None:
+        """Enable line editing if readline is available, and replace invalid UTF-8 in the input."""
         if isinstance(sys.stdin, TextIOWrapper):
             sys.stdin.reconfigure(errors="replace")
         try:
@@ -118,7 +121,7 @@ class ChatLoop:
         except ImportError:
             return
         if self._out.color_system and not self._out.no_color:
-            # Between \1 and \2 stands what takes no room, or the line would break in the wrong place.
+            # readline ignores text between \1 and \2 when it measures the prompt; otherwise lines would wrap wrongly.
             self._prompt = "\1\x1b[1;36m\2> \1\x1b[0m\2"
 
     def _read(self) -> str:
@@ -128,7 +131,7 @@ class ChatLoop:
             lines.append(input("  "))
         return "\n".join(lines)
 
-    def _take(self, line: str) -> None:
+    def _process(self, line: str) -> None:
         command = _COMMAND.match(line)
         if command is None:
             if line.strip():
@@ -137,66 +140,68 @@ class ChatLoop:
             self._commands[command[0]](line[command.end() :].strip())
             self._out.print()
         else:
-            self._note(f"there is no {command[0]}; /help lists the commands, a blank before it says it to the model")
+            self._note(
+                f"unknown command {command[0]}; /help lists the commands. To send the line, put a space before it"
+            )
 
     def _ask(self, text: str) -> None:
-        voice = Voice(self._out)
+        printer = AnswerPrinter(self._out)
         try:
-            response = self._database.run(self._chat.ask(text, voice.hear))
+            response = self._database.run(self._chat.ask(text, printer.on_event))
         except KeyboardInterrupt:
-            voice.end()
-            self._note("stopped; what came is kept\n")
+            printer.end()
+            self._note("stopped; the part received so far is stored\n")
         except BrokenPipeError:
             raise
-        # Whatever it is, the chat goes on: what was said is kept, and can be said again.
+        # Every error is reported and the chat continues: the user message is stored and can be sent again.
         except Exception as error:
-            voice.end()
+            printer.end()
             if os.environ.get("MINUTEBOOK_DEBUG"):
                 raise
-            self._access.complain(error)
+            self._access.print_error(error)
             self._out.print()
         else:
             self._note(self._footer(response) + "\n")
 
     def _footer(self, response: PromptResponse[str]) -> str:
-        used, sent = response.usage, len(response.view.messages)
+        usage, sent = response.usage, len(response.view.messages)
         parts = [f"messages {sent:,} sent, {len(self._chat.record):,} recorded"]
-        if used.total_tokens:
+        if usage.total_tokens:
             parts.insert(
-                0, f"tokens {used.input_tokens:,} in, {used.cached_tokens:,} cached, {used.output_tokens:,} out"
+                0, f"tokens {usage.input_tokens:,} in, {usage.cached_tokens:,} cached, {usage.output_tokens:,} out"
             )
-        if response.finish in _FINISH:
-            parts.append(_FINISH[response.finish])
+        if response.finish in _FINISH_NOTES:
+            parts.append(_FINISH_NOTES[response.finish])
         return " · ".join(parts)
 
     def _context(self, _: str) -> None:
         chat = self._chat
         if not chat.record:
-            self._note("nothing was said yet")
+            self._note("the chat is empty")
             return
         limit = chat.max_tokens
         if limit is None and isinstance(chat.manager, TokenBudgetManager):
             limit = chat.manager.limit
-        if (view := chat.sent()) is not None:
+        if (view := chat.last_view()) is not None:
             show_context(self._out, view, limit, "sent")
-            messages, tokens = chat.since()
-            self._out.print(f"since then: {messages:,} more, {tokens:,} tokens")
+            messages, tokens = chat.added_since_last_view()
+            self._out.print(f"added since then: {messages:,} messages, {tokens:,} tokens")
             return
         try:
             show_context(self._out, chat.next_view(), limit, "to send")
         except CannotFit as error:
-            complain(error)
+            print_error(error)
 
-    def _view(self, form: str) -> None:
-        view = self._chat.sent()
+    def _view(self, output_format: str) -> None:
+        view = self._chat.last_view()
         if view is None:
-            self._note("nothing was sent yet")
-        elif form == "json":
+            self._note("nothing was sent in this chat session yet")
+        elif output_format == "json":
             click.echo(json.dumps(view.messages, indent=2))
-        elif form:
-            self._note("/view, or /view json")
+        elif output_format:
+            self._note("usage: /view or /view json")
         else:
-            show(view, "what was last sent", view.record.counter.name, every=True)
+            show(view, "the last view sent", view.record.counter.name, show_all=True)
 
     def _help(self, _: str) -> None:
         self._note(HELP)
@@ -205,4 +210,4 @@ class ChatLoop:
         raise Quit
 
     def _note(self, text: str) -> None:
-        self._out.print(Text(text, "dim"), soft_wrap=True)  # a path or a command can be copied whole
+        self._out.print(Text(text, "dim"), soft_wrap=True)  # not wrapped, so that a path or a command can be copied

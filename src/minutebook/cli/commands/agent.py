@@ -1,7 +1,4 @@
-"""`minutebook agent`: programs of the agent language.
-
-A run of an agent program at the command line: the answer to stdout, what happens on the way to stderr.
-"""
+"""`minutebook agent`: check, format and run programs in the agent language."""
 
 import json
 import os
@@ -16,10 +13,10 @@ import click
 from minutebook.agent.events import AnswerRestarted, ToolAnswered, ToolCalled
 from minutebook.agent.mcp import McpProcess, McpServer, ToolOrigin
 from minutebook.agent.messages import TextDelta
-from minutebook.cli.chat.display import asking_again, shown
+from minutebook.cli.chat.display import retry_notice, safe_text
 from minutebook.cli.exits import FINDINGS, INVALID, Command
 from minutebook.cli.files import replace_file
-from minutebook.cli.interrupts import Stops
+from minutebook.cli.interrupts import InterruptibleRunner
 from minutebook.cli.options import emit, flag, is_json, json_option
 from minutebook.cli.screen import one_line
 from minutebook.compaction.manager import HistoryCompacted
@@ -31,92 +28,93 @@ from minutebook.dsl.compiler import compile_agents
 from minutebook.dsl.diagnostics import Diagnostic, errors_in
 from minutebook.dsl.formatter import format_agents
 from minutebook.dsl.models import provider_adapters
-from minutebook.dsl.parser import parsed
+from minutebook.dsl.parser import parse_with_diagnostics
 from minutebook.dsl.syntax import Program
 from minutebook.dsl.workflow import DslWorkflow
 from minutebook.errors import InvalidSetting, UnreadableInput
-from minutebook.prompt.markdown import shown as text_of
-from minutebook.prompt.schema import dump
+from minutebook.prompt.markdown import rendered_value
+from minutebook.prompt.schema import json_data
 from minutebook.record.finding import Severity
 
 
 @click.group("agent", short_help="Check, format and run agent programs.")
 def command() -> None:
-    """Check, format and run programs of the agent language.
+    """Check, format and run programs in the agent language.
 
     Example: minutebook agent check reviewer.sr
     """
 
 
-@command.command("check", cls=Command, short_help="What is wrong with a program.")
+@command.command("check", cls=Command, short_help="Check programs for errors.")
 @click.argument("files", metavar="FILE.sr|-…", nargs=-1, required=True)
-@json_option("Print one JSON document: the diagnostics of all files, and a summary. Example: --json")
+@json_option("Print the diagnostics of all files and a summary as JSON. Example: --json")
 @click.option(
     "--strategy",
     "strategies",
     multiple=True,
     metavar="NAME",
-    help="A history strategy that whoever runs the program registers. Example: --strategy my_own",
+    help="Name of a history strategy that will be registered at run time. Example: --strategy my_own",
 )
 @click.option(
     "--external",
     "externals",
     multiple=True,
     metavar="NAME",
-    help="A server of tools that whoever runs the program brings, for names such as mcp.read_file. Example: --external mcp",
+    help="Name of an MCP server that will be supplied at run time, as in mcp.read_file. Example: --external mcp",
 )
 def check(files: Sequence[str], strategies: Sequence[str], externals: Sequence[str]) -> int:
-    """Say what is wrong with each FILE, with the line and a caret under the place.
+    """Check each FILE, and print errors and warnings with their lines and columns.
 
-    Nothing is run and nothing is fetched. The exit code is 6 when there are errors and 0 when there are none: warnings
-    alone are 0.
+    The programs are not run, and no server is contacted. The exit code is 6 if there are errors, else 0.
 
     Example: minutebook agent check agents/reviewer.sr --external mcp
     """
-    found = [each for file in files for each in _diagnosed(file, _read(file), strategies, externals)[1]]
-    errors = len(errors_in(found))
-    tally = {"files": len(files), "errors": errors, "warnings": len(found) - errors}
-    counts = ", ".join(f"{count} {name if count != 1 else name[:-1]}" for name, count in tally.items())
+    diagnostics = [
+        diagnostic for file in files for diagnostic in _diagnose(file, _read(file), strategies, externals)[1]
+    ]
+    errors = len(errors_in(diagnostics))
+    summary = {"files": len(files), "errors": errors, "warnings": len(diagnostics) - errors}
+    counts = ", ".join(f"{count} {name if count != 1 else name[:-1]}" for name, count in summary.items())
     if not is_json():
-        _print(found, err=False)
-    emit({"diagnostics": [each.as_json() for each in found], "summary": tally}, counts)
+        _print_diagnostics(diagnostics, err=False)
+    emit({"diagnostics": [diagnostic.as_json() for diagnostic in diagnostics], "summary": summary}, counts)
     return FINDINGS if errors else 0
 
 
-@command.command("fmt", cls=Command, short_help="Write programs in their one form.")
+@command.command("fmt", cls=Command, short_help="Format programs.")
 @click.argument("files", metavar="FILE.sr|-…", nargs=-1, required=True)
 @flag(
     "--check",
     "only_check",
-    help_text="Write nothing; name the files that would change, and end with 6 if there are any. Example: minutebook agent fmt --check a.sr",
+    help_text="Change nothing; list the files that would change and exit with 6 if there are any. Example: minutebook agent fmt --check a.sr",
 )
 def fmt(files: Sequence[str], only_check: bool) -> int:
-    """Write each FILE in the one form of the language; - reads stdin and prints.
+    """Format each FILE in place; - reads stdin and prints to stdout.
 
-    Comments stay, and so does what the program means. A file is replaced in one step, and only if it changes. One with
-    errors is left alone: its errors are shown, and the exit code is 5.
+    Comments are kept. A file is replaced atomically, and only if it changes. A file with errors is not changed: the
+    errors are printed, and the exit code is 5.
 
     Example: minutebook agent fmt agents/reviewer.sr
     """
-    broken, changed = False, []
+    has_errors, changed = False, []
     for file in files:
-        before = _read(file)
-        program, found = _diagnosed(file, before, (), ())
-        # Which strategies are registered is nothing that the form of a program depends on.
-        errors = [each for each in errors_in(found) if each.code != "unknown-strategy"]
+        text = _read(file)
+        program, diagnostics = _diagnose(file, text, (), ())
+        # Strategies may be registered at run time, and formatting does not depend on them.
+        errors = [diagnostic for diagnostic in errors_in(diagnostics) if diagnostic.code != "unknown-strategy"]
         if program is None or errors:
-            _print(errors, err=True)
-            broken = True
+            _print_diagnostics(errors, err=True)
+            has_errors = True
             continue
-        after = format_agents(program)
-        if after != before:
+        formatted = format_agents(program)
+        if formatted != text:
             changed.append(file)
         if not only_check:
-            _write(file, before, after)
+            _write(file, text, formatted)
     for file in changed:
         if only_check or file != "-":
             click.echo(f"{'would change' if only_check else 'changed'} {file}", err=True)
-    if broken:
+    if has_errors:
         return INVALID
     return FINDINGS if changed and only_check else 0
 
@@ -126,21 +124,25 @@ def fmt(files: Sequence[str], only_check: bool) -> int:
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
 @click.option(
     "--base-url", metavar="URL",
-    help="A server that speaks as the providers do, for all models of the program; without a key in the environment it "
-    "is sent the key 'none'. Example: --base-url http://127.0.0.1:8080/v1",
+    help="Base URL of a compatible server for all models of the program. If no API key is set, the key 'none' is "
+    "sent. Example: --base-url http://127.0.0.1:8080/v1",
 )  # fmt: skip
-@click.option("--agent", metavar="NAME", help="Begin with this agent. Example: --agent code_reviewer")
-@click.option("--flow", metavar="NAME", help="Begin with this flow. Example: --flow nightly")
+@click.option(
+    "--agent", metavar="NAME", help="Agent to start. Default: the entry of the program. Example: --agent code_reviewer"
+)
+@click.option(
+    "--flow", metavar="NAME", help="Flow to start. Default: the entry of the program. Example: --flow nightly"
+)
 @click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE",
-    help="A value for a parameter of the flow; JSON, or else text. Example: --set files='[\"a.py\"]'",
+    help="Value of a parameter of the flow, as JSON or text. Can be repeated. Example: --set files='[\"a.py\"]'",
 )  # fmt: skip
 @click.option(
     "--external", "externals", multiple=True, metavar="NAME=URL|COMMAND",
-    help="The MCP server for tools that the program names and does not define. "
+    help="MCP server for tools that the program uses but does not define. Can be repeated. "
     "Example: --external mcp='notes-server --root .'",
 )  # fmt: skip
-@json_option("Print one JSON document: the answer, and the notices on the way to it. Example: --json")
+@json_option("Print the result and the compaction notices as JSON. Example: --json")
 def run(
     file: str,
     prompt: str | None,
@@ -152,43 +154,45 @@ def run(
 ) -> None:
     """Run the program in FILE, and print its answer to PROMPT.
 
-    The answer goes to stdout as it comes. What agents do on the way, and where a history was shortened, goes to stderr.
-    - reads PROMPT from stdin. Agents see the files of the working folder, and Python tools are imported from there.
+    The answer is streamed to stdout. Tool calls and compactions of the history are printed to stderr. - reads PROMPT
+    from stdin. Agents can access the files of the working directory, and Python tools are imported from it.
 
-    Keys are read from the environment: OPENAI_API_KEY, ANTHROPIC_API_KEY. Another provider speaks as OpenAI does, at the
-    address in PROVIDER_BASE_URL, with the key in PROVIDER_API_KEY.
+    API keys are read from OPENAI_API_KEY and ANTHROPIC_API_KEY. Any other PROVIDER must be OpenAI-compatible; its base
+    URL is read from PROVIDER_BASE_URL and its key from PROVIDER_API_KEY.
 
     Example: minutebook agent run agents/reviewer.sr "Review src/app.py."
     """
     if file == "-" and prompt == "-":
         raise click.UsageError("FILE and PROMPT cannot both be read from stdin.")
     text = _read(file)
-    given = sys.stdin.buffer.read().decode("utf-8", "replace").rstrip("\n") if prompt == "-" else prompt or ""
-    brought = dict(map(_external, externals))
-    spec = compile_agents(text, source=_name(file), strategies=strategy_names(), externals=tuple(brought))
-    if os.getcwd() not in sys.path:  # noqa: PTH109 - what stands in the path is text
+    prompt_text = sys.stdin.buffer.read().decode("utf-8", "replace").rstrip("\n") if prompt == "-" else prompt or ""
+    servers = dict(map(_external, externals))
+    spec = compile_agents(text, source=_name(file), strategies=strategy_names(), externals=tuple(servers))
+    if os.getcwd() not in sys.path:  # noqa: PTH109 - sys.path holds strings
         sys.path.insert(0, os.getcwd())  # noqa: PTH109 - same
-    streams = flow is None and (agent is not None or (spec.entry is not None and spec.entry.kind == "agent"))
-    telling = _Telling(streams=streams and not is_json())
+    starts_agent = flow is None and (agent is not None or (spec.entry is not None and spec.entry.kind == "agent"))
+    printer = _RunPrinter(streams=starts_agent and not is_json())
 
-    async def work() -> Any:
+    async def run_workflow() -> Any:
         result = None
-        async with DslWorkflow(spec, adapters=provider_adapters(base_url=base_url), externals=brought) as workflow:
-            async for event in workflow.stream(given, agent=agent, flow=flow, values=dict(map(_setting, settings))):
+        async with DslWorkflow(spec, adapters=provider_adapters(base_url=base_url), externals=servers) as workflow:
+            async for event in workflow.stream(
+                prompt_text, agent=agent, flow=flow, values=dict(map(_setting, settings))
+            ):
                 if isinstance(event, WorkflowFinished):
                     result = event.result
                 else:
-                    telling.hear(event)
+                    printer.on_event(event)
         return result
 
-    with Stops() as stops:
+    with InterruptibleRunner() as runner:
         try:
-            result = stops.run(work())
+            result = runner.run(run_workflow())
         finally:
-            telling.end()
+            printer.end()
     emit(
-        {"result": dump(result), "notices": telling.notices},
-        lambda: None if telling.spoke else click.echo(shown(text_of(result))),
+        {"result": json_data(result), "notices": printer.notices},
+        lambda: None if printer.has_text else click.echo(safe_text(rendered_value(result))),
     )
 
 
@@ -205,50 +209,50 @@ def _read(file: str) -> str:
         raise UnreadableInput(_name(file), f"not UTF-8 ({error.reason})", line) from None
 
 
-def _diagnosed(
+def _diagnose(
     file: str, text: str, strategies: Sequence[str], externals: Sequence[str]
-) -> "tuple[Program | None, tuple[Diagnostic, ...]]":
-    program, found = parsed(text, source=_name(file))
+) -> tuple[Program | None, tuple[Diagnostic, ...]]:
+    program, diagnostics = parse_with_diagnostics(text, source=_name(file))
     if program is None:
-        return None, found
+        return None, diagnostics
     return program, check_agents(program, strategies=(*STRATEGIES, *strategies), externals=externals)
 
 
-def _write(file: str, before: str, after: str) -> None:
+def _write(file: str, text: str, formatted: str) -> None:
     if file == "-":
-        click.echo(after, nl=False)
-    elif after != before:
-        replace_file(Path(file).resolve(), [after.encode()], gzipped=False)
+        click.echo(formatted, nl=False)
+    elif formatted != text:
+        replace_file(Path(file).resolve(), [formatted.encode()], gzipped=False)
 
 
-def _print(found: Sequence[Diagnostic], *, err: bool) -> None:
-    for each in found:
-        head, *excerpt = str(each).split("\n")
-        colour = "red" if each.severity is Severity.ERROR else "yellow"
-        place, severity, rest = head.partition(f"{each.severity.value}[")
-        click.echo(f"{place}{click.style(each.severity.value, fg=colour)}{severity[-1:]}{rest}", err=err)
+def _print_diagnostics(diagnostics: Sequence[Diagnostic], *, err: bool) -> None:
+    for diagnostic in diagnostics:
+        heading, *excerpt = str(diagnostic).split("\n")
+        color = "red" if diagnostic.severity is Severity.ERROR else "yellow"
+        location, severity, rest = heading.partition(f"{diagnostic.severity.value}[")
+        click.echo(f"{location}{click.style(diagnostic.severity.value, fg=color)}{severity[-1:]}{rest}", err=err)
         for line in excerpt:
             click.echo(line, err=err)
 
 
-_LONGEST = 100
-"""Characters of a tool's arguments or result that a line shows."""
+_MAX_CHARACTERS = 100
+"""Maximum length of a tool's arguments or result on a line."""
 
 
-class _Telling:
-    """Shows a run as it goes."""
+class _RunPrinter:
+    """Prints the events of a run: text to stdout if `streams` is set, tool calls and notices to stderr."""
 
     def __init__(self, *, streams: bool) -> None:
         self._streams = streams
         self.notices: list[str] = []
-        self.spoke = False
-        self._open = False
+        self.has_text = False
+        self._in_line = False
 
-    def hear(self, event: AgentEvent) -> None:
+    def on_event(self, event: AgentEvent) -> None:
         match event.event:
             case TextDelta(text) if self._streams and not event.depth:
-                click.echo(shown(text), nl=False)
-                self.spoke = self._open = True
+                click.echo(safe_text(text), nl=False)
+                self.has_text = self._in_line = True
             case HistoryCompacted() as compacted:
                 self.notices.append(compacted.notice)
                 self._note(event, compacted.notice)
@@ -257,15 +261,15 @@ class _Telling:
             case ToolAnswered(call, content, success):
                 self._note(event, f"{'←' if success else '✗'} {call.name} {_short(content)}")
             case AnswerRestarted(problem):
-                self._note(event, asking_again(problem))
+                self._note(event, retry_notice(problem))
             case _:
                 pass
 
     def end(self) -> None:
-        """Leave the cursor at the beginning of a line."""
-        if self._open:
+        """Move the cursor to the start of a line."""
+        if self._in_line:
             click.echo()
-            self._open = False
+            self._in_line = False
 
     def _note(self, event: AgentEvent, text: str) -> None:
         self.end()
@@ -274,10 +278,11 @@ class _Telling:
 
 def _short(text: str) -> str:
     line = one_line(text)
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+    return line if len(line) <= _MAX_CHARACTERS else f"{line[: _MAX_CHARACTERS - 1]}…"
 
 
 def _setting(text: str) -> tuple[str, Any]:
+    """Parse the value of `--set`."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise InvalidSetting("--set", text, "NAME=VALUE")
@@ -288,9 +293,10 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def _external(text: str) -> tuple[str, ToolOrigin]:
-    name, equals, where = text.partition("=")
-    if not equals or not name or not where.strip():
+    """Parse the value of `--external`."""
+    name, equals, server = text.partition("=")
+    if not equals or not name or not server.strip():
         raise InvalidSetting("--external", text, "NAME=URL or NAME=COMMAND")
-    if where.startswith(("http://", "https://")):
-        return name, McpServer(where)
-    return name, McpProcess(tuple(shlex.split(where)))
+    if server.startswith(("http://", "https://")):
+        return name, McpServer(server)
+    return name, McpProcess(tuple(shlex.split(server)))

@@ -1,4 +1,4 @@
-"""`minutebook compact`: show the old part of a stored conversation as a summary, by turns or by a strategy."""
+"""`minutebook compact`: compact a stored conversation, by turns or by a strategy."""
 
 import warnings
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from minutebook import counter_for, model_info
-from minutebook.cli.database import opened_database
+from minutebook.cli.database import open_database
 from minutebook.cli.exits import FAILED, Command
 from minutebook.cli.options import count_option, emit, flag, json_option, store_options
 from minutebook.cli.screen import percent
@@ -21,24 +21,27 @@ from minutebook.tokens import TokenCounter
 from minutebook.tokens.models import ModelInfo, UnknownModel
 
 
-@click.command("compact", cls=Command, short_help="Show the old part of a conversation as a summary.")
+@click.command("compact", cls=Command, short_help="Replace old messages by a summary in what models get.")
 @click.argument("conversation", metavar="ID")
 @click.option(
     "--strategy",
     metavar="NAME",
-    help="summarize, truncate, turns or hybrid: fold when the window gets full, as an agent does before a call. "
+    help="Strategy: summarize, truncate, turns or hybrid. It compacts only if the context window is nearly full. "
     "Example: --strategy hybrid --model gpt-4o",
 )
 @click.option(
-    "--model", metavar="MODEL", help="Whose tokens are counted, and whose window it is. Example: --model gpt-4o"
+    "--model", metavar="MODEL", help="Model that defines the tokenizer and the context window. Example: --model gpt-4o"
 )
 @count_option(
     "--max-tokens",
-    help_text="How much the window holds, for --strategy. Example: --strategy truncate --max-tokens 32000",
+    help_text="Context window in tokens. Requires --strategy. Example: --strategy truncate --max-tokens 32000",
 )
-@flag("--dry-run", help_text="Change nothing; say what would be folded. Example: minutebook compact order-17 --dry-run")
+@flag(
+    "--dry-run",
+    help_text="Change nothing; show what would be compacted. Example: minutebook compact order-17 --dry-run",
+)
 @store_options
-@json_option("Print one JSON document: the folds and what they save. Example: minutebook compact order-17 --json")
+@json_option("Print the folds and the tokens they save as JSON. Example: minutebook compact order-17 --json")
 def command(
     conversation: str,
     strategy: str | None,
@@ -48,51 +51,61 @@ def command(
     url: str | None,
     tenant: str,
 ) -> int:
-    """Fold the old part of the conversation ID: the record stays, views show less of it, and undo brings it back.
+    """Compact conversation ID: replace its old messages with a summary in what models get.
 
-    Without --strategy, all but the last 3 turns are summed up, whether that is due or not. With it, a strategy decides
-    by how full the window is. Summaries are extracts of what was said, made without a model.
+    The record is unchanged, and `undo` reverts the compaction. Each compaction is stored as a fold: a range of messages
+    and the summary that replaces it.
+
+    Without --strategy, all but the last 3 turns are summarized immediately. With --strategy, the strategy decides by the
+    size of the view. Summaries are extracts of the messages; no model is called.
 
     Example: minutebook compact order-17 --dry-run
     """
     if strategy is None and max_tokens is not None:
-        raise click.UsageError("--max-tokens needs a --strategy, which folds when the window gets full.")
+        raise click.UsageError("--max-tokens requires --strategy.")
     if strategy is not None and model is None and max_tokens is None:
-        raise click.UsageError("--strategy needs --model or --max-tokens: how much the window holds.")
-    with opened_database(url, tenant) as database:
-        store = database.run(rehearsal(database.store, conversation)) if dry_run else database.store
+        raise click.UsageError("--strategy requires --model or --max-tokens, which define the context window.")
+    with open_database(url, tenant) as database:
+        store = database.run(copy_to_memory(database.store, conversation)) if dry_run else database.store
         counter = counter_for(model)
         if strategy is None:
             result = database.run(TurnCompactor(store, counter=counter).compact(conversation))
         else:
-            result = database.run(by_strategy(store, conversation, strategy, _window(model, max_tokens), counter))
-    about = {"conversation": conversation, "strategy": strategy, "summarizer": "extractive", "counter": counter.name}
+            result = database.run(
+                compact_by_strategy(store, conversation, strategy, _model_info(model, max_tokens), counter)
+            )
+    description = {
+        "conversation": conversation,
+        "strategy": strategy,
+        "summarizer": "extractive",
+        "counter": counter.name,
+    }
     emit(
-        {**about, **_document(result), "dry_run": dry_run},
+        {**description, **_result_json(result), "dry_run": dry_run},
         lambda: _show(conversation, result, counter.name, dry_run=dry_run),
     )
-    return FAILED if _is_failed(result) else 0
+    return FAILED if _has_failed(result) else 0
 
 
 def _show(conversation: str, result: CompactionResult, counter: str, *, dry_run: bool) -> None:
     if not result:
-        said = "could not be compacted" if _is_failed(result) else "nothing to fold"
-        click.echo(f"{conversation!r}: {said}: {result.reason}", err=_is_failed(result))
+        status = "could not be compacted" if _has_failed(result) else "nothing to compact"
+        click.echo(f"{conversation!r}: {status}: {result.reason}", err=_has_failed(result))
         return
     for fold in result.added:
-        done = "would be folded" if dry_run else f"are folded as {fold.id}"
-        click.echo(f"messages {fold.start}-{fold.stop - 1} {done}: {fold.reason}")
+        action = "would be folded" if dry_run else f"folded as {fold.id}"
+        click.echo(f"messages {fold.start}-{fold.stop - 1} {action}: {fold.reason}")
     if reason := _reason(result):
         click.echo(reason)
     before, after = result.tokens_before or 0, result.tokens_after or 0
     click.echo(f"tokens  {before:,} → {after:,} ({percent(after, before)}), counted with {counter}")
-    click.echo("summaries are extracts, made without a model", err=True)
+    click.echo("the summaries are extracts; no model was called", err=True)
     if not dry_run:
         for fold in reversed(result.added):
-            click.echo(f"undo it with: minutebook undo {conversation} {fold.id}", err=True)
+            click.echo(f"revert with: minutebook undo {conversation} {fold.id}", err=True)
 
 
-def _document(result: CompactionResult) -> dict[str, Any]:
+def _result_json(result: CompactionResult) -> dict[str, Any]:
     return {
         "folds": [
             {"id": fold.id, "start": fold.start, "stop": fold.stop, "reason": fold.reason} for fold in result.added
@@ -100,55 +113,58 @@ def _document(result: CompactionResult) -> dict[str, Any]:
         "tokens_before": result.tokens_before or 0,
         "tokens_after": result.tokens_after or 0,
         "reason": _reason(result),
-        "failed": _is_failed(result),
+        "failed": _has_failed(result),
     }
 
 
 def _reason(result: CompactionResult) -> str:
-    """Why nothing was folded, or why more than the strategy asked for; each fold has its own reason."""
+    """Why nothing was compacted, or why messages were truncated in addition. Folds have their own reasons."""
     if result:
         fallback = result.event.fallback if result.event is not None else None
-        return f"the middle was truncated: {fallback}" if fallback else ""
+        return f"messages in the middle were truncated: {fallback}" if fallback else ""
     return result.reason
 
 
-def _is_failed(result: CompactionResult) -> bool:
+def _has_failed(result: CompactionResult) -> bool:
     return not result and result.error is not None
 
 
-async def rehearsal(store: ConversationStore, conversation: str) -> ConversationStore:
-    """A copy of one conversation in memory, with which anything may be tried."""
+async def copy_to_memory(store: ConversationStore, conversation: str) -> ConversationStore:
+    """Copy one conversation into a new store in memory, for a dry run."""
     copy = MemoryStore(tenant=store.tenant)
     await copy.import_(store.export(conversation))
     return copy
 
 
-async def by_strategy(
-    store: ConversationStore, conversation: str, name: str, window: ModelInfo, counter: TokenCounter
+async def compact_by_strategy(
+    store: ConversationStore, conversation: str, name: str, model: ModelInfo, counter: TokenCounter
 ) -> CompactionResult:
-    """Fold what the strategy says before the next call of a model with such a window.
+    """Apply the strategy as before a call of a model with this context window.
 
     Raises:
-        UnknownName: there is none of that name.
-        CannotFit: what must be sent is larger than the window.
+        UnknownName: the strategy is unknown.
+        CannotFit: the messages that must be sent exceed the context window.
     """
     loaded = await store.load(conversation)
     keep = FoldStorage(store, conversation, loaded.folds).keep
-    manager = CompactionManager(name, window, folds=loaded.folds, keep=keep)
+    manager = CompactionManager(name, model, folds=loaded.folds, keep=keep)
     record = ViewSource(loaded, (), counter=counter, whole=True).record
-    before = manager.situation(record)
+    compaction_input = manager.situation(record)
     result = await manager.check_and_apply(record)
     if result or result.error is not None:
         return result
-    share = f"{before.tokens:,} of {before.limit:,} tokens are in the window"
-    reason = f"not due: {share}" if result.outcome == "not due" else f"{share}, and nothing makes it shorter"
-    return replace(result, reason=reason, tokens_before=before.tokens, tokens_after=before.tokens)
+    tokens = compaction_input.tokens
+    usage = f"{tokens:,} of {compaction_input.limit:,} tokens are used"
+    reason = f"not due: {usage}" if result.outcome == "not due" else f"{usage}, and no message can be left out"
+    return replace(result, reason=reason, tokens_before=tokens, tokens_after=tokens)
 
 
-def _window(model: str | None, max_tokens: int | None) -> ModelInfo:
+def _model_info(model: str | None, max_tokens: int | None) -> ModelInfo:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnknownModel)  # an error here: a guessed window would fold what need not be
+        warnings.simplefilter(
+            "ignore", UnknownModel
+        )  # raised as an error below: a guessed window could compact too much
         info = model_info(model or "any", max_input_tokens=max_tokens)
     if not info.is_known:
-        raise InvalidSetting("--model", model, "a model that is known, or --max-tokens as well")
+        raise InvalidSetting("--model", model, "a known model; for an unknown one add --max-tokens")
     return info

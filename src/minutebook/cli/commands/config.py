@@ -1,4 +1,4 @@
-"""`minutebook config`: what the service is told, and who told it."""
+"""`minutebook config`: show and validate the configuration of the service."""
 
 import errno
 import json
@@ -11,64 +11,64 @@ import click
 from minutebook.cli.exits import Command
 from minutebook.cli.options import emit, is_json, json_option
 
-_WIDEST: Final = 32
-"""A value that is longer pushes its origin to the right."""
+_VALUE_WIDTH: Final = 32
+"""Maximum width of the value column. The origin of a longer value is not aligned."""
 
 
-@click.group("config", short_help="What the service is told, and by whom.")
+@click.group("config", short_help="Show and validate the service configuration.")
 def command() -> None:
-    """Show the service's configuration with the origin of every value, check a file, say which file is read.
+    """Show the service's configuration with the origin of every value, validate a file, or show which file is used.
 
-    Defaults come first, then llm_config.yaml, then environment variables (MINUTEBOOK_SERVER_PORT sets server.port),
-    then flags; the last that says it wins.
+    Later sources override earlier ones: defaults, llm_config.yaml, environment variables (MINUTEBOOK_SERVER_PORT sets
+    server.port), flags.
 
     Example: minutebook config show
     """
 
 
-@command.command("show", cls=Command, short_help="Every value, with where it comes from.")
+@command.command("show", cls=Command, short_help="Show all values and their origins.")
 @click.option(
     "--config",
     "file",
     metavar="FILE",
-    help="The file to read instead of the one that 'minutebook config path' names. Example: --config llm_config.yaml",
+    help="Configuration file. Default: the file that 'minutebook config path' prints. Example: --config llm_config.yaml",
 )
-@json_option("Print one JSON object: key → value and origin. Example: minutebook config show --json")
+@json_option("Print a JSON object that maps keys to value and origin. Example: minutebook config show --json")
 def show(file: str | None) -> None:
-    """Show every value, and whether it is a default or which line, variable or flag it comes from.
+    """Show all values and their origins: a default, a line of the file, a variable or a flag.
 
     Passwords in URLs are not shown.
 
     Example: minutebook config show
     """
-    from minutebook.service.config.loader import config_path, flattened, load_config
+    from minutebook.service.config.loader import config_path, flat_settings, load_config
 
-    found = load_config(config_path() if file is None else file)
-    values = flattened(found.config)
-    for warning in found.warnings:
+    loaded = load_config(config_path() if file is None else file)
+    values = flat_settings(loaded.config)
+    for warning in loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
-    shown = {key: {"value": value, "origin": str(found.origin(key))} for key, value in values.items()}
-    emit(shown, lambda: _print(shown))
+    settings = {key: {"value": value, "origin": str(loaded.origin(key))} for key, value in values.items()}
+    emit(settings, lambda: _print_settings(settings))
 
 
-def _print(shown: Mapping[str, Mapping[str, Any]]) -> None:
+def _print_settings(settings: Mapping[str, Mapping[str, Any]]) -> None:
     from minutebook.cli.screen import one_line
 
     lines = [
         (key, one_line(value if isinstance(value := entry["value"], str) else json.dumps(value)), entry["origin"])
-        for key, entry in shown.items()
+        for key, entry in settings.items()
     ]
-    keys = max(len(key) for key, _, _ in lines)
-    wide = min(_WIDEST, max(len(value) for _, value, _ in lines))
+    key_width = max(len(key) for key, _, _ in lines)
+    value_width = min(_VALUE_WIDTH, max(len(value) for _, value, _ in lines))
     for key, value, origin in lines:
-        click.echo(f"{key:<{keys}}  {value:<{wide}}  {click.style(origin, dim=origin == 'default')}")
+        click.echo(f"{key:<{key_width}}  {value:<{value_width}}  {click.style(origin, dim=origin == 'default')}")
 
 
-@command.command("check", cls=Command, short_help="Whether a file can be read.")
+@command.command("check", cls=Command, short_help="Validate a configuration file.")
 @click.argument("file", metavar="FILE")
-@json_option("Print the problems as one JSON document. Example: minutebook config check llm_config.yaml --json")
+@json_option("Print the problems as JSON. Example: minutebook config check llm_config.yaml --json")
 def check(file: str) -> int:
-    """Read FILE alone, without the environment, and tell every problem with its line. The exit code is 5 if there are any.
+    """Validate FILE without the environment, and print all problems with their lines. The exit code is 5 if there are any.
 
     Example: minutebook config check llm_config.yaml
     """
@@ -77,36 +77,36 @@ def check(file: str) -> int:
     from minutebook.service.config.loader import load_config
 
     try:
-        found = load_config(file, environment={})
+        loaded = load_config(file, environment={})
     except InvalidConfig as error:
         if not is_json():
             raise
         problems = [
-            {"line": one.line, "column": one.column, "key": one.key, "problem": one.problem, "hint": one.hint}
-            for one in (error, *error.others)
+            {"line": item.line, "column": item.column, "key": item.key, "problem": item.problem, "hint": item.hint}
+            for item in (error, *error.others)
         ]
         emit({"file": file, "problems": problems, "warnings": []}, "")
         return INVALID
-    for warning in () if is_json() else found.warnings:
+    for warning in () if is_json() else loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
-    text = f"{file} can be read: {len(found.origins):,} values are set"
-    emit({"file": file, "problems": [], "warnings": found.warnings}, text)
+    text = f"{file} is valid: {len(loaded.origins):,} values are set"
+    emit({"file": file, "problems": [], "warnings": loaded.warnings}, text)
     return 0
 
 
-@command.command("path", cls=Command, short_help="Which file is read.")
+@command.command("path", cls=Command, short_help="Print the path of the configuration file.")
 def path() -> None:
-    """Say which file is read when none is named: MINUTEBOOK_CONFIG, else llm_config.yaml here, else the user's.
+    """Print the path of the file that is used without --config: $MINUTEBOOK_CONFIG, ./llm_config.yaml or the user's file.
 
-    Where there is none, the places are named, and the exit code is 3.
+    If no file exists, the possible paths are printed and the exit code is 3.
 
     Example: minutebook config path
     """
-    from minutebook.service.config.loader import config_path, config_places
+    from minutebook.service.config.loader import config_path, config_paths
 
-    found = config_path(os.environ)
-    if found is None:
-        first, *others = map(str, config_places())
-        problem = f"there is no such file, nor {' nor '.join(others)}; the defaults hold"
+    existing = config_path(os.environ)
+    if existing is None:
+        first, *others = map(str, config_paths())
+        problem = f"file not found, nor {' nor '.join(others)}; the defaults are used"
         raise FileNotFoundError(errno.ENOENT, problem, first)
-    click.echo(found)
+    click.echo(existing)

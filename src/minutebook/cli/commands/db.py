@@ -1,5 +1,6 @@
-"""`minutebook db`: the database itself, whatever conversations it holds."""
+"""`minutebook db`: create, migrate, check and back up the database."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -7,133 +8,136 @@ import click
 
 from minutebook.cli.database import (
     Database,
-    audited,
-    copied,
-    facts,
+    conversation_problems,
+    copy_database,
     file_of,
-    integrity,
-    named_store,
-    opened_database,
+    file_status,
+    integrity_problems,
+    open_database,
     require_file,
-    server_facts,
+    server_status,
+    store_of,
 )
 from minutebook.cli.exits import FINDINGS, Command
-from minutebook.cli.options import emit, json_option, on_database, store_options
-from minutebook.cli.progress import counting
+from minutebook.cli.options import database_options, emit, json_option, store_options
+from minutebook.cli.progress import count_progress
 
 
-@click.group("db", short_help="Make, look after and copy the database.")
+@click.group("db", short_help="Create, migrate, check and back up the database.")
 def command() -> None:
-    """Make the database, bring it up to date, look into it, check it, copy it.
+    """Create, migrate, check and back up the database.
 
     Example: minutebook db status
     """
 
 
-@command.command("init", cls=Command, short_help="Make the database.")
-@on_database(make=True)
+@command.command("init", cls=Command, short_help="Create the database.")
+@database_options(create=True)
 def init(database: Database) -> None:
-    """Make the database, or bring one that is there up to date.
+    """Create the database, or migrate it if it exists.
 
     Example: minutebook db init --db sqlite:///chat.db
     """
-    where = file_of(database.store)
-    click.echo("the database is ready" if where is None else f"{where} is ready")
+    path = file_of(database.store)
+    click.echo("the database is ready" if path is None else f"{path} is ready")
 
 
-@command.command("migrate", cls=Command, short_help="Bring the database up to date.")
+@command.command("migrate", cls=Command, short_help="Migrate the database to the current schema.")
 @store_options
 def migrate(url: str | None, tenant: str) -> None:
-    """Bring a database that an older minutebook made up to date. Every other command does that, too, but for status.
+    """Migrate the database of an older version to the current schema. All other commands except status do this too.
 
     Example: minutebook db migrate
     """
-    path = file_of(named_store(url, tenant))
-    before = None if path is None else facts(require_file(path))
-    with opened_database(url, tenant):
+    path = file_of(store_of(url, tenant))
+    before = None if path is None else file_status(require_file(path))
+    with open_database(url, tenant):
         pass
     if path is None or before is None:
         click.echo("the database is up to date")
-    elif before["step"] == before["newest_step"]:
-        click.echo(f"{path} is up to date, at step {before['step']}")
+    elif before["schema_version"] == before["newest_schema_version"]:
+        click.echo(f"{path} is up to date, at schema version {before['schema_version']}")
     else:
-        click.echo(f"{path} is at step {before['newest_step']} now, and was at {before['step']}")
+        versions = f"{before['schema_version']} to {before['newest_schema_version']}"
+        click.echo(f"{path} was migrated from schema version {versions}")
 
 
-@command.command("status", cls=Command, short_help="What the database holds.")
+@command.command("status", cls=Command, short_help="Show version, size and contents of the database.")
 @store_options
-@json_option("Print one JSON document. Example: minutebook db status --json")
+@json_option("Print the status as JSON. Example: minutebook db status --json")
 def status(url: str | None, tenant: str) -> None:
-    """Say which version the database has, how large it is, and how many conversations it holds.
+    """Show the schema version and the size of the database, and the number of its conversations.
 
-    A SQLite file is only read, and counted as a whole. Of a server the tenant's conversations are counted; the size is
-    that of a PostgreSQL database, and of Redis it is not known.
+    For a SQLite file all tenants are counted, and it is not migrated. For a server only the conversations of the tenant
+    are counted. The size is shown for SQLite and PostgreSQL.
 
     Example: minutebook db status
     """
-    path = file_of(named_store(url, tenant))
-    found = _of_server(url, tenant) if path is None else facts(require_file(path))
-    width = max(map(len, found))
+    path = file_of(store_of(url, tenant))
+    figures = _server_figures(url, tenant) if path is None else file_status(require_file(path))
+    width = max(map(len, figures))
     lines = [
         f"{name.replace('_', ' '):<{width}}  {f'{value:,}' if isinstance(value, int) else value}"
-        for name, value in found.items()
+        for name, value in figures.items()
     ]
-    emit(found, "\n".join(lines))
+    emit(figures, "\n".join(lines))
 
 
-def _of_server(url: str | None, tenant: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"tenant": tenant, "conversations": 0, "entries": 0, "turns": 0}
-    with opened_database(url, tenant) as database:
-        for one in database.conversations():
-            for name, count in (("conversations", 1), ("entries", one.length - one.first), ("turns", one.turns)):
-                found[name] += count
-        return {"store": type(database.store).__name__, **found, **server_facts(database, url or "")}
+def _server_figures(url: str | None, tenant: str) -> dict[str, Any]:
+    counts = Counter(conversations=0, entries=0, turns=0)
+    with open_database(url, tenant) as database:
+        for header in database.conversations():
+            counts.update(conversations=1, entries=header.length - header.first, turns=header.turns)
+        status = server_status(database, url or "")
+        return {"store": type(database.store).__name__, "tenant": tenant, **counts, **status}
 
 
-@command.command("check", cls=Command, short_help="Whether the database is whole.")
-@on_database()
-@json_option("Print one JSON document: the findings and what was checked. Example: minutebook db check --json")
+@command.command("check", cls=Command, short_help="Check the database for corruption and missing data.")
+@database_options()
+@json_option("Print the findings and a summary as JSON. Example: minutebook db check --json")
 def check(database: Database) -> int:
-    """Read all of the database and say what is wrong with it.
+    """Check the database for corruption and missing data.
 
-    Of a SQLite file SQLite's own check is made first. Then every conversation of the tenant is read: no message may be
-    missing, the header must be right, and every call must have its result. The exit code is 6 when there are findings.
+    A SQLite file is first checked by SQLite itself. Then all conversations of the tenant are read and checked for missing
+    messages, wrong headers and tool calls without results. The exit code is 6 if there are findings.
 
     Example: minutebook db check
     """
     path = file_of(database.store)
-    found = [] if path is None else [{"conversation": None, "problem": each} for each in integrity(path)]
+    file_problems = [] if path is None else integrity_problems(path)
+    findings: list[dict[str, Any]] = [{"conversation": None, "problem": problem} for problem in file_problems]
     headers = list(database.conversations())
-    total = sum(one.length - one.first for one in headers)
-    with counting("checking", total, silent=True) as advance:
-        for one in headers:
-            found += [{"conversation": one.id, "problem": each} for each in audited(database, one.id, advance)]
+    total = sum(header.length - header.first for header in headers)
+    with count_progress("checking", total, silent=True) as advance:
+        for header in headers:
+            problems = conversation_problems(database, header.id, advance)
+            findings += [{"conversation": header.id, "problem": problem} for problem in problems]
     lines = [
-        f"{'the database' if each['conversation'] is None else repr(each['conversation'])}: {each['problem']}"
-        for each in found
+        f"{'the database' if finding['conversation'] is None else repr(finding['conversation'])}: {finding['problem']}"
+        for finding in findings
     ]
-    lines.append(f"{len(headers):,} conversations with {total:,} messages checked: {len(found):,} findings")
-    summary = {"conversations": len(headers), "messages": total, "findings": len(found)}
-    emit({"findings": found, "summary": summary}, "\n".join(lines))
-    return FINDINGS if found else 0
+    lines.append(f"{len(headers):,} conversations with {total:,} messages checked: {len(findings):,} findings")
+    summary = {"conversations": len(headers), "messages": total, "findings": len(findings)}
+    emit({"findings": findings, "summary": summary}, "\n".join(lines))
+    return FINDINGS if findings else 0
 
 
 @command.command("backup", cls=Command, short_help="Copy the database while it is in use.")
 @click.argument("file", type=click.Path(path_type=Path))
 @store_options
 def backup(file: Path, url: str | None, tenant: str) -> None:
-    """Copy the database to FILE, which must not be there yet; others may go on reading and writing meanwhile.
+    """Copy a SQLite database to FILE, which must not exist. Other processes can use the database meanwhile.
 
-    The copy is the database as it was at one moment, all tenants included. A server has tools of its own for that.
+    The copy is a consistent snapshot with all tenants. For PostgreSQL and Redis, use the tools of the server.
 
     Example: minutebook db backup chats-before-the-move.db
     """
-    path = file_of(named_store(url, tenant))
+    path = file_of(store_of(url, tenant))
     if path is None:
         raise click.UsageError(
-            "backup copies SQLite files. Use pg_dump for PostgreSQL, and for Redis the copies that its server makes."
+            "backup supports only SQLite files. Use pg_dump for PostgreSQL and the snapshots of the server for Redis."
         )
     if file.exists():
-        raise click.UsageError(f"{file} is there already; name a file that is not.")
-    size = copied(require_file(path), file)
-    click.echo(f"{path} is copied to {file}: {size:,} bytes")
+        raise click.UsageError(f"{file} already exists; use another path.")
+    size = copy_database(require_file(path), file)
+    click.echo(f"{path} copied to {file}: {size:,} bytes")

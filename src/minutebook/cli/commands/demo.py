@@ -1,4 +1,4 @@
-"""`minutebook demo`: an agent's session, and what three policies would send of it before every model call."""
+"""`minutebook demo`: compare three history managers on a simulated coding session."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from minutebook.cli.options import count_option, emit, flag, json_option
 BUDGET: Final = 16_000
 WINDOW: Final = 40
 DOLLARS_PER_MILLION: Final = 3.0
-"""What a million plain input tokens cost. Cache reads are a tenth of it, cache writes one and a quarter."""
+"""Price of a million input tokens. Cache reads cost a tenth of it, cache writes 1.25 times."""
 ROWS: Final = (
     ("largest request, tokens", "{peak_tokens:,}"),
     ("requests over the budget", "{over_budget} of {calls}"),
@@ -29,31 +29,33 @@ ROWS: Final = (
 )
 
 
-@click.command("demo", cls=Command, short_help="A coding agent's session, sent three ways.")
-@click.option("--seed", type=int, metavar="N", default=0, show_default=True, help="Which session. Example: --seed 7")
-@count_option("--turns", default=16, help_text="How many requests the user makes. Example: --turns 50")
+@click.command("demo", cls=Command, short_help="Compare three history managers on a simulated coding session.")
+@click.option(
+    "--seed", type=int, metavar="N", default=0, show_default=True, help="Random seed of the session. Example: --seed 7"
+)
+@count_option("--turns", default=16, help_text="Number of user requests. Example: --turns 50")
 @click.option(
     "--max-tokens", type=click.IntRange(min=2000), metavar="N", default=BUDGET, show_default=True,
-    help="The token budget; with --serve, the provider's context window. Example: --max-tokens 32000",
+    help="Token budget of the budget manager; with --serve, the provider's context window. Example: --max-tokens 32000",
 )  # fmt: skip
 @flag(
     "--serve",
-    help_text="Run the session through the service, with the official client. Example: minutebook demo --serve",
+    help_text="Run the session through a real service with the official OpenAI client. Example: minutebook demo --serve",
 )
 @flag(
     "--session",
     "only_session",
-    help_text="Print the session itself as JSON, for the other commands. Example: minutebook demo --session | minutebook tokens -",
+    help_text="Print the session as JSON. Example: minutebook demo --session | minutebook tokens -",
 )
-@json_option("Print the figures as one JSON document. Example: minutebook demo --json")
+@json_option("Print the figures as JSON. Example: minutebook demo --json")
 def command(seed: int, turns: int, max_tokens: int, serve: bool, only_session: bool) -> None:
     """Replay a coding agent's session and compare what is sent: everything, a window, or a token budget.
 
-    The session is simulated from the seed, and no model is called. Before every model call of the agent, each of three
-    policies chooses what to send; the table shows what that would have cost.
+    The session is simulated and no model is called. Three managers build the view of every model call; the table shows
+    their tokens and cost.
 
     With --serve the session runs through the service on a SQLite file, with the official openai client in front of it and
-    a scripted provider with a context window of --max-tokens behind it. Afterwards everything is stopped and removed.
+    a scripted provider with a context window of --max-tokens behind it. All data is removed afterwards.
 
     Example: minutebook demo --session | minutebook view - --max-tokens 8000
     """
@@ -89,7 +91,7 @@ def _compare(session: list[dict[str, Any]], turns: int, budget: int) -> None:
 
 
 def replay(session: list[dict[str, Any]], manager: Any, budget: int) -> dict[str, Any]:
-    """What a manager would send before each message of the assistant, in figures."""
+    """Figures of the views that a manager builds before each message of the assistant."""
     from minutebook import CannotFit, Transcript
     from minutebook.history.cache_cost import CacheLedger
     from minutebook.record.validation import is_valid
@@ -103,25 +105,25 @@ def replay(session: list[dict[str, Any]], manager: Any, budget: int) -> dict[str
             except CannotFit:
                 figures["refused"] += 1
             else:
-                kept = {
-                    place
-                    for place, sent in zip(view.origins, view, strict=True)
-                    if place is not None and record[place] is sent
+                unchanged = {
+                    index
+                    for index, sent in zip(view.origins, view, strict=True)
+                    if index is not None and record[index] is sent
                 }
                 sizes = [
-                    record.tokens_of(place) if place in kept else record.counter.message(sent)
-                    for place, sent in zip(view.origins, view, strict=True)
+                    record.tokens_of(index) if index in unchanged else record.counter.message(sent)
+                    for index, sent in zip(view.origins, view, strict=True)
                 ]
                 figures["peak_tokens"] = max(figures["peak_tokens"], sum(sizes))
                 figures["over_budget"] += sum(sizes) > budget
                 figures["invalid"] += not is_valid(view)
-                figures["first_request_kept"] += record.first_request in kept
-                figures["newest_request_kept"] += record.newest_request in kept
+                figures["first_request_kept"] += record.first_request in unchanged
+                figures["newest_request_kept"] += record.newest_request in unchanged
                 ledger.send(view, sizes)
         record.append(message)
-    counted = ("calls", "peak_tokens", "over_budget", "invalid", "refused", "first_request_kept", "newest_request_kept")
+    names = ("calls", "peak_tokens", "over_budget", "invalid", "refused", "first_request_kept", "newest_request_kept")
     return {
-        **{name: figures[name] for name in counted},
+        **{name: figures[name] for name in names},
         "input_tokens": ledger.tokens,
         "cached_tokens": ledger.cached,
         "dollars": round(ledger.cost * DOLLARS_PER_MILLION / 1_000_000, 4),
@@ -137,7 +139,7 @@ def _show(results: list[dict[str, Any]], record: dict[str, int]) -> None:
     out.print(Text("minutebook stores every message and sends the model only what fits.", "bold"))
     out.print(
         f"\nA coding agent worked on {record['turns']} requests: {record['messages']:,} messages, {record['tokens']:,} tokens, "
-        f"{results[0]['calls']} model calls.\nThis is what three policies would have sent. "
+        f"{results[0]['calls']} model calls.\nThis is what three managers would have sent. "
         "(The session is simulated; no model was called.)\n"
     )
     table = headed_table()
@@ -151,7 +153,7 @@ def _show(results: list[dict[str, Any]], record: dict[str, int]) -> None:
         f"${DOLLARS_PER_MILLION:.2f} per million input tokens; a cache read costs a tenth of that, a write 1.25 times.\n"
     )
     program = _program()
-    out.print(Text("What to try next", "bold"))
+    out.print(Text("Next steps", "bold"))
     for arguments in (
         "demo --session > session.json",
         "view session.json --max-tokens 8000",
@@ -162,6 +164,6 @@ def _show(results: list[dict[str, Any]], record: dict[str, int]) -> None:
 
 
 def _program() -> str:
-    """How to call this program from here: its name if the shell finds it, else its path."""
+    """The command that runs minutebook: its name if it is on the PATH, else its path."""
     path = Path(sys.argv[0])
     return "minutebook" if shutil.which("minutebook") or path.name != "minutebook" else os.path.relpath(path)

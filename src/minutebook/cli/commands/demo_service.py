@@ -1,4 +1,4 @@
-"""`minutebook demo --serve`: a session through the service on SQLite, with an official client and a small window."""
+"""`minutebook demo --serve`: run a session through the service, with the official client and a small context window."""
 
 import asyncio
 import socket
@@ -14,103 +14,105 @@ import uvicorn
 from rich.text import Text
 
 from minutebook.cli.options import emit
-from minutebook.cli.progress import counting
+from minutebook.cli.progress import count_progress
 from minutebook.cli.screen import console, headed_table
 from minutebook.record.message import Message
-from minutebook.service.app import create_app, service_from
-from minutebook.service.config.loader import ConfigHolder, Flag
-from minutebook.store.types import Loaded
+from minutebook.service.app import build_service, create_app
+from minutebook.service.config.loader import CommandLineFlag, ConfigHolder
+from minutebook.store.types import LoadedConversation
 from minutebook.store.url import open_store
 from minutebook.testing import LoopbackProvider, ScriptedModel, call
-from minutebook.testing.script import Answer, say
+from minutebook.testing.script import ScriptedAnswer, say
 
 CONVERSATION: Final = "demo"
-_MARGIN: Final = 0.85
-"""What the budget leaves free of the provider's window, for tools and answers."""
-_ROWS, _WIDTH = 10, 30
+_BUDGET_SHARE: Final = 0.85
+"""Share of the context window that the token budget uses. The rest is for tools and answers."""
+_TABLE_ROWS, _BAR_WIDTH = 10, 30
 
 
 def run_session(session: list[dict[str, Any]], turns: int, window: int) -> None:
-    """Run a session through the service, and print what was stored and what was sent."""
+    """Run a session through the service, and print what was stored and sent."""
     with tempfile.TemporaryDirectory(prefix="minutebook-demo-") as folder:
         db = f"sqlite:///{Path(folder) / 'demo.db'}"
         with (
             LoopbackProvider(ScriptedModel(*_answers(session)), max_context_tokens=window) as provider,
-            _serving(db, provider.base_url, window) as url,
+            _run_service(db, provider.base_url, window) as url,
             openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
         ):
-            said, sizes = _talk(client, session, turns)
+            client_messages, sizes = _run_client(client, session, turns)
             rejected, requests = len(provider.problems), len(provider.requests)
         stored = asyncio.run(_load(db))
-    whole, sent = zip(*sizes, strict=True)
-    complete = list(map(_essence, stored.messages)) == list(map(_essence, said))
+    history_tokens, sent_tokens = zip(*sizes, strict=True)
+    complete = list(map(_comparable, stored.messages)) == list(map(_comparable, client_messages))
     record = {"messages": len(stored.entries), "tokens": stored.transcript().tokens, "complete": complete}
     figures = {"turns": turns, "window": window, "record": record}
-    figures |= {"requests": requests, "refused_by_the_provider": rejected}
-    figures |= {"largest_request": max(sent), "tokens_sent": sum(sent), "tokens_without_pruning": sum(whole)}
+    figures |= {"requests": requests, "rejected_requests": rejected}
+    figures |= {"largest_request": max(sent_tokens), "tokens_sent": sum(sent_tokens)}
+    figures["tokens_without_pruning"] = sum(history_tokens)
     emit(figures, lambda: _show(figures, sizes))
 
 
-def _answers(session: list[dict[str, Any]]) -> Iterator[Answer]:
-    """What the model says in the session."""
+def _answers(session: list[dict[str, Any]]) -> Iterator[ScriptedAnswer]:
+    """The answers of the model in the session."""
     for message in session:
         if message["role"] == "assistant":
-            answer = say(message["content"]) if message.get("content") else Answer()
-            for each in message.get("tool_calls") or ():
-                answer += call(each["function"]["name"], each["function"]["arguments"])
+            answer = say(message["content"]) if message.get("content") else ScriptedAnswer()
+            for tool_call in message.get("tool_calls") or ():
+                answer += call(tool_call["function"]["name"], tool_call["function"]["arguments"])
             yield answer
 
 
-def _talk(
+def _run_client(
     client: openai.OpenAI, session: list[dict[str, Any]], turns: int
 ) -> tuple[list[Message], list[tuple[int, int]]]:
-    """The client's side: it resends its whole history with every request, as clients do, and runs the tools.
+    """Play the client, which sends its whole history with every request and runs the tools.
 
-    Returns all that was said, and for each request the tokens of the whole history and those that were sent.
+    Returns the client's messages, and for each request the tokens of the whole history and of the view that was sent.
     """
-    said: list[Any] = []
+    messages: list[Any] = []
     sizes: list[tuple[int, int]] = []
-    calls: list[str] = []
-    with counting("turns", turns, silent=True, least=1) as advance:
+    call_ids: list[str] = []
+    with count_progress("turns", turns, silent=True, minimum=1) as advance:
         for message in session:
             if message["role"] == "assistant":
                 raw = client.chat.completions.with_raw_response.create(
-                    model="gpt-4o", messages=said, extra_headers={"X-Conversation-Id": CONVERSATION}
+                    model="gpt-4o", messages=messages, extra_headers={"X-Conversation-Id": CONVERSATION}
                 )
                 completion = raw.parse()
                 sent = completion.usage.prompt_tokens if completion.usage else 0
                 sizes.append((int(raw.headers["x-history-tokens"].split(",")[0]), sent))
-                said.append(completion.choices[0].message.model_dump(exclude_none=True))
-                calls = [each["id"] for each in said[-1].get("tool_calls") or ()]
+                messages.append(completion.choices[0].message.model_dump(exclude_none=True))
+                call_ids = [tool_call["id"] for tool_call in messages[-1].get("tool_calls") or ()]
             elif message["role"] == "tool":
-                said.append({"role": "tool", "tool_call_id": calls.pop(0), "content": message["content"]})
+                messages.append({"role": "tool", "tool_call_id": call_ids.pop(0), "content": message["content"]})
             else:
-                said.append(message)
+                messages.append(message)
                 advance(int(message["role"] == "user"))
-    return said, sizes
+    return messages, sizes
 
 
-async def _load(db: str) -> Loaded:
+async def _load(db: str) -> LoadedConversation:
     async with open_store(db) as store:
         return await store.load(CONVERSATION)
 
 
-def _essence(message: Message) -> tuple[Any, ...]:
-    calls = [each["id"] for each in message.get("tool_calls") or ()]
-    return message["role"], message.get("content"), calls, message.get("tool_call_id")
+def _comparable(message: Message) -> tuple[Any, ...]:
+    """The parts of a message that the client and the record have in common."""
+    call_ids = [tool_call["id"] for tool_call in message.get("tool_calls") or ()]
+    return message["role"], message.get("content"), call_ids, message.get("tool_call_id")
 
 
 @contextmanager
-def _serving(db: str, upstream: str, window: int) -> Iterator[str]:
-    """The service, in a thread of this process, until the block ends."""
+def _run_service(db: str, upstream: str, window: int) -> Iterator[str]:
+    """Run the service in a thread for this block. Yields its URL."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config, socket.create_server(("127.0.0.1", 0)) as listener:
         config.write(
             "conversation: {policy: small}\n"
-            f"policies: {{small: {{manager: token_budget, max_tokens: {int(window * _MARGIN)}}}}}\n"
+            f"policies: {{small: {{manager: token_budget, max_tokens: {int(window * _BUDGET_SHARE)}}}}}\n"
         )
         config.flush()
-        flags = {"database.url": Flag("the demo", db), "upstream.url": Flag("the demo", upstream)}
-        app = create_app(service_from(ConfigHolder(config.name, environment={}, flags=flags)))
+        flags = {"database.url": CommandLineFlag("the demo", db), "upstream.url": CommandLineFlag("the demo", upstream)}
+        app = create_app(build_service(ConfigHolder(config.name, environment={}, flags=flags)))
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="on", timeout_graceful_shutdown=5))
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
@@ -126,7 +128,7 @@ def _serving(db: str, upstream: str, window: int) -> Iterator[str]:
 
 def _show(figures: dict[str, Any], sizes: list[tuple[int, int]]) -> None:
     out, window, record = console(), figures["window"], figures["record"]
-    out.print(Text("The same through the service, with a provider that accepts few tokens.", "bold"))
+    out.print(Text("The same session through the service, with a provider that has a small context window.", "bold"))
     out.print(
         f"\n{figures['turns']} turns of a coding agent went through the service with the official openai client, which sends "
         f"its\nwhole history every time. The provider rejects requests of more than {window:,} tokens.\n"
@@ -136,20 +138,20 @@ def _show(figures: dict[str, Any], sizes: list[tuple[int, int]]) -> None:
     for title in ("request", "tokens of the history", "tokens sent"):
         table.add_column(title, justify="right")
     table.add_column("sent / history", no_wrap=True)
-    most, last = max(whole for whole, _ in sizes), len(sizes) - 1
-    for place in sorted({round(step * last / (_ROWS - 1)) for step in range(_ROWS)}):
-        whole, sent = sizes[place]
-        bar = Text("█" * max(1, round(_WIDTH * sent / most)), "green")
-        bar.append("░" * round(_WIDTH * max(0, whole - sent) / most), "dim")
-        table.add_row(f"{place + 1}", f"{whole:,}", f"{sent:,}", bar)
+    scale, last = max(history for history, _ in sizes), len(sizes) - 1
+    for index in sorted({round(step * last / (_TABLE_ROWS - 1)) for step in range(_TABLE_ROWS)}):
+        history, sent = sizes[index]
+        bar = Text("█" * max(1, round(_BAR_WIDTH * sent / scale)), "green")
+        bar.append("░" * round(_BAR_WIDTH * max(0, history - sent) / scale), "dim")
+        table.add_row(f"{index + 1}", f"{history:,}", f"{sent:,}", bar)
     out.print(table)
-    too_long = sum(whole > window for whole, _ in sizes)
+    too_long = sum(history > window for history, _ in sizes)
     complete = "every message of the client and the model" if record["complete"] else "NOT every message"
     out.print(
         f"stored:   {record['messages']:,} messages, {record['tokens']:,} tokens: {complete}\n"
-        f"rejected: {figures['refused_by_the_provider']} of {figures['requests']} requests; with the whole history it would "
+        f"rejected: {figures['rejected_requests']} of {figures['requests']} requests; with the whole history it would "
         f"have been {too_long}\n"
         f"sent:     {figures['tokens_sent']:,} tokens instead of {figures['tokens_without_pruning']:,}, "
         f"{figures['largest_request']:,} at most\n"
     )
-    out.print("Everything is stopped and removed again. To serve a database of your own: minutebook serve")
+    out.print("The service was stopped and its data removed. To run it with your own database: minutebook serve")

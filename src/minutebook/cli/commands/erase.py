@@ -1,59 +1,61 @@
-"""`minutebook erase`: remove conversations for good."""
+"""`minutebook erase`: delete conversations permanently."""
 
 from dataclasses import asdict
 
 import click
 
-from minutebook.cli.database import Database, opened_database
+from minutebook.cli.database import Database, open_database
 from minutebook.cli.exits import Command
 from minutebook.cli.options import emit, flag, is_json, json_option, store_options
 
 
-@click.command("erase", cls=Command, short_help="Remove conversations for good.")
-@click.option("--id", "conversation", metavar="ID", help="The conversation to remove. Example: --id order-17")
-@click.option("--recipient", metavar="R", help="Whose conversations to remove, all of them. Example: --recipient alice")
-@flag("--yes", help_text="Do not ask. Example: minutebook erase --id order-17 --yes")
+@click.command("erase", cls=Command, short_help="Delete conversations permanently.")
+@click.option("--id", "conversation", metavar="ID", help="Id of the conversation to delete. Example: --id order-17")
+@click.option(
+    "--recipient", metavar="R", help="Recipient whose conversations are all deleted. Example: --recipient alice"
+)
+@flag("--yes", help_text="Do not ask for confirmation. Example: minutebook erase --id order-17 --yes")
 @flag(
     "--vacuum",
-    help_text="Leave no trace in the files of the database, which may take long. Example: minutebook erase --recipient alice --vacuum",
+    help_text="Rewrite the database files so that no deleted data remains on disk. Can be slow. Example: minutebook erase --recipient alice --vacuum",
 )
 @store_options
-@json_option("Print the receipt as one JSON document. Example: minutebook erase --id order-17 --yes --json")
+@json_option("Print the receipt as JSON. Example: minutebook erase --id order-17 --yes --json")
 def command(
     conversation: str | None, recipient: str | None, yes: bool, vacuum: bool, url: str | None, tenant: str
 ) -> None:
-    """Remove a conversation, or all of a recipient's, with folds, summaries, search index and every fork made from them.
+    """Delete a conversation, or all of a recipient, with their folds, summaries, search index and forks.
 
-    It cannot be undone, and nothing can be written to these ids again. The receipt names nobody and may be kept.
+    This cannot be undone, and the ids cannot be used again. The receipt contains no personal data and may be archived.
 
     Example: minutebook erase --recipient alice --vacuum
     """
     if (conversation is None) == (recipient is None):
-        raise click.UsageError("Give --id or --recipient, one of them.")
-    with opened_database(url, tenant) as database:
-        what = _named(database, conversation, recipient)
+        raise click.UsageError("Use exactly one of --id and --recipient.")
+    with open_database(url, tenant) as database:
+        description = _description(database, conversation, recipient)
         if not yes:
-            click.confirm(f"Erase {what}, and every fork made from it?", abort=True, err=True)
+            click.confirm(f"Delete {description} and all forks?", abort=True, err=True)
         receipt = database.run(database.store.erase(conversation=conversation, recipient=recipient))
         if vacuum:
             database.run(database.store.vacuum())
-    at = receipt.erased_at.isoformat()
+    erased_at = receipt.erased_at.isoformat()
     emit(
-        {**asdict(receipt), "erased_at": at, "vacuumed": vacuum},
-        f"erased {receipt.conversations:,} conversations with {receipt.entries:,} messages, {receipt.folds:,} folds and "
-        f"{receipt.pins:,} pins at {at}; receipt {receipt.id}",
+        {**asdict(receipt), "erased_at": erased_at, "vacuumed": vacuum},
+        f"deleted {receipt.conversations:,} conversations with {receipt.entries:,} messages, {receipt.folds:,} folds and "
+        f"{receipt.pins:,} pins at {erased_at}; receipt {receipt.id}",
     )
     if not vacuum and not is_json():
         click.echo(
-            "traces may be left in the files of the database; --vacuum with the next erase removes them", err=True
+            "deleted data may remain in the database files; use --vacuum with the next erase to remove it", err=True
         )
 
 
-def _named(database: Database, conversation: str | None, recipient: str | None) -> str:
-    """What would be erased, for whoever is asked.
+def _description(database: Database, conversation: str | None, recipient: str | None) -> str:
+    """What would be deleted, for the confirmation.
 
     Raises:
-        ConversationNotFound: there is no such conversation.
+        ConversationNotFound: the conversation does not exist.
     """
     if conversation is not None:
         header = database.run(database.store.header(conversation))

@@ -1,34 +1,34 @@
-"""`minutebook fork`: another conversation that begins like one that is there."""
+"""`minutebook fork`: copy a conversation under a new id."""
 
 import click
 
-from minutebook.cli.commands.ls import document
+from minutebook.cli.commands.ls import header_json
 from minutebook.cli.database import Database
 from minutebook.cli.exits import Command
-from minutebook.cli.options import emit, json_option, on_database
+from minutebook.cli.options import database_options, emit, json_option
 from minutebook.errors import InvalidSetting, VersionConflict
 
 
-@click.command("fork", cls=Command, short_help="Begin another conversation like one that is there.")
+@click.command("fork", cls=Command, short_help="Copy a conversation under a new id.")
 @click.argument("conversation", metavar="ID")
 @click.argument("new_id", metavar="NEW")
 @click.option(
     "--at",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Begin with the messages before this position only, as show numbers them. Example: --at 4",
+    help="Copy only the messages before this position, as numbered by show. Default: all messages. Example: --at 4",
 )
-@on_database()
-@json_option("Print one JSON document: the new conversation. Example: minutebook fork order-17 try-2 --json")
+@database_options()
+@json_option("Print the new conversation as JSON. Example: minutebook fork order-17 try-2 --json")
 def command(database: Database, conversation: str, new_id: str, at: int | None) -> None:
-    """Make the conversation NEW, which begins with the messages of ID, their folds and their pins.
+    """Create conversation NEW with the messages, folds and pins of conversation ID.
 
-    Both go on independently of each other; erasing ID erases NEW too.
+    The two are independent afterwards, except that erasing ID also erases NEW.
 
     Example: minutebook fork order-17 order-17-again --at 4
     """
     try:
-        made = database.run(database.store.fork(conversation, new_id, at=at))
+        fork = database.run(database.store.fork(conversation, new_id, at=at))
     except VersionConflict:
-        raise InvalidSetting("NEW", new_id, "an id that no conversation has") from None
-    emit(document(made), f"{made.id!r} begins with {made.length:,} messages of {conversation!r}")
+        raise InvalidSetting("NEW", new_id, "an id that is not in use") from None
+    emit(header_json(fork), f"created {fork.id!r} with {fork.length:,} messages of {conversation!r}")

@@ -1,8 +1,7 @@
-"""`minutebook import`: conversations from a file into the database.
+"""`minutebook import`: add the conversations of a file to the database.
 
-Whatever the file is, it becomes the lines that an export has, one conversation after the other, and the store's own
-import does the rest: in steps, each of which may be repeated, so that neither a large file nor a second try is a
-problem. What is wrong with one conversation does not stop the others.
+Every input is converted to the lines of an export, which the store imports in idempotent steps. So a large file needs
+little memory, and an interrupted import can be repeated. A problem of one conversation does not stop the others.
 """
 
 import json
@@ -19,9 +18,9 @@ import click
 
 from minutebook.cli.database import Database
 from minutebook.cli.exits import FAILED, FINDINGS, Command
-from minutebook.cli.files import Reading
-from minutebook.cli.options import emit, file_argument, json_option, on_database
-from minutebook.cli.progress import progress
+from minutebook.cli.files import ConversationReader
+from minutebook.cli.options import database_options, emit, file_argument, json_option
+from minutebook.cli.progress import read_progress
 from minutebook.errors import (
     ConversationErased,
     ConversationNotFound,
@@ -39,278 +38,288 @@ from minutebook.store.transfer import FORMAT
 from minutebook.store.types import ConversationStatus
 from minutebook.wire.chat import entry_to_json, provider_message_to_entry
 
-MOST_TOLD: Final = 5
-"""So many problems of a conversation are listed; the others are counted."""
+MAX_PROBLEMS: Final = 5
+"""Maximum number of problems that are listed per conversation; the others are counted."""
 _HEADER: Final = re.compile(rb'\s*\{\s*"conversation"\s*:')
 _ENTRY: Final = re.compile(rb'\{"message":\{')
-"""How every line of the files begins that `minutebook chat` wrote before chats were kept in the database."""
-_REFUSALS: Final = (ConversationErased, IdempotencyConflict, InvalidSetting, VersionConflict)
-_Numbered = Iterator[tuple[int, bytes]]
+"""Start of a line in files of earlier versions of `minutebook chat`, which did not use the database."""
+_REJECTIONS: Final = (ConversationErased, IdempotencyConflict, InvalidSetting, VersionConflict)
+NumberedLines = Iterator[tuple[int, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A conversation that there is something to say about."""
+class ImportProblem:
+    """A conversation with problems."""
 
     id: str
     problems: list[str]
 
 
 @dataclass
-class Outcome:
-    """What became of the conversations of a file."""
+class ImportResult:
+    """Counts and problems of an import."""
 
     conversations: int = 0
     messages: int = 0
     existing_conversations: int = 0
-    """In the file, and in the database already."""
+    """Conversations of the file that the database already had."""
     existing_messages: int = 0
-    broken: list[Told] = field(default_factory=list)
-    """Kept all the same."""
-    refused: list[Told] = field(default_factory=list)
+    broken: list[ImportProblem] = field(default_factory=list)
+    """Imported with problems."""
+    refused: list[ImportProblem] = field(default_factory=list)
     """Not imported."""
 
 
 @dataclass
-class _Import:
-    """The import of one input."""
+class _Importer:
+    """Imports the conversations of one input."""
 
     database: Database
-    reading: Reading
+    reader: ConversationReader
     recipient: str | None
-    outcome: Outcome = field(default_factory=Outcome)
+    result: ImportResult = field(default_factory=ImportResult)
 
-    def run(self) -> Outcome:
+    def run(self) -> ImportResult:
         """Import all conversations.
 
         Raises:
-            UnreadableInput: it holds something else from some line on; what stood before that line is imported.
+            UnreadableInput: a line cannot be read; the conversations before it are imported.
         """
-        lines = self.reading.lines()
-        front, first = [], b""
-        for numbered in lines:
-            front.append(numbered)
-            if first := numbered[1].strip():
+        lines = self.reader.lines()
+        read_ahead, first = [], b""
+        for numbered_line in lines:
+            read_ahead.append(numbered_line)
+            if first := numbered_line[1].strip():
                 break
-        every = chain(front, lines)
+        all_lines = chain(read_ahead, lines)
         if _HEADER.match(first):
-            self._exported(every)
+            self._import_export(all_lines)
         elif _ENTRY.match(first):
-            self._chat(every)
+            self._import_chat(all_lines)
         elif _is_message(first):
-            self._messages(every)
+            self._import_message_lines(all_lines)
         else:
-            self._conversations(every)
-        return self.outcome
+            self._import_conversations(all_lines)
+        return self.result
 
     @property
     def _stem(self) -> str:
-        """What the file is called, without what says which kind of file it is."""
-        name = Path(self.reading.name).name
+        """The name of the file without `.gz` and its extension."""
+        name = Path(self.reader.name).name
         return name.removesuffix(".gz").rpartition(".")[0] or name
 
-    def _exported(self, lines: _Numbered) -> None:
-        """What export wrote: every header begins another conversation."""
-        count = 0
+    def _import_export(self, lines: NumberedLines) -> None:
+        """Import a file that export wrote. Every header starts a conversation."""
+        headers = 0
 
-        def place(numbered: tuple[int, bytes]) -> int:
-            nonlocal count
-            count += bool(_HEADER.match(numbered[1]))
-            return count
+        def conversation_number(numbered_line: tuple[int, bytes]) -> int:
+            nonlocal headers
+            headers += bool(_HEADER.match(numbered_line[1]))
+            return headers
 
-        for _, group in groupby(lines, place):
-            numbered = iter(group)
-            number, head = next(numbered)
-            name, head = _renamed(head, self.recipient)
-            self._take_lines(name or f"line {number}", chain([head], (line for _, line in numbered)), number)
+        for _, group in groupby(lines, conversation_number):
+            numbered_lines = iter(group)
+            number, header = next(numbered_lines)
+            name, header = _with_recipient(header, self.recipient)
+            entries = (line for _, line in numbered_lines)
+            self._import_bytes(name or f"line {number}", chain([header], entries), number)
 
-    def _chat(self, lines: _Numbered) -> None:
-        """A chat of an earlier version: an entry a line, the last of which may have been cut off by a crash."""
+    def _import_chat(self, lines: NumberedLines) -> None:
+        """Import a chat of an earlier version: an entry per line. After a crash the last line may be incomplete."""
 
         def entries() -> Iterator[bytes]:
             for _, line in lines:
-                if line.endswith(b"\n") or _value(line) is not None:
+                if line.endswith(b"\n") or _json_value(line) is not None:
                     yield b'{"entry":%s}' % line.rstrip()
                 else:
-                    self.outcome.broken.append(Told(self._stem, ["its last line was never finished, and is left out"]))
+                    self.result.broken.append(
+                        ImportProblem(self._stem, ["the last line is incomplete and was skipped"])
+                    )
 
-        head = _header(self._stem, self.recipient or "chat", datetime.now(UTC)).encode()
-        self._take_lines(self._stem, chain([head], entries()), 0)
+        header = _header(self._stem, self.recipient or "chat", datetime.now(UTC)).encode()
+        self._import_bytes(self._stem, chain([header], entries()), 0)
 
-    def _messages(self, lines: _Numbered) -> None:
-        """One conversation, a message a line: converted as it comes, for it may be longer than memory is wide."""
-        telling = _Telling()
-        at = 0
+    def _import_message_lines(self, lines: NumberedLines) -> None:
+        """Import one conversation with a message per line. It is streamed: the file may be larger than memory."""
+        checker = _PairingChecker()
+        number = 0
 
         def messages() -> Iterator[Message]:
-            nonlocal at
+            nonlocal number
             index = 0
-            for at, line in lines:
+            for number, line in lines:
                 if line.strip():
-                    yield telling.take(self.reading.message(line, index, at))
+                    yield checker.check(self.reader.message(line, index, number))
                     index += 1
 
         try:
-            taken = self._take(self._stem, _lines(self._stem, self.recipient, messages(), None))
+            is_imported = self._import_lines(self._stem, _export_lines(self._stem, self.recipient, messages(), None))
         except InvalidMessage as problem:
-            raise UnreadableInput(self.reading.name, str(problem), at) from None
-        if taken:
-            telling.tell(self._stem, self.outcome)
+            raise UnreadableInput(self.reader.name, str(problem), number) from None
+        if is_imported:
+            self._report_broken(self._stem, checker)
 
-    def _conversations(self, lines: _Numbered) -> None:
-        for conversation in self.reading.conversations(lines):
-            alone = conversation.line is None and conversation.data is self.reading.document
-            name = conversation.id or (self._stem if alone else f"{self._stem}-{conversation.place}")
-            telling = _Telling()
-            messages = map(telling.take, conversation.messages)
-            # All of it first, so that one with a message that is none leaves nothing behind.
+    def _import_conversations(self, lines: NumberedLines) -> None:
+        for conversation in self.reader.conversations(lines):
+            is_only_one = conversation.line is None and conversation.data is self.reader.document
+            name = conversation.id or (self._stem if is_only_one else f"{self._stem}-{conversation.index}")
+            checker = _PairingChecker()
+            messages = map(checker.check, conversation.messages)
+            # All messages are converted first, so that nothing is stored if one of them is invalid.
             try:
-                entries = list(_lines(name, self.recipient, messages, conversation.model))
+                export_lines = list(_export_lines(name, self.recipient, messages, conversation.model))
             except InvalidMessage as problem:
-                self.outcome.refused.append(Told(name, [str(problem)]))
+                self.result.refused.append(ImportProblem(name, [str(problem)]))
                 continue
-            if self._take(name, entries):
-                telling.tell(name, self.outcome)
+            if self._import_lines(name, export_lines):
+                self._report_broken(name, checker)
 
-    def _take_lines(self, name: str, lines: Iterable[bytes], start: int) -> None:
-        """Import lines that an export has; the first is line `start` of the input."""
+    def _report_broken(self, name: str, checker: "_PairingChecker") -> None:
+        if problems := checker.problems():
+            self.result.broken.append(ImportProblem(name, problems))
+
+    def _import_bytes(self, name: str, lines: Iterable[bytes], start: int) -> None:
+        """Import the lines of an export. The first one is line `start` of the input."""
         try:
-            self._take(name, (line.decode("utf-8", "surrogatepass") for line in lines))
+            self._import_lines(name, (line.decode("utf-8", "surrogatepass") for line in lines))
         except UnreadableInput as problem:
             line = None if problem.line is None else start + problem.line - 1
-            raise UnreadableInput(self.reading.name, problem.problem, line) from None
+            raise UnreadableInput(self.reader.name, problem.problem, line) from None
         except UnicodeDecodeError as problem:
-            raise UnreadableInput(self.reading.name, f"not UTF-8 ({problem.reason})", start) from None
+            raise UnreadableInput(self.reader.name, f"not UTF-8 ({problem.reason})", start) from None
 
-    def _take(self, name: str, lines: Iterable[str]) -> bool:
-        store, outcome = self.database.store, self.outcome
+    def _import_lines(self, name: str, lines: Iterable[str]) -> bool:
+        """Import the lines of an export into the store. Return False if the conversation was refused."""
+        store, result = self.database.store, self.result
         try:
-            before = self.database.run(_length(store, name))
-            done = self.database.run(store.import_(lines))
-            added = (self.database.run(_length(store, name)) or 0) - (before or 0)
+            length_before = self.database.run(_length(store, name))
+            imported = self.database.run(store.import_(lines))
+            added = (self.database.run(_length(store, name)) or 0) - (length_before or 0)
         except (VersionConflict, IdempotencyConflict):
-            problem = "there is another conversation of that id; give this one an id of its own"
-            outcome.refused.append(Told(name, [problem]))
+            problem = "the id is taken by another conversation; give this one its own id"
+            result.refused.append(ImportProblem(name, [problem]))
             return False
-        except _REFUSALS as error:
-            outcome.refused.append(Told(name, [str(error)]))
+        except _REJECTIONS as error:
+            result.refused.append(ImportProblem(name, [str(error)]))
             return False
-        outcome.messages += added
-        outcome.existing_messages += done.entries - added
-        outcome.conversations += before is None
-        outcome.existing_conversations += before is not None
+        result.messages += added
+        result.existing_messages += imported.entries - added
+        result.conversations += length_before is None
+        result.existing_conversations += length_before is not None
         return True
 
 
 async def _length(store: ConversationStore, name: str) -> int | None:
-    """How many messages a conversation has; None if there is none."""
+    """The length of a conversation; None if it does not exist."""
     try:
         return (await store.header(name)).length
     except ConversationNotFound:
         return None
 
 
-def _header(name: str, recipient: str, at: datetime) -> str:
-    about = {"format": FORMAT, "id": name, "recipient": recipient, "status": ConversationStatus.IDLE.value}
-    return json.dumps({"conversation": {**about, "labels": {}, "created_at": at.isoformat()}})
+def _header(name: str, recipient: str, created_at: datetime) -> str:
+    header = {"format": FORMAT, "id": name, "recipient": recipient, "status": ConversationStatus.IDLE.value}
+    return json.dumps({"conversation": {**header, "labels": {}, "created_at": created_at.isoformat()}})
 
 
-def _lines(name: str, recipient: str | None, messages: Iterable[Message], model: str | None) -> Iterator[str]:
-    """A conversation as export would write it."""
-    run, at = uuid4(), datetime.now(UTC)
-    yield _header(name, recipient or name, at)
-    for place, message in enumerate(messages):
-        entry = provider_message_to_entry(message, evaluation_id=run, sequence=place, created_at=at, model=model)
+def _export_lines(name: str, recipient: str | None, messages: Iterable[Message], model: str | None) -> Iterator[str]:
+    """Convert a conversation to the lines of an export."""
+    evaluation_id, now = uuid4(), datetime.now(UTC)
+    yield _header(name, recipient or name, now)
+    for index, message in enumerate(messages):
+        entry = provider_message_to_entry(
+            message, evaluation_id=evaluation_id, sequence=index, created_at=now, model=model
+        )
         yield f'{{"entry":{entry_to_json(entry)}}}'
 
 
-class _Telling:
-    """Notes what does not fit together while messages go by."""
+class _PairingChecker:
+    """Collects the problems of a conversation, message by message."""
 
     def __init__(self) -> None:
         self._pairing = Pairing()
-        self._place = 0
+        self._index = 0
         self._problems: list[str] = []
         self._count = 0
 
-    def take(self, message: Message) -> Message:
-        for finding in self._pairing.problems(self._place, message):
+    def check(self, message: Message) -> Message:
+        """Check the next message and return it."""
+        for finding in self._pairing.problems(self._index, message):
             if finding.kind is not FindingKind.REUSED_ID:
                 self._count += 1
-                if self._count <= MOST_TOLD:
+                if self._count <= MAX_PROBLEMS:
                     self._problems.append(str(finding))
-        self._pairing.take(self._place, message)
-        self._place += 1
+        self._pairing.take(self._index, message)
+        self._index += 1
         return message
 
-    def tell(self, name: str, outcome: Outcome) -> None:
-        if self._count:
-            more = [f"and {self._count - MOST_TOLD:,} more"] if self._count > MOST_TOLD else []
-            outcome.broken.append(Told(name, [*self._problems, *more]))
+    def problems(self) -> list[str]:
+        """The first problems, and the number of the others."""
+        more = [f"and {self._count - MAX_PROBLEMS:,} more"] if self._count > MAX_PROBLEMS else []
+        return [*self._problems, *more]
 
 
 def _is_message(line: bytes) -> bool:
-    """Whether a line is a message by itself, as `Reading` sees it."""
-    value = _value(line)
+    """Whether a line is a single message, by the same rule as in `ConversationReader`."""
+    value = _json_value(line)
     return isinstance(value, Mapping) and "role" in value and "messages" not in value
 
 
-def _value(line: bytes) -> Any:
-    """The JSON on a line; None if it is none."""
+def _json_value(line: bytes) -> Any:
+    """The JSON value of a line; None if the line is not JSON."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
         return None
 
 
-def _renamed(head: bytes, recipient: str | None) -> tuple[str | None, bytes]:
-    """The id in a header, and the header with another recipient where one is given. A bad one is the import's to refuse."""
+def _with_recipient(line: bytes, recipient: str | None) -> tuple[str | None, bytes]:
+    """The id in a header line, and the line with the recipient replaced. The store rejects an invalid header."""
     try:
-        header = json.loads(head)["conversation"]
+        header = json.loads(line)["conversation"]
         name = str(header["id"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        return None, head
+        return None, line
     if recipient is None:
-        return name, head
+        return name, line
     return name, json.dumps({"conversation": {**header, "recipient": recipient}}).encode()
 
 
-@click.command("import", cls=Command, short_help="Keep the conversations of a file.")
+@click.command("import", cls=Command, short_help="Add the conversations of a file to the database.")
 @file_argument
 @click.option(
     "--recipient",
     metavar="R",
-    help="Whom the conversations are with; by default who the export says, else the id of each. Example: --recipient alice",
+    help="Recipient of the conversations. Default: the one in the export, else each conversation's id. Example: --recipient alice",
 )
-@on_database(make=True)
-@json_option("Print one JSON document: how many came, which are broken, which were refused. Example: --json")
+@database_options(create=True)
+@json_option("Print counts, broken and refused conversations as JSON. Example: --json")
 def command(database: Database, file: str, recipient: str | None) -> int:
-    """Add the conversations of FILE to the database, which is made if there is none.
+    """Add the conversations of FILE to the database, which is created if it does not exist.
 
-    FILE is what export wrote, or OpenAI chat data in any form that the other commands read, or a file that the chat of
-    an earlier version wrote. A conversation without an id gets one from the name of the file and its place in it.
-    Messages that do not fit together are kept as they are, and said; the exit code is then 6. The same file may be
-    imported again: what is there already is not added twice. A conversation whose id is taken by another one is refused,
-    the others are imported, and the exit code is 1.
+    FILE is an export, OpenAI chat data in any format that the other commands read, or a chat file of an earlier version.
+    A conversation without an id is named after the file and its index in it. Files with one conversation or message per
+    line are streamed and may be of any size. Importing a file twice adds nothing.
 
-    Files with a conversation or a message a line may be of any size: they are not read into memory.
+    Exit codes: 6 if messages do not fit together (they are imported unchanged), 1 if a conversation was refused because
+    its id is taken (the others are imported).
 
     Example: minutebook import log.jsonl --recipient alice
     """
-    with progress(file, silent=True) as advance:
-        outcome = _Import(database, Reading(file, advance), recipient).run()
-    emit(asdict(outcome), lambda: _report(outcome))
-    if outcome.refused:
+    with read_progress(file, silent=True) as advance:
+        result = _Importer(database, ConversationReader(file, advance), recipient).run()
+    emit(asdict(result), lambda: _print_result(result))
+    if result.refused:
         return FAILED
-    return FINDINGS if outcome.broken else 0
+    return FINDINGS if result.broken else 0
 
 
-def _report(outcome: Outcome) -> None:
-    for told in outcome.broken:
-        click.echo(f"{told.id!r} is broken, and kept as it is: {'; '.join(told.problems)}", err=True)
-    for told in outcome.refused:
-        click.echo(f"{told.id!r} was not imported: {'; '.join(told.problems)}", err=True)
-    text = f"imported {outcome.conversations:,} conversations with {outcome.messages:,} messages"
-    if outcome.existing_conversations:
-        text += f"; {outcome.existing_conversations:,} with {outcome.existing_messages:,} messages already existed"
+def _print_result(result: ImportResult) -> None:
+    for conversation in result.broken:
+        click.echo(f"{conversation.id!r}: imported with problems: {'; '.join(conversation.problems)}", err=True)
+    for conversation in result.refused:
+        click.echo(f"{conversation.id!r}: not imported: {'; '.join(conversation.problems)}", err=True)
+    text = f"imported {result.conversations:,} conversations with {result.messages:,} messages"
+    if result.existing_conversations:
+        text += f"; {result.existing_conversations:,} with {result.existing_messages:,} messages already existed"
     click.echo(text, err=True)

@@ -1,7 +1,4 @@
-"""`minutebook ls`: which conversations are kept.
-
-What is known of a conversation, as people and as programs read it.
-"""
+"""`minutebook ls`: list stored conversations."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -13,12 +10,12 @@ from rich.table import Table
 
 from minutebook.cli.database import Database
 from minutebook.cli.exits import Command
-from minutebook.cli.options import count_option, emit_lines, flag, is_json, json_option, on_database
+from minutebook.cli.options import count_option, database_options, emit_lines, flag, is_json, json_option
 from minutebook.cli.screen import console, printable
-from minutebook.store.types import Conversation, ConversationStatus
+from minutebook.store.types import ConversationHeader, ConversationStatus
 
 
-def table_of(conversations: Iterable[Conversation]) -> Table:
+def table_of(conversations: Iterable[ConversationHeader]) -> Table:
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for column in ("id", "recipient"):
         table.add_column(column, overflow="fold")
@@ -26,66 +23,69 @@ def table_of(conversations: Iterable[Conversation]) -> Table:
     for column in ("turns", "messages"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("updated", no_wrap=True)
-    for one in conversations:
-        names = (printable(one.id), printable(one.recipient), one.status.value)
-        table.add_row(*names, f"{one.turns:,}", f"{one.length:,}", moment(one.updated_at))
+    for header in conversations:
+        names = (printable(header.id), printable(header.recipient), header.status.value)
+        table.add_row(*names, f"{header.turns:,}", f"{header.length:,}", local_time(header.updated_at))
     return table
 
 
-def moment(at: datetime) -> str:
-    """A time as it is where the reader is."""
-    return f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
+def local_time(time: datetime) -> str:
+    """The time in the local time zheader."""
+    return f"{time.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
-def document(one: Conversation) -> dict[str, Any]:
-    """A header as JSON."""
-    origin = one.origin
+def header_json(header: ConversationHeader) -> dict[str, Any]:
+    """A header as JSON data."""
+    origin = header.origin
     return {
-        "id": one.id,
-        "tenant": one.tenant,
-        "recipient": one.recipient,
-        "status": one.status.value,
-        "turns": one.turns,
-        "messages": one.length,
-        "purged": one.first,
-        "version": one.version,
-        "created_at": one.created_at.isoformat(),
-        "updated_at": one.updated_at.isoformat(),
-        "labels": dict(one.labels),
+        "id": header.id,
+        "tenant": header.tenant,
+        "recipient": header.recipient,
+        "status": header.status.value,
+        "turns": header.turns,
+        "messages": header.length,
+        "purged": header.first,
+        "version": header.version,
+        "created_at": header.created_at.isoformat(),
+        "updated_at": header.updated_at.isoformat(),
+        "labels": dict(header.labels),
         "forked_from": None if origin is None else {"id": origin.conversation, "at": origin.position},
     }
 
 
-SHOWN = 50
+DEFAULT_LIMIT = 50
 
 
-@click.command("ls", cls=Command, short_help="Which conversations are kept.")
-@click.option("--recipient", metavar="R", help="Only those with this recipient. Example: --recipient alice")
+@click.command("ls", cls=Command, short_help="List stored conversations.")
+@click.option("--recipient", metavar="R", help="Only conversations of this recipient. Example: --recipient alice")
 @click.option(
     "--status",
     type=click.Choice([status.value for status in ConversationStatus]),
-    help="Only those that are doing this. Example: --status active",
+    help="Only conversations with this status. Example: --status active",
 )
-@count_option("--limit", default=SHOWN, help_text="No more than these, the newest. Example: --limit 5")
-@flag("--all", "every", help_text="Every one, however many. Example: minutebook ls --all")
-@on_database()
-@json_option("Print one JSON object a line for each conversation. Example: minutebook ls --json | jq .id")
-def command(database: Database, recipient: str | None, status: str | None, limit: int, every: bool) -> None:
-    """List the conversations, newest first by the time they were made.
+@count_option(
+    "--limit", default=DEFAULT_LIMIT, help_text="Maximum number of conversations, newest first. Example: --limit 5"
+)
+@flag("--all", "show_all", help_text="List all conversations. Example: minutebook ls --all")
+@database_options()
+@json_option("Print each conversation as a line of JSON. Example: minutebook ls --json | jq .id")
+def command(database: Database, recipient: str | None, status: str | None, limit: int, show_all: bool) -> None:
+    """List the conversations, in descending order of their creation.
 
     Example: minutebook ls --recipient alice
     """
-    wanted = None if status is None else ConversationStatus(status)
-    most = None if every else limit
-    # One more than is shown, to know whether there are others.
-    found = database.conversations(recipient=recipient, status=wanted, limit=None if most is None else most + 1)
+    status_filter = None if status is None else ConversationStatus(status)
+    max_rows = None if show_all else limit
+    # One more than is shown, to know whether there are more.
+    fetch_limit = None if max_rows is None else max_rows + 1
+    headers = database.conversations(recipient=recipient, status=status_filter, limit=fetch_limit)
     if is_json():
-        emit_lines(map(document, islice(found, most)))
+        emit_lines(map(header_json, islice(headers, max_rows)))
         return
-    listed = list(found)
-    if not listed:
+    rows = list(headers)
+    if not rows:
         click.echo("no conversations", err=True)
         return
-    console().print(table_of(listed[:most]))
-    if most is not None and len(listed) > most:
-        click.echo(f"there are more than these {most:,}; --all shows the rest", err=True)
+    console().print(table_of(rows[:max_rows]))
+    if max_rows is not None and len(rows) > max_rows:
+        click.echo(f"only the newest {max_rows:,} conversations are shown; --all shows all", err=True)

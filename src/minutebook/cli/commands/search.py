@@ -1,7 +1,4 @@
-"""`minutebook search`: where something was said.
-
-The part of a text that says why it was found.
-"""
+"""`minutebook search`: search the messages of stored conversations."""
 
 import re
 from collections.abc import Sequence
@@ -12,32 +9,34 @@ from rich.text import Text
 
 from minutebook.cli.database import Database
 from minutebook.cli.exits import Command
-from minutebook.cli.options import emit_lines, is_json, json_option, on_database
-from minutebook.cli.screen import ROLE_LOOK, console, one_line, printable, role_family
+from minutebook.cli.options import database_options, emit_lines, is_json, json_option
+from minutebook.cli.screen import ROLE_STYLES, console, one_line, printable, role_family
 from minutebook.record.message import text_of
 from minutebook.store.search import query_words
-from minutebook.store.types import Hit
+from minutebook.store.types import SearchHit
 from minutebook.wire.chat import entry_to_provider_message
 
-SHOWN = 20
+DEFAULT_LIMIT = 20
 
 
-@click.command("search", cls=Command, short_help="Find where something was said.")
+@click.command("search", cls=Command, short_help="Search the messages of stored conversations.")
 @click.argument("query")
-@click.option("--id", "conversation", metavar="ID", help="Only in this conversation. Example: --id order-17")
-@click.option("--recipient", metavar="R", help="Only in those with this recipient. Example: --recipient alice")
+@click.option("--id", "conversation", metavar="ID", help="Search only this conversation. Example: --id order-17")
+@click.option(
+    "--recipient", metavar="R", help="Search only conversations of this recipient. Example: --recipient alice"
+)
 @click.option(
     "--limit",
     type=click.IntRange(1, 1000),
-    default=SHOWN,
+    default=DEFAULT_LIMIT,
     show_default=True,
     metavar="N",
-    help="No more than these, the newest. Example: --limit 100",
+    help="Maximum number of hits, newest first. Example: --limit 100",
 )
-@on_database()
-@json_option("Print one JSON object a line for each hit. Example: minutebook search parcel --json")
+@database_options()
+@json_option("Print each hit as a line of JSON. Example: minutebook search parcel --json")
 def command(database: Database, query: str, conversation: str | None, recipient: str | None, limit: int) -> None:
-    """Find the messages that have every word of QUERY, in any order; upper and lower case are one.
+    """Find the messages that contain all words of QUERY, in any order. Case is ignored.
 
     Example: minutebook search "parcel delayed" --recipient alice
     """
@@ -45,27 +44,27 @@ def command(database: Database, query: str, conversation: str | None, recipient:
         database.run(database.store.header(conversation))
     page = database.run(database.store.search(query, conversation=conversation, recipient=recipient, limit=limit))
     if is_json():
-        emit_lines(_document(hit, query) for hit in page.items)
+        emit_lines(_hit_json(hit, query) for hit in page.items)
         return
     _show(page.items, query)
     if not page.items:
-        click.echo("no message has all of these words", err=True)
+        click.echo("no message contains all of these words", err=True)
     if page.cursor is not None:
-        click.echo(f"there are more than these {len(page.items):,}; --limit N shows them", err=True)
+        click.echo(f"only the newest {len(page.items):,} hits are shown; use --limit N to see more", err=True)
 
 
-def _show(hits: Sequence[Hit], query: str) -> None:
+def _show(hits: Sequence[SearchHit], query: str) -> None:
     grid = Table.grid(padding=(0, 2, 0, 0))
     for hit in hits:
         role = hit.entry.role.value
-        look = ROLE_LOOK[role_family(role)][0]
+        color = ROLE_STYLES[role_family(role)][0]
         where = Text(f"{printable(hit.conversation)}:{hit.position}", "bold")
-        grid.add_row(where, Text(role, look), marked(_text(hit), query))
+        grid.add_row(where, Text(role, color), highlighted_snippet(_text(hit), query))
     if hits:
         console().print(grid)
 
 
-def _document(hit: Hit, query: str) -> dict[str, object]:
+def _hit_json(hit: SearchHit, query: str) -> dict[str, object]:
     return {
         "conversation": hit.conversation,
         "position": hit.position,
@@ -75,33 +74,35 @@ def _document(hit: Hit, query: str) -> dict[str, object]:
     }
 
 
-def _text(hit: Hit) -> str:
+def _text(hit: SearchHit) -> str:
     return text_of(entry_to_provider_message(hit.entry))
 
 
-AROUND = 60
-"""Characters in front of the first word that was found; about three times as many follow."""
+CONTEXT_CHARACTERS = 60
+"""Characters before the first match. Three times as many are shown from the match on."""
 
 
 def snippet(text: str, query: str) -> str:
-    """One line of the text, around the first of the words."""
-    found = _pattern(query).search(text)
-    start = max(0, found.start() - AROUND) if found else 0
+    """One line of the text, around the first match."""
+    match = _pattern(query).search(text)
+    start = max(0, match.start() - CONTEXT_CHARACTERS) if match else 0
     if start:
-        start = text.find(" ", start, start + AROUND) + 1 or start  # begin with a whole word, where words are short
-    stop = start + 4 * AROUND
+        start = (
+            text.find(" ", start, start + CONTEXT_CHARACTERS) + 1 or start
+        )  # start at a word boundary if one is near
+    stop = start + 4 * CONTEXT_CHARACTERS
     return f"{'…' if start else ''}{one_line(text[start:stop])}{'…' if stop < len(text) else ''}"
 
 
-def marked(text: str, query: str) -> Text:
-    """The same, the words made bold."""
-    shown = Text(snippet(text, query))
-    shown.highlight_regex(_pattern(query), "bold yellow")
-    return shown
+def highlighted_snippet(text: str, query: str) -> Text:
+    """The snippet with the words of the query highlighted."""
+    line = Text(snippet(text, query))
+    line.highlight_regex(_pattern(query), "bold yellow")
+    return line
 
 
 def _pattern(query: str) -> re.Pattern[str]:
-    """The words of a query where they stand alone; a Chinese or Japanese one stands alone beside any other."""
+    """Matches whole words of the query. A single CJK character is a word and needs no word boundary."""
     words = "|".join(
         re.escape(word) if len(word) == 1 and not word.isascii() else rf"(?<![^\W_]){re.escape(word)}(?![^\W_])"
         for word in query_words(query)

@@ -1,4 +1,4 @@
-"""`minutebook tokens`: what a conversation costs, and where."""
+"""`minutebook tokens`: count the tokens of conversations."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,105 +7,109 @@ import click
 from rich.text import Text
 
 from minutebook.cli.exits import Command
-from minutebook.cli.files import Conversation, Reading
+from minutebook.cli.files import ConversationReader, FileConversation
 from minutebook.cli.options import emit, file_argument, flag, json_option, model_option
-from minutebook.cli.progress import progress
-from minutebook.cli.screen import ROLE_LOOK, by_role, console, headed_table, percent, preview, role_bars
+from minutebook.cli.progress import read_progress
+from minutebook.cli.screen import ROLE_STYLES, console, headed_table, percent, preview, role_bars, tokens_by_role
 from minutebook.record.exchange import exchanges, turn_count
 from minutebook.tokens.counter import ExactCounter, ScaledCounter, TokenCounter
 
-LARGEST = 5
-SHOWN = 20
+LARGEST_MESSAGES = 5
+MAX_ROWS = 20
 
 
-@click.command("tokens", cls=Command, short_help="Tokens in all, by role, and the largest messages.")
+@click.command("tokens", cls=Command, short_help="Count tokens, in total, by role and by message.")
 @file_argument
 @model_option
 @flag(
     "--all",
-    "every",
-    help_text=f"A row for every conversation, not only the {SHOWN} largest. Example: minutebook tokens log.jsonl --all",
+    "show_all",
+    help_text=f"Show all conversations, not only the {MAX_ROWS} largest. Example: minutebook tokens log.jsonl --all",
 )
 @json_option(
-    "Print one JSON document: every conversation with its totals, roles and largest messages. Example: minutebook tokens log.jsonl --json"
+    "Print all conversations with their totals, roles and largest messages as JSON. Example: minutebook tokens log.jsonl --json"
 )
-def command(file: str, model: str | None, every: bool) -> None:
-    """Count the tokens of each conversation of FILE: in all, by role, and the largest messages.
+def command(file: str, model: str | None, show_all: bool) -> None:
+    """Count the tokens of each conversation of FILE: in total, by role, and those of the largest messages.
 
-    Counts follow the rule of 4 a message and 8 a tool call besides the text; a provider's own count differs by a little.
+    A message counts as its text and 4 tokens, and 8 for each tool call. Providers count slightly differently.
 
     Example: minutebook tokens log.jsonl --model claude-sonnet-4-5
     """
-    with progress(file) as advance:
-        counted = [counts_of(conversation, model) for conversation in Reading(file, advance)]
-    conversations = [{key: value for key, value in entry.items() if key != "name"} for entry in counted]
+    with read_progress(file) as advance:
+        counts = [token_counts(conversation, model) for conversation in ConversationReader(file, advance)]
+    conversations = [{key: value for key, value in entry.items() if key != "name"} for entry in counts]
     emit(
-        {"tokens": sum(entry["tokens"] for entry in counted), "conversations": conversations},
-        lambda: _show_one(counted[0]) if len(counted) == 1 else _show_many(counted, every=every),
+        {"tokens": sum(entry["tokens"] for entry in counts), "conversations": conversations},
+        lambda: _show_one(counts[0]) if len(counts) == 1 else _show_many(counts, show_all=show_all),
     )
 
 
-def counts_of(conversation: Conversation, model: str | None) -> dict[str, Any]:
-    """Everything there is to count about a conversation, as JSON data."""
+def token_counts(conversation: FileConversation, model: str | None) -> dict[str, Any]:
+    """The counts of a conversation, as JSON data."""
     from minutebook import counter_for
 
-    named = model or conversation.model
-    counter = counter_for(named)
+    model = model or conversation.model
+    counter = counter_for(model)
     tokens = list(map(counter.message, conversation.messages))
     roles = [str(message.get("role", "")) for message in conversation.messages]
-    largest = sorted(range(len(tokens)), key=lambda place: (-tokens[place], place))[:LARGEST]
+    largest = sorted(range(len(tokens)), key=lambda index: (-tokens[index], index))[:LARGEST_MESSAGES]
     return {
-        "index": conversation.place,
+        "index": conversation.index,
         "id": conversation.id,
         "name": conversation.name,
         "messages": len(tokens),
         "turns": turn_count(conversation.messages),
         "exchanges": len(exchanges(conversation.messages)),
         "tokens": sum(tokens),
-        "by_role": by_role(zip(roles, tokens, strict=True)),
+        "by_role": tokens_by_role(zip(roles, tokens, strict=True)),
         "largest": [
-            {"message": at, "role": roles[at], "tokens": tokens[at], "preview": preview(conversation.messages[at])}
-            for at in largest
+            {
+                "message": index,
+                "role": roles[index],
+                "tokens": tokens[index],
+                "preview": preview(conversation.messages[index]),
+            }
+            for index in largest
         ],
         "counter": counter.name,
-        "why": why(counter, named),
+        "counter_reason": counter_reason(counter, model),
     }
 
 
-def why(counter: TokenCounter, model: str | None) -> str:
-    """Which counter was taken, and for what reason."""
+def counter_reason(counter: TokenCounter, model: str | None) -> str:
+    """Whether the counter is exact, and why it was selected."""
     if model is None:
-        return f"exact for {counter.name}, because no model is named"
+        return f"exact for {counter.name}, the default without a model"
     if isinstance(counter, ExactCounter):
-        return f"exact: {counter.name} is the vocabulary of {model}"
+        return f"exact: {counter.name} is the tokenizer of {model}"
     if isinstance(counter, ScaledCounter) and "claude" in model.lower():
-        return f"estimated: the vocabulary of {model} is not public, {counter.name} is what was measured"
-    return f"estimated: nothing is known of {model}, {counter.name} is least likely to be too low"
+        return f"estimated: the tokenizer of {model} is not public; {counter.name} is based on measurements"
+    return f"estimated: {model} is unknown; {counter.name} rarely counts too low"
 
 
 def _show_one(entry: dict[str, Any]) -> None:
     out = console()
     out.print(Text(f"{entry['name']}: {entry['tokens']:,} tokens", "bold"))
     out.print(f"messages {entry['messages']:,}, turns {entry['turns']:,}, exchanges {entry['exchanges']:,}")
-    out.print(Text(f"counter: {entry['why']}\n", "dim"))
+    out.print(Text(f"counter: {entry['counter_reason']}\n", "dim"))
     if entry["by_role"]:
         out.print(role_bars({"tokens": entry["by_role"]}, out.width))
     table = headed_table(expand=True)
     for title in ("#", "role", "tokens", "share"):
         table.add_column(title, justify="left" if title == "role" else "right", no_wrap=True)
-    table.add_column("the largest messages", ratio=1, no_wrap=True, overflow="ellipsis")
+    table.add_column("largest messages", ratio=1, no_wrap=True, overflow="ellipsis")
     for part in entry["largest"]:
         share = percent(part["tokens"], entry["tokens"])
-        said = Text(part["preview"])
-        table.add_row(str(part["message"]), part["role"], f"{part['tokens']:,}", share, said)
+        table.add_row(str(part["message"]), part["role"], f"{part['tokens']:,}", share, Text(part["preview"]))
     out.print(table)
 
 
-def _show_many(counted: list[dict[str, Any]], *, every: bool) -> None:
+def _show_many(counts: list[dict[str, Any]], *, show_all: bool) -> None:
     out = console()
-    largest = sorted(counted, key=lambda entry: (-entry["tokens"], entry["index"]))
-    shown = counted if every else largest[:SHOWN]
-    roles = [role for role in ROLE_LOOK if any(role in entry["by_role"] for entry in counted)]
+    largest = sorted(counts, key=lambda entry: (-entry["tokens"], entry["index"]))
+    shown = counts if show_all else largest[:MAX_ROWS]
+    roles = [role for role in ROLE_STYLES if any(role in entry["by_role"] for entry in counts)]
     table = headed_table(expand=True)
     table.add_column("conversation", ratio=1, no_wrap=True, overflow="ellipsis")
     for title in ("messages", "turns", "tokens", *roles):
@@ -113,11 +117,11 @@ def _show_many(counted: list[dict[str, Any]], *, every: bool) -> None:
     for entry in shown:
         table.add_row(Text(f"{entry['index']} {entry['id'] or ''}"), *_figures([entry], roles))
     table.add_section()
-    table.add_row(f"all {len(counted):,}", *_figures(counted, roles), style="bold")
+    table.add_row(f"all {len(counts):,}", *_figures(counts, roles), style="bold")
     out.print(table)
-    if len(shown) < len(counted):
-        out.print(Text(f"the {len(shown)} largest of {len(counted):,}; --all shows every one", "dim"))
-    for reason in dict.fromkeys(entry["why"] for entry in counted):
+    if len(shown) < len(counts):
+        out.print(Text(f"the {len(shown)} largest of {len(counts):,} conversations; --all shows all", "dim"))
+    for reason in dict.fromkeys(entry["counter_reason"] for entry in counts):
         out.print(Text(f"counter: {reason}", "dim"))
 
 

@@ -1,9 +1,4 @@
-"""`minutebook view`: the record beside what a model would be sent.
-
-What is not sent as it is in the record, and why.
-
-The picture of a view: a table of fates, the totals, and what fills it.
-"""
+"""`minutebook view`: compare a conversation with the view that a model would get."""
 
 import json
 from collections import Counter
@@ -19,7 +14,7 @@ from rich.text import Text
 
 from minutebook import Transcript, View
 from minutebook.cli.exits import Command
-from minutebook.cli.files import Conversation, Reading
+from minutebook.cli.files import ConversationReader, FileConversation
 from minutebook.cli.options import (
     emit,
     file_argument,
@@ -29,57 +24,57 @@ from minutebook.cli.options import (
     model_option,
     provider_option,
 )
-from minutebook.cli.progress import progress
-from minutebook.cli.screen import STATUS_LOOK, by_role, console, headed_table, percent, preview, role_bars
+from minutebook.cli.progress import read_progress
+from minutebook.cli.screen import STATUS_STYLES, console, headed_table, percent, preview, role_bars, tokens_by_role
 from minutebook.conversation.policy import manager_from_texts
 from minutebook.errors import InvalidSetting
-from minutebook.history.curated import Status
-from minutebook.history.explanation import Line
+from minutebook.history.curation import NoteStatus
+from minutebook.history.explanation import ExplanationLine
 
 
 class Cut(NamedTuple):
-    """Messages that met one fate for one reason."""
+    """Messages that were changed or left out with the same status and for the same reason."""
 
-    fate: Status
+    status: NoteStatus
     reason: str
     messages: int
     tokens: int
-    """What it saved."""
+    """Tokens saved."""
 
 
-def cuts_of(lines: Iterable[Line]) -> list[Cut]:
-    """The cuts of a view, the one that saved the most first."""
-    messages: Counter[tuple[Status, str]] = Counter()
-    saved: Counter[tuple[Status, str]] = Counter()
+def cuts_of(lines: Iterable[ExplanationLine]) -> list[Cut]:
+    """The cuts of a view, by tokens saved in descending order."""
+    messages: Counter[tuple[NoteStatus, str]] = Counter()
+    saved: Counter[tuple[NoteStatus, str]] = Counter()
     for line in lines:
-        if line.status is not Status.SENT:
+        if line.status is not NoteStatus.SENT:
             messages[line.status, line.reason] += 1
             saved[line.status, line.reason] += line.tokens - line.sent_tokens
     return [Cut(*key, messages[key], tokens) for key, tokens in saved.most_common()]
 
 
-@click.command("view", cls=Command, short_help="What a model would be sent, beside the record.")
+@click.command("view", cls=Command, short_help="Compare a conversation with what a model would get.")
 @file_argument
 @manager_options
 @model_option
-@provider_option(everyone=False, help_text="Who would be asked: the view is one that this provider accepts.")
+@provider_option(allow_all=False, help_text="Provider whose message rules the view must satisfy.")
 @click.option(
     "--conversation", metavar="ID|INDEX",
-    help="Which conversation of FILE, by its id or its place counted from 0; the first if not given. "
+    help="Id or index (from 0) of a conversation in FILE. Default: the first one. "
     "Example: --conversation 3",
 )  # fmt: skip
 @flag(
     "--all",
-    "every",
-    help_text="A row for every message, however many there are. Example: minutebook view log.json --all",
+    "show_all",
+    help_text="Show a row for every message. Default: in long conversations, ranges are one row. Example: minutebook view log.json --all",
 )
 @flag(
     "--messages",
     "only_messages",
-    help_text="Print only the messages to send, as JSON, for the next program. Example: minutebook view log.json --max-tokens 8000 --messages | jq length",
+    help_text="Print only the messages of the view, as JSON. Example: minutebook view log.json --max-tokens 8000 --messages | jq length",
 )
 @json_option(
-    "Print one JSON document: what became of every message and why, and the messages to send. Example: minutebook view log.json --json"
+    "Print the status and reason of every message, and the messages of the view, as JSON. Example: minutebook view log.json --json"
 )
 def command(
     file: str,
@@ -88,20 +83,20 @@ def command(
     model: str | None,
     provider: str,
     conversation: str | None,
-    every: bool,
+    show_all: bool,
     only_messages: bool,
 ) -> None:
-    """Show what a model would be sent of a conversation, beside the record, with a reason for every difference.
+    """Compare a conversation with the view that a model would get, with a reason for every difference.
 
     Example: minutebook view log.jsonl --max-tokens 32000
     """
     from minutebook import counter_for, view_of
 
     manager = manager_from_texts(managers, max_tokens)
-    chosen = _chosen(file, conversation)
-    counter = counter_for(model or chosen.model)
+    selected = _select_conversation(file, conversation)
+    counter = counter_for(model or selected.model)
     view = view_of(
-        chosen.messages,
+        selected.messages,
         manager,
         max_tokens=max_tokens,
         provider=provider,  # type: ignore[arg-type]
@@ -111,138 +106,153 @@ def command(
         click.echo(json.dumps(view.messages, indent=2))
         return
     emit(
-        _document(view, chosen, repr(manager), counter.name), lambda: show(view, chosen.name, counter.name, every=every)
+        _view_json(view, selected, repr(manager), counter.name),
+        lambda: show(view, selected.name, counter.name, show_all=show_all),
     )
 
 
-def _chosen(file: str, wanted: str | None) -> Conversation:
-    """The conversation with this id or, where no id is the same, at this place."""
-    with progress(file) as advance:
-        reading = Reading(file, advance)
-        at_place = None
-        for count, conversation in enumerate(reading, 1):
-            if wanted is None:
-                at_place = at_place or conversation
+def _select_conversation(file: str, id_or_index: str | None) -> FileConversation:
+    """Read the conversation with this id or, if there is none, with this index."""
+    with read_progress(file) as advance:
+        reader = ConversationReader(file, advance)
+        selected = None
+        for count, conversation in enumerate(reader, 1):
+            if id_or_index is None:
+                selected = selected or conversation
                 if count == 2:
-                    click.echo("the first of several conversations; --conversation ID|INDEX shows another", err=True)
+                    note = (
+                        "the file has several conversations, this is the first; use --conversation ID|INDEX for another"
+                    )
+                    click.echo(note, err=True)
                     break
-            elif conversation.id == wanted:
+            elif conversation.id == id_or_index:
                 return conversation
-            elif wanted.isdecimal() and conversation.place == int(wanted):
-                at_place = conversation
-    if at_place is None:
-        raise InvalidSetting("--conversation", wanted, f"an id in {reading.name}, or a place from 0 to {count - 1}")
-    return at_place
+            elif id_or_index.isdecimal() and conversation.index == int(id_or_index):
+                selected = conversation
+    if selected is None:
+        expected = f"an id in {reader.name}, or an index from 0 to {count - 1}"
+        raise InvalidSetting("--conversation", id_or_index, expected)
+    return selected
 
 
-def _document(view: "View", chosen: Conversation, manager: str, counter: str) -> dict[str, Any]:
+def _view_json(view: View, selected: FileConversation, manager: str, counter: str) -> dict[str, Any]:
     explanation = view.explain()
     return {
-        "conversation": {"index": chosen.place, "id": chosen.id, "line": chosen.line},
+        "conversation": {"index": selected.index, "id": selected.id, "line": selected.line},
         "manager": manager,
         "counter": counter,
         **explanation.to_json(),
-        "breaches": [{"promise": breach.promise.value, "detail": breach.detail} for breach in view.breaches],
+        "violations": [
+            {"guarantee": violation.guarantee.value, "detail": violation.detail} for violation in view.violations
+        ],
         "sent": list(view.messages),
     }
 
 
-SHORT = 40
-"""A conversation of no more messages than this is shown whole."""
-RUN = 4
-"""Fewer messages of one fate than this are shown one by one."""
+MAX_ROWS = 40
+"""Conversations with at most this many messages are shown with one row per message."""
+MIN_GROUP = 4
+"""Minimum number of messages that are shown as one row."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One message, or a run of messages that met the same fate."""
+class ViewRow:
+    """A row of the table: one message, or consecutive messages with the same status."""
 
-    lines: tuple[Line, ...]
-
-    @property
-    def line(self) -> Line:
-        """The line that says what became of the run: its first that is not simply sent."""
-        return next((line for line in self.lines if line.status is not Status.SENT), self.lines[0])
+    lines: tuple[ExplanationLine, ...]
 
     @property
-    def place(self) -> str:
+    def line(self) -> ExplanationLine:
+        """The first line whose status is not "sent", else the first line."""
+        return next((line for line in self.lines if line.status is not NoteStatus.SENT), self.lines[0])
+
+    @property
+    def index_range(self) -> str:
         indexes = [line.index for line in self.lines if line.index is not None]
         if not indexes:
             return "+"
         return f"{indexes[0]}-{indexes[-1]}" if len(indexes) > 1 else f"{indexes[0]}"
 
     @property
-    def who(self) -> str:
+    def role(self) -> str:
         return self.line.role or "?" if len(self.lines) == 1 else f"{len(self.lines)} messages"
 
     @property
-    def fate(self) -> str:
+    def status(self) -> str:
         changed = sum(line.status is self.line.status for line in self.lines)
         return self.line.status.value if changed == len(self.lines) else f"{changed} {self.line.status.value}"
 
 
-def show(view: View, name: str, counter: str, *, every: bool) -> None:
-    """Print the record beside the view."""
+def show(view: View, name: str, counter: str, *, show_all: bool) -> None:
+    """Print the table of messages and the totals of the record and the view."""
     out = console()
     explanation = view.explain()
-    rows = rows_of(view.record, explanation.lines, every=every)
+    rows = rows_of(view.record, explanation.lines, show_all=show_all)
     out.print(Text(f"{name}, counted with {counter}", "bold"))
-    out.print(table_of(rows, view.record, added=_added(view)))
+    out.print(table_of(rows, view.record, added=_added_previews(view)))
     show_totals(out, view, explanation.lines)
 
 
-def rows_of(record: Transcript, lines: Sequence[Line], *, every: bool) -> list[Row]:
-    """A row for each message, or for each run of exchanges that met the same fate."""
-    if every or len(lines) <= SHORT:
-        return [Row((line,)) for line in lines]
-    rows: list[Row] = []
-    for _, group in groupby(_exchanges(record, lines), key=_fate_of):
-        run = [line for exchange in group for line in exchange]
-        whole = len(run) >= RUN and not any(line.role == "user" and line.status is Status.SENT for line in run)
-        rows += [Row(tuple(run))] if whole else [Row((line,)) for line in run]
+def rows_of(record: Transcript, lines: Sequence[ExplanationLine], *, show_all: bool) -> list[ViewRow]:
+    """One row per message or, in a long conversation, per group of exchanges with the same status."""
+    if show_all or len(lines) <= MAX_ROWS:
+        return [ViewRow((line,)) for line in lines]
+    rows: list[ViewRow] = []
+    for _, group in groupby(_exchanges(record, lines), key=_group_key):
+        group_lines = [line for exchange in group for line in exchange]
+        has_request = any(line.role == "user" and line.status is NoteStatus.SENT for line in group_lines)
+        is_one_row = len(group_lines) >= MIN_GROUP and not has_request
+        rows += [ViewRow(tuple(group_lines))] if is_one_row else [ViewRow((line,)) for line in group_lines]
     return rows
 
 
-def _exchanges(record: Transcript, lines: Sequence[Line]) -> Iterable[list[Line]]:
-    def start(line: Line) -> object:
+def _exchanges(record: Transcript, lines: Sequence[ExplanationLine]) -> Iterable[list[ExplanationLine]]:
+    def start(line: ExplanationLine) -> object:
         return object() if line.index is None else record.exchange_of(line.index).start
 
     return [list(group) for _, group in groupby(lines, key=start)]
 
 
-def _fate_of(exchange: Sequence[Line]) -> object:
-    """What is said about an exchange: the fates in it other than sent. A request is always a row of its own."""
-    told = {(line.status, line.reason) for line in exchange if line.status is not Status.SENT}
-    if not told and exchange[0].role == "user":
+def _group_key(exchange: Sequence[ExplanationLine]) -> object:
+    """The statuses of an exchange, except "sent". A user message that is sent is never grouped with others."""
+    changes = {(line.status, line.reason) for line in exchange if line.status is not NoteStatus.SENT}
+    if not changes and exchange[0].role == "user":
         return object()
-    return frozenset(told)
+    return frozenset(changes)
 
 
-def table_of(rows: Sequence[Row], record: Transcript, added: Sequence[str] = ()) -> Table:
+def table_of(rows: Sequence[ViewRow], record: Transcript, added: Sequence[str] = ()) -> Table:
     table = headed_table(expand=True)
-    for title, justify in (("#", "right"), ("role", "left"), ("fate", "left"), ("record", "right"), ("view", "right")):
+    for title, justify in (
+        ("#", "right"),
+        ("role", "left"),
+        ("status", "left"),
+        ("record", "right"),
+        ("view", "right"),
+    ):
         table.add_column(title, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    table.add_column("content, or why it was cut", ratio=1)
-    texts = iter(added)
+    table.add_column("content, or why it was changed", ratio=1)
+    added_previews = iter(added)
     for row in rows:
         line = row.line
-        look = STATUS_LOOK[line.status]
-        said = Text(no_wrap=True, overflow="ellipsis")
+        color = STATUS_STYLES[line.status]
+        content = Text(no_wrap=True, overflow="ellipsis")
         if len(row.lines) == 1:
-            said.append(preview(record[line.index]) if line.index is not None else next(texts, ""))
-        elif line.status is Status.SENT:
-            said.append(_in_short(row.lines), "dim")
+            content.append(preview(record[line.index]) if line.index is not None else next(added_previews, ""))
+        elif line.status is NoteStatus.SENT:
+            content.append(_role_counts(row.lines), "dim")
         cell = Table.grid(expand=True)
-        if said.plain:
-            cell.add_row(said)
+        if content.plain:
+            cell.add_row(content)
         if line.reason:
-            cell.add_row(Text(line.reason, look))
-        tokens, sent = sum(each.tokens for each in row.lines), sum(each.sent_tokens for each in row.lines)
-        table.add_row(row.place, row.who, Text(row.fate, look), f"{tokens:,}", f"{sent:,}", cell)
+            cell.add_row(Text(line.reason, color))
+        tokens, sent_tokens = sum(item.tokens for item in row.lines), sum(item.sent_tokens for item in row.lines)
+        status = Text(row.status, color)
+        table.add_row(row.index_range, row.role, status, f"{tokens:,}", f"{sent_tokens:,}", cell)
     return table
 
 
-def show_totals(out: Console, view: View, lines: Sequence[Line]) -> None:
+def show_totals(out: Console, view: View, lines: Sequence[ExplanationLine]) -> None:
     before, after = sum(line.tokens for line in lines), sum(line.sent_tokens for line in lines)
     messages = len(view.record)
     out.print(
@@ -250,19 +260,19 @@ def show_totals(out: Console, view: View, lines: Sequence[Line]) -> None:
         f"tokens    {before:,} → {after:,} ({percent(after, before)})\n"
     )
     bars = {
-        "record": by_role((line.role, line.tokens) for line in lines),
-        "view": by_role((line.role, line.sent_tokens) for line in lines),
+        "record": tokens_by_role((line.role, line.tokens) for line in lines),
+        "view": tokens_by_role((line.role, line.sent_tokens) for line in lines),
     }
     out.print(role_bars(bars, out.width))
-    for breach in view.breaches:
-        out.print(Text(f"the guard put right: {breach}", "yellow"))
+    for violation in view.violations:
+        out.print(Text(f"repaired by the guard: {violation}", "yellow"))
 
 
-def _added(view: View) -> list[str]:
+def _added_previews(view: View) -> list[str]:
     origins = view.messages.origins
     return [preview(message) for message, origin in zip(view.messages, origins, strict=True) if origin is None]
 
 
-def _in_short(lines: Sequence[Line]) -> str:
+def _role_counts(lines: Sequence[ExplanationLine]) -> str:
     counts = Counter(line.role for line in lines)
     return ", ".join(f"{count} {role}" for role, count in counts.items())

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from minutebook.errors import MissingExtra
-from minutebook.record.message import Message, is_result, text_of, thawed
+from minutebook.record.message import Message, is_result, plain_copy, text_of
 
 try:
     from google.genai import types
@@ -52,7 +52,7 @@ def contents_of(messages: Iterable[Message]) -> list[types.Content]:
 
 def signature_of(messages: Iterable[Message]) -> str:
     """What messages say, without the ids that google-adk takes away before it sends them."""
-    return json.dumps([_without_ids(thawed(message)) for message in messages], sort_keys=True)
+    return json.dumps([_without_ids(plain_copy(message)) for message in messages], sort_keys=True)
 
 
 def _noted(message: dict[str, Any], role: str, parts: Sequence[types.Part], about: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,9 +67,9 @@ def _parts_of(message: Message) -> list[types.Part]:
     """The parts that were kept, if the message still says what they say; else those that say it."""
     note = message.get(KEY) or {}
     if "parts" in note:
-        kept = [types.Part.model_validate_json(json.dumps(thawed(part))) for part in note["parts"]]
+        kept = [types.Part.model_validate_json(json.dumps(plain_copy(part))) for part in note["parts"]]
         said = messages_of(types.Content(role=note["role"], parts=kept))
-        if len(said) == 1 and _without_note(said[0]) == _without_note(thawed(message)):
+        if len(said) == 1 and _without_note(said[0]) == _without_note(plain_copy(message)):
             return kept
     return _plain_parts(message)
 

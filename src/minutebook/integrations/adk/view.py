@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from minutebook.errors import MissingExtra
 from minutebook.integrations.adk.contents import contents_of, messages_of, signature_of
-from minutebook.record.fold import Fold, standing_folds
+from minutebook.record.fold import Fold, active_folds
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
 from minutebook.tokens import TokenCounter
@@ -49,7 +49,7 @@ class Placed:
 
 def folded(placed: Sequence[Placed], conversation: str, record: Transcript, folds: Sequence[Fold]) -> list[Placed]:
     """The contents with the folds of one record applied; the very same ones, where nothing is folded."""
-    hidden = {place: fold for fold in standing_folds(record, folds) for place in range(fold.start, fold.stop)}
+    hidden = {place: fold for fold in active_folds(record, folds) for place in range(fold.start, fold.stop)}
     made: list[Placed] = []
     told: set[str] = set()
     for one in placed:

@@ -1,7 +1,7 @@
-"""The API keys of a service, kept in its store so that every replica knows the same ones; the caller a key stands for.
+"""API keys of the service, stored in its database so that all replicas share them.
 
-The key itself is shown once, to whoever made it. What is kept is its SHA-256: 32 random bytes cannot be guessed, so a
-slow hash would protect nothing and would cost every request.
+A token is shown once, when its key is created. Only its SHA-256 is stored. A slow hash would add nothing, because 32
+random bytes cannot be guessed, and it would delay every request.
 """
 
 import hashlib
@@ -26,83 +26,82 @@ from minutebook.errors import (
     StoreUnavailable,
     VersionConflict,
 )
-from minutebook.service.http.responses import each_item
+from minutebook.service.http.responses import iterate_pages
 from minutebook.store.base import ConversationStore
 from minutebook.store.rules import LARGEST_PAGE, now
 from minutebook.store.types import Document, NewDocument, require_name
 
 Scope = Literal["chat", "read", "write", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = ("chat", "read", "write", "admin")
-"""Ask a model, read conversations, change them, look after keys. `admin` may do all of it."""
+"""Call models, read conversations, change conversations; `admin` includes all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whoever a request comes from: whose conversations it sees, and what it may do."""
+    """The authenticated client of a request."""
 
     tenant: str
     key_id: str | None = None
-    """The API key it came with; None where the service asks for none."""
+    """The API key of the request; None if the service has no keys."""
     scopes: frozenset[Scope] = frozenset(SCOPES)
     recipient: str | None = None
-    """The only recipient whose conversations it may touch; None for all of the tenant's."""
+    """The only recipient whose conversations the caller may access; None for all recipients of the tenant."""
     requests_per_minute: int | None = None
-    """Its key's own limit; None for the one that holds for all keys."""
+    """The limit of this key; None for the configured limit."""
     tokens_per_day: int | None = None
 
-    def may(self, scope: Scope) -> bool:
+    def has_scope(self, scope: Scope) -> bool:
         return scope in self.scopes or "admin" in self.scopes
 
 
 RESERVED_TENANT: Final = "_minutebook"
-"""Whose conversations hold keys, tallies and the audit log. No key and no configuration may name it."""
-LONGEST_NAME: Final = 200
+"""The tenant that owns API keys, token counts and the audit log. Keys and configurations cannot use it."""
+MAX_NAME_CHARACTERS: Final = 200
 _TOKEN: Final = re.compile(r"mb_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 
 State = Literal["active", "ending", "ended", "expired"]
-
-
+"""`ending`: the key was rotated and still works for the overlap. `ended`: it was revoked, or the overlap is over."""
 Scopes = Annotated[
-    frozenset[Scope], Field(min_length=1), PlainSerializer(lambda scopes: [one for one in SCOPES if one in scopes])
+    frozenset[Scope],
+    Field(min_length=1),
+    PlainSerializer(lambda scopes: [scope for scope in SCOPES if scope in scopes]),
 ]
-Count = Annotated[int, Field(ge=1, strict=True)]
-Moment = Annotated[AwareDatetime, PlainSerializer(datetime.isoformat)]
+PositiveInt = Annotated[int, Field(ge=1, strict=True)]
+Timestamp = Annotated[AwareDatetime, PlainSerializer(datetime.isoformat)]
 _EXPECTED: Final = {
-    "name": f"1 to {LONGEST_NAME} printable characters",
+    "name": f"1 to {MAX_NAME_CHARACTERS} printable characters",
     "scopes": f"one or more of {', '.join(SCOPES)}",
-    "expires_at": "a time that is still to come, with its zone",
+    "expires_at": "a time in the future with a time zone",
     "requests_per_minute": "a whole number, 1 or more",
     "tokens_per_day": "a whole number, 1 or more",
 }
 
 
 class ApiKey(BaseModel):
-    """A key as its owner sees it: everything but the secret."""
+    """An API key without its token."""
 
     model_config = ConfigDict(frozen=True)
 
     id: str
-    name: str = Field(min_length=1, max_length=LONGEST_NAME)
-    """What its owner calls it."""
+    name: str = Field(min_length=1, max_length=MAX_NAME_CHARACTERS)
     tenant: str
     sha256: str = Field(repr=False)
     last4: str
-    """The end of the secret, by which people tell two keys apart."""
+    """The last four characters of the token, to tell keys apart in a list."""
     scopes: Scopes
     recipient: str | None = None
-    """The only recipient whose conversations it opens; None for all of the tenant's."""
-    requests_per_minute: Count | None = None
-    """Its own limit; None for the one that holds for all keys."""
-    tokens_per_day: Count | None = None
-    created_at: Moment
-    expires_at: Moment | None = None
-    ends_at: Moment | None = None
-    """When it was revoked, or will have been replaced by the one it was rotated to."""
-    last_used_at: Moment | None = None
-    """To the minute or so."""
+    """The only recipient whose conversations the key may access; None for all recipients of the tenant."""
+    requests_per_minute: PositiveInt | None = None
+    """The limit of this key; None for the configured limit."""
+    tokens_per_day: PositiveInt | None = None
+    created_at: Timestamp
+    expires_at: Timestamp | None = None
+    ends_at: Timestamp | None = None
+    """When the key stops working because it was revoked or rotated."""
+    last_used_at: Timestamp | None = None
+    """Written every few seconds, not with every request."""
 
     def state(self, at: datetime) -> State:
-        """Whether it opens anything at that time."""
         if self.ends_at is not None and self.ends_at <= at:
             return "ended"
         if self.expires_at is not None and self.expires_at <= at:
@@ -110,31 +109,31 @@ class ApiKey(BaseModel):
         return "active" if self.ends_at is None else "ending"
 
     def caller(self) -> Caller:
-        """Whoever comes with it."""
+        """The caller of a request with this key."""
         return Caller(self.tenant, self.id, self.scopes, self.recipient, self.requests_per_minute, self.tokens_per_day)
 
     def to_json(self) -> dict[str, Any]:
-        """Itself without its hash, for whoever lists keys."""
+        """The key as JSON, without its hash."""
         return self.model_dump(mode="json", exclude={"sha256"})
 
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key that was just made."""
+    """A key that was just created."""
 
     key: ApiKey
     token: str = field(repr=False)
-    """What a client sends. It is not kept: whoever loses it makes another key."""
+    """The secret that clients send. It is not stored: if it is lost, create another key."""
 
 
 def new_key(at: datetime, **terms: Any) -> NewKey:
-    """A key on these terms, which are fields of `ApiKey`.
+    """A new key; `terms` are fields of `ApiKey`.
 
     Raises:
-        InvalidSetting: there cannot be such a one.
+        InvalidSetting: a field is invalid.
     """
-    if id_of(terms["name"]) is not None:
-        raise InvalidSetting("name", "a key", "a name that says what the key is for")
+    if key_id_of(terms["name"]) is not None:
+        raise InvalidSetting("name", "mb_…", "what the key is for, not a token")
     if not terms["name"].isprintable():
         raise InvalidSetting("name", terms["name"], _EXPECTED["name"])
     require_tenant(terms["tenant"])
@@ -152,8 +151,8 @@ def new_key(at: datetime, **terms: Any) -> NewKey:
     return NewKey(key, token)
 
 
-def id_of(token: str) -> str | None:
-    """The id that a token claims to have; None if it is no token of ours."""
+def key_id_of(token: str) -> str | None:
+    """The key id in a token; None if it is not a token of this service."""
     match = _TOKEN.fullmatch(token)
     return match[1] if match else None
 
@@ -163,35 +162,37 @@ def digest_of(token: str) -> str:
 
 
 def require_tenant(tenant: str) -> str:
-    """A tenant, if it is not the one that the service keeps for itself.
+    """Return the tenant if it is a valid name and not the reserved one.
 
     Raises:
-        InvalidSetting: it is.
+        InvalidSetting: the name is invalid or reserved.
     """
     if require_name("tenant", tenant) == RESERVED_TENANT:
-        raise InvalidSetting("tenant", tenant, "another name: the service keeps its keys under this one")
+        raise InvalidSetting("tenant", tenant, "another name: this one is reserved for the service's API keys")
     return tenant
 
 
 CACHE_SECONDS: Final = 5.0
-"""What is known of a key is believed for so long: a revocation holds everywhere after at most this time."""
+"""How long a replica caches a key, so the longest time until a revocation is effective everywhere."""
 OVERLAP_SECONDS: Final = 86_400.0
-"""How long a rotated key goes on working beside the new one, unless another time is asked for."""
-MOST_CACHED: Final = 10_000
-_ROOM: Final = "keys"
+"""How long a rotated key still works by default."""
+MAX_CACHED_KEYS: Final = 10_000
+_CONVERSATION: Final = "keys"
+"""The conversation of the reserved tenant that holds the documents of all keys."""
 _KEY, _END, _USE = "key", "key end", "key use"
-"""When a key ends is a document of its own: then nothing that is written to the key at the same time undoes it."""
+"""Document kinds. The end of a key is a separate document, so that a concurrent write to the key cannot undo it."""
 _TERMS: Final = {"name", "tenant", "scopes", "recipient", "expires_at", "requests_per_minute", "tokens_per_day"}
-"""What a key that is rotated passes on."""
-_NOBODY: Final = "0" * 64
+"""The fields that a rotated key passes on to its replacement."""
+_NO_DIGEST: Final = "0" * 64
+"""Compared with the token's digest if the key is unknown, so that both cases take the same time."""
 _CHALLENGE: Final = (("www-authenticate", 'Bearer realm="minutebook"'),)
 
 
-class Keys:
-    """The keys of a service.
+class ApiKeys:
+    """Creates, verifies, rotates and revokes the keys of a service.
 
-    `stale_seconds` is how long a key that was seen before is still believed while the store is away; 0 for a service
-    that does not answer without its store either.
+    `stale_seconds` is how long cached keys stay valid while the store is unavailable. It is 0 for a service that needs
+    its store anyway.
     """
 
     def __init__(
@@ -206,9 +207,12 @@ class Keys:
         self._store = store.for_tenant(RESERVED_TENANT)
         self._cache_seconds, self._stale_seconds = cache_seconds, stale_seconds
         self._clock, self._monotonic = clock, monotonic
-        self._seen: dict[str, tuple[ApiKey | None, float]] = {}
+        self._cache: dict[str, tuple[ApiKey | None, float]] = {}
+        """Key id → the key (None if it does not exist) and when it was read."""
         self._uses: dict[str, datetime] = {}
-        self._any: tuple[bool, float] | None = None
+        """Key id → its last use, for keys used since the last `flush`."""
+        self._any_exist: tuple[bool, float] | None = None
+        """The last result of `any` and when it was read."""
 
     async def create(
         self,
@@ -221,12 +225,12 @@ class Keys:
         requests_per_minute: int | None = None,
         tokens_per_day: int | None = None,
     ) -> NewKey:
-        """Make a key.
+        """Create a key.
 
         Raises:
-            InvalidSetting: there cannot be such a one.
+            InvalidSetting: an argument is invalid.
         """
-        made = new_key(
+        new = new_key(
             self._now(),
             name=name,
             tenant=tenant,
@@ -237,132 +241,135 @@ class Keys:
             tokens_per_day=tokens_per_day,
         )
         with suppress(VersionConflict):
-            await self._store.append(_ROOM, [], expected_version=0)
-        body = made.key.model_dump(mode="json", exclude={"ends_at", "last_used_at"})
-        await self._store.put_document(_ROOM, NewDocument(_KEY, made.key.id, body))
-        self._any = None
-        return made
+            await self._store.append(_CONVERSATION, [], expected_version=0)
+        body = new.key.model_dump(mode="json", exclude={"ends_at", "last_used_at"})
+        await self._store.put_document(_CONVERSATION, NewDocument(_KEY, new.key.id, body))
+        self._any_exist = None
+        return new
 
     async def list(self) -> list[ApiKey]:
-        """Every key there ever was, the oldest first."""
-        ends = {one.id: one async for one in self._documents(_END)}
-        uses = {one.id: one async for one in self._documents(_USE)}
-        return [_whole(one, ends.get(one.id), uses.get(one.id)) async for one in self._documents(_KEY)]
+        """Every key, oldest first, including revoked and expired ones."""
+        ends = {document.id: document async for document in self._documents(_END)}
+        uses = {document.id: document async for document in self._documents(_USE)}
+        return [_key_from(key, ends.get(key.id), uses.get(key.id)) async for key in self._documents(_KEY)]
 
     async def get(self, key_id: str) -> ApiKey:
-        """The key of that id.
+        """The key with that id.
 
         Raises:
-            DocumentNotFound: there is none.
+            DocumentNotFound: there is no such key.
         """
-        found = await self._store.document(_KEY, key_id)
-        return _whole(found, await self._find(_END, key_id), await self._find(_USE, key_id))
+        document = await self._store.document(_KEY, key_id)
+        return _key_from(document, await self._find(_END, key_id), await self._find(_USE, key_id))
 
     async def revoke(self, key_id: str) -> ApiKey:
-        """Have a key open nothing any more: here at once, elsewhere within `CACHE_SECONDS`.
+        """Revoke a key, effective here immediately and on other replicas within `CACHE_SECONDS`.
 
-        It stays in the list. Revoking the last key does not open the service to everybody.
+        The key stays in the list. Revoking the last key does not make the service accept requests without a key.
 
         Raises:
-            DocumentNotFound: there is none of that id.
+            DocumentNotFound: there is no such key.
         """
         key = await self.get(key_id)
         at = self._now()
         if key.state(at) != "ended":
-            await self._store.put_document(_ROOM, NewDocument(_END, key_id, {"at": at.isoformat()}, replace=True))
-        self._seen.pop(key_id, None)
+            await self._store.put_document(
+                _CONVERSATION, NewDocument(_END, key_id, {"at": at.isoformat()}, replace=True)
+            )
+        self._cache.pop(key_id, None)
         return await self.get(key_id)
 
     async def rotate(self, key_id: str, *, overlap_seconds: float = OVERLAP_SECONDS) -> NewKey:
-        """Make a key that opens the same, and have the old one end after a while.
+        """Create a key with the same rights, and let the old one end after the overlap.
 
-        A key that expires is followed by one that lives as long as it was meant to.
+        If the old key expires, the new one gets the same lifetime, counted from now.
 
         Raises:
-            DocumentNotFound: there is none of that id.
-            InvalidSetting: it was revoked, rotated or has expired.
+            DocumentNotFound: there is no such key.
+            InvalidSetting: the key was revoked or rotated before, or has expired.
         """
         if not 0 <= overlap_seconds < float("inf"):
             raise InvalidSetting("overlap_seconds", overlap_seconds, "0 or more")
         old = await self.get(key_id)
         at = self._now()
         if old.state(at) != "active":
-            raise InvalidSetting("key", key_id, "one that was not revoked or rotated before, and has not expired")
+            raise InvalidSetting("key", key_id, "a key that was not revoked or rotated before and has not expired")
         terms = old.model_dump(include=_TERMS)
         if old.expires_at is not None:
             terms["expires_at"] = at + (old.expires_at - old.created_at)
-        made = await self.create(**terms)
+        new = await self.create(**terms)
         ends_at = at + timedelta(seconds=overlap_seconds)
         try:
-            # Not replaced: if somebody revokes or rotates the key at this moment, theirs stands.
-            end = {"at": ends_at.isoformat(), "rotated_to": made.key.id}
-            await self._store.put_document(_ROOM, NewDocument(_END, key_id, end))
+            # No replace=True: a concurrent revocation or rotation of the key wins.
+            end = {"at": ends_at.isoformat(), "rotated_to": new.key.id}
+            await self._store.put_document(_CONVERSATION, NewDocument(_END, key_id, end))
         except DocumentExists:
-            await self._store.delete_document(_KEY, made.key.id)
-            raise InvalidSetting("key", key_id, "one that nobody else revokes or rotates just now") from None
-        self._seen.pop(key_id, None)
-        return made
+            await self._store.delete_document(_KEY, new.key.id)
+            raise InvalidSetting("key", key_id, "a key that is not being revoked or rotated concurrently") from None
+        self._cache.pop(key_id, None)
+        return new
 
     async def verify(self, token: str) -> Caller:
-        """Whoever comes with this token.
+        """The caller with this token.
 
         Raises:
-            RequestRefused: it opens nothing.
+            RequestRefused: the token is unknown, revoked or expired.
         """
-        key_id = id_of(token)
-        key = None if key_id is None else await self._known(key_id)
-        matches = hmac.compare_digest(digest_of(token), _NOBODY if key is None else key.sha256)
+        key_id = key_id_of(token)
+        key = None if key_id is None else await self._read_cached(key_id)
+        matches = hmac.compare_digest(digest_of(token), _NO_DIGEST if key is None else key.sha256)
         if key is None or not matches:
-            raise refused("This API key is not known here.")
+            raise unauthorized("Unknown API key.")
         at = self._now()
         state = key.state(at)
         if state == "ended":
-            raise refused("This API key was revoked.")
+            raise unauthorized("This API key was revoked.")
         if state == "expired":
-            raise refused("This API key has expired.")
+            raise unauthorized("This API key has expired.")
         self._uses[key.id] = at
         return key.caller()
 
     async def any(self) -> bool:
-        """Whether there is a key, or was one: what has had keys is never open to everybody again."""
-        if self._any is not None and (self._any[0] or self._fresh(self._any[1], self._cache_seconds)):
-            return self._any[0]
+        """Whether a key was ever created. A service that has had keys never accepts requests without one again."""
+        cached = self._any_exist
+        if cached is not None and (cached[0] or self._is_fresh(cached[1], self._cache_seconds)):
+            return cached[0]
         try:
-            page = await self._store.documents(_ROOM, _KEY, limit=1)
-            found = bool(page.items)
+            page = await self._store.documents(_CONVERSATION, _KEY, limit=1)
+            exist = bool(page.items)
         except ConversationNotFound:
-            found = False
+            exist = False
         except StoreUnavailable:
-            if self._any is None or not self._fresh(self._any[1], self._stale_seconds):
+            if cached is None or not self._is_fresh(cached[1], self._stale_seconds):
                 raise
-            return self._any[0]
-        self._any = found, self._monotonic()
-        return found
+            return cached[0]
+        self._any_exist = exist, self._monotonic()
+        return exist
 
     async def flush(self) -> None:
-        """Write down which keys were used. It is called every few seconds and at the end, not with every request."""
+        """Store when keys were last used. Called every few seconds and at shutdown, not with every request."""
         uses, self._uses = self._uses, {}
         for key_id, at in uses.items():
             document = NewDocument(_USE, key_id, {"at": at.isoformat()}, replace=True)
             with suppress(StoreUnavailable):
-                await self._store.put_document(_ROOM, document)
+                await self._store.put_document(_CONVERSATION, document)
 
-    async def _known(self, key_id: str) -> ApiKey | None:
-        seen = self._seen.get(key_id)
-        if seen is not None and self._fresh(seen[1], self._cache_seconds):
-            return seen[0]
+    async def _read_cached(self, key_id: str) -> ApiKey | None:
+        cached = self._cache.get(key_id)
+        if cached is not None and self._is_fresh(cached[1], self._cache_seconds):
+            return cached[0]
         try:
-            found = await self._find(_KEY, key_id)
-            key = None if found is None else _whole(found, await self._find(_END, key_id), None)
+            document = await self._find(_KEY, key_id)
+            key = None if document is None else _key_from(document, await self._find(_END, key_id), None)
         except StoreUnavailable:
-            if seen is None or not self._fresh(seen[1], self._stale_seconds):
+            if cached is None or not self._is_fresh(cached[1], self._stale_seconds):
                 raise
-            return seen[0]
-        if len(self._seen) >= MOST_CACHED:  # somebody tries ids: forget the oldest half rather than grow
-            for old in list(self._seen)[: MOST_CACHED // 2]:
-                del self._seen[old]
-        self._seen.pop(key_id, None)
-        self._seen[key_id] = key, self._monotonic()
+            return cached[0]
+        if len(self._cache) >= MAX_CACHED_KEYS:  # a client is guessing ids: evict the oldest half
+            for old_id in list(self._cache)[: MAX_CACHED_KEYS // 2]:
+                del self._cache[old_id]
+        self._cache.pop(key_id, None)
+        self._cache[key_id] = key, self._monotonic()
         return key
 
     async def _find(self, kind: str, key_id: str) -> Document | None:
@@ -372,24 +379,26 @@ class Keys:
             return None
 
     async def _documents(self, kind: str) -> AsyncIterator[Document]:
-        with suppress(ConversationNotFound):  # no key was made yet
-            async for document in each_item(
-                lambda cursor: self._store.documents(_ROOM, kind, cursor=cursor, limit=LARGEST_PAGE)
+        with suppress(ConversationNotFound):  # no key was created yet
+            async for document in iterate_pages(
+                lambda cursor: self._store.documents(_CONVERSATION, kind, cursor=cursor, limit=LARGEST_PAGE)
             ):
                 yield document
 
-    def _fresh(self, at: float, seconds: float) -> bool:
-        return self._monotonic() - at < seconds
+    def _is_fresh(self, read_at: float, seconds: float) -> bool:
+        return self._monotonic() - read_at < seconds
 
     def _now(self) -> datetime:
         return self._clock().astimezone(UTC)
 
 
-def refused(problem: str) -> RequestRefused:
-    """What is answered to whoever may not come in."""
+def unauthorized(problem: str) -> RequestRefused:
+    """The error for a request without a valid API key."""
     return RequestRefused(401, problem, "invalid_api_key", None, _CHALLENGE)
 
 
-def _whole(document: Document, end: Document | None, use: Document | None) -> ApiKey:
-    times = {name: found.body["at"] for name, found in (("ends_at", end), ("last_used_at", use)) if found is not None}
-    return ApiKey.model_validate({**document.body, **times})
+def _key_from(key: Document, end: Document | None, use: Document | None) -> ApiKey:
+    times = {} if end is None else {"ends_at": end.body["at"]}
+    if use is not None:
+        times["last_used_at"] = use.body["at"]
+    return ApiKey.model_validate({**key.body, **times})

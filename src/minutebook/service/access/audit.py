@@ -1,7 +1,7 @@
-"""The audit log: the administrative acts of a service, kept in its store.
+"""The audit log: administrative actions of a service, stored in its database.
 
-The log is a conversation of the reserved tenant. Stores only append and give each entry its place, so several replicas
-write one log.
+The log is a conversation of the reserved tenant. A conversation is append-only and numbers its entries, so several
+replicas can write to the same log.
 """
 
 import hashlib
@@ -15,53 +15,51 @@ from uuid import NAMESPACE_URL, uuid5
 
 from minutebook.errors import ConversationNotFound, InvalidSetting
 from minutebook.service.access.api_keys import RESERVED_TENANT, Caller
-from minutebook.service.observability.logs import redacted
+from minutebook.service.observability.logs import without_secrets
 from minutebook.store.base import ConversationStore
 from minutebook.store.rules import now
 from minutebook.wire.chat import provider_message_to_entry
 
-Act = Literal["key.create", "key.revoke", "key.rotate", "erase", "undo", "fork", "config.reload"]
+AuditAction = Literal["key.create", "key.revoke", "key.rotate", "erase", "undo", "fork", "config.reload"]
 _LOG: Final = logging.getLogger("minutebook.audit")
 _CONVERSATION: Final = "audit"
 _PAGE: Final = 500
 _EVALUATION: Final = uuid5(NAMESPACE_URL, "minutebook:audit")
-LONGEST_TARGET: Final = 512
+MAX_TARGET_CHARACTERS: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One act: who did what to what, and when."""
+    """One administrative action."""
 
     number: int
-    """Counted from 0."""
+    """Position in the log, from 0."""
     at: str
     act: str
     target: str
     tenant: str
     key_id: str | None
-    """The API key it was done with; None for whoever has the database, or a service without keys."""
+    """The API key of the caller; None for the command line and for a service without keys."""
 
 
-class Audit:
-    """The log of administrative acts."""
-
+class AuditLog:
     def __init__(self, store: ConversationStore, *, clock: Callable[[], datetime] = now) -> None:
         self._store = store.for_tenant(RESERVED_TENANT)
         self._clock = clock
 
-    async def note(self, caller: Caller, act: Act, target: str) -> AuditEntry:
-        """Write down an act. Targets are ids and names; what looks like a secret is redacted.
+    async def note(self, caller: Caller, act: AuditAction, target: str) -> AuditEntry:
+        """Append an action. `target` is an id or a name; anything in it that looks like a secret is redacted.
 
-        What was erased is written as its SHA-256: nobody reads the name of who was forgotten there, and whoever knows
-        it can still see that it was done.
+        The target of an erasure is stored as its SHA-256: the log does not reveal the id, but an auditor who knows it
+        can verify the erasure.
         """
-        if len(target) > LONGEST_TARGET:
-            raise InvalidSetting("target", target, f"an id or a name of up to {LONGEST_TARGET} characters")
+        if len(target) > MAX_TARGET_CHARACTERS:
+            raise InvalidSetting("target", target, f"an id or a name of up to {MAX_TARGET_CHARACTERS} characters")
         at = self._clock().astimezone(UTC)
         facts: dict[str, Any] = {
             "at": at.isoformat(),
             "act": act,
-            "target": forgotten(target) if act == "erase" else redacted(target),
+            "target": erased_target(target) if act == "erase" else without_secrets(target),
             "tenant": caller.tenant,
             "key_id": caller.key_id,
         }
@@ -73,7 +71,7 @@ class Audit:
         return entry
 
     async def entries(self, *, since: int = 0) -> AsyncIterator[AuditEntry]:
-        """The acts, the oldest first."""
+        """The actions from number `since` on, oldest first."""
         while True:
             try:
                 loaded = await self._store.load(_CONVERSATION, since=since, limit=_PAGE)
@@ -86,6 +84,6 @@ class Audit:
             since = loaded.positions[-1] + 1
 
 
-def forgotten(target: str) -> str:
-    """What the log calls something that was erased."""
+def erased_target(target: str) -> str:
+    """The hash that the log has in place of an erased id."""
     return f"sha256:{hashlib.sha256(target.encode('utf-8', 'surrogatepass')).hexdigest()}"

@@ -1,12 +1,10 @@
-"""How often a key may ask, and how many tokens it may use: decided before anything is asked of the provider.
+"""Rate limits and daily token quotas of API keys, checked before the provider is called.
 
-How many tokens a key has used today, over all replicas and restarts.
-
-Every replica has a document of its own for each key and day, so nobody waits for another and nothing is overwritten. In
-it the replica claims tokens ahead, a block at a time, and only then lets requests use them: the sum of the claims is
-never less than what was used, whoever crashes. A claim is written before the others' are read, so two replicas that
-claim the last tokens at one moment see each other. A write is made for a block, not for a request; blocks get smaller
-as the day's tokens run out.
+Token quotas are shared by all replicas and survive restarts. Each replica has its own document per key and day, so
+replicas neither wait for each other nor overwrite each other. A replica claims a block of tokens in its document before
+requests may use them, so the sum of the claims is never less than the tokens used, even after a crash. It writes its
+claim before it reads those of the others, so two replicas that claim the last tokens at the same time see each other.
+A write covers a block, not a request. Blocks get smaller as the quota runs out.
 """
 
 import asyncio
@@ -22,69 +20,70 @@ from uuid import uuid4
 
 from minutebook.errors import ConversationNotFound, RequestRefused, StoreUnavailable, VersionConflict
 from minutebook.service.access.api_keys import RESERVED_TENANT, Caller
-from minutebook.service.http.errors import FINAL
-from minutebook.service.http.responses import each_item
+from minutebook.service.http.errors import DO_NOT_RETRY
+from minutebook.service.http.responses import iterate_pages
 from minutebook.store.base import ConversationStore
 from minutebook.store.rules import LARGEST_PAGE, now
 from minutebook.store.types import NewDocument
 
 _LOG: Final = logging.getLogger("minutebook.service")
 _KIND: Final = "tally"
-_SHARE: Final = 8
-"""A block is this part of what is left, or one request if that is more."""
+_BLOCKS_OF_REST: Final = 8
+"""A block is the remaining quota divided by this, or the tokens of one request if that is more."""
 
 
 @dataclass(eq=False, slots=True)
-class _Day:
-    """One key's tokens on one day, as this replica knows them."""
+class _KeyDay:
+    """The tokens of one key on one day, as far as this replica knows."""
 
     key_id: str
     date: str
     ends_at: datetime
     claimed: int = 0
-    """What our document says; never less than what we used and have promised."""
+    """The claim in this replica's document; never less than `used` + `reserved`."""
     used: int = 0
-    told: int = 0
-    """What our document says we used."""
-    promised: int = 0
-    """What requests on their way may use at most."""
+    stored_used: int = 0
+    """The value of `used` in this replica's document."""
+    reserved: int = 0
+    """The maximum that requests in progress may use."""
     others_claimed: int = 0
     others_used: int = 0
-    quiet: bool = False
-    """Whether nothing was promised since the last flush."""
+    is_idle: bool = False
+    """Nothing was reserved since the last flush."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
-    def ours(self) -> int:
-        return self.used + self.promised
+    def committed(self) -> int:
+        """Tokens of this replica: used, and reserved by requests in progress."""
+        return self.used + self.reserved
 
 
 @dataclass(eq=False, slots=True)
-class Promise:
-    """Tokens that a request may use. What it used in truth is told once, with `settle`."""
+class Reservation:
+    """Tokens reserved for one request, until `commit`."""
 
-    most: int
-    _day: _Day | None
+    tokens: int
+    _day: _KeyDay | None
 
-    def settle(self, tokens: int) -> None:
-        """Say what was used."""
+    def commit(self, used_tokens: int) -> None:
+        """Replace the reservation by the tokens that were used. A second call has no effect."""
         if self._day is not None:
-            self._day.promised -= self.most
-            self._day.used += tokens
+            self._day.reserved -= self.tokens
+            self._day.used += used_tokens
             self._day = None
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """Why no tokens can be promised."""
+class QuotaExhausted:
+    """Why no tokens can be reserved."""
 
     retry_seconds: float
     for_today: bool
-    """Whether they are used up; if not, requests on their way may still give some back."""
+    """The quota is used up. If False, requests in progress have reserved the rest and may return some of it."""
 
 
-class Tally:
-    """Tokens per key and day. With `optional` it counts on alone while the store is away."""
+class TokenQuota:
+    """Counts tokens per key and day. With `optional`, it counts on its own while the store is unavailable."""
 
     def __init__(
         self, store: ConversationStore, *, clock: Callable[[], datetime] = now, optional: bool = False
@@ -92,91 +91,91 @@ class Tally:
         self._store = store.for_tenant(RESERVED_TENANT)
         self._clock, self._optional = clock, optional
         self._replica = uuid4().hex
-        self._days: dict[str, _Day] = {}
+        self._days: dict[str, _KeyDay] = {}
 
-    async def promise(self, key_id: str, limit: int, most: int) -> Promise | Spent:
-        """Tokens for a request that uses `most` at most, if the day's limit is not reached.
+    async def reserve(self, key_id: str, limit: int, max_tokens: int) -> Reservation | QuotaExhausted:
+        """Reserve the maximum that a request may use, unless the day's limit is reached.
 
-        What the last one uses beyond the limit is all that goes beyond it, if requests keep within their `most`.
+        The limit is exceeded at most by the last request, if no request uses more than its `max_tokens`.
         """
         day = self._today(key_id)
         async with day.lock:
-            if day.others_claimed + day.ours >= limit or day.ours + most > day.claimed:
-                refused = await self._claim(day, limit, most)
-                if refused is not None:
-                    return refused
-            day.promised += most
-            day.quiet = False
-            return Promise(most, day)
+            if day.others_claimed + day.committed >= limit or day.committed + max_tokens > day.claimed:
+                exhausted = await self._claim_block(day, limit, max_tokens)
+                if exhausted is not None:
+                    return exhausted
+            day.reserved += max_tokens
+            day.is_idle = False
+            return Reservation(max_tokens, day)
 
     async def used(self, key_id: str) -> int:
-        """What was used today, by all replicas; the others' as they last wrote it."""
+        """The tokens used today by all replicas; those of the others as of their last write."""
         day = self._today(key_id)
-        await self._look(day)
+        await self._read_others(day)
         return day.others_used + day.used
 
     async def flush(self, *, closing: bool = False) -> None:
-        """Write down what was used, and give back what was claimed and is not needed.
+        """Store the tokens used and release claims that are no longer needed.
 
-        It is called every few seconds and, with `closing`, at the end.
+        Called every few seconds and, with `closing`, at shutdown.
         """
         for day in list(self._days.values()):
             async with day.lock:
                 try:
-                    await self._settle(day, closing=closing)
+                    await self._flush_day(day, closing=closing)
                 except StoreUnavailable:
-                    _LOG.warning("tallies of tokens could not be written: the database cannot be reached")
+                    _LOG.warning("token counts were not stored: the database is unavailable")
                     return
         today = self._clock().astimezone(UTC).date().isoformat()
-        self._days = {key: day for key, day in self._days.items() if day.date == today or day.promised}
+        self._days = {key: day for key, day in self._days.items() if day.date == today or day.reserved}
 
-    async def _settle(self, day: _Day, *, closing: bool) -> None:
-        """Bring our document up to date, and what we know of the others' as well while requests come."""
-        needed = day.ours if day.quiet or closing else max(day.claimed, day.ours)
-        if (needed, day.used) != (day.claimed, day.told):
-            await self._write(day, needed)
-        if not day.quiet and not closing:
-            await self._look(day)
-        day.quiet = True
+    async def _flush_day(self, day: _KeyDay, *, closing: bool) -> None:
+        claim = day.committed if day.is_idle or closing else max(day.claimed, day.committed)
+        if (claim, day.used) != (day.claimed, day.stored_used):
+            await self._write(day, claim)
+        if not day.is_idle and not closing:
+            await self._read_others(day)
+        day.is_idle = True
 
-    async def _claim(self, day: _Day, limit: int, most: int) -> Spent | None:
+    async def _claim_block(self, day: _KeyDay, limit: int, max_tokens: int) -> QuotaExhausted | None:
+        """Claim more tokens for this replica; None if it succeeded."""
         try:
-            await self._look(day)
-            if day.others_claimed + day.ours >= limit:
-                return self._spent(day, limit)
-            left = limit - day.others_claimed - day.ours
-            before = day.claimed
-            await self._write(day, day.ours + max(most, left // _SHARE))
-            await self._look(day)
-            if day.others_claimed + day.ours >= limit:  # somebody else claimed at the same moment
-                await self._write(day, max(before, day.ours))
-                return self._spent(day, limit)
+            await self._read_others(day)
+            if day.others_claimed + day.committed >= limit:
+                return self._exhausted(day, limit)
+            rest = limit - day.others_claimed - day.committed
+            previous_claim = day.claimed
+            await self._write(day, day.committed + max(max_tokens, rest // _BLOCKS_OF_REST))
+            await self._read_others(day)
+            if day.others_claimed + day.committed >= limit:  # another replica claimed at the same time
+                await self._write(day, max(previous_claim, day.committed))
+                return self._exhausted(day, limit)
         except StoreUnavailable:
             if not self._optional:
                 raise
-            day.claimed = max(day.claimed, day.ours + most)
-            return self._spent(day, limit) if day.others_claimed + day.ours >= limit else None
+            day.claimed = max(day.claimed, day.committed + max_tokens)
+            return self._exhausted(day, limit) if day.others_claimed + day.committed >= limit else None
         return None
 
-    def _spent(self, day: _Day, limit: int) -> Spent:
+    def _exhausted(self, day: _KeyDay, limit: int) -> QuotaExhausted:
         if day.others_used + day.used < limit:
-            return Spent(1.0, for_today=False)
-        return Spent(max(1.0, (day.ends_at - self._clock()).total_seconds()), for_today=True)
+            return QuotaExhausted(1.0, for_today=False)
+        return QuotaExhausted(max(1.0, (day.ends_at - self._clock()).total_seconds()), for_today=True)
 
-    async def _look(self, day: _Day) -> None:
-        """Read what the other replicas claim, and what those claimed that are gone."""
-        room, claimed, used = _room(day.key_id), 0, 0
+    async def _read_others(self, day: _KeyDay) -> None:
+        """Read what other replicas have claimed and used, including replicas that no longer run."""
+        conversation, claimed, used = _conversation_of(day.key_id), 0, 0
         with suppress(ConversationNotFound):
-            async for document in each_item(
-                lambda cursor: self._store.documents(room, _KIND, cursor=cursor, limit=LARGEST_PAGE)
+            async for document in iterate_pages(
+                lambda cursor: self._store.documents(conversation, _KIND, cursor=cursor, limit=LARGEST_PAGE)
             ):
                 body = document.body
                 if body["date"] == day.date and body["replica"] != self._replica:
                     claimed, used = claimed + body["claimed"], used + body["used"]
         day.others_claimed, day.others_used = claimed, used
 
-    async def _write(self, day: _Day, claimed: int) -> None:
-        used = day.used
+    async def _write(self, day: _KeyDay, claimed: int) -> None:
+        conversation, used = _conversation_of(day.key_id), day.used
         body = {"date": day.date, "replica": self._replica, "claimed": claimed, "used": used}
         document = NewDocument(
             _KIND,
@@ -186,65 +185,65 @@ class Tally:
             replace=True,
         )
         try:
-            await self._store.put_document(_room(day.key_id), document)
+            await self._store.put_document(conversation, document)
         except ConversationNotFound:
             with suppress(VersionConflict):
-                await self._store.append(_room(day.key_id), [], expected_version=0)
-            await self._store.put_document(_room(day.key_id), document)
-        day.claimed, day.told = claimed, used
+                await self._store.append(conversation, [], expected_version=0)
+            await self._store.put_document(conversation, document)
+        day.claimed, day.stored_used = claimed, used
 
-    def _today(self, key_id: str) -> _Day:
+    def _today(self, key_id: str) -> _KeyDay:
         at = self._clock().astimezone(UTC)
         date = at.date().isoformat()
         day = self._days.get(key_id)
         if day is None or day.date != date:
             midnight = at.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
-            day = self._days[key_id] = _Day(key_id, date, midnight)
+            day = self._days[key_id] = _KeyDay(key_id, date, midnight)
         return day
 
 
-def _room(key_id: str) -> str:
+def _conversation_of(key_id: str) -> str:
     return f"tally:{key_id}"
 
 
 _MINUTE: Final = 60.0
 
 
-class Bucket:
-    """Lets so many through a minute: all at once, after a quiet minute, or evenly."""
+class TokenBucket:
+    """A token bucket: allows `per_minute` requests per minute, evenly or as one burst after an idle minute."""
 
     def __init__(self, per_minute: int, at: float) -> None:
         self.per_minute = per_minute
-        self._left = float(per_minute)
-        self._at = at
+        self._available = float(per_minute)
+        self._refilled_at = at
 
     def take(self, at: float) -> float:
-        """Take one out and return 0, or return the seconds until there is one again."""
-        self._left = min(self.per_minute, self._left + (at - self._at) * self.per_minute / _MINUTE)
-        self._at = at
-        if self._left < 1:
-            return (1 - self._left) * _MINUTE / self.per_minute
-        self._left -= 1
+        """Take one request and return 0, or return the seconds until the next one is available."""
+        refill = (at - self._refilled_at) * self.per_minute / _MINUTE
+        self._available, self._refilled_at = min(self.per_minute, self._available + refill), at
+        if self._available < 1:
+            return (1 - self._available) * _MINUTE / self.per_minute
+        self._available -= 1
         return 0.0
 
 
 @dataclass(slots=True)
 class Spending:
-    """What a request uses: whoever makes it sets `tokens` as soon as it is known. Until then it is all it might use."""
+    """The tokens that a request uses: the maximum, until the block sets `tokens` to the provider's count."""
 
     tokens: int
 
 
 class Limiter:
-    """Holds every key to its limits; these hold for keys that have none of their own, and None is no limit.
+    """Enforces the limits of every key. The arguments are for keys without their own limits; None is no limit.
 
-    Requests are counted by each replica for itself, tokens by all together. Whoever comes without a key, on a service
-    that asks for none, is not limited.
+    Each replica counts requests for itself; tokens are counted for all replicas together. Callers without a key, in a
+    service that has no keys, are not limited.
     """
 
     def __init__(
         self,
-        tally: Tally,
+        tally: TokenQuota,
         *,
         requests_per_minute: int | None = None,
         tokens_per_day: int | None = None,
@@ -253,13 +252,13 @@ class Limiter:
         self.requests_per_minute, self.tokens_per_day = requests_per_minute, tokens_per_day
         self._tally = tally
         self._clock = clock
-        self._buckets: dict[str, Bucket] = {}
+        self._buckets: dict[str, TokenBucket] = {}
 
-    def request(self, caller: Caller) -> None:
+    def count_request(self, caller: Caller) -> None:
         """Count a request.
 
         Raises:
-            RequestRefused: it is one too many; its headers say when to come again.
+            RequestRefused: the rate limit is exceeded; `retry-after` is in its headers.
         """
         limit = caller.requests_per_minute or self.requests_per_minute
         if caller.key_id is None or limit is None:
@@ -267,41 +266,40 @@ class Limiter:
         at = self._clock()
         bucket = self._buckets.get(caller.key_id)
         if bucket is None or bucket.per_minute != limit:
-            bucket = self._buckets[caller.key_id] = Bucket(limit, at)
+            bucket = self._buckets[caller.key_id] = TokenBucket(limit, at)
         wait = bucket.take(at)
         if wait:
-            said = f"This API key may make {limit} requests a minute. Ask again in {math.ceil(wait)} s."
+            problem = f"This API key exceeded its limit of {limit} requests per minute. Retry in {math.ceil(wait)} s."
             headers = (("retry-after", str(math.ceil(wait))), ("retry-after-ms", str(math.ceil(wait * 1_000))))
-            raise RequestRefused(429, said, "rate_limit_exceeded", None, headers)
+            raise RequestRefused(429, problem, "rate_limit_exceeded", None, headers)
 
     @asynccontextmanager
-    async def spending(self, caller: Caller, most_tokens: int) -> AsyncIterator[Spending]:
-        """Around everything that a request asks of the provider.
+    async def spending(self, caller: Caller, max_tokens: int) -> AsyncIterator[Spending]:
+        """Reserve tokens for the provider calls in this block.
 
-        `most_tokens` is what it may use at most: what is sent, and the longest answer.
+        `max_tokens` is the maximum that they may use: the tokens sent and the longest possible answer.
 
         Raises:
-            RequestRefused: the day's tokens are used up, before anything was asked.
+            RequestRefused: the daily limit is reached; the block does not run.
         """
         limit = caller.tokens_per_day or self.tokens_per_day
-        spending = Spending(most_tokens)
+        spending = Spending(max_tokens)
         if caller.key_id is None or limit is None:
             yield spending
             return
-        promise = await self._tally.promise(caller.key_id, limit, most_tokens)
-        if isinstance(promise, Spent):
-            raise _refused(promise, limit)
+        reservation = await self._tally.reserve(caller.key_id, limit, max_tokens)
+        if isinstance(reservation, QuotaExhausted):
+            raise _quota_error(reservation, limit)
         try:
             yield spending
         finally:
-            promise.settle(spending.tokens)
+            reservation.commit(spending.tokens)
 
     async def tokens_used(self, caller: Caller) -> int | None:
-        """What its key used today; None for whoever has no key."""
+        """The tokens that the caller's key used today; None for a caller without a key."""
         return None if caller.key_id is None else await self._tally.used(caller.key_id)
 
     def limits_of(self, caller: Caller) -> dict[str, int | None]:
-        """The limits that hold for a caller."""
         if caller.key_id is None:
             return {"requests_per_minute": None, "tokens_per_day": None}
         return {
@@ -310,15 +308,17 @@ class Limiter:
         }
 
     async def flush(self, *, closing: bool = False) -> None:
-        """Write down what is not yet; called every few seconds, and at the end."""
+        """Store the token counts. Called every few seconds and, with `closing`, at shutdown."""
         await self._tally.flush(closing=closing)
 
 
-def _refused(spent: Spent, limit: int) -> RequestRefused:
-    seconds = math.ceil(spent.retry_seconds)
+def _quota_error(exhausted: QuotaExhausted, limit: int) -> RequestRefused:
+    seconds = math.ceil(exhausted.retry_seconds)
     headers = (("retry-after", str(seconds)),)
-    if spent.for_today:
-        said = f"This API key has used its {limit} tokens of today (UTC). Ask again in {seconds} s."
-        return RequestRefused(429, said, "tokens_per_day_exceeded", None, (*headers, *FINAL.items()))
-    said = f"Requests on their way may use the rest of this API key's {limit} tokens of today (UTC). Ask again soon."
-    return RequestRefused(429, said, "tokens_per_day_reserved", None, headers)
+    if exhausted.for_today:
+        problem = f"This API key has used its daily limit of {limit} tokens (UTC). Retry in {seconds} s."
+        return RequestRefused(429, problem, "tokens_per_day_exceeded", None, (*headers, *DO_NOT_RETRY.items()))
+    problem = (
+        f"Requests in progress have reserved the rest of this API key's daily limit of {limit} tokens. Retry shortly."
+    )
+    return RequestRefused(429, problem, "tokens_per_day_reserved", None, headers)

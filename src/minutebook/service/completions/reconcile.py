@@ -1,12 +1,12 @@
-"""Where the messages of a request belong: which conversation, which branch of it, and what of them is new.
+"""Where the messages of a request belong: which conversation, which branch of it, and which messages are new.
 
-A client names its conversation in one of many ways. Never the `user`, a cache key, or what the first message says:
-strangers share those, and would share a history.
+A client can name its conversation in several ways. The `user`, a cache key or the text of the first message never name
+one: unrelated users share those, and would share a history.
 
-Clients of chat completions resend everything each time, and not always what we have: their copies lack details, they
-edit an earlier message and go on from there, they keep only the end, or they send the last words alone. When a client
-edits an earlier message, what came after stays in the record, and the conversation goes on in a fork. The client knows
-one id; which fork it means is seen from what it sends.
+Clients of chat completions resend their history with each request, and it may differ from the record: details are
+missing, an earlier message was edited, only the last messages are sent, or only the new one. When an earlier message was
+edited, the record keeps the messages after it, and the conversation continues in a fork. The client knows only the id of
+the first conversation, so the fork is found by comparing messages.
 """
 
 import re
@@ -17,150 +17,159 @@ from typing import Any, Final, Literal
 from minutebook.conversation.trimming import is_trimmed
 from minutebook.errors import ConversationErased, ConversationNotFound, RequestRefused
 from minutebook.record.exchange import safe_boundaries
-from minutebook.record.message import Message, call_ids, is_system, is_user, lead_of, result_id, role_of, text_of
+from minutebook.record.message import (
+    Message,
+    call_ids,
+    is_system,
+    is_user,
+    leading_system_count,
+    result_id,
+    role_of,
+    text_of,
+)
 from minutebook.service.http.responses import new_id
 from minutebook.store.base import ConversationStore
-from minutebook.store.types import Loaded, NewDocument
+from minutebook.store.types import LoadedConversation, NewDocument
 
-_VENDOR: Final = re.compile(r"^x-[a-z0-9-]+-session-id$")
-_PLAIN: Final = re.compile(r"^[A-Za-z0-9_-]{8,}$")
-_RESEND: Final = frozenset({"x-openwebui-chat-id"})
-"""Clients that send their whole history each time, and other jobs under the same id."""
-_METADATA: Final = ("conversation_id", "thread_id", "session_id")
-LONGEST: Final = 200
+_VENDOR_HEADER: Final = re.compile(r"^x-[a-z0-9-]+-session-id$")
+_VENDOR_ID: Final = re.compile(r"^[A-Za-z0-9_-]{8,}$")
+_RESENDING_HEADERS: Final = frozenset({"x-openwebui-chat-id"})
+"""Headers of clients that always send their whole history, and send auxiliary requests with the same id."""
+_METADATA_KEYS: Final = ("conversation_id", "thread_id", "session_id")
+MAX_ID_CHARACTERS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A conversation's id, and what is known about whoever gave it."""
+    """The conversation that a request names."""
 
     conversation: str
     resends_all: bool = False
+    """The client always sends its whole history."""
 
 
 def identity_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> Identity | None:
-    """The conversation that a request names, in the order in which names are believed; None if it names none.
+    """The conversation that a request names; None if it names none. The most specific name wins.
 
     Raises:
-        RequestRefused: a name that is no name.
+        RequestRefused: the id is too long or not printable.
     """
-    given = body.get("conversation")
-    if isinstance(given, Mapping):
-        given = given.get("id")
-    if given is not None:
-        return Identity(_name(given, "conversation"))
+    conversation = body.get("conversation")
+    if isinstance(conversation, Mapping):
+        conversation = conversation.get("id")
+    if conversation is not None:
+        return Identity(_valid_id(conversation, "conversation"))
     for header in ("x-conversation-id", "x-openwebui-chat-id", "x-litellm-session-id"):
         if header in headers:
-            return Identity(_name(headers[header], header), header in _RESEND)
+            return Identity(_valid_id(headers[header], header), header in _RESENDING_HEADERS)
     for header, value in headers.items():
-        if _VENDOR.match(header) and _PLAIN.match(value):
-            return Identity(_name(value, header))
+        if _VENDOR_HEADER.match(header) and _VENDOR_ID.match(value):
+            return Identity(_valid_id(value, header))
     if "codex" in headers.get("user-agent", "").lower():
         for header in ("thread-id", "session-id"):
             if header in headers:
-                return Identity(_name(headers[header], header))
+                return Identity(_valid_id(headers[header], header))
     if "x-session-id" in headers:
-        return Identity(_name(headers["x-session-id"], "x-session-id"))
+        return Identity(_valid_id(headers["x-session-id"], "x-session-id"))
     metadata = body.get("metadata")
-    for key in _METADATA if isinstance(metadata, Mapping) else ():
+    for key in _METADATA_KEYS if isinstance(metadata, Mapping) else ():
         if metadata is not None and isinstance(metadata.get(key), str):
-            return Identity(_name(metadata[key], f"metadata.{key}"))
+            return Identity(_valid_id(metadata[key], f"metadata.{key}"))
     return None
 
 
-def _name(value: object, where: str) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= LONGEST or not value.isprintable():
-        said = f"{where} must be 1 to {LONGEST} printable characters."
-        raise RequestRefused(400, said, "invalid_conversation_id", where)
+def _valid_id(value: object, param: str) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_ID_CHARACTERS or not value.isprintable():
+        problem = f"{param} must be 1 to {MAX_ID_CHARACTERS} printable characters."
+        raise RequestRefused(400, problem, "invalid_conversation_id", param)
     return value
 
 
 Decision = Literal["appended", "forked", "partial", "auxiliary", "replayed", "bypassed"]
+"""Values of the header `X-History-Reconcile`."""
 _SPACE: Final = re.compile(r"\s+")
 
 
 @dataclass(frozen=True, slots=True)
-class Reconciled:
-    """What to do with what a client sent."""
+class HistoryMatch:
+    """How the messages of a request continue a record."""
 
     decision: Decision
     shared: int
-    """How many messages of the record, after its leading system messages, the client's story has in common with it."""
+    """Number of messages that both begin with, not counting the leading system messages."""
     new: tuple[Message, ...]
-    """What is to be appended."""
+    """The messages to append."""
 
 
 def fingerprint(message: Message, trimmed: Collection[str] = ()) -> Hashable:
-    """What makes two copies of a message the same: who speaks, the words, the calls. Not how they are spelled in JSON.
+    """Equal for two copies of a message: compares the role, the text and the tool calls, but not the JSON form.
 
-    Of the results in `trimmed` the record no longer has the words, so the id of the call is all that can be compared.
+    `trimmed` are the ids of calls whose results the record no longer has in full: their text is not compared.
     """
     role = "system" if is_system(message) else role_of(message)
-    answers = result_id(message) if role == "tool" else ""
-    text = "" if answers in trimmed else _SPACE.sub(" ", text_of(message)).strip()
-    return role, text, tuple(call_ids(message)), answers
+    call_id = result_id(message) if role == "tool" else ""
+    text = "" if call_id in trimmed else _SPACE.sub(" ", text_of(message)).strip()
+    return role, text, tuple(call_ids(message)), call_id
 
 
-def reconciled(sent: Sequence[Message], record: Sequence[Message], *, resends_all: bool = False) -> Reconciled:
-    """How a client's messages continue a record. Neither holds its leading system messages.
+def match_history(sent: Sequence[Message], record: Sequence[Message], *, resends_all: bool = False) -> HistoryMatch:
+    """How the sent messages continue a record, both without their leading system messages.
 
-    `resends_all` says that this client never sends the last words alone, so that words which share nothing with the
-    record are not part of the conversation but a job beside it, such as finding a title.
+    With `resends_all` the client never sends the newest message alone, so a message that is not in the record is an
+    auxiliary request, such as one for a title.
     """
     trimmed = {result_id(message) for message in record if is_trimmed(message)}
-    ours = [fingerprint(message, trimmed) for message in record]
-    theirs = [fingerprint(message, trimmed) for message in sent]
+    recorded = [fingerprint(message, trimmed) for message in record]
+    received = [fingerprint(message, trimmed) for message in sent]
     shared = 0
-    while shared < min(len(ours), len(theirs)) and ours[shared] == theirs[shared]:
+    while shared < min(len(recorded), len(received)) and recorded[shared] == received[shared]:
         shared += 1
-    if shared == len(ours):
-        return Reconciled("appended", shared, tuple(sent[shared:]))
+    if shared == len(recorded):
+        return HistoryMatch("appended", shared, tuple(sent[shared:]))
     if shared:
-        return Reconciled("forked", shared, tuple(sent[shared:]))
-    overlap = _overlap(ours, theirs)
+        return HistoryMatch("forked", shared, tuple(sent[shared:]))
+    overlap = _overlap(recorded, received)
     if overlap:
-        return Reconciled("partial", len(ours), tuple(sent[overlap:]))
-    if _only_the_end(sent):
-        return Reconciled("auxiliary" if resends_all else "partial", len(ours), tuple(sent))
-    return Reconciled("forked", 0, tuple(sent))
+        return HistoryMatch("partial", len(recorded), tuple(sent[overlap:]))
+    if _is_continuation_alone(sent):
+        return HistoryMatch("auxiliary" if resends_all else "partial", len(recorded), tuple(sent))
+    return HistoryMatch("forked", 0, tuple(sent))
 
 
-def _overlap(ours: list[Hashable], theirs: list[Hashable]) -> int:
-    """How many of the client's first messages are the last ones of the record: it keeps only the end of it."""
-    for start in range(max(1, len(ours) - len(theirs)), len(ours)):
-        if ours[start] == theirs[0] and ours[start:] == theirs[: len(ours) - start]:
-            return len(ours) - start
+def _overlap(recorded: list[Hashable], received: list[Hashable]) -> int:
+    """The number of messages with which the record ends and the request begins."""
+    for start in range(max(1, len(recorded) - len(received)), len(recorded)):
+        if recorded[start] == received[0] and recorded[start:] == received[: len(recorded) - start]:
+            return len(recorded) - start
     return 0
 
 
-def _only_the_end(sent: Sequence[Message]) -> bool:
-    """Whether these can be the last words alone: results of calls, or one thing that the user says."""
+def _is_continuation_alone(sent: Sequence[Message]) -> bool:
+    """Whether the client may have sent only what is new: tool results, or one user message."""
     return all(role_of(message) == "tool" for message in sent) or (len(sent) == 1 and is_user(sent[0]))
 
 
 BRANCH: Final = "branch"
-"""The kind of document that names a fork, and the label that names the newest."""
-MOST: Final = 50
-"""So many forks of one conversation are looked through, the newest first."""
+"""Kind of the document that lists a fork, and key of the label with the current branch."""
+MAX_BRANCHES: Final = 50
+"""Maximum number of forks that are compared with a request, newest first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
-    """A conversation or a fork of it, and how what the client sent goes on from there."""
+class HistoryBranch:
+    """A conversation or a fork of it, and how the messages of a request continue it."""
 
-    loaded: Loaded
-    told: Reconciled
-
-    @property
-    def id(self) -> str:
-        return self.loaded.conversation.id
+    id: str
+    loaded: LoadedConversation | None
+    """None if the conversation does not exist yet."""
+    match: HistoryMatch
 
 
-async def loaded_or_none(store: ConversationStore, conversation: str) -> Loaded | None:
-    """All of a conversation; None if there is none yet.
+async def load_or_none(store: ConversationStore, conversation: str) -> LoadedConversation | None:
+    """Load a conversation in full; None if it does not exist.
 
     Raises:
-        ConversationErased: there was one.
+        ConversationErased: it was erased.
     """
     try:
         return await store.load(conversation)
@@ -170,51 +179,50 @@ async def loaded_or_none(store: ConversationStore, conversation: str) -> Loaded 
         return None
 
 
-async def story_of(store: ConversationStore, root: Loaded, sent: Sequence[Message], *, resends_all: bool) -> Story:
-    """Where the client's messages belong: the story they continue, or else the one that they share most with."""
-    told: list[Story] = []
-    async for loaded in _stories(store, root):
-        story = Story(loaded, _told(loaded, sent, resends_all=resends_all))
-        if story.told.decision != "forked":
-            return story
-        told.append(story)
-    return max(told, key=lambda story: story.told.shared)
+async def find_branch(
+    store: ConversationStore, root: LoadedConversation, sent: Sequence[Message], *, resends_all: bool
+) -> HistoryBranch:
+    """The branch that the sent messages continue, else the one with the most messages in common."""
+    candidates: list[HistoryBranch] = []
+    async for loaded in _branches(store, root):
+        record = loaded.messages[leading_system_count(loaded.messages) :]
+        match = match_history(sent, record, resends_all=resends_all)
+        branch = HistoryBranch(loaded.conversation.id, loaded, match)
+        if match.decision != "forked":
+            return branch
+        candidates.append(branch)
+    return max(candidates, key=lambda branch: branch.match.shared)
 
 
-async def forked(store: ConversationStore, root: str, story: Story) -> tuple[Loaded, tuple[Message, ...]]:
-    """A fork in which the client's story can go on, and what is new in it."""
-    messages = story.loaded.messages
-    start = story.loaded.start + lead_of(messages)
-    at = max(
-        (place for place in safe_boundaries(messages) if place <= lead_of(messages) + story.told.shared), default=0
-    )
-    again = messages[at : lead_of(messages) + story.told.shared]  # of an exchange that cannot be cut
-    name = new_id(f"{root[:120]}.branch")
-    await store.fork(story.id, name, at=start - lead_of(messages) + at)
-    await store.put_document(root, NewDocument(BRANCH, name, {"of": story.id, "at": at}))
-    await store.set_labels(root, {BRANCH: name})
-    return await store.load(name), (*again, *story.told.new)
-
-
-async def chosen(store: ConversationStore, root: Loaded, story: Story) -> None:
-    """Remember which story the client went on with."""
-    current = root.conversation.labels.get(BRANCH, root.conversation.id)
-    if story.id != current:
-        await store.set_labels(root.conversation.id, {BRANCH: None if story.id == root.conversation.id else story.id})
-
-
-def _told(loaded: Loaded, sent: Sequence[Message], *, resends_all: bool) -> Reconciled:
-    messages = loaded.messages
-    return reconciled(sent, messages[lead_of(messages) :], resends_all=resends_all)
-
-
-async def _stories(store: ConversationStore, root: Loaded) -> AsyncIterator[Loaded]:
-    """The one that the client went on with last, then the first, then the others."""
-    newest = root.conversation.labels.get(BRANCH)
-    if newest is not None and (loaded := await loaded_or_none(store, newest)) is not None:
+async def _branches(store: ConversationStore, root: LoadedConversation) -> AsyncIterator[LoadedConversation]:
+    """The current branch, then the root, then the other forks."""
+    current = root.conversation.labels.get(BRANCH)
+    if current is not None and (loaded := await load_or_none(store, current)) is not None:
         yield loaded
     yield root
-    page = await store.documents(root.conversation.id, BRANCH, limit=MOST, newest_first=True)
+    page = await store.documents(root.conversation.id, BRANCH, limit=MAX_BRANCHES, newest_first=True)
     for document in page.items:
-        if document.id != newest and (loaded := await loaded_or_none(store, document.id)) is not None:
+        if document.id != current and (loaded := await load_or_none(store, document.id)) is not None:
             yield loaded
+
+
+async def fork_branch(store: ConversationStore, root_id: str, branch: HistoryBranch) -> HistoryBranch:
+    """Fork the branch where the request departs from it, and make the fork the current branch."""
+    assert branch.loaded is not None
+    messages = branch.loaded.messages
+    shared = leading_system_count(messages) + branch.match.shared
+    # A fork cannot split an exchange. The messages between the last safe boundary and the edit are appended again.
+    boundary = max((index for index in safe_boundaries(messages) if index <= shared), default=0)
+    fork_id = new_id(f"{root_id[:120]}.branch")
+    await store.fork(branch.id, fork_id, at=branch.loaded.start + boundary)
+    await store.put_document(root_id, NewDocument(BRANCH, fork_id, {"of": branch.id, "at": boundary}))
+    await store.set_labels(root_id, {BRANCH: fork_id})
+    new = (*messages[boundary:shared], *branch.match.new)
+    return HistoryBranch(fork_id, await store.load(fork_id), HistoryMatch("forked", branch.match.shared, new))
+
+
+async def mark_current_branch(store: ConversationStore, root: LoadedConversation, branch: HistoryBranch) -> None:
+    """Store which branch the client continues, if it changed."""
+    root_id = root.conversation.id
+    if branch.id != root.conversation.labels.get(BRANCH, root_id):
+        await store.set_labels(root_id, {BRANCH: None if branch.id == root_id else branch.id})

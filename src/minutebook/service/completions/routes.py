@@ -1,4 +1,4 @@
-"""OpenAI's chat completions and its list of models, with the history kept and pruned."""
+"""OpenAI's chat completions with stored and pruned history, and its list of models."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
@@ -11,36 +11,36 @@ from minutebook.errors import RequestRefused, StoreUnavailable
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.completions.reconcile import Identity, identity_of
 from minutebook.service.completions.run import ChatAnswer
-from minutebook.service.http.openapi import Open, errors
-from minutebook.service.http.requests import StrictRoute, needs
-from minutebook.service.http.responses import EventStream, Json, new_id
+from minutebook.service.http.openapi import ExtensibleObject, error_responses
+from minutebook.service.http.requests import StrictRoute, require_scope
+from minutebook.service.http.responses import EventStream, JsonResponse, new_id
 from minutebook.service.idempotency import claim_of
 from minutebook.service.runs import Run
 from minutebook.service.state import Here, Service, watch_connection
 
 router = APIRouter(prefix="/v1", tags=["as OpenAI"], route_class=StrictRoute)
-MayChat = Annotated[Caller, needs("chat")]
+MayChat = Annotated[Caller, require_scope("chat")]
 _RECIPIENT: Final = "x-recipient-id"
 
 
-class Completion(Open):
-    """A chat completion, as the provider made it."""
+class Completion(ExtensibleObject):
+    """A chat completion of the provider."""
 
     id: str
     object: Literal["chat.completion"]
     choices: list[dict[str, Any]]
 
 
-class ModelPage(Open):
-    """The provider's models, as it lists them."""
+class ModelPage(ExtensibleObject):
+    """The provider's list of models."""
 
     object: Literal["list"]
     data: list[dict[str, Any]]
 
 
-_MADE: Final[dict[int | str, dict[str, Any]]] = {
+_COMPLETION: Final[dict[int | str, dict[str, Any]]] = {
     200: {
-        "description": "The completion, whole or as server-sent events.",
+        "description": "The completion as JSON, or as server-sent events with `stream`.",
         "model": Completion,
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
     }
@@ -48,7 +48,7 @@ _MADE: Final[dict[int | str, dict[str, Any]]] = {
 
 
 class ChatRequest(BaseModel):
-    """A request for a chat completion. What is not named here goes to the provider as it is."""
+    """A request for a chat completion. Fields that are not listed here are sent to the provider unchanged."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -61,20 +61,22 @@ class ChatRequest(BaseModel):
     conversation: str | dict[str, Any] | None = None
 
 
-@router.get("/models", dependencies=[needs("chat")], responses={200: {"model": ModelPage}, **errors(502, 504)})
+@router.get(
+    "/models", dependencies=[require_scope("chat")], responses={200: {"model": ModelPage}, **error_responses(502, 504)}
+)
 async def list_models(service: Here, request: Request) -> Response:
     """The provider's models."""
-    return Json(await service.upstream.models(authorization=upstream_key(service, request)))
+    return JsonResponse(await service.upstream.models(authorization=upstream_key(service, request)))
 
 
-@router.post("/chat/completions", responses={**_MADE, **errors(404, 409, 412, 422, 502, 504)})
-async def create_completion(service: Here, request: Request, asked: ChatRequest, caller: MayChat) -> Response:
-    """An answer to a conversation that the client resends; ours is the record, and what the model sees of it."""
-    body = asked.model_dump(exclude_unset=True)
-    body["model"] = service.model_of(asked.model)
+@router.post("/chat/completions", responses={**_COMPLETION, **error_responses(404, 409, 412, 422, 502, 504)})
+async def create_completion(service: Here, request: Request, chat_request: ChatRequest, caller: MayChat) -> Response:
+    """Create a chat completion. New messages are added to the record, and the model gets the view that fits."""
+    body = chat_request.model_dump(exclude_unset=True)
+    body["model"] = service.model_of(chat_request.model)
     headers = dict(request.headers)
     identity = _identity(service, headers, body)
-    making = ChatAnswer(
+    answer = ChatAnswer(
         service=service,
         caller=caller,
         run=Run(new_id("chatcmpl"), caller.tenant, identity.conversation if identity else None),
@@ -88,47 +90,47 @@ async def create_completion(service: Here, request: Request, asked: ChatRequest,
         auxiliary="x-task" in headers,
     )
     if identity is None:
-        making.headers["x-history"] = "off" if headers.get("x-history") == "off" else "unrecorded"
-        making.headers["x-history-reconcile"] = "bypassed"
+        answer.headers["x-history"] = "off" if headers.get("x-history") == "off" else "unrecorded"
+        answer.headers["x-history-reconcile"] = "bypassed"
         service.metrics.unrecorded()
-        return await _answer(service, making, request)
+        return await _respond(service, answer, request)
     try:
-        return await _answer(service, making, request)
+        return await _respond(service, answer, request)
     except StoreUnavailable:
-        if not service.config.database.optional or making.run.events:
+        if not service.config.database.optional or answer.run.events:
             raise
-    making.headers = {"x-history": "unrecorded", "x-history-bypass": "store_unavailable"}
+    answer.headers = {"x-history": "unrecorded", "x-history-bypass": "store_unavailable"}
     service.metrics.unrecorded()
-    making.run, making.recorded = Run(new_id("chatcmpl"), caller.tenant, None), False
-    return await _answer(service, making, request)
+    answer.run, answer.recorded = Run(new_id("chatcmpl"), caller.tenant, None), False
+    return await _respond(service, answer, request)
 
 
-async def _answer(service: Service, making: ChatAnswer, request: Request) -> Response:
-    """The run's answer: as it comes, or when it is whole."""
-    run = service.runs.start(making.run, making.make(), keep=False)
+async def _respond(service: Service, answer: ChatAnswer, request: Request) -> Response:
+    """Start the run, and return its answer as a stream or as JSON."""
+    run = service.runs.start(answer.run, answer.make(), keep=False)
     watch_connection(service, request, run)
     await run.begun()
-    if making.body.get("stream"):
+    if answer.body.get("stream"):
         events = run.told(heartbeat_seconds=service.config.server.heartbeat_seconds)
-        return EventStream(events, headers=making.headers)
+        return EventStream(events, headers=answer.headers)
     async for _ in run.follow():
         pass
-    return Json(making.result, headers=making.headers)
+    return JsonResponse(answer.result, headers=answer.headers)
 
 
 def _identity(service: Service, headers: Mapping[str, str], body: Mapping[str, Any]) -> Identity | None:
-    """The conversation, as the request names it, or as is configured for those that name none."""
+    """The conversation that the request names, else a new one; None if the request is not recorded."""
     if headers.get("x-history") == "off":
         return None
     identity = identity_of(headers, body)
     if identity is not None or service.config.server.missing_session_id == "pass_through":
         return identity
     if service.config.server.missing_session_id == "reject":
-        said = "Name the conversation: the header X-Conversation-Id, or `conversation` in the body."
-        raise RequestRefused(400, said, "missing_conversation_id", "conversation")
+        problem = "No conversation id. Send the header X-Conversation-Id, or `conversation` in the body."
+        raise RequestRefused(400, problem, "missing_conversation_id", "conversation")
     return Identity(new_id("conv"))
 
 
 def upstream_key(service: Service, request: Request) -> str | None:
-    """The caller's own key for the provider, where it may bring one. It is used, and kept nowhere."""
+    """The caller's own `Authorization` header for the provider, if callers may send one. It is not stored."""
     return request.headers.get("x-upstream-authorization") if service.config.upstream.pass_through_key else None

@@ -1,4 +1,4 @@
-"""One chat completion of a kept conversation, from the client's history to the stored answer."""
+"""One chat completion of a stored conversation, from the client's messages to the stored answer."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -6,185 +6,191 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from minutebook.agent.providers.openai import Answer
-from minutebook.conversation.minutes import REQUEST
+from minutebook.agent.providers.openai import CompletionAccumulator
+from minutebook.conversation.minutes import REQUEST_KIND
 from minutebook.conversation.model_call import ModelCall
 from minutebook.errors import ConversationNotFound
-from minutebook.record.message import Message, lead_of, role_of
+from minutebook.record.message import Message, leading_system_count, role_of
 from minutebook.service.answer_run import AnswerRun, failure_code, longest_answer, tool_tokens
-from minutebook.service.completions.reconcile import Identity, Story, chosen, forked, loaded_or_none, story_of
+from minutebook.service.completions.reconcile import (
+    HistoryBranch,
+    HistoryMatch,
+    Identity,
+    find_branch,
+    fork_branch,
+    load_or_none,
+    mark_current_branch,
+)
 from minutebook.service.http.errors import Failure
-from minutebook.service.http.requests import require_sight
+from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import DONE, sse
 from minutebook.service.idempotency import Claim, earlier_run, find_earlier_answer
-from minutebook.service.runs import Hold
-from minutebook.service.upstream import pieces
+from minutebook.service.runs import RenewedLease
+from minutebook.service.upstream import parse_chunks
 from minutebook.store.base import ConversationStore
-from minutebook.store.types import Lease, Loaded
+from minutebook.store.types import Lease
 from minutebook.wire.chat import entry_to_provider_message
 
 SURFACE: Final = "chat.completions"
-OURS: Final = frozenset({"conversation", "metadata_recipient"})
-"""Keys of the body that the provider does not know."""
+_OWN_FIELDS: Final = frozenset({"conversation", "metadata_recipient"})
+"""Fields of the body that are not sent to the provider."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ChatAnswer(AnswerRun):
-    """Makes a chat completion. What it says goes to its run."""
+    """Answers a request for a chat completion."""
 
     surface: ClassVar[str] = SURFACE
     identity: Identity
     body: Mapping[str, Any]
     recipient: str | None = None
     auxiliary: bool = False
+    """The client declares that the request is not part of the conversation."""
     recorded: bool = True
     result: dict[str, Any] | None = None
-    """The whole completion, where it was not to be streamed."""
-    _last: Sequence[bytes] = ()
-    """The end of what is told, which waits until the answer is stored."""
+    """The completion, if it is not streamed. Set when the run has ended."""
 
     async def _make(self) -> None:
-        """Answer. The end is told when the conversation is free again: who has heard it may ask the next at once."""
+        """Answer the request.
+
+        The last events are sent after the leases are released: a client that has read them may send its next request at
+        once, which would fail with `ConversationBusy` while a lease is held.
+        """
         if not self.recorded:
-            await self._pass_on()
+            await self._pass_through()
             return
-        async with AsyncExitStack() as stack:
-            await self._answer_recorded(stack)
-        for event in self._last:
+        async with AsyncExitStack() as leases:
+            last_events = await self._answer_recorded(leases)
+        for event in last_events:
             self.run.say(event)
 
     def _tell_failure(self, failure: Failure) -> None:
-        """An error in the middle of a stream, in the form that both official clients raise."""
+        """Send an error within the stream, in the form that both official clients raise."""
         self.run.say(sse(failure.body()))
 
-    async def _answer_recorded(self, stack: AsyncExitStack) -> None:
+    async def _answer_recorded(self, leases: AsyncExitStack) -> Sequence[bytes]:
+        """Answer the request, and return the events to send once the leases are released."""
         store, root_id = self.store, self.identity.conversation
-        hold = await stack.enter_async_context(self.lease(root_id))
-        earlier = await earlier_completion(store, self.claim)
-        if earlier is not None:
-            self._tell_again(earlier)
-            return
-        loaded, new, decision = await self._placed(store, root_id)
-        if decision == "replayed":
-            head = {"id": self.run.id, "created": int(time.time()), "model": self.body["model"]}
-            self._tell_again(completion_of(new[0], head))
-            return
-        self.headers["x-conversation-id"] = root_id
-        self.headers["x-history-reconcile"] = decision
-        if decision == "auxiliary":  # a job beside the conversation: it leaves no trace in the record
-            await self._pass_on()
-            return
-        if loaded is not None and loaded.conversation.id != root_id:
-            hold = await stack.enter_async_context(self.lease(loaded.conversation.id))
-            self.headers["x-conversation-branch"] = loaded.conversation.id
-        call = self._call(loaded, new, hold.lease, decision)
+        lease = await leases.enter_async_context(self.lease(root_id))
+        completion = await find_earlier_completion(store, self.claim)
+        if completion is not None:
+            return self._replay(completion)
+        branch = await self._find_branch(store, root_id)
+        if branch.match.decision == "forked":
+            message = await self._answer_of_first_attempt(store, branch)
+            if message is not None:
+                head = {"id": self.run.id, "created": int(time.time()), "model": self.body["model"]}
+                return self._replay(completion_of(message, head))
+            branch = await fork_branch(store, root_id, branch)
+        self.headers |= {"x-conversation-id": root_id, "x-history-reconcile": branch.match.decision}
+        if branch.match.decision == "auxiliary":
+            await self._pass_through()
+            return ()
+        if branch.id != root_id:
+            lease = await leases.enter_async_context(self.lease(branch.id))
+            self.headers["x-conversation-branch"] = branch.id
+        call = self._call(branch, lease.lease)
         documents = [self.claim.document(call.call.request_id)]
-        if call.call.conversation != root_id:  # a claim stays where the first try left it
+        if branch.id != root_id:  # the idempotency key stays with the root, where the first attempt stored it
             await store.put_document(root_id, documents.pop())
         await self.begin(call, documents, recipient=self.recipient)
-        await self._answer(call, hold)
+        return await self._answer(call, lease)
 
-    def _tell_again(self, completion: dict[str, Any]) -> None:
-        """The answer that the same request got before."""
+    def _replay(self, completion: dict[str, Any]) -> Sequence[bytes]:
+        """Answer with the completion of an earlier attempt."""
         self.headers |= {"idempotent-replayed": "true", "x-history-reconcile": "replayed"}
         self.result = completion
-        for event in as_stream(completion) if self.body.get("stream") else (b"",):
-            self.run.say(event)
+        return stream_events(completion) if self.body.get("stream") else ()
 
-    async def _placed(self, store: ConversationStore, root_id: str) -> tuple[Loaded | None, Sequence[Message], str]:
-        """Where the client's messages belong, and which of them are new."""
+    async def _find_branch(self, store: ConversationStore, root_id: str) -> HistoryBranch:
+        """The branch that the request continues, which becomes the current branch unless it must be forked."""
         messages = self.body["messages"]
-        root = await loaded_or_none(store, root_id)
+        root = await load_or_none(store, root_id)
         if root is not None:
-            require_sight(self.caller, root.conversation)
+            require_access(self.caller, root.conversation)
         if self.auxiliary:
-            return root, (), "auxiliary"
+            return HistoryBranch(root_id, root, HistoryMatch("auxiliary", 0, ()))
         if root is None:
-            return None, messages, "appended"
+            return HistoryBranch(root_id, None, HistoryMatch("appended", 0, tuple(messages)))
         if self.recipient is not None and root.conversation.recipient not in {self.recipient, root_id}:
-            raise ConversationNotFound(root_id)  # the client says whom it is with, and it is with somebody else
+            raise ConversationNotFound(root_id)  # it belongs to another recipient
         if not root.conversation.length:
-            return root, messages, "appended"
-        sent = messages[lead_of(messages) :]
-        story = await story_of(store, root, sent, resends_all=self.identity.resends_all)
-        if story.told.decision == "forked":
-            again = await self._answered_before(store, story)
-            if again is not None:
-                return story.loaded, (again,), "replayed"
-            loaded, new = await forked(store, root_id, story)
-            return loaded, new, "forked"
-        if story.told.decision != "auxiliary":
-            await chosen(store, root, story)
-        return story.loaded, story.told.new, story.told.decision
+            return HistoryBranch(root_id, root, HistoryMatch("appended", 0, tuple(messages)))
+        sent = messages[leading_system_count(messages) :]
+        branch = await find_branch(store, root, sent, resends_all=self.identity.resends_all)
+        if branch.match.decision not in {"forked", "auxiliary"}:
+            await mark_current_branch(store, root, branch)
+        return branch
 
-    async def _answered_before(self, store: ConversationStore, story: Story) -> Message | None:
-        """The record's answer to just this request, if this is a second try; whatever became of the first one's run."""
-        if story.told.new or await earlier_run(store, self.claim) is None:
+    async def _answer_of_first_attempt(self, store: ConversationStore, branch: HistoryBranch) -> Message | None:
+        """The recorded answer to these messages, if the request is a retry; also if the minutes of its run are lost."""
+        if branch.loaded is None or branch.match.new or await earlier_run(store, self.claim) is None:
             return None
-        messages = story.loaded.messages
-        answer = messages[lead_of(messages) + story.told.shared]
-        return answer if role_of(answer) == "assistant" else None
+        messages = branch.loaded.messages
+        message = messages[leading_system_count(messages) + branch.match.shared]
+        return message if role_of(message) == "assistant" else None
 
-    def _call(self, loaded: Loaded | None, new: Sequence[Message], lease: Lease, decision: str) -> ModelCall:
+    def _call(self, branch: HistoryBranch, lease: Lease) -> ModelCall:
         model, messages = self.body["model"], self.body["messages"]
-        lead = lead_of(messages)
+        system_count = leading_system_count(messages)
+        exists = branch.loaded is not None and branch.loaded.conversation.length
         settings = self.settings(
-            self.identity.conversation if loaded is None else loaded.conversation.id,
+            branch.id,
             model,
             lease=lease,
             overhead_tokens=tool_tokens(model, self.body.get("tools")),
-            instructions=messages[:lead] if lead and loaded is not None and loaded.conversation.length else None,
-            reconcile=decision,
+            instructions=messages[:system_count] if system_count and exists else None,
+            reconcile=branch.match.decision,
         )
-        return ModelCall(self.store, settings, loaded, new)
+        return ModelCall(self.store, settings, branch.loaded, branch.match.new)
 
-    async def _answer(self, call: ModelCall, hold: Hold) -> None:
-        """Ask until the view is short enough, and store what comes."""
-        answer, longest = Answer(), longest_answer(call.call.model, self.body)
+    async def _answer(self, call: ModelCall, lease: RenewedLease) -> list[bytes]:
+        """Call the model and store its answer; return the last events."""
+        completion, max_tokens = CompletionAccumulator(), longest_answer(call.call.model, self.body)
         try:
-            last = await self.ask(call, answer, lambda: self._attempt(call, answer), max_answer_tokens=longest)
-            await self.finish(
-                call, call.entries([answer.message]), {**answer.outcome(), "head": answer.head}, hold=hold
+            last_events = await self.call_model(
+                call, completion, lambda: self._attempt(call, completion), max_output_tokens=max_tokens
             )
+            outcome = {**completion.outcome(), "head": completion.head}
+            await self.finish(call, call.entries([completion.message]), outcome, lease=lease)
         except BaseException as error:
-            # half an answer is kept in the minutes, since nobody can build on it
-            said = answer.message.get("content") or None
-            await call.fail({"failed": failure_code(error), "partial": said})
+            # A partial answer is stored in the minutes only: the conversation cannot continue from it.
+            partial = completion.message.get("content") or None
+            await call.fail({"failed": failure_code(error), "partial": partial})
             raise
-        self._last = last
+        return last_events
 
-    async def _attempt(self, call: ModelCall, answer: Answer) -> list[bytes]:
-        """Tell what comes; return the end, which waits until the answer is stored."""
+    async def _attempt(self, call: ModelCall, completion: CompletionAccumulator) -> list[bytes]:
+        """Send the events of the answer, and return the last ones, which must wait until the answer is stored."""
         body = self._upstream_body(call.messages)
         if not self.body.get("stream"):
-            self.result = await self.service.upstream.ask(body, authorization=self.authorization)
-            answer.take_whole(self.result)
-            return [b""]
-        last: list[bytes] = []
-        silent = True
+            self.result = await self.service.upstream.complete(body, authorization=self.authorization)
+            completion.take_whole(self.result)
+            return []
+        last_events: list[bytes] = []
+        has_text = False
         async with self.service.upstream.stream(body, authorization=self.authorization) as events:
-            async for data, chunk in pieces(events):
-                ending = answer.take(chunk)
+            async for data, chunk in parse_chunks(events):
+                is_last = completion.take(chunk)
                 if chunk.get("usage") and not chunk.get("choices") and not self._wants_usage:
                     continue
-                if ending:
-                    last.append(b"data: %s\n\n" % data)
+                if is_last:
+                    last_events.append(b"data: %s\n\n" % data)
                     continue
                 self.run.say(b"data: %s\n\n" % data)
-                if silent and answer.has_words:
-                    silent = False
+                if not has_text and completion.has_words:
+                    has_text = True
                     await self.run.give_way()
                     self.note_first_token()
-        return [*last, DONE]
+        return [*last_events, DONE]
 
-    async def _pass_on(self) -> None:
-        """Ask as the client asked, record nothing."""
-        sent = {key: value for key, value in self.body.items() if key not in OURS}
+    async def _pass_through(self) -> None:
+        """Pass the request to the provider and its answer to the client, and record nothing."""
+        body = {key: value for key, value in self.body.items() if key not in _OWN_FIELDS}
         if not self.body.get("stream"):
-            self.result = await self.service.upstream.ask(sent, authorization=self.authorization)
-            self.run.say(b"")
+            self.result = await self.service.upstream.complete(body, authorization=self.authorization)
             return
-        async with self.service.upstream.stream(sent, authorization=self.authorization) as events:
+        async with self.service.upstream.stream(body, authorization=self.authorization) as events:
             async for data in events:
                 self.run.say(b"data: %s\n\n" % data)
         self.run.say(DONE)
@@ -195,27 +201,27 @@ class ChatAnswer(AnswerRun):
         return isinstance(options, Mapping) and bool(options.get("include_usage"))
 
     def _upstream_body(self, messages: Sequence[Message]) -> dict[str, Any]:
-        body = {key: value for key, value in self.body.items() if key not in OURS} | {"messages": list(messages)}
+        body = {key: value for key, value in self.body.items() if key not in _OWN_FIELDS} | {"messages": list(messages)}
         if body.get("stream"):
             options = body.get("stream_options")
             body["stream_options"] = {**(options if isinstance(options, Mapping) else {}), "include_usage": True}
         return body
 
 
-async def earlier_completion(store: ConversationStore, claim: Claim) -> dict[str, Any] | None:
-    """What the same request was answered before; None if it was not. Ask while you hold the conversation.
+async def find_earlier_completion(store: ConversationStore, claim: Claim) -> dict[str, Any] | None:
+    """The completion that an earlier attempt of the request stored; None if there is none. Call it with the lease held.
 
     Raises:
-        IdempotencyConflict: the key came with another body.
+        IdempotencyConflict: the key was used with another body.
     """
-    request = await find_earlier_answer(store, claim, SURFACE, kind=REQUEST)
+    request = await find_earlier_answer(store, claim, SURFACE, kind=REQUEST_KIND)
     if request is None or "answer" not in request.body:
         return None
-    told = request.body
-    loaded = await store.load(request.conversation, since=told["answer"], limit=1)
-    usage = told["usage"] and dict(told["usage"])
-    head = {"id": told["run"], "created": int(request.created_at.timestamp()), "model": told["model"], **told["head"]}
-    return completion_of(entry_to_provider_message(loaded.entries[0]), head, usage, told["finish"])
+    body, created = request.body, int(request.created_at.timestamp())
+    loaded = await store.load(request.conversation, since=body["answer"], limit=1)
+    usage = body["usage"] and dict(body["usage"])
+    head = {"id": body["run"], "created": created, "model": body["model"], **body["head"]}
+    return completion_of(entry_to_provider_message(loaded.entries[0]), head, usage, body["finish"])
 
 
 def completion_of(
@@ -224,7 +230,7 @@ def completion_of(
     usage: Mapping[str, Any] | None = None,
     finish: str | None = None,
 ) -> dict[str, Any]:
-    """A message of the record as a completion."""
+    """A recorded message as a chat completion. `head` has its id, creation time and model."""
     finish = finish or ("tool_calls" if message.get("tool_calls") else "stop")
     return {
         **head,
@@ -234,13 +240,13 @@ def completion_of(
     }
 
 
-def as_stream(completion: Mapping[str, Any]) -> list[bytes]:
-    """The same answer as the events of a stream."""
+def stream_events(completion: Mapping[str, Any]) -> list[bytes]:
+    """A completion as the events of a stream."""
     choice = completion["choices"][0]
     head = {key: completion[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
     delta = dict(choice["message"])
     if delta.get("tool_calls"):
         delta["tool_calls"] = [{"index": index, **call} for index, call in enumerate(delta["tool_calls"])]
-    said = {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-    ended = {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]}
-    return [sse(said), sse(ended), DONE]
+    content_chunk = {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+    final_chunk = {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]}
+    return [sse(content_chunk), sse(final_chunk), DONE]

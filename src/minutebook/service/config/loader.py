@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from minutebook.conversation.config import Settings, invalid_setting, value_from_text
-from minutebook.conversation.policy import problems_of
+from minutebook.conversation.policy import policy_problems
 from minutebook.errors import InvalidConfig, InvalidSetting, MissingExtra, UnknownName, closest
 from minutebook.service.config.schema import ServiceConfig
 
@@ -37,7 +37,7 @@ Location: TypeAlias = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ValueSource:
     """Where a value comes from."""
 
     kind: Literal["default", "file", "env", "flag"] = "default"
@@ -52,11 +52,11 @@ class Origin:
         return f"{self.kind} {self.name}".rstrip()
 
 
-DEFAULT: Final = Origin()
+DEFAULT: Final = ValueSource()
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
+class CommandLineFlag:
     """A value from the command line. None was not given."""
 
     name: str
@@ -69,14 +69,14 @@ class LoadedConfig:
     """A configuration, and where each of its values comes from."""
 
     config: ServiceConfig
-    origins: Mapping[str, Origin]
+    origins: Mapping[str, ValueSource]
     """Dotted key → where its value comes from; whatever is not there is a default."""
     path: Path | None = None
     """The file that was read, if there is one."""
     warnings: tuple[str, ...] = ()
     """What is written and has no effect, because something newer is written, too."""
 
-    def origin(self, key: str) -> Origin:
+    def origin(self, key: str) -> ValueSource:
         """Where a value comes from."""
         return self.origins.get(key, DEFAULT)
 
@@ -84,10 +84,10 @@ class LoadedConfig:
 def config_path(environment: Mapping[str, str] = os.environ) -> Path | None:
     """The file that is read when none is named: MINUTEBOOK_CONFIG, else the one here, else the one of the user."""
     named = environment.get(CONFIG_VARIABLE)
-    return Path(named) if named else next(filter(Path.is_file, config_places(environment)), None)
+    return Path(named) if named else next(filter(Path.is_file, config_paths(environment)), None)
 
 
-def config_places(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+def config_paths(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
     """Where a file is looked for, in this order."""
     told = environment.get("XDG_CONFIG_HOME", "")
     home = Path(told) if Path(told).is_absolute() else Path.home() / ".config"
@@ -98,7 +98,7 @@ def load_config(
     path: Path | str | None = None,
     *,
     environment: Mapping[str, str] = os.environ,
-    flags: Mapping[str, Flag] | None = None,
+    flags: Mapping[str, CommandLineFlag] | None = None,
 ) -> LoadedConfig:
     """The configuration of a file, the environment and flags (dotted key → flag); without a path, of no file.
 
@@ -113,7 +113,7 @@ def load_config(
     sources.add_environment(environment)
     for key, flag in (flags or {}).items():
         if flag.value is not None:
-            sources.set(key, flag.value, Origin("flag", flag.name))
+            sources.set(key, flag.value, ValueSource("flag", flag.name))
     warnings = sources.prefer_retention()
     config = sources.config()
     if sources.problems:
@@ -138,7 +138,7 @@ class ConfigHolder:
         path: Path | str | None = None,
         *,
         environment: Mapping[str, str] = os.environ,
-        flags: Mapping[str, Flag] | None = None,
+        flags: Mapping[str, CommandLineFlag] | None = None,
     ) -> None:
         self._path, self._environment, self._flags = path, environment, flags
         self.current = self._load()
@@ -161,12 +161,12 @@ class ConfigHolder:
         return loaded
 
 
-def variables() -> dict[str, str]:
+def environment_variables() -> dict[str, str]:
     """Environment variable → the key it sets, for every key that has a single value."""
     return {**{_PREFIX + key.replace(".", "_").upper(): key for key in dict(_leaves(ServiceConfig))}, **_SHORT}
 
 
-def flattened(config: ServiceConfig) -> dict[str, Any]:
+def flat_settings(config: ServiceConfig) -> dict[str, Any]:
     """Every value by its dotted key, as JSON could say it; a URL without its password."""
     return {
         _dotted(at): _PASSWORD.sub(r"\1***@", value) if isinstance(value, str) else value
@@ -179,8 +179,8 @@ class Sources:
     """The values of all sources in one tree, with the origin of each, and what is wrong with them."""
 
     tree: dict[str, Any] = field(default_factory=dict)
-    origins: dict[Location, Origin] = field(default_factory=dict)
-    keys: dict[Location, Origin] = field(default_factory=dict)
+    origins: dict[Location, ValueSource] = field(default_factory=dict)
+    keys: dict[Location, ValueSource] = field(default_factory=dict)
     """Where the key of a value is written, for a file."""
     texts: dict[Location, str] = field(default_factory=dict)
     """A scalar as it is written: YAML takes `off` for false."""
@@ -199,8 +199,8 @@ class Sources:
         except ImportError as error:
             raise MissingExtra("pyyaml", "service") from error
 
-        def position(node: Any) -> Origin:
-            return Origin("file", file, node.start_mark.line + 1, node.start_mark.column + 1)
+        def position(node: Any) -> ValueSource:
+            return ValueSource("file", file, node.start_mark.line + 1, node.start_mark.column + 1)
 
         def compose(node: Any, at: Location) -> Any:
             self.origins[at] = position(node)
@@ -225,14 +225,14 @@ class Sources:
             except ValueError as error:  # 2026-13-45 looks like a date, and is none
                 raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from error
 
-        whole = Origin("file", file)
+        whole = ValueSource("file", file)
         try:
             loader = yaml.SafeLoader(data.decode("utf-8-sig"))
             root = loader.get_single_node()
             tree = {} if root is None else compose(root, ())
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            at = whole if mark is None else Origin("file", file, mark.line + 1, mark.column + 1)
+            at = whole if mark is None else ValueSource("file", file, mark.line + 1, mark.column + 1)
             self.report((), f"is not YAML: {error.problem or error.context}", origin=at)
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             self.report((), f"is not YAML: {' '.join(str(error).split())}", origin=whole)
@@ -244,11 +244,11 @@ class Sources:
 
     def add_environment(self, environment: Mapping[str, str]) -> None:
         """Set what the environment sets. A variable that only looks like one of ours is a problem."""
-        known, kinds = variables(), dict(_leaves(ServiceConfig))
+        known, kinds = environment_variables(), dict(_leaves(ServiceConfig))
         sections = tuple(f"{_PREFIX}{name.upper()}_" for name in ServiceConfig.model_fields)
         first: dict[str, str] = {}
         for name in sorted(environment):
-            origin, text = Origin("env", name), environment[name]
+            origin, text = ValueSource("env", name), environment[name]
             if key := known.get(name):
                 if environment[first.setdefault(key, name)] != text:
                     self.report(tuple(key.split(".")), f"is something else in {first[key]}", "keep one of them", origin)
@@ -257,7 +257,7 @@ class Sources:
                 near = closest(name, known)
                 self.report((), "unknown variable", f"did you mean {near}?" if near else "", origin)
 
-    def set(self, key: str, value: Any, origin: Origin, text: str | None = None) -> None:
+    def set(self, key: str, value: Any, origin: ValueSource, text: str | None = None) -> None:
         """Set one value over what an earlier source says."""
         *sections, last = at = key.split(".")
         place = self.tree
@@ -296,7 +296,7 @@ class Sources:
             except ValidationError as error:
                 for each in error.errors(include_url=False):
                     self._refuse(each)
-        for loc, wrong in problems_of(config):
+        for loc, wrong in policy_problems(config):
             at = self._written(loc) if isinstance(loc[-1], int) else loc  # a manager may be written as its name alone
             if isinstance(loc[-1], int) and wrong.name != "manager":
                 self.report(at, f"cannot be meant: {wrong}")
@@ -304,13 +304,13 @@ class Sources:
                 self._report_setting(at, wrong)  # else it is there, and its own problems are reported
         return config
 
-    def origin_of(self, at: Location) -> Origin | None:
+    def origin_of(self, at: Location) -> ValueSource | None:
         """Where a value comes from; a manager may be written as its name alone. None for a default."""
         at = tuple(part for part in at if part != "settings")
         shortest = 3 if at[2:3] == ("manager",) else len(at)
         return next((self.origins[at[:n]] for n in range(len(at), shortest - 1, -1) if at[:n] in self.origins), None)
 
-    def report(self, at: Location, problem: str, hint: str = "", origin: Origin | None = None) -> None:
+    def report(self, at: Location, problem: str, hint: str = "", origin: ValueSource | None = None) -> None:
         origin = origin or self.origins.get(at) or DEFAULT
         where = origin.name if origin.kind == "file" else str(origin)
         self.problems.append(InvalidConfig(where, origin.line, origin.column, _dotted(at), problem, hint))

@@ -1,4 +1,4 @@
-"""What the model is sent of a conversation: what would be sent now, what was sent, and what is shown in place of old parts."""
+"""Endpoints for what models get of a conversation: the next view, past requests and compactions."""
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from minutebook.conversation.minutes import REQUEST, CallSettings, digest, resent
+from minutebook.conversation.minutes import REQUEST_KIND, CallSettings, messages_digest, sent_messages
 from minutebook.conversation.model_call import ModelCall
 from minutebook.errors import CannotFit, DocumentNotFound, FoldNotFound, RequestRefused
-from minutebook.service.conversations.objects import seen, writing
+from minutebook.service.conversations.objects import hold_for_writing, read_header
 from minutebook.service.conversations.routes import ConversationId, MayRead, MayWrite
 from minutebook.service.http.openapi import (
     CompactionObject,
@@ -20,30 +20,30 @@ from minutebook.service.http.openapi import (
     ContextObject,
     RequestObject,
     RequestPage,
-    errors,
+    error_responses,
 )
 from minutebook.service.http.requests import StrictRoute
-from minutebook.service.http.responses import After, Json, Limit, each_item, new_id, paged, tag_of
+from minutebook.service.http.responses import After, JsonResponse, Limit, etag_header, iterate_pages, new_id, page_after
 from minutebook.service.responses.compact import compact_now
 from minutebook.service.responses.items import items_of
 from minutebook.service.state import Here, counter_of
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import Document, StoredFold
-from minutebook.wire.responses import bare
+from minutebook.wire.responses import without_items
 
 router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversations"], route_class=StrictRoute)
 _PAGE = 200
 
 
 class Compact(BaseModel):
-    """How to compact."""
+    """The body of a compaction request."""
 
     model_config = ConfigDict(extra="forbid")
     keep_turns: int | None = Field(default=None, ge=1, le=1_000_000, strict=True)
-    """So many of the newest turns stay as they are; 3, if nothing is said."""
+    """The number of newest turns that are not compacted. Default: 3."""
 
 
-@router.get("/context", responses={200: {"model": ContextObject}, **errors(404)})
+@router.get("/context", responses={200: {"model": ContextObject}, **error_responses(404)})
 async def show_context(
     service: Here,
     conversation_id: ConversationId,
@@ -52,151 +52,162 @@ async def show_context(
     model: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
     budget: Annotated[int | None, Query(ge=1, le=1_000_000_000)] = None,
 ) -> Response:
-    """What would be sent now, and why: nothing is asked, and nothing is changed."""
-    found = await seen(service, caller, conversation_id)
+    """The view that a model would be sent now, and why. It is a dry run: no model is called, nothing is changed."""
+    conversation = await read_header(service, caller, conversation_id)
     store = service.store_of(caller)
-    loaded = await store.load(found.id)
+    loaded = await store.load(conversation.id)
     if not loaded.entries:
-        raise RequestRefused(400, "Nothing was said in this conversation yet.", "empty_conversation", "conversation_id")
-    name = service.model_of(model)
-    chosen = service.policy(name, policy)
+        raise RequestRefused(400, "The conversation has no messages yet.", "empty_conversation", "conversation_id")
+    model = service.model_of(model)
+    active_policy = service.policy(model, policy)
     if budget is not None:
-        chosen = replace(chosen, max_tokens=budget, mode="on")
-    run = new_id("dry")
+        active_policy = replace(active_policy, max_tokens=budget, mode="on")
+    run_id = new_id("dry")
     settings = CallSettings(
-        conversation=found.id, model=name, policy=chosen, counter=counter_of(name), run_id=run, request_id=run
+        conversation=conversation.id,
+        model=model,
+        policy=active_policy,
+        counter=counter_of(model),
+        run_id=run_id,
+        request_id=run_id,
     )
     call = ModelCall(store, settings, loaded, ())
     try:
         await call.rehearse()
     except CannotFit as error:
-        said = f"What must be sent has {error.needed} tokens, more than the budget."
-        raise RequestRefused(400, said, "context_length_exceeded", "budget") from None
+        problem = f"The view needs at least {error.needed:,} tokens, but the budget is {error.max_tokens:,}."
+        raise RequestRefused(400, problem, "context_length_exceeded", "budget") from None
     facts = {
         "object": "conversation.context",
-        "conversation": found.id,
-        "model": name,
-        "policy": chosen.describe(),
-        "mode": chosen.mode,
+        "conversation": conversation.id,
+        "model": model,
+        "policy": active_policy.describe(),
+        "mode": active_policy.mode,
         "bypass": call.bypass,
         "messages": call.messages,
         "would_compact": call.notices,
         **{key: value for key, value in call.minutes.to_json().items() if key != "parts"},
     }
-    return Json(facts, headers=tag_of(found))
+    return JsonResponse(facts, headers=etag_header(conversation))
 
 
-@router.get("/requests", responses={200: {"model": RequestPage}, **errors(404)})
+@router.get("/requests", responses={200: {"model": RequestPage}, **error_responses(404)})
 async def list_requests(
     service: Here, conversation_id: ConversationId, caller: MayRead, after: After = None, limit: Limit = 20
 ) -> Response:
-    """Every call of the model for this conversation, the newest first: numbers, and no text."""
-    found = await seen(service, caller, conversation_id)
+    """The model calls of this conversation, newest first, without message contents."""
+    conversation = await read_header(service, caller, conversation_id)
     store = service.store_of(caller)
-    asked = [request_object(number, document) async for number, document in _requests(store, found.id)]
-    return Json(paged(asked, limit=limit, order="desc", after=after))
+    requests = [request_object(number, document) async for number, document in _read_requests(store, conversation.id)]
+    return JsonResponse(page_after(requests, limit=limit, order="desc", after=after))
 
 
-@router.get("/requests/{request}", responses={200: {"model": RequestObject}, **errors(404)})
+@router.get("/requests/{request}", responses={200: {"model": RequestObject}, **error_responses(404)})
 async def show_request(
     service: Here, conversation_id: ConversationId, request: ConversationId, caller: MayRead
 ) -> Response:
-    """What one call was sent, beside the record. `request` is its id, or its number, counted from 1."""
-    found = await seen(service, caller, conversation_id)
+    """The messages that one model call was sent, and the record at that time. `request` is an id or a number from 1."""
+    conversation = await read_header(service, caller, conversation_id)
     store = service.store_of(caller)
-    number, document = await _request(store, found.id, request)
-    body = document.body
-    loaded = await store.load(found.id, since=found.first, limit=max(0, body["length"] - found.first))
+    number, document = await _find_request(store, conversation.id, request)
+    minutes = document.body
+    loaded = await store.load(
+        conversation.id, since=conversation.first, limit=max(0, minutes["length"] - conversation.first)
+    )
     record = dict(zip(loaded.positions, loaded.messages, strict=True))
-    sent = resent(body["parts"], record)
+    sent = sent_messages(minutes["parts"], record)
     facts = {
         "record": list(items_of(loaded)),
-        "sent": [bare(message) for message in sent],
-        "agrees": digest(sent) == body["sha256"],
-        "parts": body["parts"],
-        "other_choices": body.get("other_choices", []),
+        "sent": [without_items(message) for message in sent],
+        "agrees": messages_digest(sent) == minutes["sha256"],
+        "parts": minutes["parts"],
+        "other_choices": minutes.get("other_choices", []),
     }
-    return Json({**request_object(number, document), **facts})
+    return JsonResponse({**request_object(number, document), **facts})
 
 
-async def _request(store: ConversationStore, conversation: str, name: str) -> tuple[int, Document]:
-    async for number, document in _requests(store, conversation):
-        if name in {document.id, str(number)}:
+async def _find_request(store: ConversationStore, conversation: str, id_or_number: str) -> tuple[int, Document]:
+    async for number, document in _read_requests(store, conversation):
+        if id_or_number in {document.id, str(number)}:
             return number, document
-    raise DocumentNotFound(REQUEST, name)
+    raise DocumentNotFound(REQUEST_KIND, id_or_number)
 
 
-async def _requests(store: ConversationStore, conversation: str) -> AsyncIterator[tuple[int, Document]]:
-    """The requests of a conversation with their numbers, the first one first."""
+async def _read_requests(store: ConversationStore, conversation: str) -> AsyncIterator[tuple[int, Document]]:
+    """The minutes of all requests of a conversation, oldest first, with numbers from 1."""
     number = 0
-    async for document in each_item(lambda at: store.documents(conversation, REQUEST, cursor=at, limit=_PAGE)):
+    async for document in iterate_pages(
+        lambda cursor: store.documents(conversation, REQUEST_KIND, cursor=cursor, limit=_PAGE)
+    ):
         number += 1
         yield number, document
 
 
-_SAID: Final = frozenset({"parts", "partial", "other_choices"})
-"""What minutes hold of the words themselves; a list of requests has none of that."""
+_CONTENT_FIELDS: Final = frozenset({"parts", "partial", "other_choices"})
+"""Fields of the minutes that contain message contents."""
 
 
 def request_object(number: int, document: Document) -> dict[str, Any]:
-    """The minutes of a request, without what was sent."""
-    body = {key: value for key, value in document.body.items() if key not in _SAID}
+    """The minutes of a request, without message contents."""
+    facts = {key: value for key, value in document.body.items() if key not in _CONTENT_FIELDS}
     head = {"id": document.id, "object": "conversation.request", "number": number}
-    return {**head, "created_at": int(document.created_at.timestamp()), **body}
+    return {**head, "created_at": int(document.created_at.timestamp()), **facts}
 
 
-@router.post("/compact", responses={200: {"model": CompactionResult}, **errors(404, 409)})
+@router.post("/compact", responses={200: {"model": CompactionResult}, **error_responses(404, 409)})
 async def compact_conversation(
-    service: Here, conversation_id: ConversationId, caller: MayWrite, asked: Compact | None = None
+    service: Here, conversation_id: ConversationId, caller: MayWrite, body: Compact | None = None
 ) -> Response:
-    """Show all but the last turns as a summary from now on. The record stays, and it can be reverted."""
-    async with writing(service, caller, conversation_id) as (store, _):
+    """Replace all but the last turns by a summary in what models get. The record is unchanged; it can be reverted."""
+    async with hold_for_writing(service, caller, conversation_id) as (store, _):
         loaded = await store.load(conversation_id)
-        shrunk = await compact_now(service, store, loaded, keep_turns=None if asked is None else asked.keep_turns)
-    return Json(
+        result = await compact_now(service, store, loaded, keep_turns=None if body is None else body.keep_turns)
+    return JsonResponse(
         {
             "object": "conversation.compacted",
-            "compactions": [fold_object(stored) for stored in shrunk.folds],
-            "tokens_before": shrunk.tokens_before,
-            "tokens_after": shrunk.tokens_after,
-            "reason": shrunk.reason,
+            "compactions": [fold_object(stored) for stored in result.folds],
+            "tokens_before": result.tokens_before,
+            "tokens_after": result.tokens_after,
+            "reason": result.reason,
         }
     )
 
 
-@router.get("/compactions", responses={200: {"model": CompactionPage}, **errors(404)})
+@router.get("/compactions", responses={200: {"model": CompactionPage}, **error_responses(404)})
 async def list_compactions(service: Here, conversation_id: ConversationId, caller: MayRead) -> Response:
-    """Every compaction there ever was, in the order in which they were made."""
-    found = await seen(service, caller, conversation_id)
-    folds = await service.store_of(caller).folds(found.id)
-    return Json({"object": "list", "data": [fold_object(stored) for stored in folds], "has_more": False})
+    """All compactions, including reverted ones, in the order of their creation."""
+    conversation = await read_header(service, caller, conversation_id)
+    folds = await service.store_of(caller).folds(conversation.id)
+    return JsonResponse({"object": "list", "data": [fold_object(stored) for stored in folds], "has_more": False})
 
 
-@router.get("/compactions/{compaction_id}", responses={200: {"model": CompactionObject}, **errors(404)})
+@router.get("/compactions/{compaction_id}", responses={200: {"model": CompactionObject}, **error_responses(404)})
 async def show_compaction(
     service: Here, conversation_id: ConversationId, compaction_id: ConversationId, caller: MayRead
 ) -> Response:
     """One compaction."""
-    found = await seen(service, caller, conversation_id)
-    for stored in await service.store_of(caller).folds(found.id):
+    conversation = await read_header(service, caller, conversation_id)
+    for stored in await service.store_of(caller).folds(conversation.id):
         if stored.fold.id == compaction_id:
-            return Json(fold_object(stored))
-    raise FoldNotFound(found.id, compaction_id)
+            return JsonResponse(fold_object(stored))
+    raise FoldNotFound(conversation.id, compaction_id)
 
 
-@router.post("/compactions/{compaction_id}/revert", responses={200: {"model": CompactionObject}, **errors(404, 409)})
+@router.post(
+    "/compactions/{compaction_id}/revert", responses={200: {"model": CompactionObject}, **error_responses(404, 409)}
+)
 async def revert_compaction(
     service: Here, conversation_id: ConversationId, compaction_id: ConversationId, caller: MayWrite
 ) -> Response:
-    """Show again what a compaction stands for. Reverting twice is reverting once."""
-    async with writing(service, caller, conversation_id) as (store, _):
+    """Undo a compaction: models get the original messages again. Reverting twice has no further effect."""
+    async with hold_for_writing(service, caller, conversation_id) as (store, _):
         stored = await store.undo_fold(conversation_id, compaction_id)
     await service.audit.note(caller, "undo", conversation_id)
-    return Json(fold_object(stored))
+    return JsonResponse(fold_object(stored))
 
 
 def fold_object(stored: StoredFold) -> Mapping[str, Any]:
-    """A compaction as an object."""
+    """A fold as a compaction object."""
     fold = stored.fold
     return {
         "id": fold.id,
@@ -204,7 +215,7 @@ def fold_object(stored: StoredFold) -> Mapping[str, Any]:
         "start": fold.start,
         "stop": fold.stop,
         "reason": fold.reason,
-        "shown": [bare(message) for message in fold.shown],
+        "shown": [without_items(message) for message in fold.shown],
         "created_at": int(stored.created_at.timestamp()),
         "reverted_at": None if stored.undone_at is None else int(stored.undone_at.timestamp()),
         "final": stored.sealed,

@@ -1,4 +1,4 @@
-"""What conversations hold: their items, their turns, and the forks that begin with some of them."""
+"""Endpoints for the items and turns of a conversation, and for forks."""
 
 from typing import Annotated, Any
 
@@ -9,34 +9,41 @@ from starlette.responses import Response
 from minutebook.errors import RequestRefused
 from minutebook.record.exchange import safe_boundaries, turns
 from minutebook.service.access.api_keys import Caller
-from minutebook.service.conversations.objects import add, metadata_document, metadata_of, object_of, require_few, seen
+from minutebook.service.conversations.objects import (
+    append_items,
+    conversation_object,
+    metadata_document,
+    read_header,
+    read_metadata,
+    require_item_count,
+)
 from minutebook.service.conversations.routes import REPLAYED, ConversationId, IfMatch, MayRead, MayWrite, Version
-from minutebook.service.http.errors import FINAL
-from minutebook.service.http.openapi import ConversationObject, ItemObject, ItemPage, TurnPage, errors
+from minutebook.service.http.errors import DO_NOT_RETRY
+from minutebook.service.http.openapi import ConversationObject, ItemObject, ItemPage, TurnPage, error_responses
 from minutebook.service.http.requests import StrictRoute
 from minutebook.service.http.responses import (
-    INCLUDE,
+    INCLUDE_PARAMETER,
     After,
-    Json,
+    JsonResponse,
     Limit,
     Order,
-    expected_of,
+    etag_header,
+    expected_version_of,
     new_id,
     page,
-    tag_of,
     unknown_cursor,
 )
 from minutebook.service.idempotency import claim_of, earlier_run
 from minutebook.service.responses.items import items_at, items_of, place_of, usual
 from minutebook.service.responses.request import Id
 from minutebook.service.state import Here, Service
-from minutebook.store.types import Conversation
+from minutebook.store.types import ConversationHeader
 
 router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversations"], route_class=StrictRoute)
 
 
 class NewItems(BaseModel):
-    """Items to be appended."""
+    """Items to append."""
 
     model_config = ConfigDict(extra="forbid")
     items: list[dict[str, Any]] = Field(min_length=1)
@@ -44,65 +51,72 @@ class NewItems(BaseModel):
 
 
 class Fork(BaseModel):
-    """Where a fork leaves."""
+    """The body of a fork request."""
 
     model_config = ConfigDict(extra="forbid")
     at_item: Id | None = None
-    """The last item that both have; the newest, if none is named. What belongs together with it comes along."""
+    """The last item of the fork, extended to the end of its exchange. Default: the newest item."""
 
 
-@router.post("/fork", responses={200: {"model": ConversationObject}, **errors(404, 409)})
+@router.post("/fork", responses={200: {"model": ConversationObject}, **error_responses(404, 409)})
 async def fork_conversation(
-    service: Here, conversation_id: ConversationId, caller: MayWrite, asked: Fork | None = None
+    service: Here, conversation_id: ConversationId, caller: MayWrite, body: Fork | None = None
 ) -> Response:
-    """A new conversation that begins as this one did, up to an item."""
-    found = await seen(service, caller, conversation_id)
+    """Copy a conversation, up to an item, to a new one."""
+    conversation = await read_header(service, caller, conversation_id)
     store = service.store_of(caller)
-    name, at = new_id("conv"), None
-    if asked is not None and asked.at_item is not None:
-        position = await _position(service, caller, found, asked.at_item)
-        at = await _end_of_exchange(service, caller, found, position)
-    made = await store.fork(found.id, name, at=at)
-    metadata = await metadata_of(store, found.id)
+    fork_id, at = new_id("conv"), None
+    if body is not None and body.at_item is not None:
+        position = await _find_position(service, caller, conversation, body.at_item)
+        at = await _end_of_exchange(service, caller, conversation, position)
+    fork = await store.fork(conversation.id, fork_id, at=at)
+    metadata = await read_metadata(store, conversation.id)
     if metadata:
-        await store.put_document(name, metadata_document(name, metadata))
-    await service.audit.note(caller, "fork", found.id)
-    return Json(await object_of(store, made), headers=tag_of(made))
+        await store.put_document(fork_id, metadata_document(fork_id, metadata))
+    await service.audit.note(caller, "fork", conversation.id)
+    return JsonResponse(await conversation_object(store, fork), headers=etag_header(fork))
 
 
-async def _end_of_exchange(service: Service, caller: Caller, conversation: Conversation, position: int) -> int:
-    """The first place after a position where the record may be cut."""
+async def _end_of_exchange(service: Service, caller: Caller, conversation: ConversationHeader, position: int) -> int:
+    """The first position after this one where the record may be cut."""
     loaded = await service.store_of(caller).load(conversation.id)
-    return min(loaded.start + place for place in safe_boundaries(loaded.messages) if loaded.start + place > position)
+    boundaries = (loaded.start + index for index in safe_boundaries(loaded.messages))
+    return min(boundary for boundary in boundaries if boundary > position)
 
 
-@router.post("/items", responses={200: {"model": ItemPage}, **errors(404, 409, 412, 422)}, dependencies=[INCLUDE])
+@router.post(
+    "/items",
+    responses={200: {"model": ItemPage}, **error_responses(404, 409, 412, 422)},
+    dependencies=[INCLUDE_PARAMETER],
+)
 async def create_items(
     service: Here,
     request: Request,
     conversation_id: ConversationId,
-    asked: NewItems,
+    body: NewItems,
     caller: MayWrite,
     if_match: IfMatch = None,
 ) -> Response:
-    """Append items, all of them or none."""
+    """Append items, atomically."""
     limits = service.config.limits
-    found = await seen(service, caller, conversation_id)
+    conversation = await read_header(service, caller, conversation_id)
     store = service.store_of(caller)
-    claim = claim_of(caller, f"items {found.id}", request.headers, asked.model_dump(exclude_unset=True))
-    earlier = await earlier_run(store, claim)
-    if earlier is not None:
-        start, stop = map(int, earlier.split("-"))
-        added = list(items_of(await store.load(found.id, since=start, limit=stop - start)))
-        return Json(page(added, has_more=False), headers={**tag_of(found), **REPLAYED})
-    items = usual(asked.items, limits)
-    require_few(asked.items, limits)
-    expected = expected_of(if_match, asked.expected_version)
-    conversation, added = await add(service, caller, found.id, items, expected_version=expected, claim=claim)
-    return Json(page(added, has_more=False), headers=tag_of(conversation))
+    claim = claim_of(caller, f"items {conversation.id}", request.headers, body.model_dump(exclude_unset=True))
+    earlier_range = await earlier_run(store, claim)
+    if earlier_range is not None:
+        start, stop = map(int, earlier_range.split("-"))
+        appended = list(items_of(await store.load(conversation.id, since=start, limit=stop - start)))
+        return JsonResponse(page(appended, has_more=False), headers={**etag_header(conversation), **REPLAYED})
+    items = usual(body.items, limits)
+    require_item_count(body.items, limits)
+    expected = expected_version_of(if_match, body.expected_version)
+    conversation, appended = await append_items(
+        service, caller, conversation.id, items, expected_version=expected, claim=claim
+    )
+    return JsonResponse(page(appended, has_more=False), headers=etag_header(conversation))
 
 
-@router.get("/items", responses={200: {"model": ItemPage}, **errors(404)}, dependencies=[INCLUDE])
+@router.get("/items", responses={200: {"model": ItemPage}, **error_responses(404)}, dependencies=[INCLUDE_PARAMETER])
 async def list_items(
     service: Here,
     conversation_id: ConversationId,
@@ -111,75 +125,78 @@ async def list_items(
     limit: Limit = 20,
     order: Order = "desc",
 ) -> Response:
-    """The items of a conversation."""
-    found = await seen(service, caller, conversation_id)
+    """A page of the items of a conversation."""
+    conversation = await read_header(service, caller, conversation_id)
     store = service.store_of(caller)
     if after is not None:
         try:
-            position = await _position(service, caller, found, after)
+            position = await _find_position(service, caller, conversation, after)
         except RequestRefused:
             raise unknown_cursor() from None
     else:
-        position = found.first if order == "asc" else found.length - 1
+        position = conversation.first if order == "asc" else conversation.length - 1
     data: list[dict[str, Any]] = []
-    passed = after is None
-    step = limit + 2
+    is_after = after is None
+    chunk = limit + 2
     while len(data) <= limit:
-        start = position if order == "asc" else max(found.first, position - step + 1)
-        stop = min(found.length, start + step) if order == "asc" else position + 1
+        start = position if order == "asc" else max(conversation.first, position - chunk + 1)
+        stop = min(conversation.length, start + chunk) if order == "asc" else position + 1
         if start >= stop:
             break
-        loaded = await store.load(found.id, since=start, limit=stop - start)
+        loaded = await store.load(conversation.id, since=start, limit=stop - start)
         items = list(items_of(loaded))
         for item in items if order == "asc" else reversed(items):
-            if passed:
+            if is_after:
                 data.append(item)
-            passed = passed or item["id"] == after
+            is_after = is_after or item["id"] == after
         position = stop if order == "asc" else start - 1
-    return Json(page(data[:limit], has_more=len(data) > limit), headers=tag_of(found))
+    return JsonResponse(page(data[:limit], has_more=len(data) > limit), headers=etag_header(conversation))
 
 
-@router.get("/items/{item_id}", responses={200: {"model": ItemObject}, **errors(404)}, dependencies=[INCLUDE])
+@router.get(
+    "/items/{item_id}", responses={200: {"model": ItemObject}, **error_responses(404)}, dependencies=[INCLUDE_PARAMETER]
+)
 async def retrieve_item(
     service: Here, conversation_id: ConversationId, item_id: ConversationId, caller: MayRead
 ) -> Response:
     """One item."""
-    found = await seen(service, caller, conversation_id)
-    position = await _position(service, caller, found, item_id)
-    loaded = await service.store_of(caller).load(found.id, since=position, limit=1)
-    return Json(next(item for item in items_at(position, loaded.entries[0]) if item["id"] == item_id))
+    conversation = await read_header(service, caller, conversation_id)
+    position = await _find_position(service, caller, conversation, item_id)
+    loaded = await service.store_of(caller).load(conversation.id, since=position, limit=1)
+    return JsonResponse(next(item for item in items_at(position, loaded.entries[0]) if item["id"] == item_id))
 
 
-@router.delete("/items/{item_id}", responses=errors(404, 405))
+@router.delete("/items/{item_id}", responses=error_responses(404, 405))
 async def delete_item(
     service: Here, conversation_id: ConversationId, item_id: ConversationId, caller: MayWrite
 ) -> Response:
-    """Always refused: the record only grows, and an item without the ones it answers would break it."""
-    found = await seen(service, caller, conversation_id)
-    await _position(service, caller, found, item_id)
-    said = "Items are not deleted one by one. Fork the conversation before this item, or delete the conversation."
-    raise RequestRefused(405, said, "items_are_kept", None, (("allow", "GET"), *FINAL.items()))
+    """Always rejected: the record is append-only, and removing single items would break its tool calls."""
+    conversation = await read_header(service, caller, conversation_id)
+    await _find_position(service, caller, conversation, item_id)
+    problem = "Single items cannot be deleted. Fork the conversation before this item, or delete the conversation."
+    raise RequestRefused(405, problem, "items_are_kept", None, (("allow", "GET"), *DO_NOT_RETRY.items()))
 
 
-async def _position(service: Service, caller: Caller, conversation: Conversation, name: str) -> int:
-    """Where an item stands.
+async def _find_position(service: Service, caller: Caller, conversation: ConversationHeader, item_id: str) -> int:
+    """The position in the record of the message with this item.
 
     Raises:
-        RequestRefused: the conversation has none of that id.
+        RequestRefused: the conversation has no such item.
     """
-    store, place = service.store_of(caller), place_of(name)
-    if place is not None and conversation.first <= place.position < conversation.length:
-        loaded = await store.load(conversation.id, since=place.position, limit=1)
-        if any(item["id"] == name for item in items_at(place.position, loaded.entries[0])):
-            return place.position
+    # Ids of this service contain the position. Ids that a client chose are searched for.
+    store, item_place = service.store_of(caller), place_of(item_id)
+    if item_place is not None and conversation.first <= item_place.position < conversation.length:
+        loaded = await store.load(conversation.id, since=item_place.position, limit=1)
+        if any(item["id"] == item_id for item in items_at(item_place.position, loaded.entries[0])):
+            return item_place.position
     loaded = await store.load(conversation.id, since=conversation.first)
     for position, entry in zip(loaded.positions, loaded.entries, strict=True):
-        if any(item["id"] == name for item in items_at(position, entry)):
+        if any(item["id"] == item_id for item in items_at(position, entry)):
             return position
-    raise RequestRefused(404, "There is no item of that id.", "item_not_found", "item_id")
+    raise RequestRefused(404, "The conversation has no such item.", "item_not_found", "item_id")
 
 
-@router.get("/turns", responses={200: {"model": TurnPage}, **errors(404)})
+@router.get("/turns", responses={200: {"model": TurnPage}, **error_responses(404)})
 async def list_turns(
     service: Here,
     conversation_id: ConversationId,
@@ -187,21 +204,23 @@ async def list_turns(
     after: Annotated[int | None, Query(ge=0, le=1_000_000_000)] = None,
     limit: Limit = 20,
 ) -> Response:
-    """What users said, each with all that was said until the next; `after` is the number of the turn before the page."""
-    found = await seen(service, caller, conversation_id)
-    loaded = await service.store_of(caller).load(found.id)
-    ranges = turns(loaded.messages)
+    """A page of turns, oldest first. `after` is the number of the turn before the page."""
+    conversation = await read_header(service, caller, conversation_id)
+    loaded = await service.store_of(caller).load(conversation.id)
     first = 0 if after is None else after + 1
     data = [
         {
             "object": "conversation.turn",
             "number": number,
-            "start": loaded.start + one.start,
-            "stop": loaded.start + one.stop,
-            "started_at": int(loaded.entries[one.start].created_at.timestamp()),
-            "items": [item for at in one for item in items_at(loaded.start + at, loaded.entries[at])],
+            "start": loaded.start + turn.start,
+            "stop": loaded.start + turn.stop,
+            "started_at": int(loaded.entries[turn.start].created_at.timestamp()),
+            "items": [item for index in turn for item in items_at(loaded.start + index, loaded.entries[index])],
         }
-        for number, one in enumerate(ranges)
+        for number, turn in enumerate(turns(loaded.messages))
     ]
-    chosen = data[first : first + limit]
-    return Json({"object": "list", "data": chosen, "has_more": first + limit < len(data)}, headers=tag_of(found))
+    has_more = first + limit < len(data)
+    return JsonResponse(
+        {"object": "list", "data": data[first : first + limit], "has_more": has_more},
+        headers=etag_header(conversation),
+    )

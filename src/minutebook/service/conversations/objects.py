@@ -1,4 +1,4 @@
-"""Conversations as objects, and what every endpoint for them needs."""
+"""JSON objects of conversations, and operations that several of their endpoints share."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -12,42 +12,41 @@ from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.config.schema import LimitsConfig
-from minutebook.service.http.requests import require_sight
+from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import new_id, require_version
 from minutebook.service.idempotency import Claim
 from minutebook.service.responses.items import Item, items_of, require_new_ids, require_room
-from minutebook.service.runs import held
+from minutebook.service.runs import hold_lease
 from minutebook.service.state import Service
 from minutebook.store.base import ConversationStore
-from minutebook.store.types import Conversation, Lease, Loaded, NewDocument
+from minutebook.store.types import ConversationHeader, Lease, LoadedConversation, NewDocument
 from minutebook.wire.chat import provider_message_to_entry
 from minutebook.wire.responses import items_to_messages
 
-METADATA: Final = "metadata"
-"""The kind of document that holds what a conversation's owner notes with it."""
+_METADATA_KIND: Final = "metadata"
 
 
 def metadata_document(conversation: str, metadata: Mapping[str, str]) -> NewDocument:
-    """The metadata of a conversation, to be written down."""
-    return NewDocument(METADATA, conversation, {"metadata": dict(metadata)}, replace=True)
+    """The document that stores a conversation's metadata."""
+    return NewDocument(_METADATA_KIND, conversation, {"metadata": dict(metadata)}, replace=True)
 
 
-async def metadata_of(store: ConversationStore, conversation: str) -> dict[str, str]:
-    """What its owner noted with a conversation."""
+async def read_metadata(store: ConversationStore, conversation: str) -> dict[str, str]:
+    """The metadata of a conversation; empty if it has none."""
     try:
-        return dict((await store.document(METADATA, conversation)).body["metadata"])
+        return dict((await store.document(_METADATA_KIND, conversation)).body["metadata"])
     except DocumentNotFound:
         return {}
 
 
-async def object_of(store: ConversationStore, conversation: Conversation) -> dict[str, Any]:
-    """A conversation in OpenAI's shape, with our fields."""
+async def conversation_object(store: ConversationStore, conversation: ConversationHeader) -> dict[str, Any]:
+    """A conversation in OpenAI's format, with the fields of this service."""
     origin = conversation.origin
     return {
         "id": conversation.id,
         "object": "conversation",
         "created_at": int(conversation.created_at.timestamp()),
-        "metadata": await metadata_of(store, conversation.id),
+        "metadata": await read_metadata(store, conversation.id),
         "version": conversation.version,
         "status": conversation.status.value,
         "recipient": conversation.recipient,
@@ -58,82 +57,92 @@ async def object_of(store: ConversationStore, conversation: Conversation) -> dic
     }
 
 
-async def seen(service: Service, caller: Caller, name: str) -> Conversation:
-    """The header of a conversation that the caller may see.
+async def read_header(service: Service, caller: Caller, conversation_id: str) -> ConversationHeader:
+    """The header of a conversation.
 
     Raises:
-        ConversationNotFound: there is none for this caller.
+        ConversationNotFound: it does not exist, or the caller may not access it.
     """
-    return require_sight(caller, await service.store_of(caller).header(name))
+    return require_access(caller, await service.store_of(caller).header(conversation_id))
 
 
 @asynccontextmanager
-async def writing(service: Service, caller: Caller, name: str) -> AsyncIterator[tuple[ConversationStore, Lease]]:
-    """Have a conversation to oneself while writing to it, so that no answer is being made meanwhile.
+async def hold_for_writing(
+    service: Service, caller: Caller, conversation_id: str
+) -> AsyncIterator[tuple[ConversationStore, Lease]]:
+    """Hold a conversation's lease for this block, so that no answer is created in it meanwhile.
 
     Raises:
-        ConversationNotFound: there is none for this caller.
-        ConversationBusy: an answer is being made in it.
+        ConversationNotFound: it does not exist, or the caller may not access it.
+        ConversationBusy: another request has the lease.
     """
-    await seen(service, caller, name)
+    await read_header(service, caller, conversation_id)
     store = service.store_of(caller)
-    async with held(store, name, new_id("write"), seconds=service.lease_seconds) as hold:
-        yield store, hold.lease
+    async with hold_lease(store, conversation_id, new_id("write"), seconds=service.lease_seconds) as held:
+        yield store, held.lease
 
 
-def require_few(items: Sequence[object], limits: LimitsConfig) -> None:
-    """Raises `RequestRefused` if these are more items than one call may bring."""
+def require_item_count(items: Sequence[object], limits: LimitsConfig) -> None:
+    """Raise `RequestRefused` if a request has too many items."""
     if len(items) > limits.items_per_call:
-        said = f"items has {len(items)} items; one call may bring {limits.items_per_call}."
-        raise RequestRefused(400, said, "too_many_items", "items")
+        problem = f"items has {len(items)} items; the maximum per request is {limits.items_per_call}."
+        raise RequestRefused(400, problem, "too_many_items", "items")
 
 
 async def create(
     store: ConversationStore,
-    name: str,
+    conversation_id: str,
     items: Sequence[Item],
     *,
     recipient: str | None,
     documents: Sequence[NewDocument] = (),
-) -> Conversation:
-    """A new conversation with these items, all of them or none."""
+) -> ConversationHeader:
+    """Create a conversation with these items, atomically."""
     require_new_ids(items, None)
     entries = entries_of(items_to_messages(items))
-    await store.append(name, entries, recipient=recipient, expected_version=0, documents=documents)
-    return await store.header(name)
+    await store.append(conversation_id, entries, recipient=recipient, expected_version=0, documents=documents)
+    return await store.header(conversation_id)
 
 
-async def add(
-    service: Service, caller: Caller, name: str, items: Sequence[Item], *, expected_version: int | None, claim: Claim
-) -> tuple[Conversation, list[Item]]:
-    """Append items to a conversation, all of them or none; return them as they are kept.
+async def append_items(
+    service: Service,
+    caller: Caller,
+    conversation_id: str,
+    items: Sequence[Item],
+    *,
+    expected_version: int | None,
+    claim: Claim,
+) -> tuple[ConversationHeader, list[Item]]:
+    """Append items to a conversation, atomically. Return the new header and the items as stored.
 
     Raises:
-        VersionConflict: it is not where the client thinks it is.
-        BrokenConversation: they do not fit what is there.
+        VersionConflict: the conversation is at another version than the client expects.
+        BrokenConversation: the items break the pairing of tool calls and results.
     """
-    async with writing(service, caller, name) as (store, lease):
-        loaded = await store.load(name)
+    async with hold_for_writing(service, caller, conversation_id) as (store, lease):
+        loaded = await store.load(conversation_id)
         require_version(loaded.conversation, expected_version)
         require_new_ids(items, loaded)
         messages = items_to_messages(items)
         require_room(loaded.conversation.length + len(messages), service.config.limits)
         start = loaded.conversation.length
         await store.append(
-            name,
+            conversation_id,
             entries_of(messages),
             expected_version=loaded.conversation.version,
             lease=lease,
             documents=[claim.document(f"{start}-{start + len(messages)}")],
         )
-        added: Loaded = await store.load(name, since=start)
-        return added.conversation, list(items_of(added))
+        appended: LoadedConversation = await store.load(conversation_id, since=start)
+        return appended.conversation, list(items_of(appended))
 
 
 def entries_of(messages: Sequence[Message]) -> list[ConversationEntry]:
-    """Messages as entries for the record."""
-    evaluation, now = uuid4(), datetime.now(UTC)
+    """Messages as entries of the record."""
+    evaluation_id, now = uuid4(), datetime.now(UTC)
     return [
-        provider_message_to_entry(message, evaluation_id=evaluation, sequence=place, created_at=now, provider=PROVIDER)
-        for place, message in enumerate(messages)
+        provider_message_to_entry(
+            message, evaluation_id=evaluation_id, sequence=index, created_at=now, provider=PROVIDER
+        )
+        for index, message in enumerate(messages)
     ]

@@ -1,7 +1,7 @@
-"""Errors as HTTP answers, in the shape that every OpenAI client reads.
+"""Errors as HTTP responses, in OpenAI's format: `{"error": {"message", "type", "param", "code"}}`.
 
-`{"error": {"message", "type", "param", "code"}}`, always. What an answer quotes is ours: never a value that came in, since
-a prompt or a key would then stand in somebody's log of errors.
+The messages have the words of `minutebook.errors`, but never quote ids or contents of the request: clients log error
+messages, and a prompt or a key must not get there.
 """
 
 import logging
@@ -27,6 +27,7 @@ from minutebook.errors import (
     InvalidSetting,
     LeaseLost,
     MinutebookError,
+    MissingSetting,
     ProviderFailed,
     RequestRefused,
     StoreUnavailable,
@@ -38,14 +39,14 @@ from minutebook.errors import (
 
 _LOG: Final = logging.getLogger("minutebook.service")
 
-SOON: Final = {"retry-after-ms": "250"}
-FINAL: Final = {"x-should-retry": "false"}
-"""The official clients repeat a 409 by themselves; this tells them not to."""
+RETRY_SOON: Final = {"retry-after-ms": "250"}
+DO_NOT_RETRY: Final = {"x-should-retry": "false"}
+"""The official clients retry a 409 and a 429 unless the response has this header."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One HTTP answer that says what went wrong."""
+    """The HTTP response to a failed request."""
 
     status: int
     message: str
@@ -55,11 +56,10 @@ class Failure:
 
     @property
     def type(self) -> str:
-        """The word that OpenAI has for this kind of status."""
+        """OpenAI's error type for this status."""
         return _TYPES.get(self.status, "api_error" if self.status >= 500 else "invalid_request_error")
 
     def body(self) -> dict[str, Any]:
-        """The answer's JSON."""
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
 
 
@@ -75,89 +75,115 @@ _TYPES: Final = {
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What a client is told of an error. One that nobody expected is told by its request id alone."""
-    for kind, told in _TOLD.items():
-        if isinstance(error, kind):
-            return told if isinstance(told, Failure) else told(error)
-    _LOG.error("a request failed in a way that nobody expected: %s", type(error).__name__, exc_info=error)
-    return Failure(500, "The server failed. Its log says more under this request's x-request-id.", "internal_error")
+    """The response to an error. An unexpected error is logged, and the client only gets its request id."""
+    for error_type, failure in _FAILURES.items():
+        if isinstance(error, error_type):
+            return failure if isinstance(failure, Failure) else failure(error)
+    _LOG.error("unexpected error in a request: %s", type(error).__name__, exc_info=error)
+    return Failure(500, "Internal server error. The server's log has it under this x-request-id.", "internal_error")
 
 
-def _refused(error: Any) -> Failure:
+def _refused(error: RequestRefused) -> Failure:
     return Failure(error.status, error.problem, error.code, error.param, dict(error.headers))
 
 
-def _busy(error: Any) -> Failure:
+def _conversation_busy(error: ConversationBusy) -> Failure:
     wait = max(50, min(5_000, int((error.until - datetime.now(UTC)).total_seconds() * 1_000)))
-    said = "Another answer is being made in this conversation. Ask again when it is done."
-    return Failure(409, said, "conversation_locked", headers={"retry-after-ms": str(min(wait, 500))})
+    message = "The conversation is leased to another holder; retry later."
+    return Failure(409, message, "conversation_locked", headers={"retry-after-ms": str(min(wait, 500))})
 
 
-def _provider(error: Any) -> Failure:
+def _version_conflict(error: VersionConflict) -> Failure:
+    message = f"The conversation is at version {error.actual}, not the expected one; load it again and retry."
+    if error.expected == 0:
+        message = f"The conversation already exists, at version {error.actual}; choose another id."
+    return Failure(412, message, "version_conflict")
+
+
+def _provider_failed(error: ProviderFailed) -> Failure:
     status = error.status
     if status in {401, 403}:
-        return Failure(502, "The provider refused this server's key.", "upstream_unauthorized", headers=FINAL)
-    if status is None or status >= 500:
-        said = "The provider does not answer." if status is None else f"The provider answered {status}."
-        return Failure(502, said, "upstream_error")
-    headers = {} if getattr(error, "retry_after", None) is None else {"retry-after": str(int(error.retry_after) + 1)}
-    said = {429: "The provider asks to slow down."}.get(status, "The provider refused the request.")
-    return Failure(status, said, "upstream_refused", headers=headers)
+        return Failure(502, "The provider rejected this server's key.", "upstream_unauthorized", headers=DO_NOT_RETRY)
+    if status is None:
+        return Failure(502, "The provider did not respond.", "upstream_error")
+    message = f"The provider returned status {status}."
+    if status >= 500:
+        return Failure(502, message, "upstream_error")
+    seconds = getattr(error, "retry_after", None)
+    headers = {} if seconds is None else {"retry-after": str(int(seconds) + 1)}
+    return Failure(status, message, "upstream_refused", headers=headers)
 
 
-def _unfit(error: Any) -> Failure:
-    needed = getattr(error, "needed", None)
-    said = "What must be sent does not fit the model's window." + (f" It needs {needed} tokens." if needed else "")
-    return Failure(400, said, "context_length_exceeded", "messages")
+def _cannot_fit(error: CannotFit | ContextOverflow) -> Failure:
+    message = "The request exceeds the model's context window."
+    if isinstance(error, CannotFit):
+        # Not "max_tokens": in a request that is the length of the answer.
+        message = f"The view needs at least {error.needed:,} tokens, but the budget is {error.max_tokens:,}."
+    return Failure(400, message, "context_length_exceeded", "messages")
 
 
 _QUOTED_ROLE: Final = re.compile(r"^is .*; use")
 
 
-def _message(error: Any) -> Failure:
+def _invalid_message(error: InvalidMessage) -> Failure:
     where = error.path if error.index is None else f"messages[{error.index}].{error.path}"
-    problem = _QUOTED_ROLE.sub("is none we know; use", error.problem)
+    problem = _QUOTED_ROLE.sub("is unknown; use", error.problem)
     return Failure(400, f"{where} {problem}", "invalid_message", where)
 
 
-def _unknown(error: Any) -> Failure:
-    return Failure(400, f"There is no {error.kind} of that name.", f"unknown_{error.kind}", error.kind)
+def _unknown_name(error: UnknownName) -> Failure:
+    return Failure(400, f"Unknown {error.kind}.", f"unknown_{error.kind}", error.kind)
 
 
-def _setting(error: Any) -> Failure:
-    return Failure(400, f"{error.name}: give {error.expected}", "invalid_value", str(error.name))
+def _invalid_setting(error: InvalidSetting) -> Failure:
+    return Failure(400, f"{error.name}: expected {error.expected}", "invalid_value", str(error.name))
 
 
-_TOLD: Final[Mapping[type[MinutebookError], Failure | Callable[[Any], Failure]]] = {
+def _missing_setting(error: MissingSetting) -> Failure:
+    return Failure(400, str(error), "invalid_value", error.what)
+
+
+_FAILURES: Final[Mapping[type[MinutebookError], Failure | Callable[[Any], Failure]]] = {
     RequestRefused: _refused,
-    ConversationBusy: _busy,
-    ConversationNotFound: Failure(404, "There is no conversation of that id.", "conversation_not_found"),
-    DocumentNotFound: Failure(404, "There is nothing of that id.", "not_found"),
-    FoldNotFound: Failure(404, "There is no compaction of that id.", "compaction_not_found"),
-    VersionConflict: Failure(412, "Somebody else wrote in the meantime. Read again, then decide.", "version_conflict"),
-    IdempotencyConflict: Failure(422, "This key came with another body before. Use a new key.", "idempotency_conflict"),
-    DocumentExists: Failure(409, "There is one of that id.", "already_exists", headers=FINAL),
-    FoldConflict: Failure(
-        409, "This compaction cannot stand there, or cannot go.", "compaction_conflict", headers=FINAL
+    ConversationBusy: _conversation_busy,
+    ConversationNotFound: Failure(404, "The conversation does not exist.", "conversation_not_found"),
+    DocumentNotFound: Failure(404, "No such object; it was never stored, was deleted or has expired.", "not_found"),
+    FoldNotFound: Failure(404, "The conversation has no such compaction.", "compaction_not_found"),
+    VersionConflict: _version_conflict,
+    IdempotencyConflict: Failure(
+        422,
+        "The idempotency key was already used with a different request; use a new key, or retry with the same request.",
+        "idempotency_conflict",
     ),
-    LeaseLost: Failure(409, "Another answer was begun in this conversation.", "conversation_locked", headers=SOON),
-    CannotFit: _unfit,
-    ContextOverflow: _unfit,
-    UnknownName: _unknown,
-    DeadlineExceeded: Failure(504, "The answer took too long.", "deadline_exceeded"),
-    ProviderFailed: _provider,
-    TooManyCalls: Failure(502, "The model goes on calling tools and gives no answer.", "too_many_calls"),
-    ToolServerFailed: Failure(502, "A server of tools does not answer.", "tool_server_failed"),
+    DocumentExists: Failure(
+        409, "An object with this id already exists; choose another id.", "already_exists", headers=DO_NOT_RETRY
+    ),
+    FoldConflict: Failure(
+        409, "The compaction cannot be applied or undone.", "compaction_conflict", headers=DO_NOT_RETRY
+    ),
+    LeaseLost: Failure(
+        409, "The lease on the conversation has expired or was taken over.", "conversation_locked", headers=RETRY_SOON
+    ),
+    CannotFit: _cannot_fit,
+    ContextOverflow: _cannot_fit,
+    UnknownName: _unknown_name,
+    DeadlineExceeded: Failure(504, "The evaluation exceeded its deadline.", "deadline_exceeded"),
+    ProviderFailed: _provider_failed,
+    TooManyCalls: Failure(
+        502, "No final answer after the maximum number of model calls; check for a tool loop.", "too_many_calls"
+    ),
+    ToolServerFailed: Failure(502, "An MCP server does not respond.", "tool_server_failed"),
     BrokenConversation: Failure(
         400,
-        "A message does not fit the ones before it: calls and results must pair.",
+        "A message breaks the pairing of tool calls and results. Append the missing message first.",
         "broken_conversation",
         "messages",
     ),
-    InvalidMessage: _message,
-    InvalidSetting: _setting,
+    InvalidMessage: _invalid_message,
+    InvalidSetting: _invalid_setting,
+    MissingSetting: _missing_setting,
     StoreUnavailable: Failure(
-        503, "The database cannot be reached now.", "store_unavailable", headers={"retry-after": "1"}
+        503, "The database is unavailable; retry.", "store_unavailable", headers={"retry-after": "1"}
     ),
 }
-"""Which error is told how; the first that fits wins."""
+"""Error class → response, or the function that builds it. The first class that matches is used."""

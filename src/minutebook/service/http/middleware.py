@@ -1,8 +1,7 @@
-"""What happens around every request, whoever handles it: its id, the size of its body, its errors, its traces.
+"""ASGI middleware for every request: request id, body size limit, error responses, access log, metrics and traces.
 
-It is plain ASGI and hands every piece of an answer on as it comes, so a stream stays a stream.
-
-What FastAPI and Starlette refuse by themselves, told in the one shape that all errors of the service have.
+It does not buffer, so a streamed response stays a stream. Errors that FastAPI and Starlette raise themselves are
+converted to the error format of the service, too.
 """
 
 import logging
@@ -24,18 +23,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from minutebook.errors import MinutebookError, RequestRefused
 from minutebook.service.http.errors import Failure, failure_of
-from minutebook.service.http.responses import Json
-from minutebook.service.observability.logs import REQUEST_ID, is_clean
+from minutebook.service.http.responses import JsonResponse
+from minutebook.service.observability.logs import REQUEST_ID, has_no_secrets
 from minutebook.service.observability.telemetry import Metrics, ServiceTelemetry
 
 _LOG: Final = logging.getLogger("minutebook.access")
-_SANE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
-GONE: Final = 499
-"""What is logged where the client went away before there was an answer."""
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+CLIENT_CLOSED_REQUEST: Final = 499
+"""Status that is logged if the client disconnects before the response starts."""
 
 
-class Guard:
-    """Around an app: `app.add_middleware(Guard, max_body_bytes=…, metrics=…, telemetry=…)`."""
+class RequestMiddleware:
+    """The middleware: `app.add_middleware(Guard, max_body_bytes=…, metrics=…, telemetry=…)`."""
 
     def __init__(
         self,
@@ -55,40 +54,40 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        most = self._max_body_bytes if isinstance(self._max_body_bytes, int) else self._max_body_bytes()
-        exchange = _Exchange(scope, receive, send, request_id_of(headers), most)
+        limit = self._max_body_bytes if isinstance(self._max_body_bytes, int) else self._max_body_bytes()
+        exchange = _HttpExchange(scope, receive, send, request_id_of(headers), limit)
         scope.setdefault("state", {})["request_id"] = exchange.request_id
-        begun = self._clock()
-        known = REQUEST_ID.set(exchange.request_id)
+        started = self._clock()
+        context_token = REQUEST_ID.set(exchange.request_id)
         try:
             with self._telemetry.request(scope["method"], headers) as span:
                 try:
-                    await self._answered(exchange, headers)
+                    await self._handle(exchange, headers)
                 finally:
-                    span.responded(scope["method"], route_of(scope), exchange.status)
+                    span.set_response(scope["method"], route_of(scope), exchange.status)
         finally:
-            self._tell(exchange, self._clock() - begun)
-            REQUEST_ID.reset(known)
+            self._log(exchange, self._clock() - started)
+            REQUEST_ID.reset(context_token)
 
-    async def _answered(self, exchange: "_Exchange", headers: Headers) -> None:
-        if _announced(headers) > exchange.max_body_bytes:
-            await exchange.fail(failure_of(too_large(exchange.max_body_bytes)))
+    async def _handle(self, exchange: "_HttpExchange", headers: Headers) -> None:
+        if _content_length(headers) > exchange.max_body_bytes:
+            await exchange.fail(failure_of(body_too_large(exchange.max_body_bytes)))
             return
         try:
             await self._app(exchange.scope, exchange.receive, exchange.send)
         except ClientDisconnect:
-            exchange.status = GONE
-        # The boundary: nothing behind it may show a traceback, or a message that quotes what came in.
+            exchange.status = CLIENT_CLOSED_REQUEST
+        # The stream boundary: no traceback and no message that quotes the request may reach the client.
         except Exception as error:
             if exchange.started:
-                raise  # half an answer is out; the server cuts the line, so that nobody takes it for whole
+                raise  # the response is incomplete: the server closes the connection, so the client notices
             await exchange.fail(failure_of(error))
 
-    def _tell(self, exchange: "_Exchange", seconds: float) -> None:
+    def _log(self, exchange: "_HttpExchange", seconds: float) -> None:
         scope = exchange.scope
         route = route_of(scope)
         caller = scope["state"].get("caller")
-        self._metrics.request(scope["method"], route, exchange.status, seconds)
+        self._metrics.observe_request(scope["method"], route, exchange.status, seconds)
         facts = {
             "method": scope["method"],
             "route": route,
@@ -103,8 +102,8 @@ class Guard:
 
 
 @dataclass(eq=False, slots=True)
-class _Exchange:
-    """One request and its answer, as they pass by."""
+class _HttpExchange:
+    """One request and its response; wraps ASGI's `receive` and `send`."""
 
     scope: Scope
     _receive: Receive
@@ -115,55 +114,53 @@ class _Exchange:
     started: bool = False
     bytes_in: int = 0
     bytes_out: int = 0
-    _refused: bool = field(default=False)
+    _body_too_large: bool = field(default=False)
 
     async def receive(self) -> Message:
-        """The next piece of the body, as long as it is not too large."""
+        """Receive the next chunk of the body; raise if the body gets too large."""
         message = await self._receive()
         if message["type"] == "http.request":
             self.bytes_in += len(message.get("body", b""))
             if self.bytes_in > self.max_body_bytes and not self.started:
-                self._refused = True
-                raise too_large(self.max_body_bytes)
+                self._body_too_large = True
+                raise body_too_large(self.max_body_bytes)
         return message
 
     async def send(self, message: Message) -> None:
-        """Hand a piece of the answer on. Whatever the app makes of a body that is too large, the client is told that."""
-        if self._refused and not self.started:
-            await self.fail(failure_of(too_large(self.max_body_bytes)))
+        """Send a chunk of the response. If the body was too large, status 413 replaces the app's response."""
+        if self._body_too_large and not self.started:
+            await self.fail(failure_of(body_too_large(self.max_body_bytes)))
             return
-        if self._refused:
+        if self._body_too_large:
             return
-        await self._pass(message)
+        await self._send_counted(message)
 
     async def fail(self, failure: Failure) -> None:
-        """Answer with a failure."""
-        await answer_of(failure)(self.scope, self._receive, self._pass)
+        """Respond with a failure."""
+        await response_of(failure)(self.scope, self._receive, self._send_counted)
 
-    async def _pass(self, message: Message) -> None:
+    async def _send_counted(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started, self.status = True, message["status"]
-            MutableHeaders(scope=_writable(message))["x-request-id"] = self.request_id
+            MutableHeaders(scope=_with_header_list(message))["x-request-id"] = self.request_id
         elif message["type"] == "http.response.body":
             self.bytes_out += len(message.get("body", b""))
         await self._send(message)
 
 
-def answer_of(failure: Failure) -> Json:
-    """A failure as an HTTP answer."""
-    return Json(failure.body(), status_code=failure.status, headers=dict(failure.headers))
+def response_of(failure: Failure) -> JsonResponse:
+    return JsonResponse(failure.body(), status_code=failure.status, headers=dict(failure.headers))
 
 
-def too_large(limit: int) -> RequestRefused:
-    """What is answered to a body that is larger than allowed."""
-    said = f"The body is larger than {limit} bytes, the most that is taken."
-    return RequestRefused(413, said, "body_too_large", None, (("connection", "close"),))
+def body_too_large(limit: int) -> RequestRefused:
+    problem = f"The body exceeds the maximum of {limit} bytes."
+    return RequestRefused(413, problem, "body_too_large", None, (("connection", "close"),))
 
 
 def request_id_of(headers: Mapping[str, str]) -> str:
-    """The id that the client gave the request, if it is one; else a new one."""
-    given = headers.get("x-request-id", "")
-    return given if _SANE.fullmatch(given) and is_clean(given) else f"req_{uuid4().hex}"
+    """The client's `x-request-id` if it is valid, else a new id."""
+    client_id = headers.get("x-request-id", "")
+    return client_id if _REQUEST_ID.fullmatch(client_id) and has_no_secrets(client_id) else f"req_{uuid4().hex}"
 
 
 def route_of(scope: Mapping[str, Any]) -> str | None:
@@ -172,93 +169,96 @@ def route_of(scope: Mapping[str, Any]) -> str | None:
     return path if isinstance(path, str) else None
 
 
-def _announced(headers: Mapping[str, str]) -> float:
-    """How large the body says it is; 0 if it does not say."""
+def _content_length(headers: Mapping[str, str]) -> float:
+    """The content length; 0 if the header is absent or invalid."""
     length = headers.get("content-length", "")
     if not length.isdecimal():
         return 0
     return int(length) if len(length) < 20 else float("inf")
 
 
-def _writable(message: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def _with_header_list(message: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The message with its headers as a list, which `MutableHeaders` can change."""
     message["headers"] = list(message.get("headers", []))
     return message
 
 
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
-_PROBLEMS: Final = (
+_FIELD_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+_VALIDATION_PROBLEMS: Final = (
     ("missing", "is missing"),
-    ("extra_forbidden", "has a field that means nothing here"),
-    ("json_invalid", "is not JSON"),
-    ("string_too", "has the wrong length"),
-    ("string_pattern", "is not written as it must be"),
-    ("string", "must be text"),
-    ("int", "must be a whole number"),
+    ("extra_forbidden", "has an unknown field"),
+    ("json_invalid", "is not valid JSON"),
+    ("string_too", "has an invalid length"),
+    ("string_pattern", "has an invalid format"),
+    ("string", "must be a string"),
+    ("int", "must be an integer"),
     ("bool", "must be true or false"),
     ("float", "must be a number"),
     ("list", "must be a list"),
     ("dict", "must be an object"),
     ("model", "must be an object"),
-    ("literal_error", "is none of the values that it may have"),
-    ("enum", "is none of the values that it may have"),
+    ("literal_error", "is not one of the allowed values"),
+    ("enum", "is not one of the allowed values"),
     ("greater_than", "is too small"),
     ("less_than", "is too large"),
     ("too_long", "is too long"),
     ("too_short", "is too short"),
 )
-"""What the names of pydantic's errors begin with → what we say. Its own messages may quote what came in."""
-_SAID: Final = {
-    404: ("There is nothing at this address.", "not_found"),
-    405: ("This address does not take this method.", "method_not_allowed"),
-    406: ("This address has no answer of that kind.", "not_acceptable"),
+"""Prefix of a pydantic error type → our text. Pydantic's own messages may quote the request."""
+_HTTP_PROBLEMS: Final = {
+    404: ("There is no such endpoint.", "not_found"),
+    405: ("This endpoint does not support this method.", "method_not_allowed"),
+    406: ("This endpoint cannot respond with an accepted media type.", "not_acceptable"),
     415: ("Send JSON, with 'Content-Type: application/json'.", "unsupported_media_type"),
 }
+"""Status of a Starlette error → message and code."""
 
 
-def install_handlers(app: FastAPI) -> None:
-    """Have every error of an app answered in the shape that OpenAI's clients read."""
-    app.add_exception_handler(MinutebookError, _ours)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(RequestValidationError, _invalid)
+def install_error_handlers(app: FastAPI) -> None:
+    """Make the app respond to every error in the format of OpenAI's API."""
+    app.add_exception_handler(MinutebookError, _on_minutebook_error)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(RequestValidationError, _on_validation_error)
 
 
-async def _ours(_request: Request, error: Exception) -> Response:
-    return answer_of(failure_of(error))
+async def _on_minutebook_error(_request: Request, error: Exception) -> Response:
+    return response_of(failure_of(error))
 
 
-async def _http(request: Request, error: Exception) -> Response:
+async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    said, code = _SAID.get(error.status_code, ("The request was refused.", "refused"))
+    message, code = _HTTP_PROBLEMS.get(error.status_code, ("The request was rejected.", "refused"))
     headers = dict(error.headers or {})
     if error.status_code == 405:
-        headers["Allow"] = ", ".join(_methods(request))
-    return answer_of(Failure(error.status_code, said, code, headers=headers))
+        headers["Allow"] = ", ".join(_allowed_methods(request))
+    return response_of(Failure(error.status_code, message, code, headers=headers))
 
 
-def _methods(request: Request) -> list[str]:
-    """The methods that an address takes, whichever of its routes takes them; one that is written out is not a template's."""
+def _allowed_methods(request: Request) -> list[str]:
+    """The methods of all routes with the request's path. A literal path takes precedence over path templates."""
     path, paths = request.url.path, request.app.openapi()["paths"]
-    named = [path] if path in paths else [each for each in paths if compile_path(each)[0].match(path)]
-    return sorted({method.upper() for each in named for method in paths[each]})
+    matches = [path] if path in paths else [template for template in paths if compile_path(template)[0].match(path)]
+    return sorted({method.upper() for match in matches for method in paths[match]})
 
 
-async def _invalid(_request: Request, error: Exception) -> Response:
+async def _on_validation_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return answer_of(invalid(error.errors()))
+    return response_of(validation_failure(error.errors()))
 
 
-def invalid(problems: Sequence[Any]) -> Failure:
-    """What a client is told of a request that does not fit its endpoint: where, and what is wrong, not what it sent."""
+def validation_failure(problems: Sequence[Any]) -> Failure:
+    """The response to an invalid request: which field is wrong and why, without its value."""
     first: dict[str, Any] = problems[0] if problems else {"loc": (), "type": ""}
-    place, kind = list(first["loc"]), str(first["type"])
-    if kind == "extra_forbidden":
-        place = place[:-1]  # the last part is a name that came in
-    parts = [_shown(part) for part in place[1:]]
-    param = ".".join(parts) or (str(place[0]) if place else None)
-    problem = next((said for start, said in _PROBLEMS if kind.startswith(start)), "is not what it must be")
+    location, error_type = list(first["loc"]), str(first["type"])
+    if error_type == "extra_forbidden":
+        location = location[:-1]  # the last part is the unknown field's name, which the client chose
+    parts = [_printable(part) for part in location[1:]]
+    param = ".".join(parts) or (str(location[0]) if location else None)
+    problem = next((text for prefix, text in _VALIDATION_PROBLEMS if error_type.startswith(prefix)), "is invalid")
     return Failure(400, f"{param or 'The request'} {problem}.", "invalid_request", param)
 
 
-def _shown(part: object) -> str:
+def _printable(part: object) -> str:
+    """A part of a location, or "…" if it could be text of the client."""
     text = str(part)
-    return text if isinstance(part, int) or (_NAME.fullmatch(text) and is_clean(text)) else "…"
+    return text if isinstance(part, int) or (_FIELD_NAME.fullmatch(text) and has_no_secrets(text)) else "…"

@@ -1,7 +1,4 @@
-"""The OpenAPI document of the service, true to what it answers.
-
-The shapes of what the service answers, for its OpenAPI document.
-"""
+"""The OpenAPI document of the service and the schemas of its responses."""
 
 from typing import Any, Final, Literal
 
@@ -10,8 +7,8 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, ConfigDict
 
 
-class Problem(BaseModel):
-    """What went wrong."""
+class ErrorObject(BaseModel):
+    """An error, in OpenAI's format."""
 
     message: str
     type: str
@@ -20,19 +17,19 @@ class Problem(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """Every error of the service."""
+    """The body of every error response."""
 
-    error: Problem
+    error: ErrorObject
 
 
-class Open(BaseModel):
-    """An object that may say more than is named here."""
+class ExtensibleObject(BaseModel):
+    """An object that may have further fields."""
 
     model_config = ConfigDict(extra="allow")
 
 
-class ItemObject(Open):
-    """A message, a call, a result, …"""
+class ItemObject(ExtensibleObject):
+    """A message, a tool call, a tool result, …"""
 
     id: str
     type: str
@@ -49,19 +46,19 @@ class ItemPage(BaseModel):
 
 
 class ConversationObject(BaseModel):
-    """A conversation: OpenAI's fields, and ours."""
+    """A conversation: OpenAI's fields, and those of this service from `version` on."""
 
     id: str
     object: Literal["conversation"]
     created_at: int
     metadata: dict[str, str]
     version: int
-    """How often it was written to."""
+    """The number of writes to the conversation."""
     status: Literal["active", "awaiting_answer", "closed", "idle"]
     recipient: str
     turn_count: int
     item_count: int
-    """How many messages it has; one with several calls is several items."""
+    """The number of messages. A message with several tool calls counts once, but is listed as several items."""
     updated_at: int
     forked_from: str | None
 
@@ -75,18 +72,18 @@ class ConversationPage(BaseModel):
     last_id: str | None
     has_more: bool
     next: str | None = None
-    """What to give as `after` for the next page; an id works too, and is looked for."""
+    """The value of `after` for the next page. The id of the last conversation works as well, but is slower."""
 
 
-class Deleted(BaseModel):
-    """Something that is gone."""
+class DeletedObject(BaseModel):
+    """The confirmation of a deletion."""
 
     id: str
     object: str
     deleted: Literal[True]
 
 
-class ResponseObject(Open):
+class ResponseObject(ExtensibleObject):
     """A response."""
 
     id: str
@@ -99,14 +96,14 @@ class ResponseObject(Open):
 
 
 class InputTokens(BaseModel):
-    """How many tokens a request would have."""
+    """The number of input tokens of a request that was not sent."""
 
     object: Literal["response.input_tokens"]
     input_tokens: int
 
 
 class CompactedObject(BaseModel):
-    """Items in place of a longer list: hand them back as the beginning of the next input."""
+    """Compacted items, to be sent at the start of the next input in place of the original ones."""
 
     id: str
     object: Literal["response.compaction"]
@@ -116,7 +113,7 @@ class CompactedObject(BaseModel):
 
 
 class TurnObject(BaseModel):
-    """What a user said, and everything up to what it said next."""
+    """A user message and all items up to the next user message."""
 
     object: Literal["conversation.turn"]
     number: int
@@ -134,8 +131,8 @@ class TurnPage(BaseModel):
     has_more: bool
 
 
-class RequestObject(Open):
-    """What one call of the model was sent, beside the record."""
+class RequestObject(ExtensibleObject):
+    """The minutes of one model call: what was sent, compared with the record."""
 
     id: str
     object: Literal["conversation.request"]
@@ -156,8 +153,8 @@ class RequestPage(BaseModel):
     has_more: bool
 
 
-class ContextObject(Open):
-    """What would be sent now, and why."""
+class ContextObject(ExtensibleObject):
+    """The view that would be sent to the model now, and why."""
 
     object: Literal["conversation.context"]
     messages: list[dict[str, Any]]
@@ -167,7 +164,7 @@ class ContextObject(Open):
 
 
 class CompactionObject(BaseModel):
-    """A stretch of the record that is shown as something shorter."""
+    """A range of the record that models get as something shorter."""
 
     id: str
     object: Literal["conversation.compaction"]
@@ -178,11 +175,11 @@ class CompactionObject(BaseModel):
     created_at: int
     reverted_at: int | None
     final: bool
-    """Whether what it covers was deleted, so that it cannot be reverted."""
+    """The compacted messages were deleted, so the compaction cannot be reverted."""
 
 
 class CompactionPage(BaseModel):
-    """All compactions there ever were."""
+    """All compactions of a conversation, including reverted ones."""
 
     object: Literal["list"]
     data: list[CompactionObject]
@@ -190,7 +187,7 @@ class CompactionPage(BaseModel):
 
 
 class CompactionResult(BaseModel):
-    """What a compaction by hand did."""
+    """The result of a requested compaction."""
 
     object: Literal["conversation.compacted"]
     compactions: list[CompactionObject]
@@ -199,8 +196,8 @@ class CompactionResult(BaseModel):
     reason: str
 
 
-class Erased(BaseModel):
-    """What an erasure removed; it names nobody."""
+class ErasureObject(BaseModel):
+    """The receipt of an erasure. It contains no ids of what was erased."""
 
     id: str
     object: Literal["erasure"]
@@ -210,60 +207,63 @@ class Erased(BaseModel):
     compactions: int
 
 
-def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The answers of an endpoint that are errors."""
-    said = {
-        400: "The request cannot be meant.",
-        401: "An API key is missing or wrong.",
+def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The error responses of an endpoint: these statuses, and those that every endpoint has."""
+    descriptions = {
+        400: "The request is invalid.",
+        401: "The API key is missing or invalid.",
         403: "The API key lacks a scope.",
-        404: "There is nothing of that id for this caller.",
-        405: "It cannot be done to this.",
-        409: "The conversation is busy; `retry-after-ms` says when to ask again.",
-        412: "It is at another version.",
-        413: "It is too large.",
-        415: "Send JSON.",
-        422: "The idempotency key came with another body before.",
-        429: "Too many requests, or no tokens left.",
-        502: "The provider fails.",
-        503: "The database cannot be reached.",
-        504: "It took too long.",
+        404: "The object does not exist, or the caller may not access it.",
+        405: "The object does not support this operation.",
+        409: "The conversation is locked by another request; retry after `retry-after-ms`.",
+        412: "The conversation is at another version.",
+        413: "The request is too large.",
+        415: "The request is not JSON.",
+        422: "The idempotency key was already used with a different request.",
+        429: "Too many requests, or the daily token limit is reached.",
+        502: "The provider failed.",
+        503: "The database is unavailable.",
+        504: "The request exceeded its deadline.",
     }
     always = (400, 401, 403, 413, 415, 429, 503)
-    return {status: {"model": ErrorBody, "description": said[status]} for status in sorted({*always, *statuses})}
+    return {
+        status: {"model": ErrorBody, "description": descriptions[status]} for status in sorted({*always, *statuses})
+    }
 
 
-_VALIDATION: Final = "HTTPValidationError"
-"""What FastAPI says that it answers to bad requests; ours have the shape of all errors, and status 400."""
-_OPEN: Final = frozenset({"/healthz", "/readyz"})
+_VALIDATION_ERROR: Final = "HTTPValidationError"
+"""FastAPI documents this schema for status 422, but the service responds with status 400 and `ErrorBody`."""
+_PUBLIC_PATHS: Final = frozenset({"/healthz", "/readyz"})
+"""Paths that need no API key."""
 
 
-def describe(app: FastAPI) -> None:
-    """Have an app describe itself as it is, with the errors that any request may be answered with."""
+def install_openapi(app: FastAPI) -> None:
+    """Make the app's OpenAPI document include the error responses that every endpoint has."""
 
-    def document() -> dict[str, Any]:
+    def openapi_document() -> dict[str, Any]:
         if app.openapi_schema is None:
-            made = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-            for path, operations in made["paths"].items():
+            document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+            for path, operations in document["paths"].items():
                 for operation in operations.values():
-                    _correct(operation, everybody=path in _OPEN)
-            for name in (_VALIDATION, "ValidationError"):
-                made.get("components", {}).get("schemas", {}).pop(name, None)
-            app.openapi_schema = made
+                    _correct_responses(operation, is_public=path in _PUBLIC_PATHS)
+            for name in (_VALIDATION_ERROR, "ValidationError"):
+                document.get("components", {}).get("schemas", {}).pop(name, None)
+            app.openapi_schema = document
         return app.openapi_schema
 
-    app.openapi = document  # type: ignore[method-assign]
+    app.openapi = openapi_document  # type: ignore[method-assign]
 
 
-def _correct(operation: dict[str, Any], *, everybody: bool) -> None:
+def _correct_responses(operation: dict[str, Any], *, is_public: bool) -> None:
     responses = operation["responses"]
-    if _VALIDATION in str(responses.get("422")):
+    if _VALIDATION_ERROR in str(responses.get("422")):
         del responses["422"]
-    if not everybody:
-        for status, told in errors().items():
+    if not is_public:
+        for status, response in error_responses().items():
             responses.setdefault(
                 str(status),
                 {
-                    "description": told.get("description", "An error."),
+                    "description": response.get("description", "An error."),
                     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}},
                 },
             )

@@ -1,10 +1,10 @@
-"""What comes in: who sent it, with which key, what they may do, and its body, parsed strictly.
+"""Authentication, scopes and strict JSON parsing of requests.
 
-A handler says what it needs: `caller: Annotated[Caller, needs("read")]`. Whoever may not do that is told so (403); which
-conversations there are, nobody is told who may not see them: another's id is not found (404), like one that is not there.
+A handler declares its scope: `caller: Annotated[Caller, needs("read")]`. A caller without that scope gets 403. A
+conversation that the caller may not access gets 404, like one that does not exist.
 
-Duplicate keys, NaN, numbers that are infinite, bytes that are not UTF-8 and nests that are too deep are refused here, so
-nothing behind has to think of them.
+JSON with duplicate keys, NaN, infinite numbers, invalid UTF-8 or too much nesting is rejected here, so handlers need not
+check for it.
 """
 
 import ipaddress
@@ -24,71 +24,74 @@ from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
 from minutebook.errors import ConversationNotFound, InvalidSetting, RequestRefused
-from minutebook.service.access.api_keys import Caller, Keys, Scope, refused, require_tenant
+from minutebook.service.access.api_keys import ApiKeys, Caller, Scope, require_tenant, unauthorized
 from minutebook.service.state import Here
-from minutebook.store.types import Conversation
+from minutebook.store.types import ConversationHeader
 
-_BEARER: Final = HTTPBearer(auto_error=False, description="A key that `minutebook keys create` made.")
+_BEARER: Final = HTTPBearer(auto_error=False, description="An API key from `minutebook keys create`.")
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip")
+"""Headers of a proxy, behind which the client may be on another machine."""
 
 
-class Door:
-    """Lets in whoever may do something, and not too often."""
+class Authenticator:
+    """A FastAPI dependency that returns the caller, if it has a scope and is within its rate limit."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
 
-    async def __call__(self, request: Request, _documented: Annotated[Any, Depends(_BEARER)] = None) -> Caller:
+    async def __call__(self, request: Request, _for_openapi: Annotated[Any, Depends(_BEARER)] = None) -> Caller:
         service = request.app.state.service
-        caller = await entered(request, service.keys, tenant=service.config.database.tenant)
+        caller = await authenticate(request, service.keys, tenant=service.config.database.tenant)
         request.scope.setdefault("state", {})["caller"] = caller
-        if not caller.may(self._scope):
+        if not caller.has_scope(self._scope):
             raise RequestRefused(403, f"This API key lacks the scope '{self._scope}'.", "insufficient_scope")
-        service.limiter.request(caller)
+        service.limiter.count_request(caller)
         return caller
 
 
-def needs(scope: Scope) -> Any:
-    """A FastAPI dependency: the caller, who may do this, and not too often."""
-    return Depends(Door(scope))
+def require_scope(scope: Scope) -> Any:
+    """The FastAPI dependency that authenticates the caller and requires a scope."""
+    return Depends(Authenticator(scope))
 
 
-async def entered(request: Request, keys: Keys, *, tenant: str) -> Caller:
-    """Whoever a request comes from. Where there are no keys, that is anybody on this machine.
+async def authenticate(request: Request, keys: ApiKeys, *, tenant: str) -> Caller:
+    """The caller of a request. While the service has no keys, any client on this machine is accepted.
 
     Raises:
-        RequestRefused: it may not come in.
+        RequestRefused: the request has no valid API key.
     """
-    given = request.headers.get("authorization")
-    scheme, _, token = (given or "").strip().partition(" ")
+    scheme, _, token = request.headers.get("authorization", "").strip().partition(" ")
     if scheme.lower() == "bearer" and token.strip().startswith("mb_"):
         return await keys.verify(token.strip())
     if await keys.any():
-        raise refused("Send an API key of this service: 'Authorization: Bearer mb_…'.")
-    if not from_here(request):
-        raise refused("This service has no API keys yet, and answers only on its own machine until it has.")
+        raise unauthorized("Send an API key of this service: 'Authorization: Bearer mb_…'.")
+    if not is_local_request(request):
+        raise unauthorized(
+            "This service has no API keys yet; until it has, it only accepts requests from its own machine."
+        )
     return Caller(require_tenant(tenant))
 
 
-def from_here(request: Request) -> bool:
-    """Whether a request was made on this machine, and not by a page from elsewhere in a browser on it.
+def is_local_request(request: Request) -> bool:
+    """Whether the client is on this machine and is not a web page of another site.
 
-    A page may reach a service on loopback under a name of its own; a browser then says that name as Host or Origin.
+    A page can reach a service on loopback through a domain that resolves to it (DNS rebinding). The browser then sends
+    that domain as Host or Origin.
     """
     client = request.client
-    if client is not None and _address(client.host) and not is_loopback(client.host):
+    if client is not None and _ip_address(client.host) and not is_loopback(client.host):
         return False
     if any(name in request.headers for name in _FORWARDED):
         return False
-    named = [f"//{request.headers['host']}"] if request.headers.get("host") else []
+    urls = [f"//{request.headers['host']}"] if request.headers.get("host") else []
     if "origin" in request.headers:
-        named.append(request.headers["origin"])
-    return all(_is_ours(each) for each in named)
+        urls.append(request.headers["origin"])
+    return all(map(_has_local_host, urls))
 
 
 @lru_cache(maxsize=64)
-def _is_ours(url: str) -> bool:
-    """Whether a browser got there by a name that nobody elsewhere can own: one of this machine, or one without a dot."""
+def _has_local_host(url: str) -> bool:
+    """Whether the URL's host is this machine, or a name without a dot, which no public site can have."""
     try:
         name = urlsplit(url).hostname
     except ValueError:
@@ -96,14 +99,14 @@ def _is_ours(url: str) -> bool:
     return name is not None and (is_loopback(name) or ("." not in name and ":" not in name))
 
 
-def require_guarded(host: str, *, has_keys: bool) -> None:
-    """Refuse to listen where others could come in, unless there are keys.
+def require_keys_for_remote(host: str, *, has_keys: bool) -> None:
+    """Allow a service without API keys to listen on loopback addresses only.
 
     Raises:
-        InvalidSetting: others could, and there are none.
+        InvalidSetting: other machines can reach the host, and there are no keys.
     """
     if not has_keys and not is_loopback(host):
-        expected = "127.0.0.1, or make an API key first: minutebook keys create NAME --db URL"
+        expected = "127.0.0.1 while there are no API keys; create one with: minutebook keys create NAME --db URL"
         raise InvalidSetting("host", host, expected)
 
 
@@ -111,23 +114,23 @@ def is_loopback(host: str) -> bool:
     """Whether only this machine can reach that address."""
     if host.lower().rstrip(".") == "localhost":
         return True
-    address = _address(host)
+    address = _ip_address(host)
     return address is not None and address.is_loopback
 
 
-def require_sight(caller: Caller, conversation: Conversation) -> Conversation:
-    """A conversation that the caller may see.
+def require_access(caller: Caller, conversation: ConversationHeader) -> ConversationHeader:
+    """Return the conversation if the caller may access it.
 
     Raises:
-        ConversationNotFound: its key is bound to another recipient.
+        ConversationNotFound: the caller's key is bound to another recipient.
     """
     if caller.recipient is not None and caller.recipient != conversation.recipient:
         raise ConversationNotFound(conversation.id)
     return conversation
 
 
-@lru_cache(maxsize=64)  # asked of the same few with every request
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+@lru_cache(maxsize=64)  # every request has one of the same few hosts
+def _ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         address = ipaddress.ip_address(host.strip("[]"))
     except ValueError:
@@ -140,27 +143,29 @@ _STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _BRACKETS: Final = re.compile(rb"[\[\]{}]")
 
 
-def parsed(body: bytes, *, max_depth: int) -> Any:
-    """The JSON of a body.
+def parse_json(body: bytes, *, max_depth: int) -> Any:
+    """Parse a request body as strict JSON.
 
     Raises:
-        RequestRefused: it is none, or is not plain.
+        RequestRefused: the body is not strict JSON.
     """
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
         raise RequestRefused(400, f"The body is not UTF-8 at byte {error.start}.", "invalid_json") from None
     if _depth(body) > max_depth:
-        raise RequestRefused(400, f"The body is nested more than {max_depth} deep.", "too_deep")
+        raise RequestRefused(400, f"The body has more than {max_depth} levels of nesting.", "too_deep")
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_number)
+        return json.loads(
+            text, object_pairs_hook=_parse_object, parse_constant=_reject_constant, parse_float=_parse_float
+        )
     except RequestRefused:
         raise
     except json.JSONDecodeError as error:
-        said = f"The body is not JSON: see line {error.lineno}, column {error.colno}."
-        raise RequestRefused(400, said, "invalid_json") from None
+        problem = f"The body is not valid JSON: error in line {error.lineno}, column {error.colno}."
+        raise RequestRefused(400, problem, "invalid_json") from None
     except (ValueError, RecursionError):  # such as a number of more than 4,300 digits
-        raise RequestRefused(400, "The body is not JSON that can be read.", "invalid_json") from None
+        raise RequestRefused(400, "The body is JSON that this server cannot parse.", "invalid_json") from None
 
 
 def _depth(body: bytes) -> int:
@@ -171,18 +176,18 @@ def _depth(body: bytes) -> int:
     return deepest
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise RequestRefused(400, "A key stands twice in one object. Keep one of them.", "duplicate_key")
-    return made
+def _parse_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise RequestRefused(400, "An object has a duplicate key.", "duplicate_key")
+    return members
 
 
-def _constant(_name: str) -> NoReturn:
-    raise RequestRefused(400, "NaN and Infinity are not JSON.", "invalid_json")
+def _reject_constant(_name: str) -> NoReturn:
+    raise RequestRefused(400, "NaN and Infinity are not valid JSON.", "invalid_json")
 
 
-def _number(text: str) -> float:
+def _parse_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise RequestRefused(400, "A number is too large.", "invalid_json")
@@ -193,69 +198,69 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class StrictRequest(Request):
-    """A request whose JSON was read already."""
+    """A request whose JSON body was already parsed."""
 
-    strict: Any = None
+    parsed_body: Any = None
 
     async def json(self) -> Any:
-        return self.strict
+        return self.parsed_body
 
 
 class StrictRoute(APIRoute):
-    """A route that refuses JSON which is not plain. Every router of the service uses it: `route_class=StrictRoute`."""
+    """A route that accepts strict JSON only. Every router of the service uses it: `route_class=StrictRoute`."""
 
     def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()
-        brief = None if self.dependencies else _brief(self.endpoint)
+        fast_path = None if self.dependencies else _fast_path(self.endpoint)
 
-        async def handled(request: Request) -> Response:
+        async def handle_strictly(request: Request) -> Response:
             strict = StrictRequest(request.scope, request.receive)
             body = await strict.body()
-            kind = strict.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if not body or not (kind == "application/json" or kind.endswith("+json")):
+            media_type = strict.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if not body or not (media_type == "application/json" or media_type.endswith("+json")):
                 return await handle(strict)
-            strict.strict = parsed(body, max_depth=request.app.state.service.config.limits.json_depth)
-            answer = None if brief is None else brief(strict)
-            return await handle(strict) if answer is None else await answer
+            strict.parsed_body = parse_json(body, max_depth=request.app.state.service.config.limits.json_depth)
+            response = None if fast_path is None else fast_path(strict)
+            return await handle(strict) if response is None else await response
 
-        return handled
+        return handle_strictly
 
 
-def _brief(endpoint: Callable[..., Any]) -> Callable[[StrictRequest], Awaitable[Response] | None] | None:
-    """A short way to a handler that takes nothing but the service, the request, a body and the caller.
+def _fast_path(endpoint: Callable[..., Any]) -> Callable[[StrictRequest], Awaitable[Response] | None] | None:
+    """Call a handler without FastAPI, if it takes nothing but the service, the request, a body and the caller.
 
-    FastAPI looks for each of them anew with every request, which takes longer than they do. A body that does not fit has
-    no short way: what is wrong with it FastAPI says.
+    FastAPI resolves these four for every request, which takes longer than computing them. An invalid body is left to
+    FastAPI, which reports what is wrong.
     """
     hints = get_type_hints(endpoint, include_extras=True)
-    names = {_role(hints[name]): name for name in signature(endpoint).parameters}
+    names = {_parameter_role(hints[name]): name for name in signature(endpoint).parameters}
     if len(names) != 4 or names.keys() != {"service", "request", "body", "caller"}:
         return None
     model: type[BaseModel] = hints[names["body"]]
-    door: Door = get_args(hints[names["caller"]])[1].dependency
+    authenticator: Authenticator = get_args(hints[names["caller"]])[1].dependency
 
-    async def entered(request: StrictRequest, body: BaseModel) -> Response:
-        given = {
+    async def call_endpoint(request: StrictRequest, body: BaseModel) -> Response:
+        arguments = {
             names["service"]: request.app.state.service,
             names["request"]: request,
             names["body"]: body,
-            names["caller"]: await door(request),
+            names["caller"]: await authenticator(request),
         }
-        answer: Response = await endpoint(**given)
-        return answer
+        response: Response = await endpoint(**arguments)
+        return response
 
-    def brief(request: StrictRequest) -> Awaitable[Response] | None:
+    def fast_path(request: StrictRequest) -> Awaitable[Response] | None:
         try:
-            body = model.model_validate(request.strict)
+            body = model.model_validate(request.parsed_body)
         except ValidationError:
             return None
-        return entered(request, body)
+        return call_endpoint(request, body)
 
-    return brief
+    return fast_path
 
 
-def _role(hint: Any) -> str | None:
-    """What a handler's parameter is, of those that any handler has."""
+def _parameter_role(hint: Any) -> str | None:
+    """What a handler's parameter is by its annotation; None if it is none of the four."""
     if hint == Here:
         return "service"
     if isinstance(hint, type) and issubclass(hint, Request):
@@ -263,4 +268,4 @@ def _role(hint: Any) -> str | None:
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         return "body"
     extras = get_args(hint)[1:] if get_origin(hint) is not None else ()
-    return "caller" if any(isinstance(getattr(extra, "dependency", None), Door) for extra in extras) else None
+    return "caller" if any(isinstance(getattr(extra, "dependency", None), Authenticator) for extra in extras) else None

@@ -1,4 +1,4 @@
-"""What goes out: JSON that any text survives, server-sent events, pages of lists, new ids, and versions as ETags."""
+"""JSON responses, server-sent events, pagination, new ids and ETags."""
 
 import asyncio
 import re
@@ -13,38 +13,37 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from minutebook.errors import RequestRefused, VersionConflict
-from minutebook.store.types import Conversation, Page
-from minutebook.wire.chat import dumped
+from minutebook.store.types import ConversationHeader, Page
+from minutebook.wire.chat import json_bytes
 
 T = TypeVar("T")
 PING: Final = b": ping\n\n"
-"""A comment: every client of server-sent events skips it, and proxies see that the line is alive."""
+"""A comment that clients of server-sent events ignore. It keeps proxies from closing an idle connection."""
 DONE: Final = b"data: [DONE]\n\n"
-_QUIET: Final = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+_STREAM_HEADERS: Final = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
-class Json(Response):
-    """A JSON answer."""
+class JsonResponse(Response):
+    """A JSON response. Unlike Starlette's, it can encode any text, including lone surrogates."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        return dumped(content)
+        return json_bytes(content)
 
 
-def sse(data: Any, *, event: str | None = None, number: int | str | None = None) -> bytes:
-    """One server-sent event."""
+def sse(data: Any, *, event: str | None = None, event_id: int | str | None = None) -> bytes:
+    """One server-sent event. `data` is encoded as JSON unless it is bytes."""
     head = b"" if event is None else b"event: %s\n" % event.encode()
-    if number is not None:
-        head = b"id: %s\n" % str(number).encode() + head
-    return head + b"data: %s\n\n" % (data if isinstance(data, bytes) else dumped(data))
+    if event_id is not None:
+        head = b"id: %s\n" % str(event_id).encode() + head
+    return head + b"data: %s\n\n" % (data if isinstance(data, bytes) else json_bytes(data))
 
 
 class EventStream(Response):
-    """An answer of server-sent events.
+    """A response of server-sent events. It stops when the client disconnects.
 
-    The first goes out together with the headers. Only then somebody watches whether the client is still there: the
-    tasks that takes would have the first words wait for them.
+    Disconnects are detected only after the first event: starting that task earlier would delay the first event.
     """
 
     media_type = "text/event-stream"
@@ -52,32 +51,31 @@ class EventStream(Response):
     def __init__(self, events: AsyncIterator[bytes], *, headers: Mapping[str, str] | None = None) -> None:
         self.status_code, self.background = 200, None
         self._events = events
-        self._gone = False
-        self.init_headers({**_QUIET, **(headers or {})})
+        self._disconnected = False
+        self.init_headers({**_STREAM_HEADERS, **(headers or {})})
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - it is ASGI's
-        task, watch = asyncio.current_task(), None
-        assert task is not None
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
+        sender, watcher = asyncio.current_task(), None
+        assert sender is not None
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             async with aclosing(cast("AsyncGenerator[bytes, None]", self._events)) as events:
                 async for event in events:
                     await send({"type": "http.response.body", "body": event, "more_body": True})
-                    if watch is None:
-                        watch = asyncio.create_task(self._watch(receive, task))
+                    if watcher is None:
+                        watcher = asyncio.create_task(self._cancel_on_disconnect(receive, sender))
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except asyncio.CancelledError:
-            if not self._gone or task.uncancel():
-                raise  # somebody else broke it off
+            if not self._disconnected or sender.uncancel():
+                raise  # cancelled by something other than the disconnect
         finally:
-            if watch is not None:
-                watch.cancel()
+            if watcher is not None:
+                watcher.cancel()
 
-    async def _watch(self, receive: Receive, sender: "asyncio.Task[Any]") -> None:
-        """Break off when the client is gone."""
+    async def _cancel_on_disconnect(self, receive: Receive, sender: "asyncio.Task[Any]") -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        self._gone = True
+        self._disconnected = True
         sender.cancel()
 
 
@@ -85,7 +83,7 @@ _ALPHABET: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def new_id(prefix: str) -> str:
-    """A new name, such as `conv_0mi2x…`."""
+    """A new id, such as `conv_0mi2x…`. Later ids sort after earlier ones."""
     return f"{prefix}_{_base36(time.time_ns() // 1_000)}{_base36(secrets.randbits(80)):0>16}"
 
 
@@ -102,41 +100,42 @@ Limit = Annotated[int, Query(ge=1, le=100)]
 After = Annotated[str | None, Query(min_length=1, max_length=1_000)]
 
 
-async def nothing_to_include(
+async def accept_include(
     _include: Annotated[list[Literal["reasoning.encrypted_content"]] | None, Query(alias="include")] = None,
 ) -> None:
-    """A provider of chat completions has nothing encrypted, so whoever asks for it gets what there is: none."""
+    """Accept OpenAI's `include` and ignore it: chat-completions providers return no encrypted content."""
 
 
-async def nothing_to_hide(
+async def accept_include_obfuscation(
     _obfuscation: Annotated[Literal["false"] | None, Query(alias="include_obfuscation")] = None,
 ) -> None:
-    """Events are not padded; only `false` can be promised."""
+    """Accept OpenAI's `include_obfuscation=false` only: events are not padded."""
 
 
-INCLUDE: Any = Depends(nothing_to_include)
-PLAIN: Any = Depends(nothing_to_hide)
+INCLUDE_PARAMETER: Any = Depends(accept_include)
+OBFUSCATION_PARAMETER: Any = Depends(accept_include_obfuscation)
 
 
 def unknown_cursor() -> RequestRefused:
-    """There is nothing that a page could begin after."""
-    return RequestRefused(404, "There is nothing of that id to go on after.", "cursor_not_found", "after")
+    return RequestRefused(
+        404, "Invalid cursor: there is no item with the id given in `after`.", "cursor_not_found", "after"
+    )
 
 
-async def each_item(read: Callable[[str | None], Awaitable[Page[T]]]) -> AsyncIterator[T]:
-    """Every item of what a store returns page by page; `read` takes a page's cursor."""
+async def iterate_pages(read_page: Callable[[str | None], Awaitable[Page[T]]]) -> AsyncIterator[T]:
+    """Every item of a paginated list of a store; `read_page` takes a cursor, None for the first page."""
     cursor: str | None = None
     while True:
-        found = await read(cursor)
-        for item in found.items:
+        store_page = await read_page(cursor)
+        for item in store_page.items:
             yield item
-        cursor = found.cursor
+        cursor = store_page.cursor
         if cursor is None:
             return
 
 
 def page(data: Sequence[Mapping[str, Any]], *, has_more: bool) -> dict[str, Any]:
-    """A page."""
+    """A page in OpenAI's list format."""
     return {
         "object": "list",
         "data": list(data),
@@ -146,47 +145,47 @@ def page(data: Sequence[Mapping[str, Any]], *, has_more: bool) -> dict[str, Any]
     }
 
 
-def paged(items: Sequence[Mapping[str, Any]], *, limit: int, order: str, after: str | None) -> dict[str, Any]:
-    """A page of a list that is at hand.
+def page_after(items: Sequence[Mapping[str, Any]], *, limit: int, order: str, after: str | None) -> dict[str, Any]:
+    """The page after the item with the id `after`, from a complete list in ascending order.
 
     Raises:
-        RequestRefused: it has nothing of the id to go on after.
+        RequestRefused: no item has that id.
     """
     items = list(items) if order == "asc" else list(reversed(items))
     start = 0
     if after is not None:
-        start = next((place for place, item in enumerate(items, 1) if item["id"] == after), -1)
+        start = next((index for index, item in enumerate(items, 1) if item["id"] == after), -1)
         if start < 0:
             raise unknown_cursor()
     return page(items[start : start + limit], has_more=start + limit < len(items))
 
 
-_TAG: Final = re.compile(r'(?:W/)?"(?P<version>\d{1,18})"')
+_ETAG: Final = re.compile(r'(?:W/)?"(?P<version>\d{1,18})"')
 
 
-def tag_of(conversation: Conversation) -> dict[str, str]:
-    """The header that says at which version a conversation is."""
+def etag_header(conversation: ConversationHeader) -> dict[str, str]:
+    """The ETag header with the version of the conversation."""
     return {"etag": f'"{conversation.version}"'}
 
 
-def expected_of(if_match: str | None, expected: int | None = None) -> int | None:
-    """The version that a client expects; None if any will do.
+def expected_version_of(if_match: str | None, expected: int | None = None) -> int | None:
+    """The version that the client expects, from If-Match or the body; None for any version.
 
     Raises:
-        RequestRefused: it is none, or two different ones.
+        RequestRefused: If-Match is invalid or differs from `expected`.
     """
     if if_match is None or if_match.strip() == "*":
         return expected
-    found = _TAG.fullmatch(if_match.strip())
-    if found is None:
-        raise RequestRefused(400, 'If-Match must be one ETag as it came: "7".', "invalid_etag", "If-Match")
-    version = int(found["version"])
+    match = _ETAG.fullmatch(if_match.strip())
+    if match is None:
+        raise RequestRefused(400, 'If-Match must be one ETag, unchanged: "7".', "invalid_etag", "If-Match")
+    version = int(match["version"])
     if expected is not None and expected != version:
         raise RequestRefused(400, "If-Match and expected_version differ.", "invalid_etag", "If-Match")
     return version
 
 
-def require_version(conversation: Conversation, expected: int | None) -> None:
-    """Raises `VersionConflict` unless the conversation is where the client thinks it is."""
+def require_version(conversation: ConversationHeader, expected: int | None) -> None:
+    """Raise `VersionConflict` if the conversation is at another version than the client expects."""
     if expected is not None and expected != conversation.version:
         raise VersionConflict(conversation.id, conversation.version, expected)

@@ -10,13 +10,13 @@ from minutebook.compaction.turns import TurnStrategy
 from minutebook.conversation.compactor import FoldStorage, TurnCompactor
 from minutebook.conversation.view_source import ViewSource
 from minutebook.errors import CannotFit
-from minutebook.record.fold import folded
+from minutebook.record.fold import record_with_folds
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
 from minutebook.service.responses.placement import Placed
 from minutebook.service.state import Service, counter_of
 from minutebook.store.base import ConversationStore
-from minutebook.store.types import Loaded, StoredFold
+from minutebook.store.types import LoadedConversation, StoredFold
 from minutebook.tokens.models import ModelInfo
 
 _STRATEGY: Final = "hybrid"
@@ -53,7 +53,9 @@ async def compact_above(
     return replace(place, loaded=await store.load(place.conversation))
 
 
-async def compact_now(service: Service, store: ConversationStore, loaded: Loaded, *, keep_turns: int | None) -> Shrunk:
+async def compact_now(
+    service: Service, store: ConversationStore, loaded: LoadedConversation, *, keep_turns: int | None
+) -> Shrunk:
     """Show all but the last turns as a summary."""
     name, model = loaded.conversation.id, service.model_of(None)
     counter = counter_of(model)
@@ -68,7 +70,7 @@ async def compacted(messages: Sequence[Message], model: str) -> list[Message]:
     """Messages that are not stored, with all but the last turns as a summary."""
     record = Transcript(messages, counter=counter_of(model), broken="mark")
     result = await CompactionManager(TurnStrategy(), ModelInfo(model)).apply(record)
-    return list(folded(record, result.folds).transcript)
+    return list(record_with_folds(record, result.folds).transcript)
 
 
 def _compactor(store: ConversationStore, model: str, keep_turns: int | None) -> TurnCompactor:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from minutebook.record.message import Message
 from minutebook.service.http.responses import DONE, new_id, sse
-from minutebook.wire.responses import REMEMBERED, derived
+from minutebook.wire.responses import ITEMS_KEY, derived_items
 
 THOUGHT: Final = "thought"
 TEXT: Final = "text"
@@ -198,13 +198,13 @@ def arranged(message: dict[str, Any], order: Sequence[str]) -> dict[str, Any]:
     came = [slot for slot in order if slot in usual]
     if len(came) < len(usual) or came == usual:
         return message
-    return {**message, REMEMBERED: {"marks": [{"of": usual.index(slot)} for slot in came]}}
+    return {**message, ITEMS_KEY: {"marks": [{"of": usual.index(slot)} for slot in came]}}
 
 
 def slots_of(message: Message) -> Iterator[tuple[str, dict[str, str], dict[str, str]]]:
     """What an answer is made of, in its usual order: each item's name here, its texts by slot, and a call's head."""
     calls = 0
-    for item in derived(message):
+    for item in derived_items(message):
         if item["type"] == "reasoning":
             yield THOUGHT, {THOUGHT: item["content"][0]["text"]}, {}
         elif item["type"] == "message":

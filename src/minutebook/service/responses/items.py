@@ -15,11 +15,11 @@ from uuid import UUID
 
 from minutebook.errors import RequestRefused
 from minutebook.record.entry import ConversationEntry
-from minutebook.record.message import Message, thawed
+from minutebook.record.message import Message, plain_copy
 from minutebook.service.config.schema import LimitsConfig
-from minutebook.store.types import Loaded
-from minutebook.wire.chat import dumped, entry_to_provider_message
-from minutebook.wire.responses import kind_of, message_to_items
+from minutebook.store.types import LoadedConversation
+from minutebook.wire.chat import entry_to_provider_message, json_bytes
+from minutebook.wire.responses import item_type, message_to_items
 
 Item = dict[str, Any]
 _PREFIXES: Final = {
@@ -67,7 +67,7 @@ def shown(message: Message, position: int, evaluation: UUID, *, last: str = "com
     items = message_to_items(message)
     found: list[Item] = []
     for part, item in enumerate(items):
-        kind = kind_of(item)
+        kind = item_type(item)
         given = item.get("id")
         named = {"id": given if isinstance(given, str) and given else item_id(kind, position, part, evaluation)}
         told = kind in _PREFIXES and kind != "compaction"
@@ -81,7 +81,7 @@ def shown(message: Message, position: int, evaluation: UUID, *, last: str = "com
     return found
 
 
-def items_of(loaded: Loaded) -> Iterator[Item]:
+def items_of(loaded: LoadedConversation) -> Iterator[Item]:
     """All items of what was loaded, in order."""
     for position, entry in zip(loaded.positions, loaded.entries, strict=True):
         yield from items_at(position, entry)
@@ -99,11 +99,11 @@ def usual(given: str | Sequence[Mapping[str, Any]] | None, limits: LimitsConfig)
         return [_spoken({"role": "user", "content": given})]
     found: list[Item] = []
     for index, item in enumerate(given):
-        size = len(dumped(item))
+        size = len(json_bytes(item))
         if size > limits.item_bytes:
             said = f"input[{index}] has {size} bytes; an item may have {limits.item_bytes}."
             raise RequestRefused(413, said, "item_too_large", f"input[{index}]")
-        kind = kind_of(item)
+        kind = item_type(item)
         if kind == "item_reference":
             said = (
                 f"input[{index}]: items are not looked up by reference here; send the item, or name its conversation."
@@ -113,7 +113,7 @@ def usual(given: str | Sequence[Mapping[str, Any]] | None, limits: LimitsConfig)
     return found
 
 
-def require_new_ids(items: Iterable[Mapping[str, Any]], loaded: Loaded | None) -> None:
+def require_new_ids(items: Iterable[Mapping[str, Any]], loaded: LoadedConversation | None) -> None:
     """Within a conversation, an id names one item.
 
     Raises:
@@ -139,7 +139,7 @@ def require_room(length: int, limits: LimitsConfig) -> None:
 
 def sealed(messages: Sequence[Message], name: str) -> Item:
     """A compaction item: what is shown in place of old messages, for a client that only has to hand it back."""
-    text = urlsafe_b64encode(dumped([thawed(message) for message in messages])).decode()
+    text = urlsafe_b64encode(json_bytes([plain_copy(message) for message in messages])).decode()
     return {"id": name, "type": "compaction", "encrypted_content": f"{_SEALED}{text}"}
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from minutebook.agent.providers.openai import usage_of
+from minutebook.agent.providers.openai import usage_from
 from minutebook.errors import ConversationNotFound, DocumentNotFound
 from minutebook.record.message import Message
 from minutebook.service.access.api_keys import Caller
-from minutebook.service.http.requests import require_sight
+from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import PING
-from minutebook.service.idempotency import RUN, UNFINISHED, find_run, settle, wait_for_end
+from minutebook.service.idempotency import RUN, UNFINISHED, fail_if_abandoned, find_run, wait_for_end
 from minutebook.service.responses.events import NameOf, Telling, cut
 from minutebook.service.responses.items import Item, item_id, shown
 from minutebook.service.state import Service
@@ -93,7 +93,7 @@ def usage_object(reported: Any) -> dict[str, Any] | None:
     """What the provider counted, in the words of this API; None where it counted nothing."""
     if not isinstance(reported, Mapping):
         return None
-    usage = usage_of(reported)
+    usage = usage_from(reported)
     return {
         "input_tokens": usage.input_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": usage.cache_write_tokens},
@@ -112,10 +112,10 @@ async def found(service: Service, caller: Caller, name: str) -> Document:
     store = service.store_of(caller)
     document = await find_run(store, name, SURFACE)
     try:
-        require_sight(caller, await store.header(document.conversation))
+        require_access(caller, await store.header(document.conversation))
     except ConversationNotFound:
         raise DocumentNotFound(RUN, name) from None
-    return await settle(service, store, document, lost())
+    return await fail_if_abandoned(service, store, document, lost())
 
 
 def lost() -> dict[str, Any]:

@@ -13,13 +13,13 @@ from minutebook.errors import (
 from minutebook.record.exchange import safe_boundaries
 from minutebook.record.message import Message
 from minutebook.service.answer_run import AnswerRun
-from minutebook.service.http.errors import SOON
-from minutebook.service.http.requests import require_sight
+from minutebook.service.http.errors import RETRY_SOON
+from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import new_id, require_version
 from minutebook.service.idempotency import RUN, UNFINISHED
 from minutebook.service.responses.objects import found
 from minutebook.service.responses.request import ResponseRequest
-from minutebook.store.types import Lease, Loaded
+from minutebook.store.types import Lease, LoadedConversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Placed:
     """A conversation in which a response can be made, and who has it."""
 
     conversation: str
-    loaded: Loaded | None
+    loaded: LoadedConversation | None
     """What there is of it; None if it is yet to be made."""
     lease: Lease | None = None
     again: tuple[Message, ...] = ()
@@ -68,7 +68,7 @@ class PlacedAnswer(AnswerRun):
         return Placed(name, None, None if stack is None else await self._hold(stack, name))
 
     async def _in(self, stack: AsyncExitStack | None, name: str) -> Placed:
-        require_sight(self.caller, await self.store.header(name))
+        require_access(self.caller, await self.store.header(name))
         lease = None if stack is None else await self._hold(stack, name)
         loaded = await self.store.load(name)
         require_version(loaded.conversation, self.expected_version)
@@ -102,7 +102,7 @@ class PlacedAnswer(AnswerRun):
             raise RequestRefused(404, said, "previous_response_not_found", "previous_response_id") from None
         if body["status"] in UNFINISHED:
             said = "The response to go on from is still being made. Ask again when it is done."
-            raise RequestRefused(409, said, "conversation_locked", "previous_response_id", tuple(SOON.items()))
+            raise RequestRefused(409, said, "conversation_locked", "previous_response_id", tuple(RETRY_SOON.items()))
         if "answer" not in body:
             said = "The response to go on from has no answer: it failed or was cancelled. Go on from the one before it."
             raise RequestRefused(400, said, "previous_response_not_completed", "previous_response_id")

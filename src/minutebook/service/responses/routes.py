@@ -10,10 +10,26 @@ from starlette.responses import Response
 from minutebook.errors import ConversationNotFound, DocumentNotFound, RequestRefused, StoreUnavailable
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.completions.routes import upstream_key
-from minutebook.service.http.errors import SOON
-from minutebook.service.http.openapi import CompactedObject, Deleted, InputTokens, ItemPage, ResponseObject, errors
-from minutebook.service.http.requests import StrictRoute, needs
-from minutebook.service.http.responses import INCLUDE, PLAIN, EventStream, Json, Order, expected_of, new_id, paged
+from minutebook.service.http.errors import RETRY_SOON
+from minutebook.service.http.openapi import (
+    CompactedObject,
+    DeletedObject,
+    InputTokens,
+    ItemPage,
+    ResponseObject,
+    error_responses,
+)
+from minutebook.service.http.requests import StrictRoute, require_scope
+from minutebook.service.http.responses import (
+    INCLUDE_PARAMETER,
+    OBFUSCATION_PARAMETER,
+    EventStream,
+    JsonResponse,
+    Order,
+    expected_version_of,
+    new_id,
+    page_after,
+)
 from minutebook.service.idempotency import RUN, UNFINISHED, claim_of
 from minutebook.service.responses.compact import compacted
 from minutebook.service.responses.items import items_of, sealed, usual
@@ -23,12 +39,12 @@ from minutebook.service.responses.run import CANCEL, ResponseAnswer
 from minutebook.service.runs import Run
 from minutebook.service.state import Here, Service, counter_of, watch_connection
 from minutebook.store.types import NewDocument
-from minutebook.wire.chat import dumped
+from minutebook.wire.chat import json_bytes
 from minutebook.wire.responses import items_to_messages
 
 router = APIRouter(prefix="/v1/responses", tags=["as OpenAI"], route_class=StrictRoute)
-MayChat = Annotated[Caller, needs("chat")]
-MayRead = Annotated[Caller, needs("read")]
+MayChat = Annotated[Caller, require_scope("chat")]
+MayRead = Annotated[Caller, require_scope("read")]
 ResponseId = Annotated[str, Path(min_length=1, max_length=200)]
 _MADE: Any = {200: {"model": ResponseObject, "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
 
@@ -41,7 +57,7 @@ class CompactRequest(Input):
     """What to compact."""
 
 
-@router.post("", responses={**_MADE, **errors(404, 409, 412, 422, 502, 504)})
+@router.post("", responses={**_MADE, **error_responses(404, 409, 412, 422, 502, 504)})
 async def create_response(
     service: Here,
     request: Request,
@@ -64,7 +80,7 @@ async def create_response(
         authorization=upstream_key(service, request),
         recipient=caller.recipient or headers.get("x-recipient-id"),
         policy=headers.get("x-history-policy"),
-        expected_version=expected_of(if_match, asked.expected_version),
+        expected_version=expected_version_of(if_match, asked.expected_version),
     )
     items_to_messages(making.items)
     try:
@@ -99,13 +115,13 @@ async def _answer(service: Service, making: ResponseAnswer, request: Request) ->
             pass
     assert making.told is not None, "a run that ended without an error has told its end"
     if making.asked.background or making.failure is None:
-        return Json(making.told.object(), headers=making.headers)
+        return JsonResponse(making.told.object(), headers=making.headers)
     if making.told.status == "cancelled":
         said = "The server stops, or another took over. Ask again."
-        raise RequestRefused(503, said, "cancelled", None, tuple(SOON.items()))
+        raise RequestRefused(503, said, "cancelled", None, tuple(RETRY_SOON.items()))
     if making.told.status == "failed":
         raise making.failure
-    return Json(making.told.object(), headers=making.headers)
+    return JsonResponse(making.told.object(), headers=making.headers)
 
 
 async def _first(begun: asyncio.Event, run: Run) -> None:
@@ -130,20 +146,20 @@ async def _earlier(service: Service, making: ResponseAnswer) -> Response | None:
     if making.asked.stream:
         events = events_from(service, making.caller, document.id, -1)
         return EventStream(events, headers=headers)
-    return Json((await told(service.store_of(making.caller), document)).object(), headers=headers)
+    return JsonResponse((await told(service.store_of(making.caller), document)).object(), headers=headers)
 
 
-@router.post("/input_tokens", responses={200: {"model": InputTokens}, **errors(404)})
+@router.post("/input_tokens", responses={200: {"model": InputTokens}, **error_responses(404)})
 async def count_input_tokens(service: Here, asked: CountRequest, caller: MayRead) -> Response:
     """How many tokens a request would have, before anything is left out."""
     messages, model = await _whole(service, asked, caller)
     counter = counter_of(model)
-    tools = counter.count(dumped(chat_tools(asked.tools)).decode()) if asked.tools else 0
+    tools = counter.count(json_bytes(chat_tools(asked.tools)).decode()) if asked.tools else 0
     tokens = sum(map(counter.message, messages)) + tools
-    return Json({"object": "response.input_tokens", "input_tokens": tokens})
+    return JsonResponse({"object": "response.input_tokens", "input_tokens": tokens})
 
 
-@router.post("/compact", responses={200: {"model": CompactedObject}, **errors(404)})
+@router.post("/compact", responses={200: {"model": CompactedObject}, **error_responses(404)})
 async def compact_input(service: Here, asked: CompactRequest, caller: MayRead) -> Response:
     """Items that say in fewer words what a longer list says. They are not stored: hand them back with the next request."""
     messages, model = await _whole(service, asked, caller)
@@ -154,7 +170,7 @@ async def compact_input(service: Here, asked: CompactRequest, caller: MayRead) -
     usage = {"input_tokens": 0, "input_tokens_details": nothing, "output_tokens": 0, "total_tokens": 0}
     usage["output_tokens_details"] = {"reasoning_tokens": 0}
     facts = {"id": new_id("resp"), "object": "response.compaction", "created_at": int(time.time())}
-    return Json({**facts, "output": [item], "usage": usage})
+    return JsonResponse({**facts, "output": [item], "usage": usage})
 
 
 async def _whole(service: Service, asked: Input, caller: Caller) -> tuple[list[Any], str]:
@@ -175,7 +191,11 @@ async def _whole(service: Service, asked: Input, caller: Caller) -> tuple[list[A
     return [*head, *known, *new], service.model_of(asked.model)
 
 
-@router.get("/{response_id}", responses={**_MADE, **errors(404)}, dependencies=[INCLUDE, PLAIN])
+@router.get(
+    "/{response_id}",
+    responses={**_MADE, **error_responses(404)},
+    dependencies=[INCLUDE_PARAMETER, OBFUSCATION_PARAMETER],
+)
 async def retrieve_response(
     service: Here,
     response_id: ResponseId,
@@ -189,14 +209,14 @@ async def retrieve_response(
     if not stream:
         if starting_after is not None:
             raise RequestRefused(400, "starting_after needs stream=true.", "missing_stream", "starting_after")
-        return Json((await told(service.store_of(caller), document)).object(), headers=headers)
+        return JsonResponse((await told(service.store_of(caller), document)).object(), headers=headers)
     events = events_from(service, caller, response_id, -1 if starting_after is None else starting_after)
     return EventStream(events, headers=headers)
 
 
-@router.delete("/{response_id}", responses={200: {"model": Deleted}, **errors(404)})
+@router.delete("/{response_id}", responses={200: {"model": DeletedObject}, **error_responses(404)})
 async def delete_response(
-    service: Here, response_id: ResponseId, caller: Annotated[Caller, needs("write")]
+    service: Here, response_id: ResponseId, caller: Annotated[Caller, require_scope("write")]
 ) -> Response:
     """Forget a response. What was said stays in its conversation; erase that to remove it."""
     document = await found(service, caller, response_id)
@@ -204,10 +224,10 @@ async def delete_response(
         said = "The response is still being made. Cancel it first, or wait."
         raise RequestRefused(409, said, "response_in_progress", None, (("retry-after-ms", "500"),))
     await service.store_of(caller).delete_document(RUN, response_id)
-    return Json({"id": response_id, "object": "response", "deleted": True})
+    return JsonResponse({"id": response_id, "object": "response", "deleted": True})
 
 
-@router.post("/{response_id}/cancel", responses={200: {"model": ResponseObject}, **errors(404)})
+@router.post("/{response_id}/cancel", responses={200: {"model": ResponseObject}, **error_responses(404)})
 async def cancel_response(service: Here, response_id: ResponseId, caller: MayChat) -> Response:
     """Stop a background response; one that has ended stays as it is."""
     store = service.store_of(caller)
@@ -222,10 +242,14 @@ async def cancel_response(service: Here, response_id: ResponseId, caller: MayCha
         else:
             await store.put_document(document.conversation, NewDocument(CANCEL, response_id, {}, replace=True))
         document = await ended(service, caller, response_id)
-    return Json((await told(store, document)).object())
+    return JsonResponse((await told(store, document)).object())
 
 
-@router.get("/{response_id}/input_items", responses={200: {"model": ItemPage}, **errors(404)}, dependencies=[INCLUDE])
+@router.get(
+    "/{response_id}/input_items",
+    responses={200: {"model": ItemPage}, **error_responses(404)},
+    dependencies=[INCLUDE_PARAMETER],
+)
 async def list_input_items(
     service: Here,
     response_id: ResponseId,
@@ -241,4 +265,4 @@ async def list_input_items(
         loaded = await service.store_of(caller).load(document.conversation, since=start, limit=stop - start)
     except ConversationNotFound:
         raise DocumentNotFound(RUN, response_id) from None
-    return Json(paged(list(items_of(loaded)), limit=limit, order=order, after=after))
+    return JsonResponse(page_after(list(items_of(loaded)), limit=limit, order=order, after=after))

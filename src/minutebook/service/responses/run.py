@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
-from minutebook.agent.providers.openai import Answer
+from minutebook.agent.providers.openai import CompletionAccumulator
 from minutebook.conversation.model_call import ModelCall
 from minutebook.errors import (
     DocumentExists,
@@ -17,7 +17,7 @@ from minutebook.errors import (
     RequestRefused,
     StoreUnavailable,
 )
-from minutebook.record.message import Message, lead_of
+from minutebook.record.message import Message, leading_system_count
 from minutebook.service.answer_run import failure_code, longest_answer, tool_tokens
 from minutebook.service.http.errors import failure_of
 from minutebook.service.http.responses import new_id
@@ -25,11 +25,11 @@ from minutebook.service.idempotency import (
     REPLY,
     RUN,
     UNFINISHED,
-    answered_try,
+    fail_if_abandoned,
+    find_answered_attempt,
     find_earlier_answer,
     in_flight,
     remember,
-    settle,
     wait_for_end,
 )
 from minutebook.service.responses.compact import compact_above
@@ -37,7 +37,7 @@ from minutebook.service.responses.events import Listening, Telling, arranged, cu
 from minutebook.service.responses.items import Item, require_new_ids, require_room
 from minutebook.service.responses.objects import SURFACE, Told, lost, name_of, outputs, response_object
 from minutebook.service.responses.placement import Placed, PlacedAnswer
-from minutebook.service.upstream import pieces
+from minutebook.service.upstream import parse_chunks
 from minutebook.store.types import Document, NewDocument
 from minutebook.wire.responses import items_to_messages
 
@@ -74,13 +74,13 @@ class ResponseAnswer(PlacedAnswer):
         if known is None or "answer" in known.body:
             return known
         if asked.background or (asked.stream and service.runs.get(known.id, self.caller.tenant) is not None):
-            known = await settle(service, store, known, lost())
+            known = await fail_if_abandoned(service, store, known, lost())
         else:
             seconds = service.lease_seconds + _GRACE_SECONDS if asked.stream else None
-            known = await wait_for_end(service, store, known, lost(), seconds=seconds)
+            known = await wait_for_end(service, store, known, lost(), timeout_seconds=seconds)
         if known.body["status"] in UNFINISHED:
             return known
-        known = await answered_try(store, known)
+        known = await find_answered_attempt(store, known)
         self.earlier = None if "answer" in known.body else known.id
         return known if self.earlier is None else None
 
@@ -179,17 +179,17 @@ class ResponseAnswer(PlacedAnswer):
         if self.asked.instructions is None:
             return None
         record = [*(place.loaded.messages if place.loaded is not None else ()), *new]
-        return [{"role": "system", "content": self.asked.instructions}, *record[: lead_of(record)]]
+        return [{"role": "system", "content": self.asked.instructions}, *record[: leading_system_count(record)]]
 
     async def _answer(self, call: ModelCall, *, kept: bool = True) -> None:
-        answer, telling = Answer(), Telling(name_of(self._body))
+        answer, telling = CompletionAccumulator(), Telling(name_of(self._body))
         longest = self.asked.max_output_tokens or longest_answer(call.call.model, {})
         try:
-            message = await self.ask(
+            message = await self.call_model(
                 call,
                 answer,
                 lambda: self._attempt(call, answer, telling),
-                max_answer_tokens=longest,
+                max_output_tokens=longest,
                 may_shorten=self.asked.truncation != "disabled",
             )
             await self._store(call, answer, telling, message, kept=kept)
@@ -198,10 +198,10 @@ class ResponseAnswer(PlacedAnswer):
             if not self.run.events:
                 raise
 
-    async def _attempt(self, call: ModelCall, answer: Answer, telling: Telling) -> dict[str, Any]:
+    async def _attempt(self, call: ModelCall, answer: CompletionAccumulator, telling: Telling) -> dict[str, Any]:
         body = {**self._chat, "messages": call.messages}
         if not self.asked.stream and not self.asked.background:
-            answer.take_whole(await self.service.upstream.ask(body, authorization=self.authorization))
+            answer.take_whole(await self.service.upstream.complete(body, authorization=self.authorization))
             message = arranged(answer.message, ())
             self._say(telling.begin(response_object(self.run.id, self._body, "in_progress", [])))
             for piece in cut(message, None):
@@ -211,7 +211,7 @@ class ResponseAnswer(PlacedAnswer):
         listening = Listening()
         async with self.service.upstream.stream(body, authorization=self.authorization) as events:
             self._say(telling.begin(response_object(self.run.id, self._body, "in_progress", [])))
-            async for _, chunk in pieces(events):
+            async for _, chunk in parse_chunks(events):
                 first = not telling.pieces
                 answer.take(chunk)
                 for choice in chunk.get("choices") or ():
@@ -229,7 +229,7 @@ class ResponseAnswer(PlacedAnswer):
         return message
 
     async def _store(
-        self, call: ModelCall, answer: Answer, telling: Telling, message: dict[str, Any], *, kept: bool
+        self, call: ModelCall, answer: CompletionAccumulator, telling: Telling, message: dict[str, Any], *, kept: bool
     ) -> None:
         """The end is told when the answer is stored, and not before."""
         status = "incomplete" if answer.finish in {"length", "content_filter"} else "completed"
@@ -247,7 +247,7 @@ class ResponseAnswer(PlacedAnswer):
         self._say(telling.end(response_object(self.run.id, self._body, status, outputs(self._body, message, status))))
 
     async def _broke_off(
-        self, call: ModelCall, answer: Answer, telling: Telling, error: BaseException, *, kept: bool
+        self, call: ModelCall, answer: CompletionAccumulator, telling: Telling, error: BaseException, *, kept: bool
     ) -> None:
         """Write down how it ended. Half an answer is kept with that, and not in the record: nobody can build on it."""
         self.failure, cancelled = error, isinstance(error, asyncio.CancelledError)

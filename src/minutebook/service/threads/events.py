@@ -1,7 +1,8 @@
-"""An answer of a thread as server-sent events: what the model says, the tools it uses, and how it ends.
+"""An answer of a thread as server-sent events: the text of the model, its tool calls, and the result.
 
-The id of an event is `<run>:<number>:<characters>`: which answer, which event of it, and how much of the text stood by then.
-So whoever comes back gets the events that it missed; and from a server that knows only the record, the rest of the text.
+The id of an event is `<run>:<number>:<characters>`: the run, the number of the event in it, and the length of the text so
+far. A client that reconnects gets the events that it missed, or, from a server that has only the record, the rest of the
+text.
 """
 
 import re
@@ -17,110 +18,109 @@ from minutebook.service.http.errors import Failure
 from minutebook.service.http.responses import sse
 from minutebook.service.runs import Run
 
-GAP: Final = "\n\n"
-"""Stands between what the model says before it uses tools and what it says after."""
-_ID: Final = re.compile(r"(?P<run>[A-Za-z0-9_]{1,120}):(?P<number>\d{1,9}):(?P<characters>\d{1,12})")
+TEXT_SEPARATOR: Final = "\n\n"
+"""Separates the text of a model call from that of the next one, after the tool results."""
+_EVENT_ID: Final = re.compile(r"(?P<run>[A-Za-z0-9_]{1,120}):(?P<number>\d{1,9}):(?P<characters>\d{1,12})")
 
 
 @dataclass(eq=False, slots=True)
 class ThreadRun(Run):
-    """An answer in a thread."""
+    """A run that answers in a thread."""
 
     headers: dict[str, str] = field(default_factory=dict)
-    """What the client is told before the first event."""
+    """Response headers; complete when the first event is sent."""
     result: dict[str, Any] | None = None
-    """What `done` says."""
+    """The data of the `done` event."""
     refusal: Failure | None = None
-    """What `error` says."""
+    """The data of the `error` event."""
 
     @property
     def interruption(self) -> RequestRefused:
-        return RequestRefused(503, "The answer was stopped before its end. Ask again.", "run_cancelled")
+        return RequestRefused(503, "The answer was cancelled before it was complete. Retry.", "run_cancelled")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """How far somebody has heard an answer."""
+class StreamPosition:
+    """The last event of a run that a client has received."""
 
     run: str
     number: int = 0
     characters: int = 0
 
 
-def place_in(last_event_id: str) -> Place:
-    """The place that a client came to.
+def parse_event_id(last_event_id: str) -> StreamPosition:
+    """The position in a `Last-Event-ID` header.
 
     Raises:
-        RequestRefused: it is none of ours.
+        RequestRefused: it is not an event id of this service.
     """
-    found = _ID.fullmatch(last_event_id)
-    if found is None:
-        raise RequestRefused(400, "Last-Event-ID must be the id of an event, as it came.", "invalid_event_id")
-    return Place(found["run"], int(found["number"]), int(found["characters"]))
+    match = _EVENT_ID.fullmatch(last_event_id)
+    if match is None:
+        raise RequestRefused(400, "Last-Event-ID must be the id of an event, unchanged.", "invalid_event_id")
+    return StreamPosition(match["run"], int(match["number"]), int(match["characters"]))
 
 
-class Telling:
-    """Says what happens in an answer to everybody who listens to its run."""
+class ThreadEvents:
+    """Sends the events of an answer to the clients of its run."""
 
     def __init__(self, run: ThreadRun, *, expose_tool_details: bool) -> None:
         self._run = run
-        self._details = expose_tool_details
-        self._said = ""
-        """The words of the calls that are over."""
-        self._saying = ""
-        """The words of the one that is being answered, with the gap before them."""
+        self._expose_tool_details = expose_tool_details
+        self._finished_text = ""
+        """Text of the completed model calls."""
+        self._current_text = ""
+        """Text of the current model call, with the separator before it."""
 
     @property
     def text(self) -> str:
-        """All that the model has said in this answer."""
-        return self._said + self._saying
+        """The text of the answer so far."""
+        return self._finished_text + self._current_text
 
-    def hear(self, event: RunEvent) -> None:
-        """Tell what an agent does, as far as it is for the user."""
+    def on_run_event(self, event: RunEvent) -> None:
+        """Send the event of an agent, if it is of interest to the user."""
         match event:
             case TextDelta(text=text):
-                self._say(text)
+                self._send_text(text)
             case ToolCalled(call=call):
-                details = {"arguments": call.arguments} if self._details else {}
-                self.tell("tool", {"id": call.id, "name": call.name, "status": "running", **details})
+                details = {"arguments": call.arguments} if self._expose_tool_details else {}
+                self._send("tool", {"id": call.id, "name": call.name, "status": "running", **details})
             case ToolAnswered(call=call, content=content, success=success):
-                details = {"result": content} if self._details else {}
+                details = {"result": content} if self._expose_tool_details else {}
                 status = "ok" if success else "error"
-                self.tell("tool", {"id": call.id, "name": call.name, "status": status, **details})
+                self._send("tool", {"id": call.id, "name": call.name, "status": status, **details})
             case HistoryCompacted():
-                self.notice("compacted", text=event.notice)
+                self.send_notice("compacted", text=event.notice)
             case AnswerRestarted():
-                self._saying = ""
-                self.notice("restarted", text=self._said)
+                self._current_text = ""
+                self.send_notice("restarted", text=self._finished_text)
             case ModelAnswered():
-                self._said, self._saying = self.text, ""
+                self._finished_text, self._current_text = self.text, ""
 
-    def notice(self, kind: str, **facts: Any) -> None:
-        """Tell what a user may want to know of."""
-        self.tell("notice", {"notice": kind, **facts})
+    def send_notice(self, kind: str, **facts: Any) -> None:
+        """Send a `notice` event, such as that the history was compacted."""
+        self._send("notice", {"notice": kind, **facts})
 
-    def whole(self, text: str, heard: int = 0) -> None:
-        """Tell an answer that is over, from a character on."""
-        self._said = text[:heard]
-        if text[heard:]:
-            self._say(text[heard:], gap="")
+    def send_stored_text(self, text: str, received: int = 0) -> None:
+        """Send the text of a completed answer, without the characters that the client has received."""
+        self._finished_text = text[:received]
+        if text[received:]:
+            self._send_text(text[received:], separator="")
 
-    def done(self, result: Mapping[str, Any]) -> None:
-        """Tell the end."""
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Send the `done` event."""
         self._run.result = dict(result)
-        self.tell("done", self._run.result)
+        self._send("done", self._run.result)
 
     def fail(self, failure: Failure) -> None:
-        """Tell that there is no answer."""
+        """Send the `error` event."""
         self._run.refusal = failure
-        self.tell("error", failure.body())
+        self._send("error", failure.body())
 
-    def tell(self, event: str, data: Mapping[str, Any]) -> None:
-        """Tell anything."""
+    def _send(self, event: str, data: Mapping[str, Any]) -> None:
         number = len(self._run.events) + 1
-        self._run.say(sse(dict(data), event=event, number=f"{self._run.id}:{number}:{len(self.text)}"))
+        self._run.say(sse(dict(data), event=event, event_id=f"{self._run.id}:{number}:{len(self.text)}"))
 
-    def _say(self, text: str, gap: str = GAP) -> None:
-        delta = gap + text if self._said and not self._saying else text
-        self._saying += delta
-        self.tell("message", {"delta": delta})
+    def _send_text(self, text: str, separator: str = TEXT_SEPARATOR) -> None:
+        delta = separator + text if self._finished_text and not self._current_text else text
+        self._current_text += delta
+        self._send("message", {"delta": delta})

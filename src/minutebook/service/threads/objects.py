@@ -1,6 +1,6 @@
-"""The record of a thread as users see it: who said what, which tools an answer took, and what became of an answer.
+"""JSON objects of threads, and how a client gets an answer again.
 
-An answer is told again while it is being made here, when another server has made it, and when only the record has it.
+An answer can be sent again while this server runs it, from another server that runs it, or from the record.
 """
 
 import asyncio
@@ -8,206 +8,208 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from minutebook.conversation.trimming import TRIMMED, ToolUsed, sanitised, tools_used
+from minutebook.conversation.trimming import TRIMMED_MARKER, ToolUse, tool_uses, tool_uses_for_clients
 from minutebook.errors import DocumentNotFound
 from minutebook.record.entry import ConversationEntry
-from minutebook.record.message import Message, is_system, is_user, role_of, text_of, thawed
+from minutebook.record.message import Message, is_system, is_user, plain_copy, role_of, text_of
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.http.errors import Failure
 from minutebook.service.idempotency import RUN, find_run, wait_for_end
 from minutebook.service.state import Service
-from minutebook.service.threads.events import GAP, Place, Telling, ThreadRun
+from minutebook.service.threads.events import TEXT_SEPARATOR, StreamPosition, ThreadEvents, ThreadRun
 from minutebook.store.base import ConversationStore
-from minutebook.store.types import Conversation, Document
+from minutebook.store.types import ConversationHeader, Document
 from minutebook.wire.chat import entry_to_provider_message
 
 _PAGE: Final = 200
-"""Entries that are read at a time."""
-_TRIMMED: Final = frozenset(TRIMMED.format(status=status) for status in ("ok", "error"))
+"""Entries per read from the store."""
+_TRIMMED: Final = frozenset(TRIMMED_MARKER.format(status=status) for status in ("ok", "error"))
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """What a user said, or all of what was answered."""
+class ThreadMessage:
+    """A user message, or a complete answer with its tool calls and results."""
 
     start: int
-    """Where it begins in the record."""
+    """Position of its first entry in the record."""
     stop: int
     entries: tuple[ConversationEntry, ...]
 
     def to_json(self, thread: str, *, expose_tool_details: bool) -> dict[str, Any]:
-        """The row as clients get it."""
         messages = [entry_to_provider_message(entry) for entry in self.entries]
-        asked = is_user(messages[0])
-        row: dict[str, Any] = {
+        from_user = is_user(messages[0])
+        fields: dict[str, Any] = {
             "id": f"msg_{self.start}",
             "object": "thread.message",
             "thread_id": thread,
-            "role": "user" if asked else "assistant",
-            "text": text_of(messages[0]) if asked else said_in(messages),
-            "tools_used": None if asked else tools_shown(messages, expose_tool_details=expose_tool_details),
+            "role": "user" if from_user else "assistant",
+            "text": text_of(messages[0]) if from_user else answer_text(messages),
+            "tools_used": None if from_user else tools_for_clients(messages, expose_tool_details=expose_tool_details),
             "created_at": int(self.entries[-1].created_at.timestamp()),
         }
         content = messages[0].get("content")
-        return row | {"content": thawed(content)} if asked and not isinstance(content, str) else row
+        return fields | {"content": plain_copy(content)} if from_user and not isinstance(content, str) else fields
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Some rows, and where the next ones begin."""
+class ThreadMessagePage:
+    """A page of thread messages."""
 
-    rows: list[Row]
+    messages: list[ThreadMessage]
     next: int | None
+    """Position of the next page; None after the last one."""
 
 
-def said_in(messages: Sequence[Message]) -> str:
-    """What the model said in an answer, before and after its tools."""
-    spoken = (text_of(each) or str(each.get("refusal") or "") for each in messages if role_of(each) == "assistant")
-    return GAP.join(text for text in spoken if text)
+def answer_text(messages: Sequence[Message]) -> str:
+    """The text of an answer, before and after its tool calls."""
+    assistant = [message for message in messages if role_of(message) == "assistant"]
+    texts = (text_of(message) or str(message.get("refusal") or "") for message in assistant)
+    return TEXT_SEPARATOR.join(text for text in texts if text)
 
 
-def tools_shown(messages: Sequence[Message], *, expose_tool_details: bool) -> list[dict[str, Any]] | None:
-    """The tools of an answer as clients are told of them; None where the record has no more than their names."""
-    used = tools_used(messages)
-    if used and all(map(_is_emptied, used)):
+def tools_for_clients(messages: Sequence[Message], *, expose_tool_details: bool) -> list[dict[str, Any]] | None:
+    """The tool calls of an answer as clients get them; None if retention has left only their names."""
+    uses = tool_uses(messages)
+    if uses and all(map(_has_only_name, uses)):
         return None
-    return [_shown(each, expose_tool_details=expose_tool_details) for each in used]
+    return [_tool_for_clients(use, expose_tool_details=expose_tool_details) for use in uses]
 
 
-def _shown(used: ToolUsed, *, expose_tool_details: bool) -> dict[str, Any]:
-    exposed = expose_tool_details and used["result"] not in _TRIMMED
-    return sanitised([used], expose_tool_details=exposed)[0]
+def _tool_for_clients(use: ToolUse, *, expose_tool_details: bool) -> dict[str, Any]:
+    exposed = expose_tool_details and use["result"] not in _TRIMMED
+    return tool_uses_for_clients([use], expose_tool_details=exposed)[0]
 
 
-def _is_emptied(used: Mapping[str, Any]) -> bool:
-    """Whether retention left a call its name alone."""
-    return used["result"] == "" and used["arguments"] in {"", "{}"}
+def _has_only_name(use: Mapping[str, Any]) -> bool:
+    return use["result"] == "" and use["arguments"] in {"", "{}"}
 
 
-async def rows_of(store: ConversationStore, thread: str, *, start: int, limit: int) -> tuple[Conversation, Rows]:
-    """The rows from a position on, oldest first; it costs what it returns.
+async def read_messages(
+    store: ConversationStore, thread: str, *, start: int, limit: int
+) -> tuple[ConversationHeader, ThreadMessagePage]:
+    """The messages from a position on, oldest first. Reads no more than the page needs.
 
     Raises:
         ConversationNotFound: there is no such thread.
     """
     entries: list[ConversationEntry] = []
-    place: int | None = None
+    first: int | None = None
     while True:
-        since = start if place is None else place + len(entries)
+        since = start if first is None else first + len(entries)
         loaded = await store.load(thread, since=since, limit=_PAGE)
-        place = loaded.start if place is None else place
+        first = loaded.start if first is None else first
         entries += loaded.entries
-        ended = not loaded.entries or place + len(entries) >= loaded.conversation.length
-        rows = list(_grouped(entries, place))
-        if ended:
-            more = rows[limit].start if len(rows) > limit else None
-            return loaded.conversation, Rows(rows[:limit], more)
-        if len(rows) > limit:
-            return loaded.conversation, Rows(rows[:limit], rows[limit].start)
+        is_end = not loaded.entries or first + len(entries) >= loaded.conversation.length
+        messages = list(_grouped_by_speaker(entries, first))
+        if is_end or len(messages) > limit:
+            next_start = messages[limit].start if len(messages) > limit else None
+            return loaded.conversation, ThreadMessagePage(messages[:limit], next_start)
 
 
-def _grouped(entries: Sequence[ConversationEntry], start: int) -> Iterator[Row]:
-    """What each side said, whole: an answer goes on until the user speaks again. System messages are for the model."""
-    begun: int | None = None
-    for at, entry in enumerate(entries):
+def _grouped_by_speaker(entries: Sequence[ConversationEntry], start: int) -> Iterator[ThreadMessage]:
+    """User messages and complete answers; an answer ends at the next user or system message. System messages are omitted."""
+    answer_start: int | None = None
+    for index, entry in enumerate(entries):
         message = entry_to_provider_message(entry)
         if not is_user(message) and not is_system(message):
-            begun = at if begun is None else begun
+            answer_start = index if answer_start is None else answer_start
             continue
-        if begun is not None:
-            yield Row(start + begun, start + at, tuple(entries[begun:at]))
-            begun = None
+        if answer_start is not None:
+            yield ThreadMessage(start + answer_start, start + index, tuple(entries[answer_start:index]))
+            answer_start = None
         if is_user(message):
-            yield Row(start + at, start + at + 1, (entry,))
-    if begun is not None:
-        yield Row(start + begun, start + len(entries), tuple(entries[begun:]))
+            yield ThreadMessage(start + index, start + index + 1, (entry,))
+    if answer_start is not None:
+        yield ThreadMessage(start + answer_start, start + len(entries), tuple(entries[answer_start:]))
 
 
 SURFACE: Final = "threads"
-LOST: Final = {
+"""The name of this endpoint family in stored runs and minutes."""
+RUN_LOST: Final = {
     "status": 409,
-    "message": "The server that made this answer is gone. Post the message again, with the same key.",
+    "message": "The server that ran this answer is gone. Post the message again with the same idempotency key.",
     "code": "run_lost",
 }
 
 
-def exposes(service: Service) -> bool:
-    """Whether clients are told what tools were asked and answered."""
+def exposes_tool_details(service: Service) -> bool:
+    """Whether clients get the arguments and results of tool calls."""
     return service.config.conversation.effective_retention.expose_tool_details
 
 
-async def retell(
-    service: Service, store: ConversationStore, known: Document, telling: Telling, *, heard: int = 0
+async def replay_answer(
+    service: Service, store: ConversationStore, run: Document, events: ThreadEvents, *, received: int = 0
 ) -> None:
-    """Tell an answer that is in the record, from a character on."""
-    body = known.body
+    """Send an answer from the record, without the characters that the client has received."""
+    body = run.body
     loaded = await store.load(body["conversation"], since=body["answer"], limit=body["stop"] - body["answer"])
-    telling.whole(said_in(loaded.messages), heard)
-    telling.done(result_of(known.id, body, loaded.messages, expose=exposes(service)))
+    events.send_stored_text(answer_text(loaded.messages), received)
+    events.finish(answer_object(run.id, body, loaded.messages, expose=exposes_tool_details(service)))
 
 
-def result_of(run_id: str, body: Mapping[str, Any], messages: Sequence[Message], *, expose: bool) -> dict[str, Any]:
-    """What `done` says, and the whole answer where it was not to be streamed."""
+def answer_object(run_id: str, body: Mapping[str, Any], messages: Sequence[Message], *, expose: bool) -> dict[str, Any]:
+    """The data of the `done` event, and the JSON response if the answer is not streamed."""
     recorded = "answer" in body
     return {
         "id": run_id,
         "object": "thread.answer",
         "thread_id": body["conversation"],
         "message_id": f"msg_{body['answer']}" if recorded else None,
-        "text": said_in(messages),
-        "tools": tools_shown(messages, expose_tool_details=True) if expose else [dict(used) for used in body["tools"]],
+        "text": answer_text(messages),
+        "tools": tools_for_clients(messages, expose_tool_details=True)
+        if expose
+        else [dict(use) for use in body["tools"]],
         "model": body["model"],
         "finish": body["finish"],
-        "usage": _plain(body["usage"]),
+        "usage": _plain_dict(body["usage"]),
         "version": body.get("version"),
         "history": "recorded" if recorded else "unrecorded",
     }
 
 
-def _plain(usage: Mapping[str, Any]) -> dict[str, Any]:
+def _plain_dict(usage: Mapping[str, Any]) -> dict[str, Any]:
     return {key: dict(value) if isinstance(value, Mapping) else value for key, value in usage.items()}
 
 
-def at_hand(service: Service, caller: Caller, thread: str, run_id: str) -> ThreadRun | None:
-    """The answer of that id, if it was begun by this server not long ago."""
+def local_run(service: Service, caller: Caller, thread: str, run_id: str) -> ThreadRun | None:
+    """The run with that id, if this server still has it in memory."""
     run = service.runs.get(run_id, caller.tenant)
     return run if isinstance(run, ThreadRun) and run.conversation == thread else None
 
 
-async def resumed(service: Service, caller: Caller, thread: str, place: Place) -> tuple[ThreadRun, int]:
-    """An answer to listen to again, and the number of events that were heard.
+async def resume_run(service: Service, caller: Caller, thread: str, position: StreamPosition) -> tuple[ThreadRun, int]:
+    """The run to read again, and the number of its events to skip.
 
     Raises:
-        DocumentNotFound: there is no such answer in this thread.
+        DocumentNotFound: there is no such run in this thread.
     """
-    run = at_hand(service, caller, thread, place.run)
+    run = local_run(service, caller, thread, position.run)
     if run is not None:
-        return run, min(place.number, len(run.events))
-    store = service.store_of(caller)
-    known = await find_run(store, place.run, SURFACE)
-    if known.conversation != thread:
-        raise DocumentNotFound(RUN, place.run)
-    return from_record(service, caller, known, heard=place.characters), 0
+        return run, min(position.number, len(run.events))
+    stored = await find_run(service.store_of(caller), position.run, SURFACE)
+    if stored.conversation != thread:
+        raise DocumentNotFound(RUN, position.run)
+    return start_replay(service, caller, stored, received=position.characters), 0
 
 
-def from_record(service: Service, caller: Caller, known: Document, *, heard: int = 0) -> ThreadRun:
-    """An answer told from the record, as soon as it is there."""
-    run = ThreadRun(known.id, caller.tenant, known.conversation)
+def start_replay(service: Service, caller: Caller, stored: Document, *, received: int = 0) -> ThreadRun:
+    """A run that sends an answer from the record, once the server that runs it has finished."""
+    run = ThreadRun(stored.id, caller.tenant, stored.conversation)
     run.headers["x-history"] = "recorded"
-    run.task = asyncio.create_task(_tell(service, service.store_of(caller), known, run, heard))
+    run.task = asyncio.create_task(_replay(service, service.store_of(caller), stored, run, received))
     return run
 
 
-async def _tell(service: Service, store: ConversationStore, known: Document, run: ThreadRun, heard: int) -> None:
-    telling = Telling(run, expose_tool_details=exposes(service))
+async def _replay(service: Service, store: ConversationStore, stored: Document, run: ThreadRun, received: int) -> None:
+    events = ThreadEvents(run, expose_tool_details=exposes_tool_details(service))
     try:
-        known = await wait_for_end(service, store, known, {"error": LOST})
-        if "answer" in known.body:
-            await retell(service, store, known, telling, heard=heard)
+        stored = await wait_for_end(service, store, stored, {"error": RUN_LOST})
+        if "answer" in stored.body:
+            await replay_answer(service, store, stored, events, received=received)
         else:
-            error = known.body["error"]
-            telling.fail(Failure(error["status"], error["message"], error["code"]))
-    except Exception as error:  # noqa: BLE001 - whoever listens is told, and decides
+            error = stored.body["error"]
+            events.fail(Failure(error["status"], error["message"], error["code"]))
+    except Exception as error:  # noqa: BLE001 - raised in the clients that read the run
         run.end(error)
     else:
         run.end()

@@ -1,7 +1,7 @@
-"""One answer in a thread, from the user's message to the stored answer; it is made whoever still listens.
+"""Answers one message of a thread: runs an agent with the configured tools and stores the answer.
 
-An agent with the configured tools is what asks the model. Where the database may be away, the answer is given all the
-same, and says that it is not recorded.
+The run continues when the client disconnects. If the database is optional and unavailable, the message is answered
+without history and the answer is not recorded.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
 from minutebook.agent.events import ModelAnswered, RunEvent
-from minutebook.agent.messages import Offer, TextDelta
-from minutebook.agent.prompt_message import prompt_of
+from minutebook.agent.messages import TextDelta, ToolsAndSchema
+from minutebook.agent.prompt_message import text_prompt
 from minutebook.agent.runner import ConversationRunner
 from minutebook.compaction.manager import HistoryCompacted
 from minutebook.conversation.agent_call import AgentCall
 from minutebook.conversation.minutes import usage_json
-from minutebook.conversation.trimming import sanitised, tools_used
+from minutebook.conversation.trimming import tool_uses, tool_uses_for_clients
 from minutebook.conversation.view_source import compacts
 from minutebook.errors import (
     ConversationErased,
@@ -33,44 +33,44 @@ from minutebook.record.message import Message, is_user
 from minutebook.service.agent_tools import Agents
 from minutebook.service.answer_run import AnswerRun, longest_answer
 from minutebook.service.http.errors import Failure, failure_of
-from minutebook.service.http.requests import require_sight
+from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import new_id
 from minutebook.service.idempotency import RUN, find_earlier_answer
 from minutebook.service.state import counter_of
-from minutebook.service.threads.events import Telling, ThreadRun
-from minutebook.service.threads.objects import SURFACE, exposes, result_of, retell
+from minutebook.service.threads.events import ThreadEvents, ThreadRun
+from minutebook.service.threads.objects import SURFACE, answer_object, exposes_tool_details, replay_answer
 from minutebook.session.state import Session
 from minutebook.store.base import ConversationStore
-from minutebook.store.types import Lease, Loaded, NewDocument
+from minutebook.store.types import Lease, LoadedConversation, NewDocument
 from minutebook.wire.chat import entry_to_provider_message
 
 _LOG: Final = logging.getLogger("minutebook.service")
 DRAFT: Final = "draft_"
-"""Threads that were made while there was no database; they are recorded from the first message on that can be."""
-PATIENCE_SECONDS: Final = 3.0
-"""How long an answer waits for a database that it can do without."""
+"""Id prefix of threads created while the database was unavailable. Recording starts when it is available again."""
+OPTIONAL_STORE_TIMEOUT_SECONDS: Final = 3.0
+"""How long an answer waits for an optional database."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a client asks in a thread."""
+    """A message to answer."""
 
     thread: str
     message: Message
     model: str
     options: Mapping[str, Any]
-    """What the provider is told besides, such as a temperature."""
+    """Further parameters of the provider call, such as temperature."""
     version: int | None = None
-    """The version that the client knows, where it says so."""
+    """The version of the thread that the client expects; None for any."""
 
 
 @dataclass(frozen=True, slots=True)
 class _LoadedThread:
-    """A thread as it was before the user's message."""
+    """A thread before the user's message."""
 
-    loaded: Loaded | None = None
+    loaded: LoadedConversation | None = None
     is_asked: bool = False
-    """Whether an earlier try stored the message, and nobody answered it."""
+    """An earlier attempt has stored the message, but no answer."""
 
     @property
     def is_empty(self) -> bool:
@@ -79,59 +79,60 @@ class _LoadedThread:
 
 @dataclass(slots=True, kw_only=True)
 class ThreadAnswer(AnswerRun):
-    """Makes the answer to one question. What it says goes to its run."""
+    """Answers one question. Its events go to the run."""
 
     surface: ClassVar[str] = SURFACE
     agents: Agents
     question: Question
     run: ThreadRun
-    _telling: Telling = field(init=False)
-    _is_heard: bool = False
-    """Whether the model has begun to speak."""
+    _events: ThreadEvents = field(init=False)
+    _has_text: bool = False
+    """The model has sent its first token."""
 
     def __post_init__(self) -> None:
-        self._telling = Telling(self.run, expose_tool_details=exposes(self.service))
+        self._events = ThreadEvents(self.run, expose_tool_details=exposes_tool_details(self.service))
 
     def _tell_failure(self, failure: Failure) -> None:
         if self.run.result is None:
-            self._telling.fail(failure)
+            self._events.fail(failure)
 
     async def _make(self) -> None:
         await self.agents.ready(self.question.model)
         tools = await self.agents.tools()
         if not self.service.config.database.optional:
-            async with asyncio.timeout(None) as limit:
-                await self._answer_recorded(tools, limit)
+            async with asyncio.timeout(None) as timeout:
+                await self._answer_recorded(tools, timeout)
         elif self.agents.is_database_away or not await self._answer_recorded_in_time(tools):
             await self._answer_unrecorded(tools)
 
     async def _answer_recorded_in_time(self, tools: Sequence[AnyTool]) -> bool:
-        """Answer as always, unless the database cannot be reached; nobody waits for it long. Whether it could be."""
+        """Answer and record; return False if the database is unavailable or too slow, before any event was sent."""
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS) as limit:
-                await self._answer_recorded(tools, limit)
+            async with asyncio.timeout(OPTIONAL_STORE_TIMEOUT_SECONDS) as timeout:
+                await self._answer_recorded(tools, timeout)
         except (StoreUnavailable, TimeoutError) as error:
-            if self.run.events or (isinstance(error, TimeoutError) and not limit.expired()):
+            if self.run.events or (isinstance(error, TimeoutError) and not timeout.expired()):
                 raise
-            _LOG.warning("the database cannot be reached: an answer is given, and not recorded")
+            _LOG.warning("the database is unavailable: an answer is not recorded")
             self.agents.note_database_away()
             return False
         return True
 
-    async def _answer_recorded(self, tools: Sequence[AnyTool], limit: asyncio.Timeout) -> None:
+    async def _answer_recorded(self, tools: Sequence[AnyTool], time_limit: asyncio.Timeout) -> None:
+        """Answer and record. `time_limit` is lifted before the model is called."""
         question, store = self.question, self.store
-        async with self.lease(question.thread) as hold:
-            known = await find_earlier_answer(store, self.claim, SURFACE)
-            if known is not None and "answer" in known.body:
-                await retell(self.service, store, known, self._telling)
+        async with self.lease(question.thread) as held:
+            earlier = await find_earlier_answer(store, self.claim, SURFACE)
+            if earlier is not None and "answer" in earlier.body:
+                await replay_answer(self.service, store, earlier, self._events)
                 return
-            place = await self._place(store, None if known is None else known.body["input"][0])
-            prompt = prompt_of("chat", "", tools)
-            call = self._call(place, prompt, hold.lease)
-            async with self.service.limiter.spending(self.caller, self._most_tokens(call)) as spending:
-                documents = [self._document(call, {"status": "in_progress"}), self.claim.document(self.run.id)]
+            thread = await self._load_thread(store, None if earlier is None else earlier.body["input"][0])
+            prompt = text_prompt("chat", "", tools)
+            call = self._agent_call(thread, prompt, held.lease)
+            async with self.service.limiter.spending(self.caller, self._max_tokens(call)) as spending:
+                documents = [self._run_document(call, {"status": "in_progress"}), self.claim.document(self.run.id)]
                 await call.begin(documents=documents, recipient=self.caller.recipient)
-                limit.reschedule(None)  # from here on it is the model that takes its time
+                time_limit.reschedule(None)
                 self.run.headers |= {"x-history": "recorded"}
                 try:
                     facts, entries = await self._run_agent(call, prompt, recorded=True)
@@ -139,71 +140,72 @@ class ThreadAnswer(AnswerRun):
                     await self._finish(call, facts, entries)
                 except BaseException as error:
                     facts = _failure_facts(error if isinstance(error, Exception) else self.run.interruption)
-                    run = self._document(call, {**facts, "status": "failed", "partial": self._telling.text or None})
-                    await call.fail({"failed": facts["failed"]}, [run])
+                    outcome = {**facts, "status": "failed", "partial": self._events.text or None}
+                    await call.fail({"failed": facts["failed"]}, [self._run_document(call, outcome)])
                     raise
 
-    async def _place(self, store: ConversationStore, asked_at: int | None) -> _LoadedThread:
-        """The thread. `asked_at` is where an earlier try left the message, unanswered; it is not said again.
+    async def _load_thread(self, store: ConversationStore, message_position: int | None) -> _LoadedThread:
+        """Load the thread without the message, which an earlier attempt may have stored at `message_position`.
 
         Raises:
-            ConversationNotFound: there is no such thread, or the caller does not see it.
-            VersionConflict: it is not as the client knows it.
+            ConversationNotFound: the thread does not exist, or the caller may not access it.
+            VersionConflict: the thread is at another version than the client expects.
         """
         question = self.question
-        whole = compacts(self.service.policy(question.model, self.policy))
+        needs_all = compacts(self.service.policy(question.model, self.policy))
         try:
-            loaded = await store.load(question.thread, folded=not whole)
+            loaded = await store.load(question.thread, folded=not needs_all)
         except ConversationErased:
             raise
         except ConversationNotFound:
             if not self.service.config.database.optional or not question.thread.startswith(DRAFT):
                 raise
             return _LoadedThread()
-        require_sight(self.caller, loaded.conversation)
-        known = loaded.conversation
-        is_asked = asked_at is not None and _ends_in(loaded, asked_at, question.message)
-        if question.version not in {None, known.version} and not is_asked:
-            raise VersionConflict(question.thread, known.version, question.version or 0)
+        require_access(self.caller, loaded.conversation)
+        header = loaded.conversation
+        is_asked = message_position is not None and _ends_with(loaded, message_position, question.message)
+        if question.version not in {None, header.version} and not is_asked:
+            raise VersionConflict(question.thread, header.version, question.version or 0)
         if is_asked:
             loaded = replace(
                 loaded,
                 entries=loaded.entries[:-1],
                 positions=loaded.positions[:-1],
-                conversation=replace(known, length=known.length - 1),
+                conversation=replace(header, length=header.length - 1),
             )
         return _LoadedThread(loaded, is_asked)
 
-    def _call(self, place: _LoadedThread, prompt: Prompt[Any], lease: Lease | None) -> AgentCall:
-        model, lead = self.question.model, self.service.config.system_prompt
-        first: list[Message] = []
-        if place.is_empty and lead is not None:
-            first = [{"role": "system", "content": lead}]
+    def _agent_call(self, thread: _LoadedThread, prompt: Prompt[Any], lease: Lease | None) -> AgentCall:
+        model, system_prompt = self.question.model, self.service.config.system_prompt
+        leading: list[Message] = []
+        if thread.is_empty and system_prompt is not None:
+            leading = [{"role": "system", "content": system_prompt}]
         settings = self.settings(
             self.question.thread,
             model,
             lease=lease,
-            overhead_tokens=Offer(prompt.render(), strict_tools=False).tokens(counter_of(model)),
+            overhead_tokens=ToolsAndSchema(prompt.render(), strict_tools=False).tokens(counter_of(model)),
         )
         return AgentCall(
             self.store,
             settings,
-            place.loaded,
-            [*first, self.question.message],
+            thread.loaded,
+            [*leading, self.question.message],
             new_id=lambda: new_id("req"),
-            is_asked=place.is_asked,
+            is_asked=thread.is_asked,
         )
 
     async def _finish(self, call: AgentCall, facts: Mapping[str, Any], entries: Sequence[ConversationEntry]) -> None:
-        """Store the answer, trim what is old by now, and tell the end."""
+        """Store the answer, trim old turns, and send the `done` event."""
         body: dict[str, Any] = {}
 
         def documents(start: int) -> list[NewDocument]:
             requests = [request.call.request_id for request in call.requests]
-            told = {"status": "completed", "answer": start, "stop": start + len(entries), "version": call.version + 1}
-            made = self._document(call, {**facts, **told, "requests": requests})
-            body.update(made.body)
-            return [made]
+            stop, version = start + len(entries), call.version + 1
+            outcome = {"status": "completed", "answer": start, "stop": stop, "version": version}
+            document = self._run_document(call, {**facts, **outcome, "requests": requests})
+            body.update(document.body)
+            return [document]
 
         try:
             await self.finish(call, entries, documents=documents)
@@ -211,29 +213,32 @@ class ThreadAnswer(AnswerRun):
             if not self.service.config.database.optional:
                 raise
             self.agents.note_database_away()
-            self._end_unrecorded(facts, entries)
+            self._finish_unrecorded(facts, entries)
             return
-        self._telling.done(result_of(self.run.id, body, _messages(entries), expose=exposes(self.service)))
+        self._send_result(body, entries)
+
+    def _send_result(self, body: Mapping[str, Any], entries: Sequence[ConversationEntry]) -> None:
+        expose = exposes_tool_details(self.service)
+        self._events.finish(answer_object(self.run.id, body, _messages(entries), expose=expose))
 
     async def _answer_unrecorded(self, tools: Sequence[AnyTool]) -> None:
-        """Answer with what there is: the message alone."""
+        """Answer the message without history, and do not record it."""
         self.run.headers |= {"x-history": "unrecorded", "x-history-bypass": "store_unavailable"}
-        prompt = prompt_of("chat", "", tools)
-        call = self._call(_LoadedThread(), prompt, None)
-        async with self.service.limiter.spending(self.caller, self._most_tokens(call)) as spending:
+        prompt = text_prompt("chat", "", tools)
+        call = self._agent_call(_LoadedThread(), prompt, None)
+        async with self.service.limiter.spending(self.caller, self._max_tokens(call)) as spending:
             facts, entries = await self._run_agent(call, prompt, recorded=False)
             spending.tokens = facts["usage"]["total_tokens"]
-        self._end_unrecorded(facts, entries)
+        self._finish_unrecorded(facts, entries)
 
-    def _end_unrecorded(self, facts: Mapping[str, Any], entries: Sequence[ConversationEntry]) -> None:
+    def _finish_unrecorded(self, facts: Mapping[str, Any], entries: Sequence[ConversationEntry]) -> None:
         self.service.metrics.unrecorded()
-        body = {**facts, "conversation": self.question.thread, "model": self.question.model}
-        self._telling.done(result_of(self.run.id, body, _messages(entries), expose=exposes(self.service)))
+        self._send_result({**facts, "conversation": self.question.thread, "model": self.question.model}, entries)
 
     async def _run_agent(
         self, call: AgentCall, prompt: Prompt[Any], *, recorded: bool
     ) -> tuple[dict[str, Any], list[ConversationEntry]]:
-        """Let the agent answer; return how it ended, and all that was said after the user's message."""
+        """Run the agent; return the facts of its answer, and the entries after the user's message."""
         question = self.question
         with Session() as session:
             runner: ConversationRunner[Any] = ConversationRunner(
@@ -246,38 +251,38 @@ class ThreadAnswer(AnswerRun):
                 max_tokens=call.max_tokens,
                 compactor=call.compactor(keep=recorded),
             )
-            response = await runner.run(lambda event: self._hear(event, call, recorded=recorded), streaming=True)
+            response = await runner.run(lambda event: self._on_event(event, call, recorded=recorded), streaming=True)
             entries = list(session.query(ConversationEntry).all())[1:]
-        used = sanitised(tools_used(_messages(entries)))
-        return {"finish": response.finish, "usage": usage_json(response.usage), "tools": used}, entries
+        uses = tool_uses_for_clients(tool_uses(_messages(entries)))
+        return {"finish": response.finish, "usage": usage_json(response.usage), "tools": uses}, entries
 
-    def _hear(self, event: RunEvent, call: AgentCall, *, recorded: bool) -> None:
-        """Tell and count what the agent does."""
+    def _on_event(self, event: RunEvent, call: AgentCall, *, recorded: bool) -> None:
+        """Update metrics and traces, and send the event to the clients."""
         metrics = self.service.metrics
         request = call.hear(event)
         if request is not None:
             with self.service.telemetry.prepare(self.question.thread) as span:
                 span.pruned(self.service.report(request))
             if not self.run.events:
-                self._tell_begin(request.bypass, call.version if recorded else None)
+                self._send_first_notice(request.bypass, call.version if recorded else None)
         match event:
-            case TextDelta() if not self._is_heard:
-                self._is_heard = True
+            case TextDelta() if not self._has_text:
+                self._has_text = True
                 self.note_first_token()
             case ModelAnswered(usage=usage):
                 metrics.usage(self.question.model, usage)
             case HistoryCompacted():
-                metrics.compacted(event)
-        self._telling.hear(event)
+                metrics.count_compaction(event)
+        self._events.on_run_event(event)
 
-    def _tell_begin(self, bypass: str | None, version: int | None) -> None:
+    def _send_first_notice(self, bypass: str | None, version: int | None) -> None:
         if bypass is not None:
             self.run.headers["x-history-bypass"] = bypass
         kind = "unrecorded" if version is None else "recorded"
-        self._telling.notice(kind, run=self.run.id, thread=self.question.thread, version=version)
+        self._events.send_notice(kind, run=self.run.id, thread=self.question.thread, version=version)
 
-    def _document(self, call: AgentCall, facts: Mapping[str, Any]) -> NewDocument:
-        """What is known of the answer by now."""
+    def _run_document(self, call: AgentCall, facts: Mapping[str, Any]) -> NewDocument:
+        """The stored state of the run."""
         body = {
             "surface": SURFACE,
             "conversation": self.question.thread,
@@ -288,16 +293,16 @@ class ThreadAnswer(AnswerRun):
         }
         return NewDocument(RUN, self.run.id, body, replace=True)
 
-    def _most_tokens(self, call: AgentCall) -> int:
-        """What a request may use: all that there is to send, and the longest answer."""
+    def _max_tokens(self, call: AgentCall) -> int:
+        """The maximum tokens of the first model call: the complete record and the longest answer."""
         record, question = call.source.record, self.question
         sent = record.tokens + record.counter.message(question.message) + call.call.overhead_tokens
         return sent + longest_answer(question.model, question.options)
 
 
-def _ends_in(loaded: Loaded, place: int, message: Message) -> bool:
-    """Whether the record ends in this message, at that place, and so waits for an answer to it."""
-    if loaded.conversation.length != place + 1 or not loaded.entries:
+def _ends_with(loaded: LoadedConversation, position: int, message: Message) -> bool:
+    """Whether this message, at that position, is the last one of the record."""
+    if loaded.conversation.length != position + 1 or not loaded.entries:
         return False
     last = entry_to_provider_message(loaded.entries[-1])
     return is_user(last) and last.get("content") == message["content"]
@@ -309,5 +314,5 @@ def _messages(entries: Sequence[ConversationEntry]) -> list[Message]:
 
 def _failure_facts(error: Exception) -> dict[str, Any]:
     failure = failure_of(error)
-    told = {"status": failure.status, "message": failure.message, "code": failure.code}
-    return {"failed": failure.code or type(error).__name__, "error": told}
+    response = {"status": failure.status, "message": failure.message, "code": failure.code}
+    return {"failed": failure.code or type(error).__name__, "error": response}

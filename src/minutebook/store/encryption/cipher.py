@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from minutebook.errors import InvalidSetting, WrongKey
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
-from minutebook.record.message import BY_NAME, NO_ID, Message, MessageRole, call_ids, result_id
+from minutebook.record.message import FUNCTION_ID_PREFIX, MISSING_ID, Message, MessageRole, call_ids, result_id
 from minutebook.store.codec import (
     Packed,
     fold_from_bytes,
@@ -79,10 +79,10 @@ class Cipher:
 
     def token(self, call_id: str) -> str:
         """What stands for a call's id: always the same, so that results still find their calls."""
-        if call_id == NO_ID:
-            return NO_ID
+        if call_id == MISSING_ID:
+            return MISSING_ID
         token = _text(self._calls.encrypt(call_id.encode("utf-8", "surrogatepass"), None))
-        return BY_NAME + token if call_id.startswith(BY_NAME) else token
+        return FUNCTION_ID_PREFIX + token if call_id.startswith(FUNCTION_ID_PREFIX) else token
 
     def call_id(self, token: str) -> str:
         """The id that a token stands for.
@@ -90,10 +90,12 @@ class Cipher:
         Raises:
             Unreadable: none.
         """
-        if token == NO_ID:
-            return NO_ID
+        if token == MISSING_ID:
+            return MISSING_ID
         try:
-            return self._calls.decrypt(_bytes(token.removeprefix(BY_NAME)), None).decode("utf-8", "surrogatepass")
+            return self._calls.decrypt(_bytes(token.removeprefix(FUNCTION_ID_PREFIX)), None).decode(
+                "utf-8", "surrogatepass"
+            )
         except (InvalidTag, ValueError) as problem:
             raise Unreadable from problem
 

@@ -13,7 +13,7 @@ from uuid import uuid4
 from minutebook.errors import ConversationNotFound, StoreDamaged
 from minutebook.store.base import ConversationStore
 from minutebook.store.encryption.cipher import Cipher, Masters, Unreadable, new_data_key
-from minutebook.store.types import Conversation
+from minutebook.store.types import ConversationHeader
 
 WRAPPED: Final = "wrapped"
 MASTER: Final = "master"
@@ -93,10 +93,10 @@ class Keyring:
         wrapped = self._masters.wrap(data_key, self._whose(recipient, name))
         return {WRAPPED: wrapped, MASTER: self._masters.current}
 
-    def _cipher(self, header: Conversation) -> Cipher:
+    def _cipher(self, header: ConversationHeader) -> Cipher:
         return self._known.get(header.id) or self._remembered(header.id, self._opened(header))
 
-    def _opened(self, header: Conversation) -> bytes:
+    def _opened(self, header: ConversationHeader) -> bytes:
         wrapped, master = header.labels.get(WRAPPED, ""), header.labels.get(MASTER, "")
         try:
             return self._masters.unwrap(wrapped, master, self._whose(header.recipient, header.id))

@@ -41,15 +41,15 @@ from minutebook.store.encryption.keyring import Keyring
 from minutebook.store.rules import require_position, require_version, trimmed
 from minutebook.store.search import scanned
 from minutebook.store.types import (
-    Conversation,
+    ConversationHeader,
     ConversationStatus,
     Document,
-    Hit,
+    ErasureReceipt,
     Lease,
-    Loaded,
+    LoadedConversation,
     PackedDocument,
     Page,
-    Receipt,
+    SearchHit,
     StoredFold,
 )
 from minutebook.wire.chat import entry_to_provider_message
@@ -61,7 +61,7 @@ KEY_LABEL: Final = "minutebook.key"
 """The label that says which data key a conversation is encrypted with."""
 
 
-async def cipher_of(ring: Keyring, header: Conversation) -> Cipher:
+async def cipher_of(ring: Keyring, header: ConversationHeader) -> Cipher:
     """What opens a conversation.
 
     Raises:
@@ -73,7 +73,7 @@ async def cipher_of(ring: Keyring, header: Conversation) -> Cipher:
         raise ConversationErased(header.id) from problem
 
 
-def key_of(header: Conversation) -> str:
+def key_of(header: ConversationHeader) -> str:
     """The id of the data key."""
     try:
         return header.labels[KEY_LABEL]
@@ -117,7 +117,7 @@ class Lineage:
         self._inner = inner
         self._known: dict[tuple[str, datetime], Line] = {}
 
-    async def of(self, header: Conversation) -> Line:
+    async def of(self, header: ConversationHeader) -> Line:
         if header.origin is None:
             return Line(header.id, (), header.id)
         name = (header.id, header.created_at)
@@ -236,10 +236,10 @@ class EncryptedBackend(Backend):
             documents=tuple(sealed_document(cipher, one, self.tenant, name) for one in command.documents),
         )
 
-    async def header(self, conversation: str) -> Conversation:
+    async def header(self, conversation: str) -> ConversationHeader:
         return await self._shown(await self._inner.header(conversation))
 
-    async def load(self, query: LoadQuery) -> Loaded:
+    async def load(self, query: LoadQuery) -> LoadedConversation:
         part = await self._inner.load(query)
         header = part.conversation
         cipher, line = await self._reader(header)
@@ -285,31 +285,31 @@ class EncryptedBackend(Backend):
                 less[at] = entry_to_provider_message(sealed_entry(cipher, *made, self.tenant, home, at))
         return await self._inner.trim(conversation, less)
 
-    async def fork(self, conversation: str, new_id: str, at: int | None) -> Conversation:
+    async def fork(self, conversation: str, new_id: str, at: int | None) -> ConversationHeader:
         """It has the same data key."""
         return await self._shown(await self._inner.fork(conversation, new_id, at))
 
-    async def set_status(self, conversation: str, status: ConversationStatus) -> Conversation:
+    async def set_status(self, conversation: str, status: ConversationStatus) -> ConversationHeader:
         return await self._shown(await self._inner.set_status(conversation, status))
 
-    async def set_labels(self, conversation: str, labels: Mapping[str, str | None]) -> Conversation:
+    async def set_labels(self, conversation: str, labels: Mapping[str, str | None]) -> ConversationHeader:
         """There is room for one less than without encryption."""
         require_free_labels(labels)
         return await self._shown(await self._inner.set_labels(conversation, labels))
 
-    async def list(self, query: ListQuery) -> Page[Conversation]:
+    async def list(self, query: ListQuery) -> Page[ConversationHeader]:
         page = await self._inner.list(query)
-        items: list[Conversation] = []
+        items: list[ConversationHeader] = []
         for header in page.items:
             with suppress(ConversationNotFound):  # its recipient was just erased
                 items.append(await self._shown(header))
         return Page(tuple(items), page.cursor)
 
-    async def search(self, query: SearchQuery) -> Page[Hit]:
+    async def search(self, query: SearchQuery) -> Page[SearchHit]:
         """It decrypts what it reads."""
         return await scanned(self, query)
 
-    async def erase(self, conversation: str | None, recipient: str | None) -> Receipt:
+    async def erase(self, conversation: str | None, recipient: str | None) -> ErasureReceipt:
         """A recipient's data key goes with the conversations."""
         first = await self._inner.erase(conversation, recipient)
         if recipient is None:
@@ -362,7 +362,7 @@ class EncryptedBackend(Backend):
     async def release_lease(self, lease: Lease) -> None:
         await self._inner.release_lease(lease)
 
-    async def _find(self, conversation: str) -> Conversation | None:
+    async def _find(self, conversation: str) -> ConversationHeader | None:
         try:
             return await self._inner.header(conversation)
         except ConversationErased:
@@ -395,10 +395,10 @@ class EncryptedBackend(Backend):
             lock = self._locks[name] = asyncio.Lock()
         return lock
 
-    async def _reader(self, header: Conversation) -> tuple[Cipher, Line]:
+    async def _reader(self, header: ConversationHeader) -> tuple[Cipher, Line]:
         return await cipher_of(self.ring, header), await self._lineage.of(header)
 
-    async def _shown(self, header: Conversation) -> Conversation:
+    async def _shown(self, header: ConversationHeader) -> ConversationHeader:
         """A header as its owner knows it."""
         labels = {name: value for name, value in header.labels.items() if name != KEY_LABEL}
         if not header.open_calls:
@@ -407,10 +407,10 @@ class EncryptedBackend(Backend):
         calls = tuple(self._opened(header, "a call", cipher.call_id, token) for token in header.open_calls)
         return replace(header, labels=labels, open_calls=calls)
 
-    def _opened_fold(self, header: Conversation, cipher: Cipher, fold: Fold, line: Line) -> Fold:
+    def _opened_fold(self, header: ConversationHeader, cipher: Cipher, fold: Fold, line: Line) -> Fold:
         return self._opened(header, f"fold {fold.id!r}", opened_fold, cipher, fold, self.tenant, line.root)
 
-    async def _opened_stored(self, header: Conversation, stored: StoredFold) -> StoredFold:
+    async def _opened_stored(self, header: ConversationHeader, stored: StoredFold) -> StoredFold:
         cipher, line = await self._reader(header)
         return replace(stored, fold=self._opened_fold(header, cipher, stored.fold, line))
 
@@ -420,7 +420,9 @@ class EncryptedBackend(Backend):
         what = f"document {document.id!r} of kind {document.kind!r}"
         return self._opened(header, what, opened_document, cipher, document, self.tenant)
 
-    def _opened(self, header: Conversation, what: str, opened: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
+    def _opened(
+        self, header: ConversationHeader, what: str, opened: Callable[P, T], *args: P.args, **more: P.kwargs
+    ) -> T:
         """What something opens to.
 
         Raises:

@@ -1,8 +1,8 @@
-"""A group of appends: decided here, one after the other, and written by one server function in one statement.
+"""Appends are planned in Python and written by one server function, a group at a time.
 
-Each append is checked against what the ones before it left, and what is wrong with one is its own answer. A plan is made
-from headers that are remembered, without asking the database, or from what was read under the locks of the conversations.
-The function writes all of a plan, or nothing if anything is not as the plan assumes.
+Each append of a group is checked against the state that the earlier ones leave, and a failed check fails that append
+only. A plan is made either from cached headers, without a query, or from rows that were read under locks. The server
+function writes the whole plan, or nothing if the database is not in the state that the plan assumes.
 """
 
 import asyncio
@@ -23,53 +23,58 @@ from psycopg.pq.abc import PGresult
 from minutebook.errors import ConversationErased, IdempotencyConflict, LeaseLost, MinutebookError
 from minutebook.store.backend import AppendCommand
 from minutebook.store.codec import microseconds, moment, squeezed
-from minutebook.store.postgres.connection import NOW, Work
-from minutebook.store.postgres.entries import Kept, Rows
+from minutebook.store.postgres.connection import NOW, TenantConnection
+from minutebook.store.postgres.entries import EntryRows, StoredPieces
 from minutebook.store.postgres.transaction import PostgresTransaction
 from minutebook.store.rules import created, grown, require_recipient, require_version, tombstone
 from minutebook.store.sql import documents as sql_documents
-from minutebook.store.sql.documents import Name
+from minutebook.store.sql.documents import DocumentName
 from minutebook.store.sql.headers import SELECT, json_of, row_of
-from minutebook.store.types import Conversation, Document, Lease, document_key, kind_key, require_standing
+from minutebook.store.types import ConversationHeader, Document, Lease, document_key, kind_key, require_standing
 
-Due = Callable[[Conversation], bool]
-"""Whether a conversation that has just grown is due for a background job."""
-Numbered = tuple[int, Conversation]
-"""The number and the header of a conversation."""
-KnownHeaders = MutableMapping[tuple[str, str], Numbered]
-"""By tenant and id, as this process last read or wrote them; others may have changed them since."""
+NeedsJob = Callable[[ConversationHeader], bool]
+"""Whether an append queues a background job for the conversation, given its new header."""
+NumberedHeader = tuple[int, ConversationHeader]
+"""The row number and the header of a conversation."""
+HeaderCache = MutableMapping[tuple[str, str], NumberedHeader]
+"""Tenant and conversation id → the header that this process last read or wrote. Other processes may have changed it."""
 
 _CALL: Final = b"SELECT minutebook.append($1, $2, $3, $4)"
 _TYPES: Final = [adapters.types[name].oid for name in ("text", "text", "jsonb", "bytea")]
 _FORMATS: Final = (Format.TEXT, Format.TEXT, Format.TEXT, Format.BINARY)
-_GROWN: Final = ["place", "number", "seen", "version", "length", "turns", "lead", "open_at", "open_calls", "updated_at"]
-_CREATED: Final = ["id", "mark", "recipient", "status", "labels", "created_at"]
-_ENTRY: Final = ["place", "position", "role", "turn", "stamp", "text", "rest"]
-_ANSWER: Final = ("place", "key", "digest", "version")
-_DOCUMENT: Final = ["place", "verdict", "kind", "id", "kind_hash", "hash", "at", "expires_at", "body"]
-_ANSWERED: Final = (
-    "SELECT header.id, known.key, known.digest, known.version FROM minutebook.conversation AS header CROSS JOIN LATERAL ("
-    "  SELECT key, digest, version FROM minutebook.answer WHERE answer.tenant = header.tenant"
-    "  AND answer.conversation = header.number AND key = ANY(%s::bytea[]) OFFSET 0"  # no other order: few, by their index
-    ") AS known WHERE header.tenant = %s AND header.id = ANY(%s::text[])"
+# Keys of the JSON that the server function takes.
+_UPDATED_KEYS: Final = (
+    *("place", "number", "seen", "version", "length", "turns", "lead", "open_at", "open_calls", "updated_at"),
 )
-_LOCK: Final = f"{SELECT} AND id = ANY(?::text[]) ORDER BY id FOR UPDATE"
-_ERASED: Final = "SELECT id FROM tombstone WHERE tenant = ? AND id = ANY(?::bytea[])"
-_LEASES: Final = (
+_CREATED_KEYS: Final = ("id", "mark", "recipient", "status", "labels", "created_at")
+_ENTRY_KEYS: Final = ("place", "position", "role", "turn", "stamp", "text", "rest")
+_ANSWER_KEYS: Final = ("place", "key", "digest", "version")
+_DOCUMENT_KEYS: Final = ("place", "verdict", "kind", "id", "kind_hash", "hash", "at", "expires_at", "body")
+_SELECT_ANSWERS: Final = (
+    "SELECT header.id, stored.key, stored.digest, stored.version"
+    " FROM minutebook.conversation AS header CROSS JOIN LATERAL ("
+    "  SELECT key, digest, version FROM minutebook.answer WHERE answer.tenant = header.tenant"
+    "  AND answer.conversation = header.number AND key = ANY(%s::bytea[]) OFFSET 0"  # OFFSET 0 makes it use the index
+    ") AS stored WHERE header.tenant = %s AND header.id = ANY(%s::text[])"
+)
+_LOCK_HEADERS: Final = f"{SELECT} AND id = ANY(?::text[]) ORDER BY id FOR UPDATE"
+_SELECT_TOMBSTONES: Final = "SELECT id FROM tombstone WHERE tenant = ? AND id = ANY(?::bytea[])"
+_LOCK_LEASES: Final = (
     "SELECT id, holder, fence, until FROM lease WHERE tenant = ? AND id = ANY(?::bytea[]) ORDER BY id FOR SHARE"
 )
 
 
 @dataclass(slots=True, eq=False)
 class PendingAppend:
-    """An append that somebody waits for."""
+    """An append that waits to be written."""
 
     tenant: str
     command: AppendCommand
-    kept: Sequence[Kept]
-    """Its entries as their rows hold them."""
+    stored: Sequence[StoredPieces]
+    """The entries as their rows store them."""
     at: datetime
-    answer: "asyncio.Future[int]" = field(init=False)
+    future: "asyncio.Future[int]" = field(init=False)
+    """Resolves to the new version."""
 
     @property
     def name(self) -> tuple[str, str]:
@@ -78,59 +83,61 @@ class PendingAppend:
 
 @dataclass(slots=True)
 class AppendPlan:
-    """What a group of one tenant's appends writes, and what is known of what is there.
+    """The rows that a group of one tenant's appends writes, and the stored state it was planned from.
 
-    Where nothing else is known than headers, leases are taken to stand, and no document or idempotency key to be there:
-    the server function checks that.
+    A plan from cached headers knows only headers. It assumes that leases are valid and that documents and idempotency
+    keys are new; the server function checks this.
     """
 
     tenant: str
-    headers: Mapping[str, Numbered]
+    headers: Mapping[str, NumberedHeader]
     answers: dict[tuple[str, bytes], tuple[bytes, int]] = field(default_factory=dict)
-    """Conversation and idempotency key → the digest and the version of the append that had it."""
+    """Conversation and idempotency key → digest and version of the append that used the key."""
     erased: set[str] = field(default_factory=set)
-    documents: dict[Name, Document] = field(default_factory=dict)
+    documents: dict[DocumentName, Document] = field(default_factory=dict)
     leases: Mapping[str, Lease] = field(default_factory=dict)
     now: datetime | None = None
-    """The time of the database, if the leases are known."""
-    _after: dict[str, Conversation] = field(default_factory=dict)
+    """The database's time, if the leases were read."""
+    _headers_after: dict[str, ConversationHeader] = field(default_factory=dict)
     _places: dict[str, int] = field(default_factory=dict)
-    """Which of the conversations that are written it is, from 1 on."""
-    _rows: Rows = field(default_factory=Rows)
+    """Conversation → its number within the plan, from 1."""
+    _rows: EntryRows = field(default_factory=EntryRows)
     _changes: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
-    """What the server function is told of answers, documents and leases."""
+    """Answers, documents, and leases to check or release, in the form that the server function takes."""
 
     @classmethod
-    async def load(cls, work: Work, group: Sequence[PendingAppend]) -> Self:
-        """Read, under the locks of their conversations, all that some appends are decided on."""
-        commands = [one.command for one in group]
-        names = sorted({command.conversation for command in commands})
+    async def load(cls, conn: TenantConnection, group: Sequence[PendingAppend]) -> Self:
+        """Lock the conversations of a group, and read everything that its appends are checked against."""
+        commands = [pending.command for pending in group]
+        conversations = sorted({command.conversation for command in commands})
         keys = [command.key for command in commands if command.key]
-        answers = [(_ANSWERED, (keys, work.tenant, names))] if keys else []
-        rows, *answered = await work.ask((_LOCK, (work.tenant, names)), *answers)  # everybody locks in this order
+        answer_queries = [(_SELECT_ANSWERS, (keys, conn.tenant, conversations))] if keys else []
+        # Every process locks in the order of ids, so there is no deadlock.
+        rows, *answers = await conn.query((_LOCK_HEADERS, (conn.tenant, conversations)), *answer_queries)
         headers = map(row_of, rows)
-        plan = cls(work.tenant, {row.conversation.id: (row.number, row.conversation) for row in headers})
-        plan.answers = {(name, key): (digest, version) for name, key, digest, version in chain(*answered)}
-        marks = {tombstone(work.tenant, name): name for name in names if name not in plan.headers}
-        if marks:
-            plan.erased = {marks[mark] for (mark,) in await work.rows(_ERASED, work.tenant, list(marks))}
-        documents = sorted({(one.kind, one.id) for command in commands for one in command.documents})
-        plan.documents = await sql_documents.find(PostgresTransaction(work), documents)
+        plan = cls(conn.tenant, {row.conversation.id: (row.number, row.conversation) for row in headers})
+        plan.answers = {(name, key): (digest, version) for name, key, digest, version in chain(*answers)}
+        ids_by_hash = {tombstone(conn.tenant, name): name for name in conversations if name not in plan.headers}
+        if ids_by_hash:
+            erased = await conn.rows(_SELECT_TOMBSTONES, conn.tenant, list(ids_by_hash))
+            plan.erased = {ids_by_hash[id_hash] for (id_hash,) in erased}
+        documents = sorted({(document.kind, document.id) for command in commands for document in command.documents})
+        plan.documents = await sql_documents.find(PostgresTransaction(conn), documents)
         leased = {command.lease.conversation for command in commands if command.lease is not None}
         if leased:
-            marks = {tombstone(work.tenant, name): name for name in leased}
-            leases = await work.rows(_LEASES, work.tenant, list(marks))
+            ids_by_hash = {tombstone(conn.tenant, name): name for name in leased}
             plan.leases = {
-                marks[mark]: Lease(marks[mark], holder, fence, moment(until)) for mark, holder, fence, until in leases
+                ids_by_hash[id_hash]: Lease(ids_by_hash[id_hash], holder, fence, moment(until))
+                for id_hash, holder, fence, until in await conn.rows(_LOCK_LEASES, conn.tenant, list(ids_by_hash))
             }
-            plan.now = moment((await work.row(NOW))[0])
+            plan.now = moment((await conn.row(NOW))[0])
         return plan
 
     def add(self, pending: PendingAppend) -> int:
-        """Decide on one append; return the version that it makes.
+        """Check an append and add its rows to the plan; return the new version.
 
         Raises:
-            MinutebookError: it cannot be done, and adds nothing.
+            MinutebookError: the append is refused. The plan is unchanged.
         """
         command, at = pending.command, pending.at
         name, key, lease = command.conversation, command.key, command.lease
@@ -140,106 +147,121 @@ class AppendPlan:
             digest, version = self.answers[name, key]
             if digest != command.digest:
                 raise IdempotencyConflict(name, command.idempotency_key or "")
-            self._note_lease(command)
+            self._add_release(command)
             return version
-        if lease is not None and any(lease.fence == one["fence"] for one in self._changes.get("releases", ())):
+        if lease is not None and any(lease.fence == row["fence"] for row in self._changes.get("releases", ())):
             raise LeaseLost(lease.conversation, lease.holder, lease.fence)
         if lease is not None and self.now is not None:
             require_standing(self.leases.get(lease.conversation), lease, self.now)
-        header = self._after.get(name) or (self.headers[name][1] if name in self.headers else None)
+        header = self._headers_after.get(name) or (self.headers[name][1] if name in self.headers else None)
         require_version(header, name, command.expected_version)
         before = header or created(self.tenant, name, command.recipient, command.labels or {}, at)
         require_recipient(before, command.recipient)
         verdicts = sql_documents.verdicts(name, command.documents, self.documents, at)
-        self._after[name] = after = grown(before, command.messages, broken=command.broken, at=at)
+        self._headers_after[name] = after = grown(before, command.messages, broken=command.broken, at=at)
         place = self._places.setdefault(name, len(self._places) + 1)
-        self._rows.add(place, before.length, before.turns, command.packed, pending.kept)
+        self._rows.add(place, before.length, before.turns, command.packed, pending.stored)
         row: tuple[Any, ...]
-        for one, verdict in zip(command.documents, verdicts, strict=True):
-            self.documents[one.kind, one.id] = one.stored(name, 0, at)
-            names = (one.kind, one.id, kind_key(one.kind), document_key(one.kind, one.id))
-            row = (place, verdict.value, *names, microseconds(at), one.expires_at, squeezed(one.body))
-            self._changes["documents"].append(dict(zip(_DOCUMENT, row, strict=True)))
+        for document, verdict in zip(command.documents, verdicts, strict=True):
+            kind, document_id = document.kind, document.id
+            self.documents[kind, document_id] = document.stored(name, 0, at)
+            hashes = (kind_key(kind), document_key(kind, document_id))
+            times = (microseconds(at), document.expires_at)
+            row = (place, verdict.value, kind, document_id, *hashes, *times, squeezed(document.body))
+            self._changes["documents"].append(dict(zip(_DOCUMENT_KEYS, row, strict=True)))
         if key:
             self.answers[name, key] = (command.digest, after.version)
             row = (place, key, command.digest, after.version)
-            self._changes["answers"].append(dict(zip(_ANSWER, row, strict=True)))
-        self._note_lease(command, shown=True)
+            self._changes["answers"].append(dict(zip(_ANSWER_KEYS, row, strict=True)))
+        if lease is not None:
+            self._changes["leases"].append(self._lease_row(lease))
+        self._add_release(command)
         return after.version
 
-    def _note_lease(self, command: AppendCommand, *, shown: bool = False) -> None:
-        if (lease := command.lease) is not None:
-            row = {"id": tombstone(self.tenant, lease.conversation), "holder": lease.holder, "fence": lease.fence}
-            if shown:
-                self._changes["leases"].append(row)
-            if command.release:
-                self._changes["releases"].append(row)
+    def _add_release(self, command: AppendCommand) -> None:
+        if command.lease is not None and command.release:
+            self._changes["releases"].append(self._lease_row(command.lease))
 
-    async def write(self, db: AsyncConnection, lock_seconds: float, due: Due | None = None) -> KnownHeaders:
-        """Write it in one statement; return the conversations as they are once that is committed.
+    def _lease_row(self, lease: Lease) -> dict[str, Any]:
+        return {"id": tombstone(self.tenant, lease.conversation), "holder": lease.holder, "fence": lease.fence}
 
-        The driver is used below its cursors, which would take longer than all the rest.
+    async def write(
+        self, db: AsyncConnection, lock_seconds: float, needs_job: NeedsJob | None = None
+    ) -> dict[tuple[str, str], NumberedHeader]:
+        """Write the plan in one statement; return the new headers, valid once it is committed.
+
+        Uses libpq directly: the driver's cursor takes longer than everything else here.
         """
         payloads = self._rows.payloads
         starts = accumulate((len(body) for _, body in payloads.values()), initial=1)
         changes = {
             **self._changes,
-            "conversations": [self._row(name) for name in sorted(self._after)],  # everybody locks them in this order
-            "entries": [dict(zip(_ENTRY, row, strict=True)) for row in zip(*self._rows.columns, strict=True)],
+            # Every process updates in the order of ids, so there is no deadlock.
+            "conversations": [self._conversation_row(name) for name in sorted(self._headers_after)],
+            "entries": [dict(zip(_ENTRY_KEYS, row, strict=True)) for row in zip(*self._rows.columns, strict=True)],
             "payloads": [
                 {"hash": digest, "uses": uses, "start": start, "size": len(body)}
                 for (digest, (uses, body)), start in zip(payloads.items(), starts, strict=False)
             ],
-            "jobs": [name for name, header in self._after.items() if due is not None and due(header)],
+            "jobs": [
+                name for name, header in self._headers_after.items() if needs_job is not None and needs_job(header)
+            ],
         }
-        told = json.dumps({kind: rows for kind, rows in changes.items() if rows}, default=_hex)
+        changes_json = json.dumps({kind: rows for kind, rows in changes.items() if rows}, default=_hex)
         bodies = b"".join(body for _, body in payloads.values())
-        values = (self.tenant.encode(), str(int(1000 * lock_seconds)).encode(), told.encode(), bodies)
+        values = (self.tenant.encode(), str(int(1000 * lock_seconds)).encode(), changes_json.encode(), bodies)
         db.pgconn.send_query_params(_CALL, values, param_types=_TYPES, param_formats=_FORMATS)
-        result = await _result(db)
+        result = await _read_result(db)
         if result.status != ExecStatus.TUPLES_OK:
             raise error_from_result(result)
         numbers = json.loads(result.get_value(0, 0) or b"[]")
-        return {(self.tenant, name): (numbers[at], header) for at, (name, header) in enumerate(self._after.items())}
+        headers = enumerate(self._headers_after.items())
+        return {(self.tenant, name): (numbers[index], header) for index, (name, header) in headers}
 
-    def _row(self, name: str) -> dict[str, Any]:
-        one = self._after[name]
+    def _conversation_row(self, name: str) -> dict[str, Any]:
+        header = self._headers_after[name]
         number, before = self.headers.get(name, (None, None))
-        seen = (self._places[name], number, before and before.version)
-        counts = (one.version, one.length, one.turns, one.lead, one.open_at, json_of(one.open_calls))
-        row: dict[str, Any] = dict(zip(_GROWN, (*seen, *counts, microseconds(one.updated_at)), strict=True))
+        identity = (self._places[name], number, before and before.version)
+        counts = (header.version, header.length, header.turns, header.lead, header.open_at, json_of(header.open_calls))
+        values = (*identity, *counts, microseconds(header.updated_at))
+        row: dict[str, Any] = dict(zip(_UPDATED_KEYS, values, strict=True))
         if number is None:
-            facts = (one.recipient, one.status.value, json_of(dict(one.labels)), microseconds(one.created_at))
-            row |= zip(_CREATED, (name, tombstone(self.tenant, name), *facts), strict=True)
+            labels, created_at = json_of(dict(header.labels)), microseconds(header.created_at)
+            new = (name, tombstone(self.tenant, name), header.recipient, header.status.value, labels, created_at)
+            row |= zip(_CREATED_KEYS, new, strict=True)
         return row
 
 
 async def append_all(
-    work: Work, group: Sequence[PendingAppend], known: KnownHeaders, lock_seconds: float, due: Due | None
+    conn: TenantConnection,
+    group: Sequence[PendingAppend],
+    cache: HeaderCache,
+    lock_seconds: float,
+    needs_job: NeedsJob | None,
 ) -> list[int | Exception]:
-    """Carry out a group of appends by what is there; the version of each, or what was wrong with it."""
-    plan = await AppendPlan.load(work, group)
-    outcomes: list[int | Exception] = []
-    for one in group:
+    """Lock the group's conversations and append to them; return the new version or the error of each append."""
+    plan = await AppendPlan.load(conn, group)
+    results: list[int | Exception] = []
+    for pending in group:
         try:
-            outcomes.append(plan.add(one))
-        except MinutebookError as refusal:
-            outcomes.append(refusal)
-    written = await work.use(lambda db: plan.write(db, lock_seconds, due))
-    await work.commit()
-    known.update(written)
-    return outcomes
+            results.append(plan.add(pending))
+        except MinutebookError as error:
+            results.append(error)
+    headers = await conn.run(lambda db: plan.write(db, lock_seconds, needs_job))
+    await conn.commit()
+    cache.update(headers)
+    return results
 
 
-async def _result(db: AsyncConnection) -> PGresult:
-    """What the server answers. A short statement is sent at once: then there is less to wait for than the driver does."""
+async def _read_result(db: AsyncConnection) -> PGresult:
+    """Wait for the server's result. If the statement is already sent, waiting on the socket is faster than the driver."""
     pgconn, loop = db.pgconn, asyncio.get_running_loop()
     if pgconn.flush():
-        sent: list[PGresult] = await db.wait(execute(pgconn))
-        return sent[0]
+        driver_results: list[PGresult] = await db.wait(execute(pgconn))
+        return driver_results[0]
     while pgconn.is_busy():
         readable: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(pgconn.socket, _wake, readable)
+        loop.add_reader(pgconn.socket, _resolve, readable)
         try:
             await readable
         finally:
@@ -253,6 +275,6 @@ def _hex(data: bytes) -> str:
     return f"\\x{data.hex()}"
 
 
-def _wake(readable: "asyncio.Future[None]") -> None:
-    if not readable.done():
-        readable.set_result(None)
+def _resolve(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

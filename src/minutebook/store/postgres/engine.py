@@ -1,4 +1,4 @@
-"""What all handles on one database share: its connections, the groups of appends, and the indexing when all is quiet."""
+"""The state that all stores on one database share: connection pool, append writers, and background indexing."""
 
 import asyncio
 import time
@@ -10,67 +10,67 @@ from psycopg import AsyncConnection
 
 from minutebook.errors import MinutebookError, StoreUnavailable
 from minutebook.store.per_loop import Loop
-from minutebook.store.postgres.append import Due, KnownHeaders, PendingAppend
-from minutebook.store.postgres.connection import READING, WRITING, Connections, Work
-from minutebook.store.postgres.search import SMALL_STEP, catch_up, is_behind
+from minutebook.store.postgres.append import HeaderCache, NeedsJob, PendingAppend
+from minutebook.store.postgres.connection import BEGIN_READ, BEGIN_WRITE, ConnectionPool, TenantConnection
+from minutebook.store.postgres.search import IDLE_STEP_ENTRIES, has_unindexed_entries, index_next
 from minutebook.store.postgres.writer import GroupWriter
 
 T = TypeVar("T")
 IDLE_SECONDS: Final = 0.5
-"""How long to wait for a moment in which nobody appends anything, to index what was appended."""
-WRITERS: Final = 2
-"""How many connections of its own a loop appends with. While the server writes what came through one of them, the loop
-prepares what goes through another; a conversation has one writer, so its appends stay in their order."""
+"""Pause between checks whether the writers are idle and new entries can be indexed."""
+WRITERS_PER_LOOP: Final = 2
+"""Append connections of an event loop: it prepares one group while the server writes the other. A conversation always
+uses the same writer, so its appends stay in order."""
 
 
-class Engine:
-    """Methods without an underscore may be called from any thread and loop; the others run in the loop of their own."""
+class PostgresEngine:
+    """Public methods may be called from any thread and event loop; private ones run on the pool's event loop."""
 
-    def __init__(self, url: str, connections: int, patience_seconds: float, due: Due | None) -> None:
-        self._connections = Connections(url, connections, patience_seconds, queue=due is not None)
-        self.store = self._connections.store
+    def __init__(self, url: str, connections: int, patience_seconds: float, needs_job: NeedsJob | None) -> None:
+        self._pool = ConnectionPool(url, connections, patience_seconds, with_jobs=needs_job is not None)
+        self.store = self._pool.store
         self._loop = Loop(self.store)
-        self._known: KnownHeaders = {}
+        self._header_cache: HeaderCache = {}
         self._writers: dict[asyncio.AbstractEventLoop, tuple[GroupWriter, ...]] = {}
-        self._due = due
-        self._unindexed: set[str] = set()
+        self._needs_job = needs_job
+        self._unindexed_tenants: set[str] = set()
         self._indexer: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Connect, and bring the database up to date."""
+        """Connect, and migrate the database."""
         await self._loop.call(self._start())
 
-    async def read(self, tenant: str, work: Callable[[Work], Awaitable[T]]) -> T:
-        """Carry out a reading on a snapshot."""
-        return await self._loop.call(self._connections.carry_out(tenant, READING, work))
+    async def read(self, tenant: str, work: Callable[[TenantConnection], Awaitable[T]]) -> T:
+        """Run `work` in a read-only transaction on a snapshot."""
+        return await self._loop.call(self._pool.run_transaction(tenant, BEGIN_READ, work))
 
-    async def write(self, tenant: str, work: Callable[[Work], Awaitable[T]]) -> T:
-        """Carry out a change, in a transaction of its own."""
-        return await self._loop.call(self._connections.carry_out(tenant, WRITING, work))
+    async def write(self, tenant: str, work: Callable[[TenantConnection], Awaitable[T]]) -> T:
+        """Run `work` in a transaction that may write."""
+        return await self._loop.call(self._pool.run_transaction(tenant, BEGIN_WRITE, work))
 
     async def append(self, pending: PendingAppend) -> int:
-        """Append with the next group of this tenant's appends."""
+        """Append with the next group of the tenant; return the new version."""
         if self._loop.is_closed:
             raise StoreUnavailable(self.store, "is closed")
-        version = await self._writer(pending).append(pending)
-        if pending.tenant not in self._unindexed:
-            self._loop.soon(self._note, pending.tenant)
+        version = await self._writer_of(pending).append(pending)
+        if pending.tenant not in self._unindexed_tenants:
+            self._loop.soon(self._schedule_indexing, pending.tenant)
         return version
 
-    async def catch_up(self, tenant: str) -> None:
-        """Have everything indexed that was appended, by whichever process."""
-        await self._loop.call(self._catch_up(tenant))
+    async def index_all(self, tenant: str) -> None:
+        """Index all of the tenant's entries that are not indexed yet, also those of other processes."""
+        await self._loop.call(self._index_all(tenant))
 
-    async def alone(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        """Carry out something outside of any transaction, as the user of the URL."""
-        return await self._loop.call(self._connections.alone(work))
+    async def run_on_new_connection(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+        """Call `work` with a new connection: outside any transaction, as the user of the URL."""
+        return await self._loop.call(self._pool.run_on_new_connection(work))
 
-    async def install_queue(self) -> None:
-        """Have the tables for background jobs."""
-        await self._loop.call(self._connections.install_queue())
+    async def create_job_tables(self) -> None:
+        """Create the tables of the job queue, if they do not exist."""
+        await self._loop.call(self._pool.create_job_tables())
 
     async def close(self) -> None:
-        """Finish what was begun and let go of the connections and the thread."""
+        """Finish the appends, then close the connections and stop the thread."""
         while self._writers:
             loop, writers = self._writers.popitem()
             for writer in writers:
@@ -83,47 +83,48 @@ class Engine:
         await self._loop.close(self._close())
 
     async def _start(self) -> None:
-        await self._connections.start()
+        await self._pool.start()
 
-    def _writer(self, pending: PendingAppend) -> GroupWriter:
-        """The writer of this loop for a conversation; one that is not used takes no connection."""
+    def _writer_of(self, pending: PendingAppend) -> GroupWriter:
+        """The conversation's writer on the running event loop. A writer connects when it is first used."""
         loop = asyncio.get_running_loop()
         writers = self._writers.get(loop)
         if writers is None:
-            for closed in [one for one in self._writers if one.is_closed()]:
-                for writer in self._writers.pop(closed):
+            for closed_loop in [other for other in self._writers if other.is_closed()]:
+                for writer in self._writers.pop(closed_loop):
                     writer.close()
-            parts = (self._connections, self._loop, self._known, self._due)
-            writers = self._writers[loop] = tuple(GroupWriter(*parts) for _ in range(WRITERS))
-        return writers[hash(pending.name) % WRITERS]
+            writers = self._writers[loop] = tuple(
+                GroupWriter(self._pool, self._loop, self._header_cache, self._needs_job)
+                for _ in range(WRITERS_PER_LOOP)
+            )
+        return writers[hash(pending.name) % WRITERS_PER_LOOP]
 
-    def _note(self, tenant: str) -> None:
-        """Note that there is something to index, when there is time for it."""
-        self._unindexed.add(tenant)
+    def _schedule_indexing(self, tenant: str) -> None:
+        self._unindexed_tenants.add(tenant)
         if self._indexer is None or self._indexer.done():
             self._indexer = asyncio.get_running_loop().create_task(self._index_when_idle())
 
-    async def _catch_up(self, tenant: str) -> None:
-        behind = await self._connections.carry_out(tenant, READING, is_behind)
-        while behind:
-            behind = await self._connections.carry_out(tenant, WRITING, catch_up)
+    async def _index_all(self, tenant: str) -> None:
+        has_more = await self._pool.run_transaction(tenant, BEGIN_READ, has_unindexed_entries)
+        while has_more:
+            has_more = await self._pool.run_transaction(tenant, BEGIN_WRITE, index_next)
 
     async def _index_when_idle(self) -> None:
-        """Index what was appended, when nobody is appending. What fails is done by whoever searches."""
-        while self._unindexed:
+        """Index new entries while no append is in progress. After an error, the next search indexes the rest."""
+        while self._unindexed_tenants:
             await asyncio.sleep(IDLE_SECONDS)
-            tenants, self._unindexed = self._unindexed, set()
+            tenants, self._unindexed_tenants = self._unindexed_tenants, set()
             for tenant in tenants:
-                behind = True
-                while behind and self._is_idle:
-                    begun = time.monotonic()
+                has_more = True
+                while has_more and self._is_idle:
+                    started = time.monotonic()
                     try:
-                        behind = await self._connections.carry_out(tenant, WRITING, _a_little)
+                        has_more = await self._pool.run_transaction(tenant, BEGIN_WRITE, _index_idle_step)
                     except MinutebookError:
                         break
-                    await asyncio.sleep(time.monotonic() - begun)  # half of the time is for others, who may be reading
+                    await asyncio.sleep(time.monotonic() - started)  # leaves half of the time to readers
                 else:
-                    self._unindexed.update({tenant} if behind else ())
+                    self._unindexed_tenants.update({tenant} if has_more else ())
 
     @property
     def _is_idle(self) -> bool:
@@ -134,8 +135,8 @@ class Engine:
             self._indexer.cancel()
             with suppress(asyncio.CancelledError):
                 await self._indexer
-        await self._connections.close()
+        await self._pool.close()
 
 
-async def _a_little(work: Work) -> bool:
-    return await catch_up(work, SMALL_STEP, whole=True)
+async def _index_idle_step(conn: TenantConnection) -> bool:
+    return await index_next(conn, IDLE_STEP_ENTRIES, full_ranges_only=True)

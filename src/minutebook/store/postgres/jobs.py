@@ -1,4 +1,4 @@
-"""The tables of the background job queue; `minutebook.conversation.jobs` runs the workers."""
+"""The tables of the background job queue. `minutebook.conversation.jobs` runs the workers."""
 
 from importlib.resources import files
 from typing import Final
@@ -6,16 +6,16 @@ from typing import Final
 from procrastinate.schema import SchemaManager
 from psycopg import AsyncConnection
 
-_THERE: Final = "SELECT to_regprocedure('minutebook_jobs.ask(text)') IS NOT NULL"
+_EXISTS: Final = "SELECT to_regprocedure('minutebook_jobs.ask(text)') IS NOT NULL"
 
 
-async def install(db: AsyncConnection, lock: int) -> None:
-    """Create the tables of the queue, once; `lock` is the advisory lock under which the schema changes."""
-    if await _is_there(db):
+async def create_job_tables(db: AsyncConnection, lock: int) -> None:
+    """Create the tables of the queue, if they do not exist. `lock` is the advisory lock for schema changes."""
+    if await _exists(db):
         return
     async with db.transaction():
         await db.execute("SELECT pg_advisory_xact_lock(%s)", (lock,))
-        if await _is_there(db):
+        if await _exists(db):
             return
         await db.execute("CREATE SCHEMA minutebook_jobs")
         await db.execute("SET LOCAL search_path = minutebook_jobs")
@@ -24,6 +24,6 @@ async def install(db: AsyncConnection, lock: int) -> None:
         await db.execute(script.encode())
 
 
-async def _is_there(db: AsyncConnection) -> bool:
-    row = await (await db.execute(_THERE)).fetchone()
+async def _exists(db: AsyncConnection) -> bool:
+    row = await (await db.execute(_EXISTS)).fetchone()
     return bool(row and row[0])

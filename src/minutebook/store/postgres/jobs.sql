@@ -1,19 +1,19 @@
--- Background jobs, one for each conversation that waits. The tables are procrastinate's, in a schema of their own that
--- the role of the store cannot look into: it can only ask, for the tenant of its transaction.
+-- The queue of background jobs, at most one waiting job per conversation. The tables are procrastinate's. The role of the
+-- store cannot read their schema: it can only add and delete jobs of its transaction's tenant.
 
-CREATE FUNCTION minutebook_jobs.put(whose text, conversation text, tries integer, not_before timestamptz)
+CREATE FUNCTION minutebook_jobs.put(tenant text, conversation text, tries integer, not_before timestamptz)
 RETURNS boolean LANGUAGE plpgsql SET search_path = minutebook_jobs, pg_catalog
 AS $$
 DECLARE
-    name text := md5(jsonb_build_array(whose, conversation)::text);
-    args jsonb := jsonb_build_object('tenant', whose, 'conversation', conversation, 'tries', tries);
+    name text := md5(jsonb_build_array(tenant, conversation)::text);
+    args jsonb := jsonb_build_object('tenant', tenant, 'conversation', conversation, 'tries', tries);
 BEGIN
     PERFORM procrastinate_defer_jobs_v1(ARRAY[
         ROW('minutebook', 'minutebook.conversation', 0, name, name, args, not_before)
     ]::procrastinate_job_to_defer_v1[]);
     RETURN true;
 EXCEPTION WHEN unique_violation THEN
-    RETURN false;                                   -- one waits already, and will see whatever this one would have
+    RETURN false;                                   -- a job is already waiting and will see the new state
 END
 $$;
 
@@ -31,8 +31,8 @@ AS $$
         AND args ->> 'conversation' = ANY(conversations)
 $$;
 
--- A worker that has given no sign of life for so long has lost its jobs. They are done again under new numbers, so that
--- if it lives after all, what it says about the old ones changes nothing.
+-- Queues the jobs of workers again that sent no heartbeat for `lease_seconds`. They get new job numbers, so that a worker
+-- that is still alive cannot finish the new ones.
 CREATE FUNCTION minutebook_jobs.reclaim(lease_seconds double precision) RETURNS integer
 LANGUAGE plpgsql SET search_path = minutebook_jobs, pg_catalog
 AS $$
@@ -55,13 +55,13 @@ BEGIN
 END
 $$;
 
--- Whoever changes a row of the queue runs procrastinate's triggers, which must find its tables.
+-- Changing a row of the queue runs procrastinate's triggers, which need its schema in the search path.
 DO $$
 DECLARE
-    one regprocedure;
+    function regprocedure;
 BEGIN
-    FOR one IN SELECT oid FROM pg_catalog.pg_proc WHERE pronamespace = 'minutebook_jobs'::regnamespace LOOP
-        EXECUTE format('ALTER FUNCTION %s SET search_path = minutebook_jobs, pg_catalog', one);
+    FOR function IN SELECT oid FROM pg_catalog.pg_proc WHERE pronamespace = 'minutebook_jobs'::regnamespace LOOP
+        EXECUTE format('ALTER FUNCTION %s SET search_path = minutebook_jobs, pg_catalog', function);
     END LOOP;
 END
 $$;

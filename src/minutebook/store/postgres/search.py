@@ -1,13 +1,10 @@
-"""Which words a stretch of entries may have, in a byte and a half for each: a Bloom filter.
+"""The search index: a Bloom filter of the words of every range of entries.
 
-A stretch that is found is looked through anyway, so it need not be known which words it has, only which it has not. A
-filter errs on one side: about one word in three hundred that is not there seems to be. It holds no word that could be read.
+A search reads the entries of the ranges whose filter matches, so a filter only has to exclude ranges. It takes about a
+byte and a half per word, reports about one word in three hundred that is not there, and its words cannot be read from it.
 
-The search index, which follows the record at a distance.
-
-Indexing an entry costs several times what storing it does, so an append leaves it for later: for when there is nothing
-else to do, or somebody searches. What is still to do is in the database, so it outlives the process. A row of the index
-stands for a stretch of entries: whoever finds one looks through the stretch.
+Indexing an entry costs several times as much as storing it, so entries are indexed later: when no append is in progress,
+or by the next search. The header of a conversation says how far it is indexed, so nothing is lost if a process ends.
 """
 
 from collections.abc import AsyncIterator, Collection, Iterable
@@ -15,251 +12,279 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from minutebook.store.backend import SearchQuery
-from minutebook.store.codec import cursor_of, place_of
+from minutebook.store.codec import cursor_of, cursor_values
 from minutebook.store.postgres import entries as postgres_entries
-from minutebook.store.postgres.connection import Work
+from minutebook.store.postgres.connection import TenantConnection
 from minutebook.store.search import words
 from minutebook.store.sql.conversations import FOR_RECIPIENT
 from minutebook.store.sql.headers import COLUMNS, row_of
 from minutebook.store.sql.transaction import ConversationRow, Query
-from minutebook.store.types import Hit, Page
+from minutebook.store.types import Page, SearchHit
 
-BITS: Final = 12
-"""How many bits there are for each word."""
-_PROBES: Final = 8
-"""How many of them a word sets."""
-_LEAST, _MOST = 8, 4096
-"""How many bytes a filter has. With more words than it has room for it says yes to everything: look for yourself."""
+BITS_PER_WORD: Final = 12
+_PROBES_PER_WORD: Final = 8
+_MIN_FILTER_BYTES, _MAX_FILTER_BYTES = 8, 4096
+"""With too many words for the maximum size, a filter matches everything. That is slow and still correct."""
 
 MATCHES: Final = (
     "NOT EXISTS (SELECT FROM unnest(%s::integer[]) AS probe"
     " WHERE get_bit(words, probe %% (8 * octet_length(words))) = 0)"
 )
-"""A condition on a filter, given the `probes` of every word that is searched for."""
+"""SQL condition: the filter matches all words. Its value is the list of the words' `probes`."""
 
 
-def size(words: int) -> int:
-    """How many bytes a filter for so many words has."""
-    return min(max(_LEAST, (words * BITS + 7) // 8), _MOST)
+def filter_size(word_count: int) -> int:
+    """The bytes of a filter for that many words."""
+    return min(max(_MIN_FILTER_BYTES, (word_count * BITS_PER_WORD + 7) // 8), _MAX_FILTER_BYTES)
 
 
 def filter_of(words: Collection[str]) -> bytes:
-    """The filter of some words."""
-    made = bytearray(size(len(words)))
-    bits = 8 * len(made)
+    """The Bloom filter of some words."""
+    bloom_filter = bytearray(filter_size(len(words)))
+    bits = 8 * len(bloom_filter)
     for probe in probes(words):
-        at = probe % bits
-        made[at >> 3] |= 1 << (at & 7)
-    return bytes(made)
+        bit = probe % bits
+        bloom_filter[bit >> 3] |= 1 << (bit & 7)
+    return bytes(bloom_filter)
 
 
 def probes(words: Iterable[str]) -> list[int]:
-    """What a filter is asked for each word; all remainders must be set. The same in every process and for ever."""
-    found: list[int] = []
+    """The hashes of the words; each, modulo the filter's size, is a bit to set or test. Stored filters depend on them."""
+    hashes: list[int] = []
     for word in words:
         digest = int.from_bytes(blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest())
         first, step = digest >> 32, digest & 0xFFFFFFFF
-        found += [(first + number * step) & 0x7FFFFFFF for number in range(_PROBES)]
-    return found
+        hashes += [(first + number * step) & 0x7FFFFFFF for number in range(_PROBES_PER_WORD)]
+    return hashes
 
 
-STRETCHES: Final = 16
-"""How many stretches that may hold what is searched for are asked for at a time."""
+RANGES_PER_QUERY: Final = 16
+"""Ranges with a matching filter that are fetched at a time."""
 IN_ORDER: Final = "SELECT set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true)"
-"""A server that has not looked at its tables yet thinks that sorting a tenant's conversations is quick."""
-_END: Final = 1 << 62
-_STRETCHES: Final = "SELECT conversation, start, stop FROM minutebook.word WHERE tenant = %s AND"
-_LAST_FIRST: Final = f"{MATCHES} ORDER BY conversation DESC, start DESC LIMIT {STRETCHES}"
-_FOUND: Final = f"{_STRETCHES} (conversation, start) < (%s, %s) AND {_LAST_FIRST}"
-_FOUND_FOR: Final = (
-    f"{_STRETCHES} (conversation, start) < (%s, %s) AND conversation = ANY(ARRAY("  # noqa: S608 - made of constants
+"""Without table statistics, the planner would sort all conversations of a tenant instead of reading an index in order."""
+_MAX_NUMBER: Final = 1 << 62
+_SELECT_RANGES: Final = "SELECT conversation, start, stop FROM minutebook.word WHERE tenant = %s AND"
+_NEWEST_MATCHES: Final = f"{MATCHES} ORDER BY conversation DESC, start DESC LIMIT {RANGES_PER_QUERY}"
+_RANGES_BEFORE: Final = f"{_SELECT_RANGES} (conversation, start) < (%s, %s) AND {_NEWEST_MATCHES}"
+_RANGES_OF_RECIPIENT: Final = (
+    f"{_SELECT_RANGES} (conversation, start) < (%s, %s) AND conversation = ANY(ARRAY("  # noqa: S608 - constants
     f"  SELECT number FROM minutebook.conversation WHERE tenant = %s AND {FOR_RECIPIENT}"
-    f")) AND {_LAST_FIRST}"
+    f")) AND {_NEWEST_MATCHES}"
 )
-_FOUND_IN: Final = f"{_STRETCHES} conversation = %s AND stop > %s AND start < %s AND {_LAST_FIRST}"
+_RANGES_OF_CONVERSATION: Final = (
+    f"{_SELECT_RANGES} conversation = %s AND stop > %s AND start < %s AND {_NEWEST_MATCHES}"
+)
 
 
-async def searched(work: Work, query: SearchQuery, within: ConversationRow | None) -> Page[Hit]:
-    """The entries that have every word, in one conversation or all, from the last place to the first."""
-    number, position = place_of(query.cursor, int, int) or (_END, 0)
-    wanted = set(query.words)
-    if within is not None:
-        places = _within(work, within, wanted, (number, position))
+async def search_entries(
+    conn: TenantConnection, query: SearchQuery, conversation: ConversationRow | None
+) -> Page[SearchHit]:
+    """The entries that have all words, newest first, in one conversation or in all."""
+    before = cursor_values(query.cursor, int, int) or (_MAX_NUMBER, 0)
+    query_words = set(query.words)
+    if conversation is not None:
+        hits = _hits_in_conversation(conn, conversation, query_words, before)
     else:
-        places = _anywhere(work, query.recipient, wanted, (number, position))
+        hits = _hits_anywhere(conn, query.recipient, query_words, before)
     page: list[tuple[int, int, ConversationRow]] = []
-    async for place in places:
-        page.append(place)
+    async for hit in hits:
+        page.append(hit)
         if len(page) > query.limit:
             break
     items = [
-        Hit(known.conversation.id, at, (await postgres_entries.read(work, (holder, at, at + 1)))[0])
-        for holder, at, known in page[: query.limit]
+        SearchHit(
+            row.conversation.id, position, (await postgres_entries.read(conn, (number, position, position + 1)))[0]
+        )
+        for number, position, row in page[: query.limit]
     ]
     return Page(tuple(items), cursor_of(*page[query.limit - 1][:2]) if len(page) > query.limit else None)
 
 
-async def _within(
-    work: Work, known: ConversationRow, wanted: set[str], before: tuple[int, int]
+async def _hits_in_conversation(
+    conn: TenantConnection, row: ConversationRow, query_words: set[str], before: tuple[int, int]
 ) -> AsyncIterator[tuple[int, int, ConversationRow]]:
-    """Places in one conversation; what it shares has a lower number, since a fork is younger than its origin."""
-    header = known.conversation
-    for number, start, stop in reversed(known.spans(header.first, header.length)):
-        high = stop if number < before[0] else min(stop, before[1]) if number == before[0] else start
+    """Conversation number, position and row of each hit.
+
+    The entries that a fork shares belong to a conversation with a lower number, since the origin was created earlier.
+    """
+    header = row.conversation
+    before_number, before_position = before
+    for number, start, stop in reversed(row.spans(header.first, header.length)):
+        if number > before_number:
+            continue
+        high = min(stop, before_position) if number == before_number else stop
         while high > start:
-            stretches = await _stretches(work, _FOUND_IN, (number, start, high), wanted)
-            for _, low, end in stretches:
-                async for at in _matches(work, number, max(low, start), min(end, high), wanted):
-                    yield number, at, known
-            high = stretches[-1][1] if len(stretches) == STRETCHES else start
+            ranges = await _matching_ranges(conn, _RANGES_OF_CONVERSATION, (number, start, high), query_words)
+            for _, range_start, range_stop in ranges:
+                low, end = max(range_start, start), min(range_stop, high)
+                async for position in _matching_positions(conn, number, low, end, query_words):
+                    yield number, position, row
+            high = ranges[-1][1] if len(ranges) == RANGES_PER_QUERY else start
 
 
-async def _anywhere(
-    work: Work, recipient: str | None, wanted: set[str], before: tuple[int, int]
+async def _hits_anywhere(
+    conn: TenantConnection, recipient: str | None, query_words: set[str], before: tuple[int, int]
 ) -> AsyncIterator[tuple[int, int, ConversationRow]]:
-    owner: ConversationRow | None = None
+    """Conversation number, position and row of each hit."""
+    row: ConversationRow | None = None
     high = before
     while True:
         if recipient is None:
-            stretches = await _stretches(work, _FOUND, high, wanted)
+            ranges = await _matching_ranges(conn, _RANGES_BEFORE, high, query_words)
         else:
-            stretches = await _stretches(work, _FOUND_FOR, (*high, work.tenant, recipient, recipient), wanted)
-        for number, low, end in stretches:
-            if owner is None or owner.number != number:
-                owner = await _owner(work, number)
-            # A fork's copies are not found here: they were said elsewhere.
-            said_here = owner.conversation.origin.position if owner.conversation.origin else 0
-            start = max(low, owner.conversation.first, said_here)
-            stop = min(end, before[1]) if number == before[0] else end
-            async for at in _matches(work, number, start, stop, wanted):
-                yield number, at, owner
-        if len(stretches) < STRETCHES:
+            values = (*high, conn.tenant, recipient, recipient)
+            ranges = await _matching_ranges(conn, _RANGES_OF_RECIPIENT, values, query_words)
+        for number, range_start, range_stop in ranges:
+            if row is None or row.number != number:
+                row = await _conversation_row(conn, number)
+            header = row.conversation
+            # The entries before the fork position are found in the origin.
+            own_start = header.origin.position if header.origin else 0
+            start = max(range_start, header.first, own_start)
+            stop = min(range_stop, before[1]) if number == before[0] else range_stop
+            async for position in _matching_positions(conn, number, start, stop, query_words):
+                yield number, position, row
+        if len(ranges) < RANGES_PER_QUERY:
             return
-        high = (stretches[-1][0], stretches[-1][1])
+        high = (ranges[-1][0], ranges[-1][1])
 
 
-async def _stretches(work: Work, query: str, values: tuple[Any, ...], wanted: set[str]) -> list[Any]:
-    """The next stretches that seem to have every word, from the last to the first."""
-    asked = (query, (work.tenant, *values, probes(sorted(wanted))))
-    if query is _FOUND_FOR:  # sorts what it has found in few conversations
-        return (await work.ask(asked))[0]
-    return (await work.ask((IN_ORDER, ()), asked))[1]
+async def _matching_ranges(
+    conn: TenantConnection, query: str, values: tuple[Any, ...], query_words: set[str]
+) -> list[Any]:
+    """Conversation number, start and stop of the next ranges whose filter matches all words, newest first."""
+    select = (query, (conn.tenant, *values, probes(sorted(query_words))))
+    if query is _RANGES_OF_RECIPIENT:  # has to sort, since it selects a few conversations
+        return (await conn.query(select))[0]
+    return (await conn.query((IN_ORDER, ()), select))[1]
 
 
-async def _matches(work: Work, number: int, start: int, stop: int, wanted: set[str]) -> AsyncIterator[int]:
-    """The positions in a stretch whose text has every word, from the last to the first."""
-    texts = [pair async for pair in postgres_entries.texts(work, (number, start, stop))] if start < stop else []
+async def _matching_positions(
+    conn: TenantConnection, number: int, start: int, stop: int, query_words: set[str]
+) -> AsyncIterator[int]:
+    """The positions in a range whose text has all words, newest first."""
+    texts = [pair async for pair in postgres_entries.texts(conn, (number, start, stop))] if start < stop else []
     for position, text in reversed(texts):
-        if wanted <= words(text):
+        if query_words <= words(text):
             yield position
 
 
-async def _owner(work: Work, number: int) -> ConversationRow:
-    row = await work.row(
+async def _conversation_row(conn: TenantConnection, number: int) -> ConversationRow:
+    row = await conn.row(
         f"SELECT {COLUMNS} FROM minutebook.conversation WHERE tenant = %s AND number = %s",  # noqa: S608 - a constant
-        *(work.tenant, number),
+        *(conn.tenant, number),
     )
     return row_of(row)
 
 
-STEP: Final = 512
-"""How many entries are indexed in one transaction for somebody who waits for it, about: others want to write, too."""
-SMALL_STEP: Final = 64
-"""How many, when nobody waits."""
-STRETCH: Final = 64
-"""How many entries one row stands for at most."""
-MANY: Final = 1024
-"""A stretch that has so many words takes no more entries: its filter then fits into its row, a few of which fit a page."""
+STEP_ENTRIES: Final = 512
+"""Entries indexed in one transaction before a search; a longer transaction would block writers."""
+IDLE_STEP_ENTRIES: Final = 64
+"""Entries indexed in one transaction in the background."""
+MAX_RANGE_ENTRIES: Final = 64
+"""Entries that one row of the index covers."""
+MAX_RANGE_WORDS: Final = 1024
+"""A range with this many words gets no more entries, so that several rows with their filters fit into one page."""
+MAX_PARTIAL_RANGES: Final = 100
+"""Conversations whose last range is not full and not indexed; with more, the background indexes them too."""
 
-MOST_BEGUN: Final = 100
-"""How many conversations may have a last stretch that waits to become whole, when nobody searches."""
-
-_BEHIND: Final = (
+_LOCK_UNINDEXED: Final = (
     f"SELECT {COLUMNS} FROM minutebook.conversation WHERE tenant = %s AND behind AND length - indexed >= %s"  # noqa: S608 - a constant
     " ORDER BY number LIMIT %s FOR UPDATE"
 )
-_MORE: Final = "SELECT 1 FROM minutebook.conversation WHERE tenant = %s AND behind AND length - indexed >= %s LIMIT %s"
-_LAST: Final = (
+_FIND_UNINDEXED: Final = (
+    "SELECT 1 FROM minutebook.conversation WHERE tenant = %s AND behind AND length - indexed >= %s LIMIT %s"
+)
+_LAST_RANGE: Final = (
     "SELECT start, stop, octet_length(words) FROM minutebook.word WHERE tenant = %s AND conversation = %s"
     " AND start < %s ORDER BY start DESC LIMIT 1"
 )
-_WRITE: Final = (
+_WRITE_RANGE: Final = (
     "INSERT INTO minutebook.word (tenant, conversation, start, stop, words) VALUES (%s, %s, %s, %s, %s)"
     " ON CONFLICT (tenant, conversation, start) DO UPDATE SET stop = excluded.stop, words = excluded.words"
 )
 
 
-async def is_behind(work: Work) -> bool:
-    """Whether there are entries that a search would not find."""
+async def has_unindexed_entries(conn: TenantConnection) -> bool:
+    """Whether the tenant has entries that a search would not find."""
     return bool(
-        await work.row("SELECT 1 FROM minutebook.conversation WHERE tenant = %s AND behind LIMIT 1", work.tenant)
+        await conn.row("SELECT 1 FROM minutebook.conversation WHERE tenant = %s AND behind LIMIT 1", conn.tenant)
     )
 
 
-async def catch_up(work: Work, step: int = STEP, *, whole: bool = False) -> bool:
-    """Index a number of entries; return whether there are more. With `whole`, only what fills its stretch.
+async def index_next(
+    conn: TenantConnection, max_entries: int = STEP_ENTRIES, *, full_ranges_only: bool = False
+) -> bool:
+    """Index the next entries; return whether there are more.
 
-    A stretch that is indexed before it is whole is indexed again with all of its words, and again.
+    With `full_ranges_only`, conversations with less than one full range to index are left for later: a partial range is
+    indexed again as a whole when it grows.
     """
-    least = 0
-    if whole and len(await work.rows(_MORE, work.tenant, 0, MOST_BEGUN + 1)) <= MOST_BEGUN:
-        least = STRETCH
-    left = step
-    for row in await work.rows(_BEHIND, work.tenant, least, STRETCH):
-        one = row_of(row)
-        stop = min(one.conversation.length, one.indexed + left)
-        await _index(work, one, one.indexed, stop)
-        left -= stop - one.indexed
-        if left <= 0:
+    min_entries = 0
+    if full_ranges_only:
+        unindexed = await conn.rows(_FIND_UNINDEXED, conn.tenant, 0, MAX_PARTIAL_RANGES + 1)
+        if len(unindexed) <= MAX_PARTIAL_RANGES:
+            min_entries = MAX_RANGE_ENTRIES
+    remaining = max_entries
+    for values in await conn.rows(_LOCK_UNINDEXED, conn.tenant, min_entries, MAX_RANGE_ENTRIES):
+        row = row_of(values)
+        stop = min(row.conversation.length, row.indexed + remaining)
+        await _index_new_entries(conn, row, row.indexed, stop)
+        remaining -= stop - row.indexed
+        if remaining <= 0:
             break
-    return bool(await work.row(_MORE, work.tenant, least, 1))
+    return bool(await conn.row(_FIND_UNINDEXED, conn.tenant, min_entries, 1))
 
 
-async def forget(work: Work, one: ConversationRow, start: int, stop: int) -> None:
-    """Take a range of entries out of the index; what shares a stretch with them is indexed anew."""
-    rows = await work.rows(
+async def remove_from_index(conn: TenantConnection, row: ConversationRow, start: int, stop: int) -> None:
+    """Remove positions from the index; the other entries of the ranges they are in are indexed again."""
+    removed = await conn.rows(
         "DELETE FROM minutebook.word WHERE tenant = %s AND conversation = %s AND start < %s AND stop > %s"
         " RETURNING start, stop",
-        *(work.tenant, one.number, stop, start),
+        *(conn.tenant, row.number, stop, start),
     )
-    for low, high in rows:
+    for low, high in removed:
         for part in (range(low, min(start, high)), range(max(stop, low), high)):
             if part:
-                await index(work, one, part.start, part.stop)
+                await index_range(conn, row, part.start, part.stop)
 
 
-async def renew(work: Work, one: ConversationRow, position: int) -> None:
-    """Index anew the stretch of an entry that was changed, if there is one yet."""
-    rows = await work.rows(
+async def reindex_entry(conn: TenantConnection, row: ConversationRow, position: int) -> None:
+    """Index the range of a changed entry again, if it was indexed."""
+    removed = await conn.rows(
         "DELETE FROM minutebook.word WHERE tenant = %s AND conversation = %s AND start <= %s AND stop > %s"
         " RETURNING start, stop",
-        *(work.tenant, one.number, position, position),
+        *(conn.tenant, row.number, position, position),
     )
-    for low, high in rows:
-        await index(work, one, low, high)
+    for low, high in removed:
+        await index_range(conn, row, low, high)
 
 
-async def index(work: Work, one: ConversationRow, start: int, stop: int) -> None:
-    """Index a range of a conversation's own entries; write a row for each of its stretches."""
-    low, found, changes = start, set[str](), list[Query]()
-    async for position, text in postgres_entries.texts(work, (one.number, start, stop)):
-        if position - low >= STRETCH or len(found) >= MANY:
-            changes.append(_row(work, one, low, position, found))
-            low, found = position, set()
-        found |= words(text)
-    await work.ask(*changes, _row(work, one, low, stop, found))
+async def index_range(conn: TenantConnection, row: ConversationRow, start: int, stop: int) -> None:
+    """Index positions of a conversation's own entries."""
+    range_start, range_words, changes = start, set[str](), list[Query]()
+    async for position, text in postgres_entries.texts(conn, (row.number, start, stop)):
+        if position - range_start >= MAX_RANGE_ENTRIES or len(range_words) >= MAX_RANGE_WORDS:
+            changes.append(_write_range(conn, row, range_start, position, range_words))
+            range_start, range_words = position, set()
+        range_words |= words(text)
+    await conn.query(*changes, _write_range(conn, row, range_start, stop, range_words))
 
 
-async def _index(work: Work, one: ConversationRow, start: int, stop: int) -> None:
-    """Index what was appended; a last stretch that is not whole is read again, since its words are not kept."""
-    last = await work.row(_LAST, work.tenant, one.number, start) if start > one.own else None
-    low = start
-    if last is not None and last[1] == start and start - last[0] < STRETCH and last[2] < size(MANY):
-        low = last[0]
-    await index(work, one, low, stop)
-    change = "UPDATE minutebook.conversation SET indexed = %s, behind = length > %s WHERE tenant = %s AND number = %s"
-    await work.put(change, stop, stop, work.tenant, one.number)
+async def _index_new_entries(conn: TenantConnection, row: ConversationRow, start: int, stop: int) -> None:
+    """Index appended entries. The last range, if it is not full, is read again, since its words are not stored."""
+    range_start = start
+    if start > row.own:
+        last = await conn.row(_LAST_RANGE, conn.tenant, row.number, start)
+        if last is not None:
+            last_start, last_stop, filter_bytes = last
+            has_room = start - last_start < MAX_RANGE_ENTRIES and filter_bytes < filter_size(MAX_RANGE_WORDS)
+            if last_stop == start and has_room:
+                range_start = last_start
+    await index_range(conn, row, range_start, stop)
+    update = "UPDATE minutebook.conversation SET indexed = %s, behind = length > %s WHERE tenant = %s AND number = %s"
+    await conn.execute(update, stop, stop, conn.tenant, row.number)
 
 
-def _row(work: Work, one: ConversationRow, low: int, stop: int, found: set[str]) -> Query:
-    return _WRITE, (work.tenant, one.number, low, stop, filter_of(found))
+def _write_range(conn: TenantConnection, row: ConversationRow, start: int, stop: int, range_words: set[str]) -> Query:
+    return _WRITE_RANGE, (conn.tenant, row.number, start, stop, filter_of(range_words))

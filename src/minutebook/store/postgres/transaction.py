@@ -7,38 +7,38 @@ from typing import Any, Final
 from minutebook.record.entry import ConversationEntry
 from minutebook.store.codec import Packed, moment
 from minutebook.store.postgres import entries, search
-from minutebook.store.postgres.connection import NOW, Work
+from minutebook.store.postgres.connection import NOW, TenantConnection
 from minutebook.store.sql.transaction import ConversationRow, Query, Span, SqlTransaction
 
 _LOCK: Final = "SELECT pg_advisory_xact_lock(?)"
 
 
 class PostgresTransaction(SqlTransaction):
-    """The shared statements by `Work`, and the entries as PostgreSQL stores them."""
+    """Runs the shared SQL on a `TenantConnection`, and reads and writes entries as PostgreSQL stores them."""
 
     FOR_UPDATE = " FOR UPDATE"
     SKIP_LOCKED = " FOR UPDATE SKIP LOCKED"
     IN_ORDER = ((search.IN_ORDER, ()),)
     ENTRY_KEY = "position"
 
-    def __init__(self, work: Work) -> None:
-        self.work = work
-        self.tenant = work.tenant
+    def __init__(self, conn: TenantConnection) -> None:
+        self.conn = conn
+        self.tenant = conn.tenant
         self.swept: MutableMapping[tuple[str, str], datetime] = {}
 
     async def rows_of(self, *queries: Query) -> list[list[Any]]:
-        return await self.work.ask(*queries)
+        return await self.conn.query(*queries)
 
     async def put(self, statement: str, *values: Any) -> int:
-        return await self.work.put(statement, *values)
+        return await self.conn.execute(statement, *values)
 
     async def put_each(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
-        return await self.work.put_each(statement, rows) if rows else 0
+        return await self.conn.execute_many(statement, rows) if rows else 0
 
     async def rows_locked(
         self,
         key: bytes,
-        at: datetime,  # noqa: ARG002 - the database has a clock of its own
+        at: datetime,  # noqa: ARG002 - the database's clock is used
         query: Query,
     ) -> tuple[list[Any], datetime]:
         lock = (_LOCK, (int.from_bytes(key[:8], signed=True),))
@@ -49,32 +49,32 @@ class PostgresTransaction(SqlTransaction):
         return "conversation = ?::bigint AND position >= ? AND position < ?", span
 
     def entry_query(self, span: Span) -> Query:
-        return entries.READ, span
+        return entries.SELECT_ENTRIES, span
 
     async def unpack(self, answers: Iterable[Sequence[Any]]) -> tuple[list[int], list[ConversationEntry]]:
-        return await entries.unpacked(self.work, answers)
+        return await entries.unpack_rows(self.conn, answers)
 
     async def write_entries(self, row: ConversationRow, position: int, turns: int, packed: Sequence[Packed]) -> None:
-        rows = entries.Rows()
-        rows.add(row.number, position, turns, packed, [entries.Kept(one) for one in packed])
-        await rows.write(self.work)
+        rows = entries.EntryRows()
+        rows.add(row.number, position, turns, packed, [entries.StoredPieces(entry) for entry in packed])
+        await rows.write(self.conn)
 
     async def replace_entry(self, row: ConversationRow, position: int, turns: int, packed: Packed) -> None:
-        await entries.delete(self.work, [row.number], position, position + 1)
+        await entries.delete(self.conn, [row.number], position, position + 1)
         await self.write_entries(row, position, turns, [packed])
-        await search.renew(self.work, row, position)
+        await search.reindex_entry(self.conn, row, position)
 
     async def delete_entries(self, row: ConversationRow, start: int, stop: int) -> None:
-        await entries.delete(self.work, [row.number], start, stop)
-        await search.forget(self.work, row, start, stop)
+        await entries.delete(self.conn, [row.number], start, stop)
+        await search.remove_from_index(self.conn, row, start, stop)
 
     async def delete_all_entries(self, rows: Sequence[ConversationRow]) -> None:
-        """With what would find their words, and the jobs that wait for them; the next vacuum writes their table anew."""
-        await entries.delete(self.work, [row.number for row in rows], 0, entries.EVERYTHING)
+        """Also deletes their search index and pending jobs, and marks the table of headers for the next vacuum."""
+        await entries.delete(self.conn, [row.number for row in rows], 0, entries.MAX_POSITION)
         await self.put_each("DELETE FROM word WHERE conversation = ?", [(row.number,) for row in rows])
         await self.put("SELECT mark_removed(ARRAY['minutebook.conversation'::regclass::oid])")
         if (await self.rows("SELECT to_regprocedure('minutebook_jobs.forget(text[])') IS NOT NULL"))[0][0]:
             await self.put("SELECT minutebook_jobs.forget(?::text[])", [row.conversation.id for row in rows])
 
     async def index(self, row: ConversationRow, start: int, stop: int) -> None:
-        await search.index(self.work, row, start, stop)
+        await search.index_range(self.conn, row, start, stop)

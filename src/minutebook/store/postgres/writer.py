@@ -1,10 +1,10 @@
-"""The appends of one event loop, written in groups.
+"""Group commit: the appends of one event loop are written in groups.
 
-A commit waits for the disk and every statement for the network, as long for one append as for a hundred. So whoever wants
-to append while others are at it waits, and all of them share the next group. A group is written in one statement on a
-connection of the loop's own, from the headers that are remembered: all other connections belong to a loop in a thread of
-its own, and going there and back takes longer than the append. What cannot be decided like that, or has changed, is read
-under locks and written in a transaction there.
+A commit costs a disk flush and a network round trip, for one append as for a hundred. Appends that arrive while a group
+is written form the next group. A group is first written in one statement from cached headers, on a connection of the
+caller's event loop: the pool belongs to another thread's loop, and the switch takes longer than the append. Appends that
+cannot be planned from the cache, or whose cached header is out of date, are written in a transaction of the pool that
+reads under locks.
 """
 
 import asyncio
@@ -18,179 +18,191 @@ from psycopg import AsyncConnection
 
 from minutebook.errors import MinutebookError, StoreUnavailable
 from minutebook.store.per_loop import Loop
-from minutebook.store.postgres.append import AppendPlan, Due, KnownHeaders, PendingAppend, append_all
-from minutebook.store.postgres.connection import AGAIN, UNWRITABLE, WRITING, Connections, connected, translated
+from minutebook.store.postgres.append import AppendPlan, HeaderCache, NeedsJob, PendingAppend, append_all
+from minutebook.store.postgres.connection import (
+    BEGIN_WRITE,
+    INVALID_VALUE_ERRORS,
+    RETRYABLE_ERRORS,
+    ConnectionPool,
+    connect,
+    store_error,
+)
 
-LARGEST_GROUP: Final = 500
-MOST_KNOWN: Final = 4096
-IMPATIENT_SECONDS: Final = 1.0
-"""How long a group waits for the lock of one of its conversations before each of them is written by itself."""
+MAX_GROUP_SIZE: Final = 500
+MAX_CACHED_HEADERS: Final = 4096
+GROUP_LOCK_SECONDS: Final = 1.0
+"""How long a group waits for a conversation's lock. After that, its conversations are written separately."""
 
 
 class GroupWriter:
-    """Belongs to the event loop that it was made in."""
+    """Writes the appends of the event loop that it was created in."""
 
-    def __init__(self, connections: Connections, background: Loop, known: KnownHeaders, due: Due | None) -> None:
-        self._connections = connections
-        self._background = background
-        """The loop of `connections`."""
-        self._known = known
-        self._due = due
+    def __init__(self, pool: ConnectionPool, pool_loop: Loop, cache: HeaderCache, needs_job: NeedsJob | None) -> None:
+        self._pool = pool
+        self._pool_loop = pool_loop
+        self._cache = cache
+        self._needs_job = needs_job
         self._loop = asyncio.get_running_loop()
         self._db: AsyncConnection | None = None
         self._waiting: list[PendingAppend] = []
         self._busy: dict[tuple[str, str], asyncio.Task[None]] = {}
-        """Tenant and conversation → the task that writes it under locks; what is for it waits until that is done."""
+        """Tenant and conversation → the task that writes to it under locks. Later appends to it wait for this task."""
         self._runner: asyncio.Task[None] | None = None
-        self._remembers = due is None and not isinstance(self._loop, getattr(asyncio, "ProactorEventLoop", ()))
-        """`due` looks at all of a header, of which others change parts; and the driver takes no proactor loop."""
+        self._uses_cache = needs_job is None and not isinstance(self._loop, getattr(asyncio, "ProactorEventLoop", ()))
+        """`needs_job` sees the whole header, and the cache may be out of date. psycopg does not support proactor loops."""
 
     @property
     def is_idle(self) -> bool:
         return self._runner is None and not self._busy
 
     async def append(self, pending: PendingAppend) -> int:
-        """Append with the next group."""
-        pending.answer = self._loop.create_future()
+        """Append with the next group; return the new version."""
+        pending.future = self._loop.create_future()
         self._waiting.append(pending)
-        self._wake()
-        return await pending.answer
+        self._start_runner()
+        return await pending.future
 
     async def finish(self) -> None:
-        """Wait until everything that was asked for is answered, and close the connection."""
+        """Wait until all appends are written, and close the connection."""
         while not self.is_idle:
             await asyncio.wait({*self._busy.values(), *([self._runner] if self._runner else [])})
         self.close()
 
     def close(self) -> None:
-        """Close the connection, also of a loop that does not run any more."""
+        """Close the connection. The event loop need not be running."""
         db, self._db = self._db, None
         if db is not None:
             db.pgconn.finish()
 
-    def _wake(self) -> None:
+    def _start_runner(self) -> None:
         if self._waiting and self._runner is None:
             self._runner = self._loop.create_task(self._run())
 
     async def _run(self) -> None:
-        """Write group after group, until there is nothing left that can be written now."""
+        """Write groups until no waiting append can be written now."""
         try:
-            while group := self._next():
-                with _errors_for(group):
-                    if rest := await self._write_remembered(group):
-                        await asyncio.wait({self._launch(rest)}, timeout=IMPATIENT_SECONDS)
+            while group := self._take_group():
+                with _fail_on_error(group):
+                    if unwritten := await self._write_from_cache(group):
+                        await asyncio.wait({self._start_locked_write(unwritten)}, timeout=GROUP_LOCK_SECONDS)
         finally:
             self._runner = None
 
-    def _next(self) -> list[PendingAppend]:
-        """Those of one tenant that wait and can be written now, in their order."""
-        waiting = [one for one in self._waiting if not one.answer.done()]
-        free = [one for one in waiting if one.name not in self._busy]
-        group = [one for one in free if one.tenant == free[0].tenant][:LARGEST_GROUP]
-        chosen = set(group)
-        self._waiting = [one for one in waiting if one not in chosen]
+    def _take_group(self) -> list[PendingAppend]:
+        """Remove and return the waiting appends of one tenant whose conversations are not busy, in order."""
+        waiting = [pending for pending in self._waiting if not pending.future.done()]
+        ready = [pending for pending in waiting if pending.name not in self._busy]
+        group = [pending for pending in ready if pending.tenant == ready[0].tenant][:MAX_GROUP_SIZE]
+        in_group = set(group)
+        self._waiting = [pending for pending in waiting if pending not in in_group]
         return group
 
-    async def _write_remembered(self, group: Sequence[PendingAppend]) -> Sequence[PendingAppend]:
-        """Write what can be decided without asking; return the others, of which nothing was written.
+    async def _write_from_cache(self, group: Sequence[PendingAppend]) -> Sequence[PendingAppend]:
+        """Write the appends whose conversations are cached; return the others, which were not written.
 
         Raises:
-            StoreUnavailable: it may have been written or not.
+            StoreUnavailable: the connection failed; the appends may or may not be written.
         """
-        if len(self._known) > MOST_KNOWN:
-            self._known.clear()
-        known = {one.name[1]: self._known.get(one.name) for one in group} if self._remembers else {}
-        plan = AppendPlan(group[0].tenant, {name: header for name, header in known.items() if header is not None})
+        if len(self._cache) > MAX_CACHED_HEADERS:
+            self._cache.clear()
+        cached = {pending.name[1]: self._cache.get(pending.name) for pending in group} if self._uses_cache else {}
+        plan = AppendPlan(group[0].tenant, {name: header for name, header in cached.items() if header is not None})
         versions: dict[PendingAppend, int] = {}
-        for one in group:
-            if one.command.conversation in plan.headers:
-                with suppress(MinutebookError):  # by what is remembered; it is refused only by what is read
-                    versions[one] = plan.add(one)
+        for pending in group:
+            if pending.command.conversation in plan.headers:
+                # An append is never refused because of a cached header: it is checked again under locks.
+                with suppress(MinutebookError):
+                    versions[pending] = plan.add(pending)
         if not versions or (db := await self._connect()) is None:
             return group
         try:
-            self._known.update(await plan.write(db, min(IMPATIENT_SECONDS, self._connections.patience_seconds)))
-        except (*AGAIN, *UNWRITABLE, psycopg.errors.LockNotAvailable):
+            self._cache.update(await plan.write(db, min(GROUP_LOCK_SECONDS, self._pool.patience_seconds)))
+        except (*RETRYABLE_ERRORS, *INVALID_VALUE_ERRORS, psycopg.errors.LockNotAvailable):
             return group
         except psycopg.Error as error:
             self.close()
-            raise translated(error, self._connections.store) from error
-        except BaseException:  # between question and answer, the connection is of no use to anybody else
+            raise store_error(error, self._pool.store) from error
+        except BaseException:  # a result may be unread, so the connection cannot be used again
             self.close()
             raise
-        for one, version in versions.items():
-            _answer(one, version)
-        return [one for one in group if one not in versions]
+        for pending, version in versions.items():
+            _resolve(pending, version)
+        return [pending for pending in group if pending not in versions]
 
     async def _connect(self) -> AsyncConnection | None:
-        """The loop's own connection; None if there is no server now: a connection of the others waits until there is."""
+        """The connection of this event loop, reopened if necessary; None if the server is unreachable."""
         if self._db is not None:
             try:
-                self._db.pgconn.consume_input()  # the server's last words
-                self._db.pgconn.consume_input()  # and that it has closed the connection
+                self._db.pgconn.consume_input()  # reads the server's last message
+                self._db.pgconn.consume_input()  # detects that the connection is closed
             except psycopg.Error:
                 self.close()
         if self._db is None:
-            parts = self._connections
-            with suppress(StoreUnavailable):
-                self._db = await connected(parts.url, parts.store, parts.patience_seconds)
+            with suppress(StoreUnavailable):  # the pool waits for the server, and raises after its timeout
+                self._db = await connect(self._pool.url, self._pool.store, self._pool.patience_seconds)
         return self._db
 
-    def _launch(self, group: Sequence[PendingAppend]) -> "asyncio.Task[None]":
+    def _start_locked_write(self, group: Sequence[PendingAppend]) -> "asyncio.Task[None]":
         task = self._loop.create_task(self._write_locked(group))
-        names = {one.name for one in group}
+        names = {pending.name for pending in group}
         self._busy.update(dict.fromkeys(names, task))
 
-        def free(_: object) -> None:
+        def on_done(_: object) -> None:
             for name in names:
-                if self._busy.get(name) is task:  # and not a task for this conversation alone
+                if self._busy.get(name) is task:  # it may now be a task for this conversation alone
                     del self._busy[name]
-            self._wake()
+            self._start_runner()
 
-        task.add_done_callback(free)
+        task.add_done_callback(on_done)
         return task
 
     async def _write_locked(self, group: Sequence[PendingAppend]) -> None:
-        """One transaction for the group; one for each conversation, if one of them cannot be locked soon or stored at all."""
-        parts: dict[tuple[str, str], list[PendingAppend]] = {}
-        for one in group:
-            parts.setdefault(one.name, []).append(one)
-        patience = self._connections.patience_seconds
-        lock_seconds = min(IMPATIENT_SECONDS, patience) if len(parts) > 1 else patience
-        work = partial(append_all, group=group, known=self._known, lock_seconds=lock_seconds, due=self._due)
-        with _errors_for(group):
+        """Write the group in one transaction that locks its conversations.
+
+        If a conversation cannot be locked in time, or has a value that cannot be stored, each conversation is written in
+        a separate transaction.
+        """
+        by_conversation: dict[tuple[str, str], list[PendingAppend]] = {}
+        for pending in group:
+            by_conversation.setdefault(pending.name, []).append(pending)
+        lock_seconds = self._pool.patience_seconds
+        if len(by_conversation) > 1:
+            lock_seconds = min(GROUP_LOCK_SECONDS, lock_seconds)
+        work = partial(append_all, group=group, cache=self._cache, lock_seconds=lock_seconds, needs_job=self._needs_job)
+        with _fail_on_error(group):
             try:
-                outcomes = await self._background.call(
-                    self._connections.carry_out(group[0].tenant, WRITING, work, lock_seconds)
+                results = await self._pool_loop.call(
+                    self._pool.run_transaction(group[0].tenant, BEGIN_WRITE, work, lock_seconds)
                 )
             except StoreUnavailable as error:
-                if len(parts) == 1 or not isinstance(error.__cause__, (psycopg.errors.LockNotAvailable, *UNWRITABLE)):
+                separable = (psycopg.errors.LockNotAvailable, *INVALID_VALUE_ERRORS)
+                if len(by_conversation) == 1 or not isinstance(error.__cause__, separable):
                     raise
-                for part in parts.values():
-                    self._launch(part)
+                for appends in by_conversation.values():
+                    self._start_locked_write(appends)
             else:
-                for one, outcome in zip(group, outcomes, strict=True):
-                    _answer(one, outcome)
+                for pending, result in zip(group, results, strict=True):
+                    _resolve(pending, result)
 
 
 @contextmanager
-def _errors_for(group: Sequence[PendingAppend]) -> Iterator[None]:
-    """Give what goes wrong to everybody who waits for it."""
+def _fail_on_error(group: Sequence[PendingAppend]) -> Iterator[None]:
+    """Set an error of the block on the futures of the group."""
     try:
         yield
     except BaseException as error:
-        for one in group:
-            _answer(one, error)
+        for pending in group:
+            _resolve(pending, error)
         if not isinstance(error, Exception):
             raise
 
 
-def _answer(one: PendingAppend, outcome: int | BaseException) -> None:
-    if one.answer.done():
+def _resolve(pending: PendingAppend, result: int | BaseException) -> None:
+    if pending.future.done():
         return
-    if isinstance(outcome, int):
-        one.answer.set_result(outcome)
-    elif isinstance(outcome, Exception):
-        one.answer.set_exception(outcome)
+    if isinstance(result, int):
+        pending.future.set_result(result)
+    elif isinstance(result, Exception):
+        pending.future.set_exception(result)
     else:
-        one.answer.cancel()
+        pending.future.cancel()

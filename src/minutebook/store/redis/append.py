@@ -19,7 +19,7 @@ from minutebook.store.redis.keys import Claim, created_at_of
 from minutebook.store.redis.rows import LETTERS, Filed, digests_of, entry_to_bytes, first_fields, grown_fields
 from minutebook.store.redis.tenant import Shelf
 from minutebook.store.rules import created, grown, require_recipient, require_version
-from minutebook.store.types import Conversation
+from minutebook.store.types import ConversationHeader
 
 
 def answered(command: AppendCommand, answer: bytes) -> int:
@@ -29,7 +29,7 @@ def answered(command: AppendCommand, answer: bytes) -> int:
     return int(answer[16:])
 
 
-def header_after(command: AppendCommand, found: Filed | None, at: datetime) -> Conversation:
+def header_after(command: AppendCommand, found: Filed | None, at: datetime) -> ConversationHeader:
     """The header as it will be."""
     require_version(found.conversation if found else None, command.conversation, command.expected_version)
     if found is None:
@@ -102,7 +102,7 @@ async def _written(
     shelf: Shelf,
     command: AppendCommand,
     before: Filed | None,
-    after: Conversation,
+    after: ConversationHeader,
     documents: redis_documents.Planned,
     at: datetime,
 ) -> tuple[Filed | None, bool, int | None]:

@@ -15,13 +15,13 @@ from minutebook.store.redis.keys import Claim, created_at_of, member_of
 from minutebook.store.redis.rows import Filed, first_fields
 from minutebook.store.redis.tenant import VOID_MILLISECONDS, Shelf
 from minutebook.store.rules import require_cut
-from minutebook.store.types import Conversation, Origin, Receipt
+from minutebook.store.types import ConversationHeader, ErasureReceipt, ForkOrigin
 
 STEP: Final = 500
 """How many conversations are looked at in one go."""
 
 
-async def fork(shelf: Shelf, conversation: str, new_id: str, at: int | None, when: datetime) -> Conversation:
+async def fork(shelf: Shelf, conversation: str, new_id: str, at: int | None, when: datetime) -> ConversationHeader:
     """Copy a conversation up to a place. It takes as long as there is to copy, and others wait for it."""
     async with shelf.engine.lock(shelf.tenant, conversation):
         while True:
@@ -48,7 +48,7 @@ async def fork(shelf: Shelf, conversation: str, new_id: str, at: int | None, whe
 def _forked(filed: Filed, new_id: str, cut: int, turns: int, when: datetime, claim: Claim) -> Filed:
     header = filed.conversation
     ends = cut == header.length
-    made = Conversation(
+    made = ConversationHeader(
         *(header.tenant, new_id, header.recipient, moment(created_at_of(claim.rank)), when, when),
         version=1,
         length=cut,
@@ -58,7 +58,7 @@ def _forked(filed: Filed, new_id: str, cut: int, turns: int, when: datetime, cla
         open_calls=header.open_calls if ends else (),
         open_at=header.open_at if ends else None,
         labels=header.labels,
-        origin=Origin(header.id, cut),
+        origin=ForkOrigin(header.id, cut),
     )
     return Filed(made, claim.nonce, (*filed.line, header.id))
 
@@ -96,7 +96,7 @@ def _require_fork(reply: Sequence[Any], conversation: str, new_id: str) -> None:
         raise VersionConflict(new_id, int(reply[1]), 0)
 
 
-async def erase_conversation(shelf: Shelf, conversation: str, at: datetime) -> Receipt:
+async def erase_conversation(shelf: Shelf, conversation: str, at: datetime) -> ErasureReceipt:
     """Remove a conversation and its forks."""
     try:
         claim = await shelf.locate(conversation)
@@ -107,12 +107,12 @@ async def erase_conversation(shelf: Shelf, conversation: str, at: datetime) -> R
     return await _erase(shelf, claim.recipient, conversation, at)
 
 
-async def erase_recipient(shelf: Shelf, recipient: str, at: datetime) -> Receipt:
+async def erase_recipient(shelf: Shelf, recipient: str, at: datetime) -> ErasureReceipt:
     """Remove all of a recipient's conversations; forks of them are the recipient's, too."""
     return await _erase(shelf, recipient, None, at)
 
 
-async def _erase(shelf: Shelf, recipient: str, conversation: str | None, at: datetime) -> Receipt:
+async def _erase(shelf: Shelf, recipient: str, conversation: str | None, at: datetime) -> ErasureReceipt:
     keys = shelf.keys
     while True:
         changes, members = await _members(shelf, recipient)
@@ -161,9 +161,9 @@ async def _leave(shelf: Shelf, recipient: str, named: Sequence[str]) -> None:
         engine.forget(shelf.tenant, name)
 
 
-def _receipt(at: datetime, counts: Sequence[int]) -> Receipt:
+def _receipt(at: datetime, counts: Sequence[int]) -> ErasureReceipt:
     conversations, entries, folds, pins = counts
-    return Receipt(str(uuid4()), at, conversations=conversations, entries=entries, folds=folds, pins=pins)
+    return ErasureReceipt(str(uuid4()), at, conversations=conversations, entries=entries, folds=folds, pins=pins)
 
 
 async def forget_expired(shelf: Shelf) -> None:

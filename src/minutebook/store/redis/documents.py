@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 
 from minutebook.errors import DocumentNotFound
 from minutebook.store.backend import DocumentQuery
-from minutebook.store.codec import cursor_of, microseconds, place_of, squeezed, unsqueezed
+from minutebook.store.codec import cursor_of, cursor_values, microseconds, squeezed, unsqueezed
 from minutebook.store.redis.connection import Value
 from minutebook.store.redis.tenant import VOID_MILLISECONDS, Shelf
 from minutebook.store.types import (
@@ -133,7 +133,7 @@ async def found(shelf: Shelf, kind: str, name: str, at: datetime) -> Document:
 
 async def listed(shelf: Shelf, query: DocumentQuery, at: datetime) -> Page[Document]:
     """The documents of a kind after a cursor, by their number."""
-    after = place_of(query.cursor, int)
+    after = cursor_values(query.cursor, int)
     low, high = b"[" + kind_key(query.kind), b"(" + kind_key(query.kind) + b":"  # which sorts after every digit
     if after is not None and query.newest_first:
         high = b"(" + kind_key(query.kind) + b"%016d" % max(0, after[0])

@@ -10,7 +10,7 @@ from minutebook.store.codec import fold_from_bytes, fold_to_bytes
 from minutebook.store.redis.connection import Value
 from minutebook.store.redis.rows import Filed, fold_of, fold_record
 from minutebook.store.redis.tenant import Shelf
-from minutebook.store.rules import require_fold, require_purge, same_fold, standing, touching
+from minutebook.store.rules import folds_in_range, require_fold, require_purge, same_fold, visible_folds
 from minutebook.store.types import StoredFold
 
 Numbered = dict[int, StoredFold]
@@ -38,7 +38,7 @@ async def add(shelf: Shelf, conversation: str, fold: Fold, replacing: Iterable[s
             return same_fold(conversation, fold_of(reply[2]), fold)
         by_id = {fold_of(record).fold.id: int(at) for at, record in zip(reply[4], reply[5], strict=True)}
         others = sorted((fold_of(record).fold for record in reply[5]), key=lambda other: other.start)
-        near = touching(others, fold.start, min(fold.stop, filed.conversation.length))
+        near = folds_in_range(others, fold.start, min(fold.stop, filed.conversation.length))
         covered = require_fold(filed.conversation, fold, near=near, splits=bool(reply[6]), replacing=replacing)
         stored = StoredFold(fold, at)
         lying = [by_id[other.id] for other in covered]
@@ -69,7 +69,7 @@ async def purge(shelf: Shelf, conversation: str, before: int) -> int:
     while True:
         filed, folds = await every(shelf, conversation)
         header = filed.conversation
-        stands = standing(one.fold for one in folds.values() if one.undone_at is None)
+        stands = visible_folds(one.fold for one in folds.values() if one.undone_at is None)
         covering = {fold.id for fold in require_purge(header, before, stands)}
         gone = max(0, before - header.first)
         if not gone:
@@ -82,7 +82,9 @@ async def purge(shelf: Shelf, conversation: str, before: int) -> int:
 def standing_numbers(folds: Numbered) -> dict[int, int]:
     """The folds that stand: number → where it begins."""
     by_id = {one.fold.id: number for number, one in folds.items()}
-    return {by_id[fold.id]: fold.start for fold in standing(one.fold for one in folds.values() if not one.undone_at)}
+    return {
+        by_id[fold.id]: fold.start for fold in visible_folds(one.fold for one in folds.values() if not one.undone_at)
+    }
 
 
 def written(folds: Numbered) -> list[Value]:

@@ -11,8 +11,8 @@ from minutebook.record.entry import ConversationEntry
 from minutebook.store.backend import LoadQuery
 from minutebook.store.redis.rows import Filed, fold_of, whole
 from minutebook.store.redis.tenant import Shelf
-from minutebook.store.rules import gaps, merged, touching
-from minutebook.store.types import Loaded
+from minutebook.store.rules import folds_in_range, gaps, merged
+from minutebook.store.types import LoadedConversation
 
 AT_A_TIME: Final = 500
 """How many entries one script reads: others wait for it."""
@@ -20,7 +20,7 @@ TRIES: Final = 5
 """After so many, it is not others who purge: the server has dropped a part."""
 
 
-async def load(shelf: Shelf, query: LoadQuery) -> Loaded:
+async def load(shelf: Shelf, query: LoadQuery) -> LoadedConversation:
     """A part of a conversation."""
     conversation = query.conversation
     kind, count = "since", query.since or 0
@@ -40,12 +40,12 @@ async def load(shelf: Shelf, query: LoadQuery) -> Loaded:
             wanted = merged([range(header.first, header.lead), *pinned, range(start, stop)])
             parts = [gap for part in wanted for gap in gaps(folds, part.start, part.stop)]
         else:
-            folds = touching(folds, start, stop)
+            folds = folds_in_range(folds, start, stop)
             parts = [range(start, stop)] if start < stop else []
         entries = await read(shelf, filed, parts)
         if entries is not None:
             places = tuple(place for part in parts for place in part)
-            return Loaded(filed.conversation, start, tuple(entries), places, tuple(folds), pins)
+            return LoadedConversation(filed.conversation, start, tuple(entries), places, tuple(folds), pins)
     raise shelf.damaged("entries are missing that were neither purged nor erased")
 
 

@@ -4,20 +4,20 @@ import asyncio
 from typing import Final
 
 from minutebook.store.backend import ListQuery
-from minutebook.store.codec import cursor_of, microseconds, place_of
+from minutebook.store.codec import cursor_of, cursor_values, microseconds
 from minutebook.store.redis.keys import Claim, created_at_of, member_of
 from minutebook.store.redis.tenant import Shelf
-from minutebook.store.types import Conversation, Page
+from minutebook.store.types import ConversationHeader, Page
 
 MOST_READ: Final = 10_000
 """How many headers one page may cost. Where a status is rare, a page may therefore hold fewer than asked for."""
 
 
-async def listed(shelf: Shelf, query: ListQuery) -> Page[Conversation]:
+async def listed(shelf: Shelf, query: ListQuery) -> Page[ConversationHeader]:
     """The conversations after a cursor, newest first."""
-    after = place_of(query.cursor, int, str)
+    after = cursor_values(query.cursor, int, str)
     last = "" if after is None else member_of(*after)
-    found: list[Conversation] = []
+    found: list[ConversationHeader] = []
     seen, step = 0, query.limit + 1
     while True:
         members = await _members(shelf, query.recipient, last, step)
@@ -40,7 +40,7 @@ async def _members(shelf: Shelf, recipient: str | None, last: str, count: int) -
     return [member.decode() for member in found]
 
 
-async def _headers(shelf: Shelf, recipient: str | None, members: list[str]) -> list[Conversation | None]:
+async def _headers(shelf: Shelf, recipient: str | None, members: list[str]) -> list[ConversationHeader | None]:
     names = [member[16:] for member in members]
     recipients: list[str | None] = [recipient] * len(names)
     if recipient is None and names:
@@ -50,7 +50,7 @@ async def _headers(shelf: Shelf, recipient: str | None, members: list[str]) -> l
     return await asyncio.gather(*(_header(shelf, name, one) for name, one in whose))
 
 
-async def _header(shelf: Shelf, name: str, recipient: str | None) -> Conversation | None:
+async def _header(shelf: Shelf, name: str, recipient: str | None) -> ConversationHeader | None:
     """A header, if the conversation is still there."""
     if recipient is None:
         return None

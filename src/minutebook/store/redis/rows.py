@@ -20,7 +20,7 @@ from minutebook.store.codec import (
     unpack,
     unsqueezed,
 )
-from minutebook.store.types import Conversation, ConversationStatus, Origin, StoredFold
+from minutebook.store.types import ConversationHeader, ConversationStatus, ForkOrigin, StoredFold
 
 LETTERS: Final = {
     MessageRole.SYSTEM: "s",
@@ -35,7 +35,7 @@ LETTERS: Final = {
 class Filed:
     """A conversation and what only this store knows of it."""
 
-    conversation: Conversation
+    conversation: ConversationHeader
     nonce: str
     """Tells it from another that had its id before and has expired."""
     line: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Filed:
     trims: int = 0
     """How often entries were trimmed."""
 
-    def grown(self, conversation: Conversation) -> "Filed":
+    def grown(self, conversation: ConversationHeader) -> "Filed":
         return replace(self, conversation=conversation)
 
 
@@ -57,7 +57,7 @@ def filed(tenant: str, name: str, flat: Sequence[bytes]) -> Filed:
         return int(row[field])
 
     origin = row.get("origin", b"").decode()
-    conversation = Conversation(
+    conversation = ConversationHeader(
         tenant,
         name,
         row["recipient"].decode(),
@@ -73,7 +73,7 @@ def filed(tenant: str, name: str, flat: Sequence[bytes]) -> Filed:
         tuple(json.loads(row["open_calls"])),
         int(row["open_at"]) if row["open_at"] else None,
         json.loads(row["labels"]),
-        Origin(origin, number("origin_position")) if origin else None,
+        ForkOrigin(origin, number("origin_position")) if origin else None,
     )
     trims = int(row.get("trims", b"0"))
     return Filed(conversation, row["nonce"].decode(), tuple(json.loads(row["line"])), number("marks"), trims)
@@ -97,7 +97,7 @@ def first_fields(one: Filed) -> list[str | int]:
     return [*_flat(fields), *grown_fields(conversation)]
 
 
-def grown_fields(one: Conversation) -> list[str | int]:
+def grown_fields(one: ConversationHeader) -> list[str | int]:
     """The fields that an append changes."""
     return _flat(
         {

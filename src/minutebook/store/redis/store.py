@@ -47,15 +47,15 @@ from minutebook.store.redis.tenant import Shelf
 from minutebook.store.rules import labelled, now, require_position
 from minutebook.store.search import scanned
 from minutebook.store.types import (
-    Conversation,
+    ConversationHeader,
     ConversationStatus,
     Document,
-    Hit,
+    ErasureReceipt,
     Lease,
-    Loaded,
+    LoadedConversation,
     PackedDocument,
     Page,
-    Receipt,
+    SearchHit,
     StoredFold,
 )
 
@@ -93,10 +93,10 @@ class RedisBackend(Backend):
         at = self.now()
         return await self._engine.run(lambda: append(self.shelf, command, at))
 
-    async def header(self, conversation: str) -> Conversation:
+    async def header(self, conversation: str) -> ConversationHeader:
         return (await self._engine.run(lambda: self.shelf.found(conversation))).conversation
 
-    async def load(self, query: LoadQuery) -> Loaded:
+    async def load(self, query: LoadQuery) -> LoadedConversation:
         return await self._engine.run(lambda: load(self.shelf, query))
 
     async def folds(self, conversation: str) -> tuple[StoredFold, ...]:
@@ -123,22 +123,22 @@ class RedisBackend(Backend):
     async def trim(self, conversation: str, changes: Mapping[int, Message]) -> int:
         return await self._engine.run(lambda: redis_trim.trim(self.shelf, conversation, changes))
 
-    async def fork(self, conversation: str, new_id: str, at: int | None) -> Conversation:
+    async def fork(self, conversation: str, new_id: str, at: int | None) -> ConversationHeader:
         """The entries are copied."""
         return await self._engine.run(lambda: redis_change.fork(self.shelf, conversation, new_id, at, self.now()))
 
-    async def set_status(self, conversation: str, status: ConversationStatus) -> Conversation:
+    async def set_status(self, conversation: str, status: ConversationStatus) -> ConversationHeader:
         fields: list[Value] = ["status", status.value, "status_updated_at", microseconds(self.now())]
 
-        async def work() -> Conversation:
+        async def work() -> ConversationHeader:
             reply = await self.shelf.ask("set_header_field", conversation, "", "", *fields)
             self._engine.known.pop((self.tenant, conversation), None)
             return self.shelf.filed(conversation, reply[1]).conversation
 
         return await self._engine.run(work)
 
-    async def set_labels(self, conversation: str, labels: Mapping[str, str | None]) -> Conversation:
-        async def work() -> Conversation:
+    async def set_labels(self, conversation: str, labels: Mapping[str, str | None]) -> ConversationHeader:
+        async def work() -> ConversationHeader:
             while True:
                 header = (await self.shelf.found(conversation)).conversation
                 changed = labelled(header, labels)
@@ -150,14 +150,14 @@ class RedisBackend(Backend):
 
         return await self._engine.run(work)
 
-    async def list(self, query: ListQuery) -> Page[Conversation]:
+    async def list(self, query: ListQuery) -> Page[ConversationHeader]:
         return await self._engine.run(lambda: listed(self.shelf, query))
 
-    async def search(self, query: SearchQuery) -> Page[Hit]:
+    async def search(self, query: SearchQuery) -> Page[SearchHit]:
         """It reads the entries."""
         return await scanned(self, query)
 
-    async def erase(self, conversation: str | None, recipient: str | None) -> Receipt:
+    async def erase(self, conversation: str | None, recipient: str | None) -> ErasureReceipt:
         at = self.now()
         if conversation is not None:
             return await self._engine.run(lambda: redis_change.erase_conversation(self.shelf, conversation, at))

@@ -1,1 +1,1 @@
-"""What SQLite and PostgreSQL share: their tables have the same columns, so each statement is written once."""
+"""The SQL that SQLite and PostgreSQL share: their tables have the same columns."""

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message
@@ -10,50 +10,52 @@ from minutebook.store.backend import Backend, DocumentQuery, ListQuery, LoadQuer
 from minutebook.store.sql import conversations, documents, folds, headers, leases
 from minutebook.store.sql.transaction import ConversationRow, SqlTransaction
 from minutebook.store.types import (
-    Conversation,
+    ConversationHeader,
     ConversationStatus,
     Document,
+    ErasureReceipt,
     Lease,
-    Loaded,
+    LoadedConversation,
     PackedDocument,
     Page,
-    Receipt,
     StoredFold,
 )
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[SqlTransaction], Coroutine[Any, Any, T]]
-Change: TypeAlias = Callable[[SqlTransaction, ConversationRow], Coroutine[Any, Any, T]]
-BRIEF: int = 64
-"""How many rows SQLite reads or writes in the caller's own thread."""
+"""A function that runs statements in a transaction."""
+ConversationWork: TypeAlias = Callable[[SqlTransaction, ConversationRow], Coroutine[Any, Any, T]]
+"""The same, for one conversation whose row is locked."""
+MAX_INLINE_ROWS: Final = 64
+"""Maximum number of rows that SQLite reads or writes in the event loop's thread."""
 
 
 class SqlBackend(Backend):
-    """Everything but appending, searching and vacuuming.
+    """All operations except append, search and vacuum.
 
-    `brief` marks work that touches few rows, `keeps_headers` a change of no header, `durable=False` one that a power cut
-    may undo. Only SQLite goes by these marks.
+    The flags of `read` and `write` are hints for SQLite. `brief`: the work touches few rows. `keeps_headers`: it changes
+    no header. `durable=False`: a power cut may undo it.
     """
 
     @abstractmethod
     async def read(self, work: Work[T], *, brief: bool = False) -> T:
-        """Run a reading on one snapshot."""
+        """Run a function that reads, on one snapshot."""
 
     @abstractmethod
     async def write(
         self, work: Work[T], *, brief: bool = False, keeps_headers: bool = False, durable: bool = True
     ) -> T:
-        """Run a change in a transaction; return once it is durable."""
+        """Run a function that writes, in a transaction; return its result after the commit."""
 
-    async def header(self, conversation: str) -> Conversation:
+    async def header(self, conversation: str) -> ConversationHeader:
         return (await self.read(lambda tx: headers.get(tx, conversation), brief=True)).conversation
 
-    async def load(self, query: LoadQuery) -> Loaded:
+    async def load(self, query: LoadQuery) -> LoadedConversation:
         return await self.read(lambda tx: conversations.load(tx, query), brief=True)
 
     async def folds(self, conversation: str) -> tuple[StoredFold, ...]:
         async def work(tx: SqlTransaction) -> tuple[StoredFold, ...]:
-            return await folds.every(tx, await headers.get(tx, conversation))
+            return await folds.all_folds(tx, await headers.get(tx, conversation))
 
         return await self.read(work)
 
@@ -72,21 +74,21 @@ class SqlBackend(Backend):
     async def trim(self, conversation: str, changes: Mapping[int, Message]) -> int:
         return await self._change(conversation, lambda tx, row: conversations.trim(tx, row, changes))
 
-    async def fork(self, conversation: str, new_id: str, at: int | None) -> Conversation:
-        """It takes no longer for a long conversation."""
+    async def fork(self, conversation: str, new_id: str, at: int | None) -> ConversationHeader:
+        """Fork a conversation. The time does not depend on its length."""
         return await self._change(conversation, lambda tx, row: conversations.fork(tx, row, new_id, at, self.now()))
 
-    async def erase(self, conversation: str | None, recipient: str | None) -> Receipt:
+    async def erase(self, conversation: str | None, recipient: str | None) -> ErasureReceipt:
         return await self.write(lambda tx: conversations.erase(tx, conversation, recipient, self.now()))
 
-    async def set_status(self, conversation: str, status: ConversationStatus) -> Conversation:
+    async def set_status(self, conversation: str, status: ConversationStatus) -> ConversationHeader:
         return await self._change(conversation, lambda tx, row: headers.set_status(tx, row, status, self.now()))
 
-    async def set_labels(self, conversation: str, labels: Mapping[str, str | None]) -> Conversation:
+    async def set_labels(self, conversation: str, labels: Mapping[str, str | None]) -> ConversationHeader:
         return await self._change(conversation, lambda tx, row: headers.set_labels(tx, row, labels))
 
-    async def list(self, query: ListQuery) -> Page[Conversation]:
-        return await self.read(lambda tx: headers.page(tx, query))
+    async def list(self, query: ListQuery) -> Page[ConversationHeader]:
+        return await self.read(lambda tx: headers.list_page(tx, query))
 
     async def put_document(self, conversation: str, document: PackedDocument) -> Document:
         return await self._change(
@@ -101,9 +103,9 @@ class SqlBackend(Backend):
 
     async def documents(self, query: DocumentQuery) -> Page[Document]:
         async def work(tx: SqlTransaction) -> Page[Document]:
-            return await documents.page(tx, await headers.get(tx, query.conversation), query, self.now())
+            return await documents.list_page(tx, await headers.get(tx, query.conversation), query, self.now())
 
-        return await self.read(work, brief=query.limit <= BRIEF)
+        return await self.read(work, brief=query.limit <= MAX_INLINE_ROWS)
 
     async def delete_document(self, kind: str, document_id: str) -> bool:
         return await self.write(
@@ -123,11 +125,11 @@ class SqlBackend(Backend):
         return await self.write(work, brief=True, keeps_headers=True, durable=False)
 
     async def _change(
-        self, conversation: str, change: Change[T], *, brief: bool = False, keeps_headers: bool = False
+        self, conversation: str, work: ConversationWork[T], *, brief: bool = False, keeps_headers: bool = False
     ) -> T:
-        """Change a conversation, which nobody else changes before the transaction ends."""
+        """Run a function that changes one conversation. Its row is locked until the transaction ends."""
 
-        async def work(tx: SqlTransaction) -> T:
-            return await change(tx, await headers.get(tx, conversation, lock=True))
+        async def locked_work(tx: SqlTransaction) -> T:
+            return await work(tx, await headers.get(tx, conversation, lock=True))
 
-        return await self.write(work, brief=brief, keeps_headers=keeps_headers)
+        return await self.write(locked_work, brief=brief, keeps_headers=keeps_headers)

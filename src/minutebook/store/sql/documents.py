@@ -1,4 +1,4 @@
-"""Documents as rows, found by a hash of kind and id. Whoever writes one has the lock of its conversation."""
+"""Documents as rows, found by a hash of kind and id. A transaction that writes one has locked its conversation."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 
 from minutebook.errors import DocumentNotFound
 from minutebook.store.backend import DocumentQuery
-from minutebook.store.codec import cursor_of, microseconds, place_of, squeezed, unsqueezed
+from minutebook.store.codec import cursor_of, cursor_values, microseconds, squeezed, unsqueezed
 from minutebook.store.sql.transaction import Again, ConversationRow, SqlTransaction
 from minutebook.store.types import (
     Document,
@@ -19,13 +19,13 @@ from minutebook.store.types import (
     kind_key,
 )
 
-Name: TypeAlias = tuple[str, str]
-"""A kind and an id."""
+DocumentName: TypeAlias = tuple[str, str]
+"""(kind, id)."""
 
-SWEPT: Final = 100
-"""How many expired documents a write removes at most."""
+MAX_SWEPT: Final = 100
+"""Maximum number of expired documents that one write removes."""
 SWEEP_INTERVAL: Final = timedelta(seconds=1)
-"""How long expired documents of a kind are not looked for again: nobody is shown them meanwhile."""
+"""Minimum time between two removals of expired documents of a kind. Reads ignore expired documents in any case."""
 _COLUMNS: Final = "document.kind, document.id, {}, document.number, document.created_at, expires_at"
 _FIND: Final = (
     f"SELECT conversation.id, {_COLUMNS} FROM document JOIN conversation"  # noqa: S608 - a constant of ours
@@ -40,118 +40,121 @@ _REPLACE: Final = "UPDATE document SET body = ?, expires_at = ? WHERE tenant = ?
 _DELETE: Final = "DELETE FROM document WHERE tenant = ? AND hash = ?"
 
 
-async def find(tx: SqlTransaction, names: Iterable[Name], *, bodies: bool = True) -> dict[Name, Document]:
-    """The documents of some kinds and ids that exist, expired or not; without `bodies`, theirs are empty."""
+async def find(
+    tx: SqlTransaction, names: Iterable[DocumentName], *, bodies: bool = True
+) -> dict[DocumentName, Document]:
+    """The documents with these names that exist, expired or not. Without `bodies`, their bodies are empty."""
     query = _FIND.format("body" if bodies else "NULL")
-    answers = await tx.rows_of(*((query, (tx.tenant, document_key(*name))) for name in names))
-    found = [_document(row) for rows in answers for row in rows]
-    return {(one.kind, one.id): one for one in found}
+    results = await tx.rows_of(*((query, (tx.tenant, document_key(*name))) for name in names))
+    documents = [_document(row) for rows in results for row in rows]
+    return {(document.kind, document.id): document for document in documents}
 
 
-async def get(tx: SqlTransaction, kind: str, name: str, at: datetime) -> Document:
-    """The document of that kind and id.
+async def get(tx: SqlTransaction, kind: str, document_id: str, at: datetime) -> Document:
+    """The document with this kind and id.
 
     Raises:
-        DocumentNotFound: there is none.
+        DocumentNotFound: it does not exist, or has expired.
     """
-    known = (await find(tx, [(kind, name)])).get((kind, name))
-    if known is None or has_expired(known, at):
-        raise DocumentNotFound(kind, name)
-    return known
+    document = (await find(tx, [(kind, document_id)])).get((kind, document_id))
+    if document is None or has_expired(document, at):
+        raise DocumentNotFound(kind, document_id)
+    return document
 
 
 def verdicts(
-    conversation: str, wanted: Iterable[PackedDocument], known: Mapping[Name, Document], at: datetime
+    conversation: str, new: Iterable[PackedDocument], stored: Mapping[DocumentName, Document], at: datetime
 ) -> list[Verdict]:
-    """What is to be done with each of some documents that are written together.
+    """How to write each of some documents, given the stored ones with the same names.
 
     Raises:
-        DocumentExists: one of them may not be written.
+        DocumentExists: one of them must not be written.
     """
-    return [one.verdict(known.get((one.kind, one.id)), conversation, at) for one in wanted]
+    return [document.verdict(stored.get((document.kind, document.id)), conversation, at) for document in new]
 
 
-async def put(tx: SqlTransaction, row: ConversationRow, wanted: PackedDocument, at: datetime) -> Document:
-    """Write a document, if it may be written, and remove what has expired of its kind."""
-    name = (wanted.kind, wanted.id)
-    known = await find(tx, [name], bodies=not wanted.replace)
-    (verdict,) = verdicts(row.conversation.id, [wanted], known, at)
-    number, created_at = await write(tx, row.number, wanted, verdict, known.get(name), at)
-    await sweep_kinds(tx, [wanted.kind], at)
-    return known[name] if verdict is Verdict.SAME else wanted.stored(row.conversation.id, number, created_at)
+async def put(tx: SqlTransaction, row: ConversationRow, new: PackedDocument, at: datetime) -> Document:
+    """Write a document if that is allowed, and remove expired documents of its kind."""
+    name = (new.kind, new.id)
+    stored = await find(tx, [name], bodies=not new.replace)
+    (verdict,) = verdicts(row.conversation.id, [new], stored, at)
+    number, created_at = await write(tx, row.number, new, verdict, stored.get(name), at)
+    await sweep_kinds(tx, [new.kind], at)
+    return stored[name] if verdict is Verdict.SAME else new.stored(row.conversation.id, number, created_at)
 
 
 async def write(
     tx: SqlTransaction,
     owner: int,
-    wanted: PackedDocument,
+    new: PackedDocument,
     verdict: Verdict,
-    known: Document | None,
+    stored: Document | None,
     at: datetime,
 ) -> tuple[int, datetime]:
-    """Write a document as its verdict says, in the conversation of that number; `known` has its name now.
+    """Write a document as its verdict says; return its number and when it was created.
 
-    Returns its number and when it was created.
+    `owner` is the number of the conversation, `stored` the document that has the name now.
 
     Raises:
-        Again: another transaction wrote or removed one of that name at the same moment.
+        Again: a concurrent transaction wrote or removed a document with this name.
     """
-    if known is not None and verdict is Verdict.SAME:
-        return known.number, known.created_at
-    key, body = document_key(wanted.kind, wanted.id), squeezed(wanted.body)
-    if known is not None and verdict is Verdict.REPLACE:
-        if not await tx.put(_REPLACE, body, wanted.expires_at, tx.tenant, key, owner):
+    if stored is not None and verdict is Verdict.SAME:
+        return stored.number, stored.created_at
+    key, body = document_key(new.kind, new.id), squeezed(new.body)
+    if stored is not None and verdict is Verdict.REPLACE:
+        if not await tx.put(_REPLACE, body, new.expires_at, tx.tenant, key, owner):
             raise Again
-        return known.number, known.created_at
-    if known is not None:  # it has expired; one that another transaction has written since has not
+        return stored.number, stored.created_at
+    if stored is not None:
+        # The stored one has expired. The condition keeps one that a concurrent transaction has written since.
         await tx.put(f"{_DELETE} AND expires_at <= ?", tx.tenant, key, microseconds(at))
-    count = "UPDATE conversation SET documents = documents + 1 WHERE number = ? RETURNING documents"
-    ((number,),) = await tx.rows(count, owner)
-    names = (wanted.kind, wanted.id, kind_key(wanted.kind), key)
-    if not await tx.put(_INSERT, tx.tenant, owner, *names, number, microseconds(at), wanted.expires_at, body):
+    take_number = "UPDATE conversation SET documents = documents + 1 WHERE number = ? RETURNING documents"
+    ((number,),) = await tx.rows(take_number, owner)
+    names = (new.kind, new.id, kind_key(new.kind), key)
+    if not await tx.put(_INSERT, tx.tenant, owner, *names, number, microseconds(at), new.expires_at, body):
         raise Again
     return number, at
 
 
 async def sweep_kinds(tx: SqlTransaction, kinds: Iterable[str], at: datetime) -> None:
-    """Remove some of what has expired of some kinds; not after every write, and not what others have locked."""
+    """Remove some expired documents of these kinds, at most once per `SWEEP_INTERVAL`. Locked ones are left out."""
     for kind in set(kinds):
-        last = tx.swept.get((tx.tenant, kind))
-        if last is None or not timedelta() <= at - last < SWEEP_INTERVAL:
+        last_sweep = tx.swept.get((tx.tenant, kind))
+        if last_sweep is None or not timedelta() <= at - last_sweep < SWEEP_INTERVAL:
             tx.swept[tx.tenant, kind] = at
             expired = "SELECT hash FROM document WHERE tenant = ? AND kind_hash = ? AND expires_at <= ? LIMIT ?"
             sweep = f"DELETE FROM document WHERE tenant = ? AND hash IN ({expired}{tx.SKIP_LOCKED})"  # noqa: S608 - constants of ours
-            await tx.put(sweep, tx.tenant, tx.tenant, kind_key(kind), microseconds(at), SWEPT)
+            await tx.put(sweep, tx.tenant, tx.tenant, kind_key(kind), microseconds(at), MAX_SWEPT)
 
 
-async def page(tx: SqlTransaction, row: ConversationRow, query: DocumentQuery, at: datetime) -> Page[Document]:
-    """The documents of a kind after a cursor, by their number."""
-    after = place_of(query.cursor, int)
-    beyond, order = ("<", "DESC") if query.newest_first else (">", "ASC")
+async def list_page(tx: SqlTransaction, row: ConversationRow, query: DocumentQuery, at: datetime) -> Page[Document]:
+    """The documents of a kind after a cursor, ordered by number."""
+    after = cursor_values(query.cursor, int)
+    comparison, order = ("<", "DESC") if query.newest_first else (">", "ASC")
     where = "conversation = ? AND kind_hash = ? AND (expires_at IS NULL OR expires_at > ?)"
     values: list[Any] = [row.number, kind_key(query.kind), microseconds(at)]
     if after is not None:
-        where += f" AND number {beyond} ?"
+        where += f" AND number {comparison} ?"
         values.append(after[0])
     statement = f"SELECT {_COLUMNS.format('body')} FROM document WHERE {where} ORDER BY number {order} LIMIT ?"  # noqa: S608 - made of constants
     rows = await tx.rows(statement, *values, query.limit + 1)
-    found = [_document((row.conversation.id, *one)) for one in rows]
-    more = len(found) > query.limit
-    return Page(tuple(found[: query.limit]), cursor_of(found[query.limit - 1].number) if more else None)
+    documents = tuple(_document((row.conversation.id, *columns)) for columns in rows[: query.limit])
+    has_more = len(rows) > query.limit
+    return Page(documents, cursor_of(documents[-1].number) if has_more else None)
 
 
-async def delete(tx: SqlTransaction, kind: str, name: str, at: datetime) -> bool:
-    """Remove a document; return whether there was one that had not expired."""
-    rows = await tx.rows(f"{_DELETE} RETURNING expires_at", tx.tenant, document_key(kind, name))
-    return any(until is None or until > microseconds(at) for (until,) in rows)
+async def delete(tx: SqlTransaction, kind: str, document_id: str, at: datetime) -> bool:
+    """Delete a document; return whether it existed and had not expired."""
+    rows = await tx.rows(f"{_DELETE} RETURNING expires_at", tx.tenant, document_key(kind, document_id))
+    return any(expires_at is None or expires_at > microseconds(at) for (expires_at,) in rows)
 
 
 async def sweep(tx: SqlTransaction, at: datetime) -> None:
-    """Remove everything of the tenant's that has expired."""
+    """Remove all expired documents of the tenant."""
     await tx.put("DELETE FROM document WHERE tenant = ? AND expires_at <= ?", tx.tenant, microseconds(at))
 
 
 def _document(row: Sequence[Any]) -> Document:
-    conversation, kind, name, body, number, created_at, expires_at = row
+    conversation, kind, document_id, body, number, created_at, expires_at = row
     data = b"{}" if body is None else unsqueezed(body)
-    return document_of(conversation, kind, name, data, number, created_at, expires_at)
+    return document_of(conversation, kind, document_id, data, number, created_at, expires_at)

@@ -1,4 +1,8 @@
-"""Folds and pins as rows. Which folds stand is stored, so that reading them costs no more than they are."""
+"""Folds and pins as rows.
+
+A fold is active if it is not undone and no later fold covers it. That is stored in each row, so reading the active folds
+reads no others.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -7,74 +11,75 @@ from typing import Any, Final
 
 from minutebook.errors import FoldConflict, FoldNotFound
 from minutebook.record.fold import Fold
-from minutebook.store.codec import fold_from_bytes, fold_to_bytes, is_plain, microseconds, moment
+from minutebook.store.codec import fold_from_bytes, fold_to_bytes, is_storable, microseconds, moment
 from minutebook.store.rules import require_fold, require_position, same_fold
-from minutebook.store.sql.entries import splits
+from minutebook.store.sql.entries import splits_exchange
 from minutebook.store.sql.transaction import ConversationRow, Query, SqlTransaction
 from minutebook.store.types import StoredFold, require_name
 
 _COLUMNS: Final = "number, id, start, stop, body, created_at, undone_at, sealed, covered_by"
 _SELECT: Final = f"SELECT {_COLUMNS} FROM fold WHERE conversation = ?"  # noqa: S608 - a constant of ours
-_STANDS: Final = "conversation = ? AND undone_at IS NULL AND covered_by IS NULL"
-_STANDING: Final = f"SELECT id, start, stop, body FROM fold WHERE {_STANDS} AND stop > ? ORDER BY stop LIMIT ?"  # noqa: S608 - a constant of ours
+_IS_ACTIVE: Final = "conversation = ? AND undone_at IS NULL AND covered_by IS NULL"
+_SELECT_ACTIVE: Final = f"SELECT id, start, stop, body FROM fold WHERE {_IS_ACTIVE} AND stop > ? ORDER BY stop LIMIT ?"  # noqa: S608 - a constant of ours
 _INSERT: Final = f"INSERT INTO fold (conversation, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - a constant of ours
 
 
-async def every(tx: SqlTransaction, row: ConversationRow) -> tuple[StoredFold, ...]:
-    """Every fold of a conversation, in the order in which they were added."""
-    return tuple(map(_stored, await tx.rows(f"{_SELECT} ORDER BY number", row.number)))
+async def all_folds(tx: SqlTransaction, row: ConversationRow) -> tuple[StoredFold, ...]:
+    """All folds of a conversation, undone ones too, in the order in which they were added."""
+    return tuple(map(_stored_fold, await tx.rows(f"{_SELECT} ORDER BY number", row.number)))
 
 
-async def standing(tx: SqlTransaction, row: ConversationRow, start: int, stop: int) -> list[Fold]:
-    """The standing folds that touch a range, by their place."""
-    return touching(await tx.rows_of(standing_query(row, start, stop)), stop)
+async def active_folds(tx: SqlTransaction, row: ConversationRow, start: int, stop: int) -> list[Fold]:
+    """The active folds that overlap a range of positions, by start."""
+    (rows,) = await tx.rows_of(active_folds_query(row, start, stop))
+    return folds_of_rows(rows, stop)
 
 
-def standing_query(row: ConversationRow, start: int, stop: int) -> Query:
-    """The query for the standing folds that touch a range.
+def active_folds_query(row: ConversationRow, start: int, stop: int) -> Query:
+    """The query for the active folds that overlap a range of positions.
 
-    Standing folds do not overlap: they end in the order in which they begin, and a range touches no more of them than
-    it has positions.
+    Active folds do not overlap each other, so the order of their ends is that of their starts, and a range has at most
+    as many of them as positions.
     """
-    return _STANDING, (row.number, start, max(0, stop - start))
+    return _SELECT_ACTIVE, (row.number, start, max(0, stop - start))
 
 
-def touching(answers: Iterable[Sequence[Any]], stop: int) -> list[Fold]:
-    """What was answered to `standing_query`."""
-    return [fold_from_bytes(*row) for rows in answers for row in rows if row[1] < stop]
+def folds_of_rows(rows: Iterable[Sequence[Any]], stop: int) -> list[Fold]:
+    """The folds of the result of `active_folds_query`."""
+    return [fold_from_bytes(*row) for row in rows if row[1] < stop]
 
 
 async def add(
     tx: SqlTransaction, row: ConversationRow, fold: Fold, replacing: Sequence[str] | None, at: datetime
 ) -> StoredFold:
-    """Add a fold, and note which others it covers."""
+    """Add a fold, and mark the active folds in its range as covered by it."""
     require_name("fold id", fold.id)
     body = fold_to_bytes(fold)
     fold = fold_from_bytes(fold.id, fold.start, fold.stop, body)
-    known = await tx.rows(f"{_SELECT} AND id = ?", row.number, fold.id)
-    if known:
-        return same_fold(row.conversation.id, _stored(known[0]), fold)
-    start, stop = (max(0, min(one, row.conversation.length)) for one in (fold.start, fold.stop))
-    near = await standing(tx, row, start, stop)
-    cuts = await splits(tx, row, fold.start) or await splits(tx, row, fold.stop)
-    require_fold(row.conversation, fold, near=near, splits=cuts, replacing=replacing)
+    fold_rows = await tx.rows(f"{_SELECT} AND id = ?", row.number, fold.id)
+    if fold_rows:
+        return same_fold(row.conversation.id, _stored_fold(fold_rows[0]), fold)
+    start, stop = (max(0, min(position, row.conversation.length)) for position in (fold.start, fold.stop))
+    overlapping = await active_folds(tx, row, start, stop)
+    splits = await splits_exchange(tx, row, fold.start) or await splits_exchange(tx, row, fold.stop)
+    require_fold(row.conversation, fold, near=overlapping, splits=splits, replacing=replacing)
     ((number,),) = await tx.rows("SELECT coalesce(max(number) + 1, 0) FROM fold WHERE conversation = ?", row.number)
-    if near:
-        cover = f"UPDATE fold SET covered_by = ? WHERE {_STANDS} AND start >= ? AND stop <= ?"  # noqa: S608 - a constant of ours
+    if overlapping:
+        cover = f"UPDATE fold SET covered_by = ? WHERE {_IS_ACTIVE} AND start >= ? AND stop <= ?"  # noqa: S608 - a constant of ours
         await tx.put(cover, number, row.number, fold.start, fold.stop)
-    facts = (fold.id, fold.start, fold.stop, body, microseconds(at))
-    await tx.put(_INSERT, row.number, number, *facts, None, False, None)
+    fields = (fold.id, fold.start, fold.stop, body, microseconds(at))
+    await tx.put(_INSERT, row.number, number, *fields, None, False, None)
     return StoredFold(fold, at)
 
 
 async def undo(tx: SqlTransaction, row: ConversationRow, fold_id: str, at: datetime) -> StoredFold:
-    """Mark a fold undone; those it covered stand again, or are covered by what covers it."""
-    found = await tx.rows(f"{_SELECT} AND id = ?", row.number, fold_id) if is_plain(fold_id) else []
-    if not found:
+    """Mark a fold undone. The folds it covered are active again, or covered by the fold that covers it."""
+    fold_rows = await tx.rows(f"{_SELECT} AND id = ?", row.number, fold_id) if is_storable(fold_id) else []
+    if not fold_rows:
         raise FoldNotFound(row.conversation.id, fold_id)
-    number, covered_by, stored = found[0][0], found[0][8], _stored(found[0])
+    number, covered_by, stored = fold_rows[0][0], fold_rows[0][8], _stored_fold(fold_rows[0])
     if stored.sealed:
-        raise FoldConflict(row.conversation.id, fold_id, "covers entries that were purged, and cannot be undone")
+        raise FoldConflict(row.conversation.id, fold_id, "cannot be undone, because entries that it covers were purged")
     if stored.undone_at is not None:
         return stored
     uncover = "UPDATE fold SET covered_by = ? WHERE conversation = ? AND covered_by = ?"
@@ -85,17 +90,17 @@ async def undo(tx: SqlTransaction, row: ConversationRow, fold_id: str, at: datet
 
 
 async def seal(tx: SqlTransaction, row: ConversationRow, folds: Iterable[Fold]) -> None:
-    """Mark folds whose entries were purged."""
-    seals = "UPDATE fold SET sealed = true WHERE conversation = ? AND id = ?"
-    await tx.put_each(seals, [(row.number, fold.id) for fold in folds])
+    """Mark folds as sealed: their entries are purged, so they cannot be undone."""
+    seal = "UPDATE fold SET sealed = true WHERE conversation = ? AND id = ?"
+    await tx.put_each(seal, [(row.number, fold.id) for fold in folds])
 
 
 async def copy(tx: SqlTransaction, row: ConversationRow, fork: ConversationRow) -> None:
-    """Give a fork the folds and pins within what it shares; a fold whose cover is not copied stands again."""
+    """Copy the folds and pins of the shared entries to a fork. A fold is active there if the one that covers it is not copied."""
     stop = fork.conversation.length
-    folds = await tx.rows(f"{_SELECT} AND undone_at IS NULL AND stop <= ? ORDER BY number", row.number, stop)
-    copied = {fold[0] for fold in folds}
-    await tx.put_each(_INSERT, [(fork.number, *fold[:8], fold[8] if fold[8] in copied else None) for fold in folds])
+    fold_rows = await tx.rows(f"{_SELECT} AND undone_at IS NULL AND stop <= ? ORDER BY number", row.number, stop)
+    copied = {fold[0] for fold in fold_rows}
+    await tx.put_each(_INSERT, [(fork.number, *fold[:8], fold[8] if fold[8] in copied else None) for fold in fold_rows])
     await tx.put(
         "INSERT INTO pin (conversation, position) SELECT ?, position FROM pin WHERE conversation = ? AND position < ?",
         *(fork.number, row.number, stop),
@@ -112,14 +117,14 @@ async def set_pin(tx: SqlTransaction, row: ConversationRow, position: int, *, pi
 
 
 def pins_query(tx: SqlTransaction, conversation: str) -> Query:
-    """The query for the positions that are pinned in the conversation of that id."""
+    """The query for the pinned positions of a conversation."""
     query = (
         "SELECT position FROM pin WHERE conversation = (SELECT number FROM conversation WHERE tenant = ? AND id = ?)"
     )
     return query, (tx.tenant, conversation)
 
 
-def _stored(row: Sequence[Any]) -> StoredFold:
-    _number, name, start, stop, body, created_at, undone_at, sealed, _covered_by = row
-    fold = fold_from_bytes(name, start, stop, body)
+def _stored_fold(row: Sequence[Any]) -> StoredFold:
+    _number, fold_id, start, stop, body, created_at, undone_at, sealed, _covered_by = row
+    fold = fold_from_bytes(fold_id, start, stop, body)
     return StoredFold(fold, moment(created_at), None if undone_at is None else moment(undone_at), bool(sealed))

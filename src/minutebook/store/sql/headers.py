@@ -1,57 +1,57 @@
-"""Headers as rows: how a conversation is found, made, changed and listed."""
+"""Headers as rows: find, insert, change and list conversations."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from minutebook.errors import ConversationErased, ConversationNotFound
 from minutebook.store.backend import ListQuery
-from minutebook.store.codec import cursor_of, microseconds, moment, place_of
+from minutebook.store.codec import cursor_of, cursor_values, microseconds, moment
 from minutebook.store.rules import labelled, tombstone
 from minutebook.store.sql.transaction import Again, ConversationRow, Query, SqlTransaction
-from minutebook.store.types import Conversation, ConversationStatus, Origin, Page
+from minutebook.store.types import ConversationHeader, ConversationStatus, ForkOrigin, Page
 
 COLUMNS: Final = (
     "number, tenant, id, recipient, status, version, length, turns, lead, first, open_at, open_calls, labels, "
     "created_at, updated_at, status_updated_at, origin_id, origin_position, lineage, indexed"
 )
 SELECT: Final = f"SELECT {COLUMNS} FROM conversation WHERE tenant = ?"  # noqa: S608 - a constant of ours
-_NEW: Final = (
+_INSERTED: Final = (
     "tenant, id, recipient, status, version, length, turns, lead, first, open_at, open_calls, labels, created_at, "
     "updated_at, status_updated_at, origin, origin_id, origin_position, lineage, indexed"
 )
 
 
 async def find(tx: SqlTransaction, conversation: str, *, lock: bool = False) -> ConversationRow | None:
-    """The conversation of that id, or None. With `lock`, nobody else changes it until the transaction ends.
+    """The conversation with this id, or None. With `lock`, its row is locked until the transaction ends.
 
     Raises:
-        ConversationErased: there was one.
+        ConversationErased: it was erased.
     """
-    rows = await tx.rows_of(by_id(tx, conversation, lock=lock))
-    if rows[0]:
-        return row_of(rows[0][0])
+    (rows,) = await tx.rows_of(header_query(tx, conversation, lock=lock))
+    if rows:
+        return row_of(rows[0])
     await require_not_erased(tx, conversation)
     return None
 
 
 async def get(tx: SqlTransaction, conversation: str, *, lock: bool = False) -> ConversationRow:
-    """The conversation of that id.
+    """The conversation with this id.
 
     Raises:
-        ConversationNotFound: there is none.
+        ConversationNotFound: it does not exist.
     """
-    known = await find(tx, conversation, lock=lock)
-    if known is None:
+    row = await find(tx, conversation, lock=lock)
+    if row is None:
         raise ConversationNotFound(conversation)
-    return known
+    return row
 
 
-def by_id(tx: SqlTransaction, conversation: str, *, lock: bool = False) -> Query:
-    """The query for the conversation of that id."""
+def header_query(tx: SqlTransaction, conversation: str, *, lock: bool = False) -> Query:
+    """The query for the row of a conversation."""
     return f"{SELECT} AND id = ?{tx.FOR_UPDATE if lock else ''}", (tx.tenant, conversation)
 
 
@@ -64,54 +64,56 @@ def _tombstone_query(tx: SqlTransaction, conversation: str) -> Query:
     return "SELECT 1 FROM tombstone WHERE id = ?", (tombstone(tx.tenant, conversation),)
 
 
-def row_of(row: Sequence[Any]) -> ConversationRow:
-    """A row of `COLUMNS`."""
-    number, tenant, name, recipient, status, version, length, turns, lead, first, open_at, open_calls, labels = row[:13]
-    created_at, updated_at, status_updated_at, origin_id, origin_position, lineage, indexed = row[13:]
-    header = Conversation(
-        *(tenant, name, recipient, moment(created_at), moment(updated_at), moment(status_updated_at)),
+def row_of(columns: Sequence[Any]) -> ConversationRow:
+    """The conversation of a result row with `COLUMNS`."""
+    number, tenant, header_id, recipient, status, version, length, turns, lead, first = columns[:10]
+    open_at, open_calls, labels, created_at, updated_at, status_updated_at = columns[10:16]
+    origin_id, origin_position, lineage, indexed = columns[16:]
+    header = ConversationHeader(
+        *(tenant, header_id, recipient, moment(created_at), moment(updated_at), moment(status_updated_at)),
         *(ConversationStatus(status), version, length, turns, lead, first),
         tuple(json.loads(open_calls)) if open_calls else (),
         open_at,
         json.loads(labels) if labels else {},
-        None if origin_id is None else Origin(origin_id, origin_position),
+        None if origin_id is None else ForkOrigin(origin_id, origin_position),
     )
-    stretches = tuple((source, stop) for source, stop in json.loads(lineage)) if lineage else ()
-    return ConversationRow(number, header, stretches, indexed)
+    sources = tuple((source, stop) for source, stop in json.loads(lineage)) if lineage else ()
+    return ConversationRow(number, header, sources, indexed)
 
 
 async def insert(
     tx: SqlTransaction,
-    one: Conversation,
+    header: ConversationHeader,
     *,
     origin: int | None = None,
     lineage: tuple[tuple[int, int], ...] = (),
-    **more: Any,
+    **extra_columns: Any,
 ) -> ConversationRow:
-    """Add a conversation; `more` are columns that only one of the databases has.
+    """Insert a conversation; `extra_columns` are those that only one of the databases has.
 
-    Whether one of that id was erased is asked last: by then nobody can come between.
+    Checks for a tombstone after the insert: from then on no other transaction can erase a conversation with this id.
 
     Raises:
-        Again: another transaction made or erased it at the same moment.
+        Again: a concurrent transaction created or erased a conversation with this id.
     """
     indexed = lineage[-1][1] if lineage else 0
     values = (
-        *(one.tenant, one.id, one.recipient, one.status.value, one.version, one.length, one.turns, one.lead, one.first),
-        *(one.open_at, json_of(one.open_calls), json_of(one.labels), microseconds(one.created_at)),
-        *(microseconds(one.updated_at), microseconds(one.status_updated_at), origin),
-        *((one.origin.conversation, one.origin.position) if one.origin else (None, None)),
-        *(json_of(lineage), indexed, *more.values()),
+        *(header.tenant, header.id, header.recipient, header.status.value, header.version, header.length),
+        *(header.turns, header.lead, header.first, header.open_at, json_of(header.open_calls), json_of(header.labels)),
+        *(microseconds(header.created_at), microseconds(header.updated_at), microseconds(header.status_updated_at)),
+        *(origin, *((header.origin.conversation, header.origin.position) if header.origin else (None, None))),
+        *(json_of(lineage), indexed, *extra_columns.values()),
     )
-    rows, erased = await tx.rows_of((_insertion(tuple(more)), values), _tombstone_query(tx, one.id))
-    if erased or not rows:
+    statement = _insert_statement(tuple(extra_columns))
+    inserted, tombstones = await tx.rows_of((statement, values), _tombstone_query(tx, header.id))
+    if tombstones or not inserted:
         raise Again
-    return ConversationRow(rows[0][0], one, lineage, indexed)
+    return ConversationRow(inserted[0][0], header, lineage, indexed)
 
 
 @lru_cache
-def _insertion(more: tuple[str, ...]) -> str:
-    columns = f"{_NEW}, {', '.join(more)}" if more else _NEW
+def _insert_statement(extra_columns: tuple[str, ...]) -> str:
+    columns = ", ".join((_INSERTED, *extra_columns))
     values = ", ".join("?" * len(columns.split(",")))
     return (
         f"INSERT INTO conversation ({columns}) VALUES ({values}) ON CONFLICT (tenant, id) DO NOTHING RETURNING number"  # noqa: S608 - names of columns
@@ -120,60 +122,69 @@ def _insertion(more: tuple[str, ...]) -> str:
 
 async def set_status(
     tx: SqlTransaction, row: ConversationRow, status: ConversationStatus, at: datetime
-) -> Conversation:
-    change = "UPDATE conversation SET status = ?, status_updated_at = ? WHERE number = ?"
-    await tx.put(change, status.value, microseconds(at), row.number)
+) -> ConversationHeader:
+    update = "UPDATE conversation SET status = ?, status_updated_at = ? WHERE number = ?"
+    await tx.put(update, status.value, microseconds(at), row.number)
     return replace(row.conversation, status=status, status_updated_at=at)
 
 
-async def set_labels(tx: SqlTransaction, row: ConversationRow, labels: Mapping[str, str | None]) -> Conversation:
+async def set_labels(tx: SqlTransaction, row: ConversationRow, labels: Mapping[str, str | None]) -> ConversationHeader:
     changed = labelled(row.conversation, labels)
     await tx.put("UPDATE conversation SET labels = ? WHERE number = ?", json_of(dict(changed.labels)), row.number)
     return changed
 
 
 _NEWEST_FIRST: Final = "ORDER BY created_at DESC, id LIMIT ?"
-_OF_STATUS: Final = "status || '' = ?"
-"""Written so that nobody uses the index of a status to find one recipient's."""
-_ONE: Final = "LIMIT ? OFFSET 0"
-"""What is one row at most is looked up, and in no order: an index that has one would be read through."""
+_HAS_STATUS: Final = "status || '' = ?"
+"""An expression instead of the column, so that the database does not use the status index to find a recipient's rows."""
+_SINGLE_ROW: Final = "LIMIT ? OFFSET 0"
+"""For a condition that at most one row satisfies. With ORDER BY, the database would scan the index of that order."""
 
 
-async def page(tx: SqlTransaction, query: ListQuery) -> Page[Conversation]:
-    """The conversations after a cursor, newest first; there is an index for each way to ask."""
-    after, rest = place_of(query.cursor, int, str), ""
+class _ListPart(NamedTuple):
+    """A part of a listing that one index can serve."""
+
+    where: str
+    values: tuple[str, ...]
+    order: str
+
+
+async def list_page(tx: SqlTransaction, query: ListQuery) -> Page[ConversationHeader]:
+    """The conversations after a cursor, newest first."""
+    after, after_cursor = cursor_values(query.cursor, int, str), ""
+    after_values: tuple[int | str, ...] = ()
     if after is not None:
-        rest, after = (
-            " AND created_at <= ? AND (created_at < ? OR id > ?)",
-            (after[0], *after),
-        )  # an index seeks the first
-    parts, values = list[str](), list[Any]()
-    for where, names, end in _ways(query.recipient, query.status):
-        parts.append(f"SELECT * FROM ({SELECT} AND {where}{rest} {end}) AS part")  # noqa: S608 - made of constants
-        values += [tx.tenant, *names, *(after or ()), query.limit + 1]
-    statement = f"SELECT * FROM ({' UNION ALL '.join(parts)}) AS found {_NEWEST_FIRST}"  # noqa: S608 - made of constants
+        created_at, conversation_id = after
+        # The first condition repeats a part of the second: an index can seek it.
+        after_cursor = " AND created_at <= ? AND (created_at < ? OR id > ?)"
+        after_values = (created_at, created_at, conversation_id)
+    selects, values = list[str](), list[Any]()
+    for part in _list_parts(query.recipient, query.status):
+        selects.append(f"SELECT * FROM ({SELECT} AND {part.where}{after_cursor} {part.order}) AS part")  # noqa: S608 - made of constants
+        values += [tx.tenant, *part.values, *after_values, query.limit + 1]
+    statement = f"SELECT * FROM ({' UNION ALL '.join(selects)}) AS found {_NEWEST_FIRST}"  # noqa: S608 - made of constants
     *_, rows = await tx.rows_of(*tx.IN_ORDER, (statement, (*values, query.limit + 1)))
-    found = tuple(row_of(row).conversation for row in rows[: query.limit])
-    more = len(rows) > query.limit
-    return Page(found, cursor_of(microseconds(found[-1].created_at), found[-1].id) if more else None)
+    headers = tuple(row_of(row).conversation for row in rows[: query.limit])
+    has_more = len(rows) > query.limit
+    return Page(headers, cursor_of(microseconds(headers[-1].created_at), headers[-1].id) if has_more else None)
 
 
-def _ways(recipient: str | None, status: ConversationStatus | None) -> list[tuple[str, tuple[str, ...], str]]:
-    """Conditions, their values and an order, which together find all that is meant; there is an index for each.
+def _list_parts(recipient: str | None, status: ConversationStatus | None) -> list[_ListPart]:
+    """The parts whose union is the listing.
 
-    What has no recipient but itself is found by its id, the others by their recipient. Those of any status are merged from
-    those of each.
+    Without a recipient there is a part for each status. A conversation that is its own recipient is not in the index of
+    recipients, so a recipient's conversations have two parts.
     """
     if recipient is None:
-        wanted = [status] if status else list(ConversationStatus)
-        return [("status = ?", (one.value,), _NEWEST_FIRST) for one in wanted]
-    kind, names = ("", (recipient,)) if status is None else (f" AND {_OF_STATUS}", (recipient, status.value))
+        statuses = [status] if status else list(ConversationStatus)
+        return [_ListPart("status = ?", (status.value,), _NEWEST_FIRST) for status in statuses]
+    has_status, values = ("", (recipient,)) if status is None else (f" AND {_HAS_STATUS}", (recipient, status.value))
     return [
-        (f"recipient = ? AND recipient <> id{kind}", names, _NEWEST_FIRST),
-        (f"id = ? AND recipient = id{kind}", names, _ONE),
+        _ListPart(f"recipient = ? AND recipient <> id{has_status}", values, _NEWEST_FIRST),
+        _ListPart(f"id = ? AND recipient = id{has_status}", values, _SINGLE_ROW),
     ]
 
 
 def json_of(value: Any) -> str | None:
-    """JSON in ASCII, which has NUL and lone surrogates too; None for what is empty."""
+    """JSON in ASCII, so that NUL and lone surrogates can be stored; None for an empty value."""
     return json.dumps(value) if value else None

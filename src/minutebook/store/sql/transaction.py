@@ -1,9 +1,11 @@
 """One transaction of one tenant, on SQLite or PostgreSQL.
 
-The functions of this package are coroutines over it. PostgreSQL awaits its server in them; SQLite never waits, so one
-`send` runs a coroutine to its end in the thread that has the connection. Statements have `?` for their values. On
-PostgreSQL the tenant of `fold`, `pin`, `answer`, `lease` and `tombstone` is a default of the column and a row-level
-policy; on SQLite these tables are found by the number of a conversation or by a hash of tenant and id.
+The functions of this package are coroutines that take a `SqlTransaction`. On PostgreSQL they await the server. On SQLite
+they never suspend, so one `send` runs a coroutine to its end in the thread of the connection.
+
+Statements have `?` for their values. The tables `fold`, `pin`, `answer`, `lease` and `tombstone` are not queried by
+tenant: PostgreSQL adds it by a column default and a row-level policy, and on SQLite their keys (a conversation's number,
+or a hash of tenant and id) are unique across tenants.
 """
 
 from abc import ABC, abstractmethod
@@ -14,71 +16,72 @@ from typing import Any, ClassVar, TypeAlias
 
 from minutebook.record.entry import ConversationEntry
 from minutebook.store.codec import Packed
-from minutebook.store.types import Conversation
+from minutebook.store.types import ConversationHeader
 
 Query: TypeAlias = tuple[str, tuple[Any, ...]]
 """A statement and its values."""
 Span: TypeAlias = tuple[int, int, int]
-"""The number of a conversation, and the positions from and up to which its entries are meant."""
+"""Where entries are stored: the number of a conversation, the first position, and the position after the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationRow:
-    """A conversation with its place in the database."""
+    """A conversation as the database stores it."""
 
     number: int
-    conversation: Conversation
+    """The primary key."""
+    conversation: ConversationHeader
     lineage: tuple[tuple[int, int], ...] = ()
-    """For a fork: the number of the conversation that a stretch is read from, and where that stretch ends."""
+    """For a fork: (number, stop) of each conversation whose entries it reads, in order of position."""
     indexed: int = 0
-    """The words of its entries before this position can be searched."""
+    """Entries before this position are in the search index."""
 
     def spans(self, start: int, stop: int) -> list[Span]:
-        """Where the entries of a range are stored."""
-        found: list[Span] = []
-        for number, end in (*self.lineage, (self.number, self.conversation.length)):
-            until = min(end, stop)
-            if start < until:
-                found.append((number, start, until))
-                start = until
-        return found
+        """Where the entries of a range of positions are stored."""
+        spans: list[Span] = []
+        for number, source_stop in (*self.lineage, (self.number, self.conversation.length)):
+            span_stop = min(source_stop, stop)
+            if start < span_stop:
+                spans.append((number, start, span_stop))
+                start = span_stop
+        return spans
 
     def span(self, position: int) -> Span:
-        """Where the entry of one position is stored."""
-        number = next((number for number, end in self.lineage if position < end), self.number)
+        """Where the entry at a position is stored."""
+        number = next((number for number, stop in self.lineage if position < stop), self.number)
         return number, position, position + 1
 
     @property
     def own(self) -> int:
-        """The position of the first entry that is not read from another conversation."""
+        """The position of the first entry that is stored in this conversation, not read from another."""
         return self.lineage[-1][1] if self.lineage else 0
 
 
 class Again(Exception):
-    """Another transaction made or erased the same thing at the same moment: this one has to be repeated."""
+    """A concurrent transaction created or erased the same row; the transaction must be retried."""
 
 
-class TakesLong(Exception):
-    """There are more entries to read than the caller's own thread should."""
+class TooManyEntries(Exception):
+    """The query reads more than `SqlTransaction.max_entries`; it must run in another thread."""
 
 
 class SqlTransaction(ABC):
-    """Statements that any table takes, and the table of entries, whose rows differ between the databases."""
+    """Executes statements, and reads and writes entries, whose rows differ between the databases."""
 
     FOR_UPDATE: ClassVar[str] = ""
-    """The end of a SELECT whose rows nobody else changes before the transaction ends."""
+    """SQL at the end of a SELECT that locks its rows until the transaction ends."""
     SKIP_LOCKED: ClassVar[str] = ""
-    """The same for rows that nobody else has locked; the others are left out."""
+    """The same, but rows that another transaction has locked are left out."""
     IN_ORDER: ClassVar[tuple[Query, ...]] = ()
-    """What comes before a query that has to follow the order of an index."""
+    """Statements to run before a query that must read an index in its order."""
     ENTRY_KEY: ClassVar[str]
     """The column that orders the entries of a conversation; its low 32 bits are the position."""
 
     tenant: str
-    most_entries: int | None = None
-    """How many entries `load` may read here."""
+    max_entries: int | None = None
+    """Maximum number of entries that `load` may read in this transaction; None for no limit."""
     swept: MutableMapping[tuple[str, str], datetime]
-    """Tenant and kind of document → when expired ones were last removed."""
+    """(tenant, kind of document) → when expired documents were last removed."""
 
     @abstractmethod
     async def rows_of(self, *queries: Query) -> list[list[Any]]:
@@ -89,43 +92,46 @@ class SqlTransaction(ABC):
 
     @abstractmethod
     async def put(self, statement: str, *values: Any) -> int:
-        """Change rows; return how many."""
+        """Execute a statement that changes rows; return the number of changed rows."""
 
     @abstractmethod
     async def put_each(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
-        """Change rows by one statement for each of some values; return how many rows in all."""
+        """Execute a statement for each of these values; return the total number of changed rows."""
 
     @abstractmethod
     async def rows_locked(self, key: bytes, at: datetime, query: Query) -> tuple[list[Any], datetime]:
-        """The rows of a query under the lock of a key, and the time by which leases go: `at`, or the database's own."""
+        """Take the lock of a key, then run a query; return its rows and the current time for leases.
+
+        The time is the database's if it has a clock, else `at`.
+        """
 
     @abstractmethod
     def entry_range(self, span: Span) -> Query:
-        """The condition on `entry` for a stretch, and its values."""
+        """The WHERE condition on table `entry` for a span, and its values."""
 
     @abstractmethod
     def entry_query(self, span: Span) -> Query:
-        """The query for the entries of a stretch."""
+        """The query for the entries of a span."""
 
     @abstractmethod
     async def unpack(self, answers: Iterable[Sequence[Any]]) -> tuple[list[int], list[ConversationEntry]]:
-        """The positions and entries of answers to `entry_query`."""
+        """The positions and entries of the results of `entry_query`."""
 
     @abstractmethod
     async def write_entries(self, row: ConversationRow, position: int, turns: int, packed: Sequence[Packed]) -> None:
-        """Write entries of a conversation from a position on; `turns` is the number of user messages before them."""
+        """Insert entries from a position on; `turns` is the number of user messages before them."""
 
     @abstractmethod
     async def replace_entry(self, row: ConversationRow, position: int, turns: int, packed: Packed) -> None:
-        """Put an entry in the place of another, in the search index as well."""
+        """Replace an entry, in the search index too; `turns` is the number of user messages before it."""
 
     @abstractmethod
     async def delete_entries(self, row: ConversationRow, start: int, stop: int) -> None:
-        """Delete some of a conversation's own entries, with their words in the search index."""
+        """Delete a range of a conversation's own entries, from the search index too."""
 
     @abstractmethod
     async def delete_all_entries(self, rows: Sequence[ConversationRow]) -> None:
-        """Delete all entries of conversations that are erased, and what only this database has of them."""
+        """Delete all entries of erased conversations, and all rows of theirs in tables that only this database has."""
 
     @abstractmethod
     async def index(self, row: ConversationRow, start: int, stop: int) -> None:

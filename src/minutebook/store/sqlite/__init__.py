@@ -1,1 +1,1 @@
-"""Conversations in one SQLite file. Start with `store`, then `engine` and `writer`."""
+"""Conversations in one SQLite file. Start with `store`, then `writer` and `commit`."""

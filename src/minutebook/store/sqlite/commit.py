@@ -1,7 +1,7 @@
-"""The connection that writes: all jobs of a group in one transaction, each with an outcome of its own.
+"""The write connection: runs the jobs of a group in one transaction and gives each its own result.
 
-What fails takes nobody with it: a job checks before it writes, and if one fails after that, the group is given up and
-each of the others has a commit of its own.
+A job checks before it writes, so a failed check leaves the group intact. If a job fails after it has written something,
+the group is rolled back and each job gets its own transaction.
 """
 
 import asyncio
@@ -11,249 +11,256 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import apsw
 
 from minutebook.errors import StoreUnavailable
 from minutebook.store.sql.transaction import ConversationRow
-from minutebook.store.sqlite.connection import Patience, opened, translated
+from minutebook.store.sqlite.connection import BusyHandler, open_connection, store_error
 
-MOST_KNOWN: Final = 4096
+MAX_CACHED: Final = 4096
+"""Maximum number of items in a cache of `WriteConnection`; it is cleared when it has more."""
 
 
 @dataclass(slots=True)
-class Unit:
-    """What a job works on: the connection, and what is known without asking it.
+class WriteConnection:
+    """The connection that jobs write with, and caches of rows.
 
-    That is only good as long as nobody else writes: it is forgotten when another process has, when a job fails, and
-    after every job that does not keep it up to date.
+    The caches are valid while no one else writes. They are cleared when another process has written, when a job fails,
+    and after every job that is not `cache_safe`.
     """
 
     connection: apsw.Connection
-    known: dict[tuple[str, str], ConversationRow] = field(default_factory=dict)
-    """Tenant and id → the conversation."""
+    conversations: dict[tuple[str, str], ConversationRow] = field(default_factory=dict)
+    """(tenant, id) → the conversation's row."""
     sources: dict[tuple[str | None, str | None], int | None] = field(default_factory=dict)
-    """Provider and model → their number."""
-    behind: set[int] = field(default_factory=set)
-    """Numbers of conversations that are noted as not wholly indexed."""
-    seen: int = -1
-    """The state of the database that these were true of."""
-    put_off: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
-    """Statement → the rows that it is carried out for before the next commit, and before anybody reads."""
-    flushed: int = 0
-    """How many rows were written after they were put off."""
-    waits: bool = True
-    """Whether commits wait until they are on the disk, as they do in a connection that was just opened."""
-    swept: dict[tuple[str, str], datetime] = field(default_factory=dict)
-    """Tenant and kind of document → when it was last looked for what has expired."""
+    """(provider, model) → the number of its row."""
+    marked_unindexed: set[int] = field(default_factory=set)
+    """Numbers of the conversations that have a row in `unindexed`."""
+    data_version: int = -1
+    """SQLite's data version for which the caches are valid."""
+    deferred: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
+    """Statement → the rows to execute it with before the next commit or read."""
+    flushed_changes: int = 0
+    """Number of rows changed by deferred statements."""
+    syncs_commits: bool = True
+    """Whether a commit waits for the disk. True is the setting of a new connection."""
+    last_sweeps: dict[tuple[str, str], datetime] = field(default_factory=dict)
+    """(tenant, kind of document) → when expired documents were last removed."""
 
     @property
     def db(self) -> apsw.Connection:
-        """The connection, with nothing put off any more."""
-        if self.put_off:
+        """The connection. Reading this property executes the deferred statements, so that their rows can be read."""
+        if self.deferred:
             self.flush()
         return self.connection
 
-    def wait_for_disk(self, wanted: bool) -> None:
-        """Have the next commit wait until it is on the disk; or only be written, and synced by the next that waits."""
-        if wanted != self.waits:
-            self.connection.execute(f"PRAGMA synchronous = {'FULL' if wanted else 'NORMAL'}")
-            self.waits = wanted
+    def set_commit_sync(self, enabled: bool) -> None:
+        """Set whether the next commit waits for the disk. If not, the next commit that waits syncs it too."""
+        if enabled != self.syncs_commits:
+            self.connection.execute(f"PRAGMA synchronous = {'FULL' if enabled else 'NORMAL'}")
+            self.syncs_commits = enabled
 
     def begin(self) -> None:
-        """Take the lock that writers take, and forget what others may have changed."""
+        """Begin a transaction with the write lock, and clear the caches if another process has written."""
         self.connection.execute("BEGIN IMMEDIATE")
-        if self.connection.data_version() != self.seen or len(self.known) > MOST_KNOWN:
-            self.forget()
-        if len(self.swept) > MOST_KNOWN:
-            self.swept.clear()
+        if self.connection.data_version() != self.data_version or len(self.conversations) > MAX_CACHED:
+            self.clear_caches()
+        if len(self.last_sweeps) > MAX_CACHED:
+            self.last_sweeps.clear()
 
     def commit(self) -> None:
-        """Make all of it durable. The state that this leaves is the one that the next transaction should find."""
         self.connection.execute("COMMIT")
-        self.seen = self.connection.data_version()
+        self.data_version = self.connection.data_version()
 
-    def later(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Have rows written with those of the whole group: a statement for many of them takes half the time.
+    def defer(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Execute a statement for these rows together with the rows of the whole group, which takes half the time.
 
-        A job does this when nothing in it can fail any more: it is not undone with the job.
+        A job calls this after everything in it that can fail: deferred rows are not rolled back with the job.
         """
-        self.put_off.setdefault(statement, []).extend(rows)
+        self.deferred.setdefault(statement, []).extend(rows)
 
     def flush(self) -> None:
-        """Write what was put off, so that it can be read."""
-        before = self.connection.total_changes()
-        while self.put_off:
-            statement, rows = self.put_off.popitem()
+        """Execute the deferred statements."""
+        changes_before = self.connection.total_changes()
+        while self.deferred:
+            statement, rows = self.deferred.popitem()
             self.connection.executemany(statement, rows)
-        self.flushed += self.connection.total_changes() - before
+        self.flushed_changes += self.connection.total_changes() - changes_before
 
     @property
-    def changes(self) -> int:
-        """How many rows were changed at once, by whoever did it; what was put off is not counted."""
-        return self.connection.total_changes() - self.flushed
+    def direct_changes(self) -> int:
+        """Number of rows changed so far, without those of deferred statements."""
+        return self.connection.total_changes() - self.flushed_changes
 
-    def forget(self) -> None:
-        self.known.clear()
+    def clear_caches(self) -> None:
+        self.conversations.clear()
         self.sources.clear()
-        self.behind.clear()
+        self.marked_unindexed.clear()
 
 
 @dataclass(slots=True, eq=False)
-class Job:
-    """Something to write, and who waits for it."""
+class WriteJob:
+    """A function that writes, and the future of the task that waits for it."""
 
-    work: Callable[[Unit], Any]
-    answer: "asyncio.Future[Any] | None" = None
-    """Who waits for it; nobody, if it is a chore, or if who wants it carries it out."""
-    keeps: bool = True
-    """Whether it keeps up to date what is known."""
-    alone: bool = False
+    work: Callable[[WriteConnection], Any]
+    future: "asyncio.Future[Any] | None" = None
+    """None if no task waits, or if the task that waits runs the job itself."""
+    cache_safe: bool = True
+    """Whether the caches of `WriteConnection` are still valid after the job."""
+    exclusive: bool = False
     """Whether it must run outside of any transaction."""
-    light: bool = False
-    """Whether it may be lost in a power cut, so that it need not wait for the disk; others see it at once."""
-    brief: bool = False
-    """Whether it touches so few rows that the caller's own thread may carry it out."""
+    no_fsync: bool = False
+    """Whether a power cut may lose it, so that its commit need not wait for the disk. Readers see it immediately."""
+    inline_ok: bool = False
+    """Whether it touches so few rows that it may run in the event loop's thread."""
 
     @property
-    def is_wanted(self) -> bool:
-        return self.answer is None or not self.answer.cancelled()
+    def is_cancelled(self) -> bool:
+        return self.future is not None and self.future.cancelled()
 
 
-Outcome = tuple[Job, Any, Exception | None]
+class JobResult(NamedTuple):
+    """What a job returned or raised."""
+
+    job: WriteJob
+    value: Any = None
+    error: Exception | None = None
 
 
-def identity(path: str) -> tuple[int, int] | None:
-    """What tells a file from another that takes its place; None if there is none.
+def file_identity(path: str) -> tuple[int, int] | None:
+    """Device and inode of a file, or None if it does not exist.
 
-    SQLite goes on writing to a file that was deleted or replaced, and everything it acknowledges is lost.
+    SQLite continues to write to a file that was deleted or replaced, and everything it acknowledges is lost. A changed
+    identity shows that.
     """
     try:
-        found = os.stat(path)  # noqa: PTH116 - asked with every commit, and a Path takes three times as long
+        status = os.stat(path)  # noqa: PTH116 - called with every commit, and a Path takes three times as long
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
-PAGES: Final = 4_000
-"""How long the write-ahead log may become before it is emptied; the same number of bytes as is usual with larger pages."""
-UNKNOWN: Final = float("inf")
-PER_JOB_SECONDS: Final = 0.00005
-"""How long it takes to put the pages of one job into the log, about. That is work, in whichever thread it is done."""
+CHECKPOINT_PAGES: Final = 4_000
+"""Length of the write-ahead log at which a checkpoint is due. In bytes it is SQLite's default, which has larger pages."""
+UNKNOWN_SECONDS: Final = float("inf")
+JOB_WRITE_SECONDS: Final = 0.00005
+"""Estimated time to write the pages of one job to the log. It is not spent waiting for the disk."""
 
 
-class _GroupLost(Exception):
-    """A job failed with some of its writing done, because of this error."""
+class _GroupFailed(Exception):
+    """A job failed with `error` after it had written something."""
 
-    def __init__(self, because: Exception) -> None:
-        super().__init__(because)
-        self.because = because
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 class Committer:
-    """The connection that writes, for whoever has the turn: one thread at a time."""
+    """Runs groups of jobs on the write connection. Only one thread at a time may use it."""
 
     def __init__(self, store: str, path: str) -> None:
         self._store = store
         self._path = path
-        self._unit: Unit | None = None
+        self._writable: WriteConnection | None = None
         self._file: tuple[int, int] | None = None
-        self._pages = 0
-        """How long the write-ahead log is."""
-        self.patience = Patience()
-        self.waited = UNKNOWN
-        """How many seconds the last commit took, without what the pages of its jobs take: about what a sync takes."""
+        self._log_pages = 0
+        """Length of the write-ahead log."""
+        self.busy_handler = BusyHandler()
+        self.sync_seconds = UNKNOWN_SECONDS
+        """Estimated time that the last commit waited for the disk."""
 
-    def carry_out(self, group: Sequence[Job]) -> list[Outcome]:
-        """Do what a group asks for. Only the last of it may be one that must run alone."""
+    def run_group(self, group: Sequence[WriteJob]) -> list[JobResult]:
+        """Run the jobs of a group. Only the last one may be exclusive."""
         try:
-            unit = self._unit or self._opened()
-        except Exception as error:  # noqa: BLE001 - every error belongs to whoever asked
-            return [(job, None, self._ours(error)) for job in group]
-        together = [job for job in group if not job.alone]
-        outcomes = self._committed(unit, together) if together else []
-        return outcomes + [self._run_alone(unit, job) for job in group[len(together) :]]
+            writable = self._writable or self._connect()
+        except Exception as error:  # noqa: BLE001 - every error is the result of the jobs
+            return [JobResult(job, error=self._mapped(error)) for job in group]
+        shared = [job for job in group if not job.exclusive]
+        results = self._run_shared(writable, shared) if shared else []
+        return results + [self._run_exclusive(writable, job) for job in group[len(shared) :]]
 
     @property
-    def has_long_log(self) -> bool:
-        return self._pages >= PAGES
+    def needs_checkpoint(self) -> bool:
+        return self._log_pages >= CHECKPOINT_PAGES
 
-    def tidy(self) -> None:
-        """Bring what is in the log into the database, if it is long; readers who still need it are not waited for.
+    def checkpoint(self) -> None:
+        """Copy the write-ahead log into the database if it is long, without waiting for readers that still use it.
 
-        Nobody asked for it: what does not work is tried again after the next commit.
+        Errors are ignored: it is tried again after the next commit.
         """
-        if self._unit is not None and self.has_long_log:
+        if self._writable is not None and self.needs_checkpoint:
             with suppress(apsw.Error):
-                self._unit.connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+                self._writable.connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def close(self) -> None:
-        if self._unit is not None:
-            self._unit.connection.close()
-            self._unit = None
+        if self._writable is not None:
+            self._writable.connection.close()
+            self._writable = None
 
-    def _opened(self) -> Unit:
-        unit = Unit(opened(self._path, patience=self.patience))
-        self._file = identity(self._path)
-        unit.connection.set_wal_hook(self._note_log)
-        self._unit = unit
-        return unit
+    def _connect(self) -> WriteConnection:
+        writable = WriteConnection(open_connection(self._path, busy_handler=self.busy_handler))
+        self._file = file_identity(self._path)
+        writable.connection.set_wal_hook(self._on_wal_commit)
+        self._writable = writable
+        return writable
 
-    def _note_log(self, _db: apsw.Connection, _name: str, pages: int) -> int:
-        self._pages = pages
+    def _on_wal_commit(self, _db: apsw.Connection, _name: str, pages: int) -> int:
+        self._log_pages = pages
         return 0
 
-    def _run_alone(self, unit: Unit, job: Job) -> Outcome:
-        unit.forget()
-        unit.wait_for_disk(True)
+    def _run_exclusive(self, writable: WriteConnection, job: WriteJob) -> JobResult:
+        writable.clear_caches()
+        writable.set_commit_sync(True)
         try:
-            return (job, job.work(unit), None)
-        except Exception as error:  # noqa: BLE001 - every error belongs to whoever asked
-            return (job, None, self._ours(error))
+            return JobResult(job, job.work(writable))
+        except Exception as error:  # noqa: BLE001 - every error is the result of the job
+            return JobResult(job, error=self._mapped(error))
 
-    def _committed(self, unit: Unit, group: Sequence[Job]) -> list[Outcome]:
-        """One transaction for the group; if it fails as a whole, one for each of them."""
+    def _run_shared(self, writable: WriteConnection, group: Sequence[WriteJob]) -> list[JobResult]:
+        """Run a group in one transaction; if that fails as a whole, run each job in its own."""
         try:
-            return self._transaction(unit, group)
-        except Exception as error:  # noqa: BLE001 - every error belongs to whoever asked
-            unit.forget()
-            unit.put_off.clear()
-            with suppress(apsw.Error):  # SQLite may have given up the transaction by itself
-                unit.connection.execute("ROLLBACK")
+            return self._run_transaction(writable, group)
+        except Exception as error:  # noqa: BLE001 - every error is the result of the jobs
+            writable.clear_caches()
+            writable.deferred.clear()
+            with suppress(apsw.Error):  # SQLite may have rolled back already
+                writable.connection.execute("ROLLBACK")
             if isinstance(error, StoreUnavailable):
                 self.close()
             elif len(group) > 1 and not isinstance(error, apsw.BusyError):
-                return [outcome for job in group for outcome in self._committed(unit, [job])]
-            return [(job, None, self._ours(error)) for job in group]
+                return [result for job in group for result in self._run_shared(writable, [job])]
+            return [JobResult(job, error=self._mapped(error)) for job in group]
 
-    def _transaction(self, unit: Unit, group: Sequence[Job]) -> list[Outcome]:
-        unit.wait_for_disk(not all(job.light for job in group))
-        unit.begin()
-        outcomes: list[Outcome] = []
+    def _run_transaction(self, writable: WriteConnection, group: Sequence[WriteJob]) -> list[JobResult]:
+        writable.set_commit_sync(not all(job.no_fsync for job in group))
+        writable.begin()
+        results: list[JobResult] = []
         for job in group:
-            before = unit.changes
+            changes_before = writable.direct_changes
             try:
-                outcomes.append((job, job.work(unit), None))
+                results.append(JobResult(job, job.work(writable)))
             except Exception as error:
-                if unit.changes != before or not unit.connection.in_transaction:
-                    raise _GroupLost(error) from error
-                outcomes.append((job, None, self._ours(error)))
-            if not job.keeps:
-                unit.forget()
-        unit.flush()
-        began = perf_counter()
-        unit.commit()
-        self.waited = perf_counter() - began - len(group) * PER_JOB_SECONDS
-        if identity(self._path) != self._file:
+                if writable.direct_changes != changes_before or not writable.connection.in_transaction:
+                    raise _GroupFailed(error) from error
+                results.append(JobResult(job, error=self._mapped(error)))
+            if not job.cache_safe:
+                writable.clear_caches()
+        writable.flush()
+        commit_started = perf_counter()
+        writable.commit()
+        self.sync_seconds = perf_counter() - commit_started - len(group) * JOB_WRITE_SECONDS
+        if file_identity(self._path) != self._file:
             raise StoreUnavailable(self._store, "its file was deleted or replaced while it was in use")
-        return outcomes
+        return results
 
-    def _ours(self, error: Exception) -> Exception:
-        if isinstance(error, _GroupLost):
-            error = error.because
+    def _mapped(self, error: Exception) -> Exception:
+        """The error for the caller: a driver's error becomes ours."""
+        if isinstance(error, _GroupFailed):
+            error = error.error
         if not isinstance(error, apsw.Error):
             return error
-        ours = translated(error, self._store)
-        ours.__cause__ = error
-        return ours
+        mapped = store_error(error, self._store)
+        mapped.__cause__ = error
+        return mapped

@@ -1,4 +1,4 @@
-"""Opening a database file: its settings, the steps that bring an older one up to date, and the driver's errors as ours."""
+"""Opens database files: connection settings, migrations, and the mapping of driver errors to ours."""
 
 import random
 import re
@@ -13,7 +13,7 @@ import apsw
 
 from minutebook.errors import StoreDamaged, StoreFull, StoreReadOnly, StoreUnavailable
 
-_OURS: Final[tuple[tuple[type[apsw.Error], type[StoreUnavailable]], ...]] = (
+_ERROR_CLASSES: Final[tuple[tuple[type[apsw.Error], type[StoreUnavailable]], ...]] = (
     (apsw.FullError, StoreFull),
     (apsw.ReadOnlyError, StoreReadOnly),
     (apsw.NotADBError, StoreDamaged),
@@ -22,43 +22,43 @@ _OURS: Final[tuple[tuple[type[apsw.Error], type[StoreUnavailable]], ...]] = (
 )
 
 
-def translated(error: apsw.Error, store: str) -> StoreUnavailable:
-    """Our error for one of the driver's; the message is SQLite's own, which quotes no content."""
-    kind = next(ours for theirs, ours in _OURS if isinstance(error, theirs))
-    return kind(store, str(error) or type(error).__name__)
+def store_error(error: apsw.Error, store: str) -> StoreUnavailable:
+    """The error of ours for a driver's error. It has SQLite's message, which never quotes stored content."""
+    error_class = next(ours for drivers, ours in _ERROR_CLASSES if isinstance(error, drivers))
+    return error_class(store, str(error) or type(error).__name__)
 
 
 @contextmanager
-def errors_of(store: str) -> Iterator[None]:
-    """Let no driver's error out."""
+def map_errors(store: str) -> Iterator[None]:
+    """Convert the driver's errors that this block raises into ours."""
     try:
         yield
     except apsw.Error as error:
-        raise translated(error, store) from error
+        raise store_error(error, store) from error
 
 
-APPLICATION: Final = 0x6D626B31
-"""What marks the file as ours, for `file` and for those who open the wrong one."""
+APPLICATION_ID: Final = 0x6D626B31
+"""Marks a file as a minutebook database: the `file` command shows it, and other databases are rejected."""
 
-PATIENCE_SECONDS: Final = 30.0
-"""How long a write waits for another process to finish its own."""
+BUSY_TIMEOUT_SECONDS: Final = 30.0
+"""Maximum time that a write waits for the lock of another process."""
 
 _SETTINGS: Final = (
     "PRAGMA synchronous = FULL",  # an acknowledged append survives a power cut
-    "PRAGMA secure_delete = ON",  # what is deleted is overwritten with zeros
+    "PRAGMA secure_delete = ON",  # deleted content is overwritten with zeros
     "PRAGMA trusted_schema = OFF",
     "PRAGMA journal_size_limit = 67108864",
-    "PRAGMA wal_autocheckpoint = 0",  # see `Committer.tidy`
-    "PRAGMA cache_size = -8192",  # KB; with less, indexing drives out the pages that appends go on with
+    "PRAGMA wal_autocheckpoint = 0",  # see `Committer.checkpoint`
+    "PRAGMA cache_size = -8192",  # KB; with less, indexing evicts the pages that appends use
 )
-_REMARK: Final = re.compile(r"[ \t]*--[^\n]*")
-PAGE: Final = 1024
-"""Bytes. A page is what a commit writes and what an empty table takes: small ones suit short messages."""
+_SQL_COMMENT: Final = re.compile(r"[ \t]*--[^\n]*")
+PAGE_BYTES: Final = 1024
+"""Page size of a new file. A commit writes whole pages, so small ones suit short messages."""
 
 
-def opened(path: str, *, patience: "Patience | None" = None) -> apsw.Connection:
-    """A connection with our settings, to a file that is ours and up to date."""
-    db = _connected(path, patience, make=True)
+def open_connection(path: str, *, busy_handler: "BusyHandler | None" = None) -> apsw.Connection:
+    """Open a connection that can write, and create the file or run its missing migrations."""
+    db = _connect(path, busy_handler, create=True)
     try:
         _migrate(db, path)
     except BaseException:
@@ -67,49 +67,49 @@ def opened(path: str, *, patience: "Patience | None" = None) -> apsw.Connection:
     return db
 
 
-def opened_to_read(path: str, *, patience: "Patience | None" = None) -> apsw.Connection:
-    """A connection that only reads, to a file that `opened` has brought up to date."""
-    db = _connected(path, patience, make=False)
+def open_reader(path: str, *, busy_handler: "BusyHandler | None" = None) -> apsw.Connection:
+    """Open a read-only connection to a file that `open_connection` has created or migrated."""
+    db = _connect(path, busy_handler, create=False)
     db.execute("PRAGMA query_only = ON")
     return db
 
 
-def _connected(path: str, patience: "Patience | None", *, make: bool) -> apsw.Connection:
+def _connect(path: str, busy_handler: "BusyHandler | None", *, create: bool) -> apsw.Connection:
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX
-    db = apsw.Connection(path, flags=flags | apsw.SQLITE_OPEN_CREATE if make else flags)
-    db.set_busy_handler(patience or Patience())
-    db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # no plan depends on values, so none is made anew for each of them
+    db = apsw.Connection(path, flags=flags | apsw.SQLITE_OPEN_CREATE if create else flags)
+    db.set_busy_handler(busy_handler or BusyHandler())
+    db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # plans do not depend on values, so a statement is planned only once
     for setting in _SETTINGS:
         db.execute(setting)
     return db
 
 
-class Patience:
-    """Waits for a lock that another process holds, in short steps of random length so that nobody starves."""
+class BusyHandler:
+    """Waits for a lock of another process, in short sleeps of random length so that no process starves."""
 
     def __init__(self) -> None:
-        self._until = 0.0
-        self.is_short = False
-        """Whether nothing may be waited for, because an event loop would wait too."""
+        self._deadline = 0.0
+        self.fail_fast = False
+        """Do not wait, because that would block an event loop."""
 
     def __call__(self, tries: int) -> bool:
-        if self.is_short:
+        if self.fail_fast:
             return False
         now = time.monotonic()
         if tries == 0:
-            self._until = now + PATIENCE_SECONDS
-        if now >= self._until:
+            self._deadline = now + BUSY_TIMEOUT_SECONDS
+        if now >= self._deadline:
             return False
         time.sleep(random.uniform(0.0002, 0.002))  # noqa: S311 - no secret depends on it
         return True
 
 
 def _migrate(db: apsw.Connection, path: str) -> None:
-    """Run the numbered steps that this file has not seen, under the lock that keeps other processes out."""
+    """Run the migrations that this file lacks, under SQLite's write lock."""
     if _is_current(db, path):
         return
-    db.execute(f"PRAGMA page_size = {PAGE}")  # of a file that is new; others keep their own
-    _use_log(db)
+    db.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # has an effect on a new file only
+    _enable_wal(db)
     db.execute("BEGIN IMMEDIATE")
     try:
         if not _is_current(db, path):
@@ -117,7 +117,7 @@ def _migrate(db: apsw.Connection, path: str) -> None:
                 if number > _version(db):
                     db.execute(script)
                     db.execute(f"PRAGMA user_version = {number}")
-            db.execute(f"PRAGMA application_id = {APPLICATION}")
+            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         db.execute("COMMIT")
     finally:
         if db.in_transaction:
@@ -125,24 +125,30 @@ def _migrate(db: apsw.Connection, path: str) -> None:
 
 
 def _is_current(db: apsw.Connection, path: str) -> bool:
-    version, known = _version(db), migrations()[-1][0]
-    mark = db.execute("PRAGMA application_id").get
-    if mark != APPLICATION and (version or db.execute("SELECT count(*) FROM sqlite_schema").get):
-        raise StoreDamaged(f"sqlite:///{path}", "is a database of another program")
-    if version > known:
-        raise StoreUnavailable(f"sqlite:///{path}", f"was written by a newer minutebook (step {version}, not {known})")
-    return bool(version == known)
+    version, newest = _version(db), migrations()[-1][0]
+    application_id = db.execute("PRAGMA application_id").get
+    if application_id != APPLICATION_ID and (version or db.execute("SELECT count(*) FROM sqlite_schema").get):
+        raise StoreDamaged(f"sqlite:///{path}", "is the database of another program")
+    if version > newest:
+        problem = (
+            f"was written by a newer minutebook (schema {version}, this version knows {newest}); upgrade minutebook"
+        )
+        raise StoreUnavailable(f"sqlite:///{path}", problem)
+    return bool(version == newest)
 
 
-def _use_log(db: apsw.Connection) -> None:
-    """Write-ahead logging, which the file remembers. While another process asks for the same it is busy at once."""
-    patience = Patience()
+def _enable_wal(db: apsw.Connection) -> None:
+    """Enable write-ahead logging, which is stored in the file.
+
+    SQLite does not call the busy handler for this statement, so it is called here.
+    """
+    busy_handler = BusyHandler()
     tries = 0
     while True:
         try:
             db.execute("PRAGMA journal_mode = WAL")
         except apsw.BusyError:
-            if not patience(tries):
+            if not busy_handler(tries):
                 raise
             tries += 1
         else:
@@ -156,8 +162,9 @@ def _version(db: apsw.Connection) -> int:
 
 @lru_cache(maxsize=1)
 def migrations() -> list[tuple[int, str]]:
-    """The numbered scripts, in order; without their remarks, which every file would hold for ever."""
-    scripts = [
-        one for one in files("minutebook.store.sqlite").joinpath("migrations").iterdir() if one.name.startswith("0")
-    ]
-    return sorted((int(one.name.split("_")[0]), _REMARK.sub("", one.read_text(encoding="utf-8"))) for one in scripts)
+    """The numbers and scripts of the migrations, in order. Comments are removed: SQLite would store them in every file."""
+    folder = files("minutebook.store.sqlite").joinpath("migrations")
+    scripts = [script for script in folder.iterdir() if script.name.startswith("0")]
+    return sorted(
+        (int(script.name.split("_")[0]), _SQL_COMMENT.sub("", script.read_text(encoding="utf-8"))) for script in scripts
+    )

@@ -1,6 +1,7 @@
-"""Entries as rows: appended, read by their place, and deleted.
+"""Entries as rows: append, read and delete them.
 
-Appending is the path that every message takes, so it asks the database for as little as it can.
+An entry's key (the column `place`) is its conversation's number, shifted, plus its position: the entries of a
+conversation are next to each other. Appending is the path of every message, so it executes as few statements as it can.
 """
 
 import json
@@ -20,51 +21,53 @@ from minutebook.store.rules import created, grown, require_recipient, require_ve
 from minutebook.store.sql import documents, headers, leases
 from minutebook.store.sql.entries import NUMBER_OF, ROLES
 from minutebook.store.sql.transaction import ConversationRow, SqlTransaction
-from minutebook.store.sqlite.commit import Unit
-from minutebook.store.types import Conversation, require_standing
+from minutebook.store.sqlite.commit import WriteConnection
+from minutebook.store.types import ConversationHeader, require_standing
 
-SHIFT: Final = 32
-"""An entry's place is its conversation's number, shifted by this, plus its position."""
-WRITE: Final = (
+KEY_SHIFT: Final = 32
+"""Number of bits of the position in an entry's key."""
+INSERT: Final = (
     "INSERT INTO entry (place, role, turn, evaluation, sequence, created_at, source, text, rest)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _COLUMNS: Final = "place, role, evaluation, sequence, created_at, source, text, rest"
-READ: Final = f"SELECT {_COLUMNS} FROM entry WHERE place >= ? AND place < ? ORDER BY place"  # noqa: S608 - a constant of ours
-_POSITION: Final = (1 << SHIFT) - 1
-_GROW: Final = (
+SELECT: Final = f"SELECT {_COLUMNS} FROM entry WHERE place >= ? AND place < ? ORDER BY place"  # noqa: S608 - a constant of ours
+_POSITION_MASK: Final = (1 << KEY_SHIFT) - 1
+_UPDATE_HEADER: Final = (
     "UPDATE conversation SET version = ?, length = ?, turns = ?, lead = ?, open_at = ?, open_calls = ?, updated_at = ?"
     " WHERE number = ?"
 )
-_BEHIND: Final = "INSERT OR IGNORE INTO unindexed VALUES (?)"
-_ANSWERED: Final = "SELECT digest, version FROM answer WHERE conversation = ? AND key = ?"
+_MARK_UNINDEXED: Final = "INSERT OR IGNORE INTO unindexed VALUES (?)"
+_SELECT_EARLIER_APPEND: Final = "SELECT digest, version FROM answer WHERE conversation = ? AND key = ?"
 Sources: TypeAlias = dict[tuple[str | None, str | None], int | None]
-"""Provider and model → the number under which they are stored."""
+"""(provider, model) → the number of its row in `source`."""
 
 
-async def append(unit: Unit, tx: SqlTransaction, command: AppendCommand, at: datetime) -> int:
-    """Add entries at the end, in the transaction of the group; return the new version."""
-    db, conversation, key = unit.connection, command.conversation, command.key
-    name = (tx.tenant, conversation)
-    row: ConversationRow | None = unit.known.get(name)
+async def append(writable: WriteConnection, tx: SqlTransaction, command: AppendCommand, at: datetime) -> int:
+    """Append entries in the transaction of the group; return the new version."""
+    db, conversation, key = writable.connection, command.conversation, command.key
+    cache_key = (tx.tenant, conversation)
+    row: ConversationRow | None = writable.conversations.get(cache_key)
     if row is None:
-        unit.flush()
+        writable.flush()
         row = await headers.find(tx, conversation)
     if row is not None and key:
-        answered = db.execute(_ANSWERED, (row.number, key)).fetchone()
-        if answered is not None and answered[0] != command.digest:
-            raise IdempotencyConflict(conversation, command.idempotency_key or "")
-        if answered is not None:
+        earlier_append = db.execute(_SELECT_EARLIER_APPEND, (row.number, key)).fetchone()
+        if earlier_append is not None:
+            digest, version = earlier_append
+            if digest != command.digest:
+                raise IdempotencyConflict(conversation, command.idempotency_key or "")
             if command.release:
-                await _release(tx, command, at)
-            return int(answered[1])
+                await _release_lease(tx, command, at)
+            return int(version)
     if command.lease is not None:
         require_standing(await leases.find(tx, conversation), command.lease, at)
     require_version(row.conversation if row else None, conversation, command.expected_version)
     if command.documents:
-        bodies = not all(one.replace for one in command.documents)
-        known = await documents.find(tx, [(one.kind, one.id) for one in command.documents], bodies=bodies)
-        verdicts = documents.verdicts(conversation, command.documents, known, at)
+        needs_bodies = not all(document.replace for document in command.documents)
+        names = [(document.kind, document.id) for document in command.documents]
+        stored = await documents.find(tx, names, bodies=needs_bodies)
+        verdicts = documents.verdicts(conversation, command.documents, stored, at)
     is_new = row is None
     if row is None:
         before = created(tx.tenant, conversation, command.recipient, command.labels or {}, at)
@@ -73,66 +76,67 @@ async def append(unit: Unit, tx: SqlTransaction, command: AppendCommand, at: dat
     else:
         require_recipient(row.conversation, command.recipient)
         after = grown(row.conversation, command.messages, broken=command.broken, at=at)
-    rows = entry_rows(db, row, row.conversation.length, row.conversation.turns, command.packed, unit.sources)
+    rows = entry_rows(db, row, row.conversation.length, row.conversation.turns, command.packed, writable.sources)
     if key:
         db.execute("INSERT INTO answer VALUES (?, ?, ?, ?)", (row.number, key, command.digest, after.version))
     if command.documents:
-        for one, verdict in zip(command.documents, verdicts, strict=True):
-            await documents.write(tx, row.number, one, verdict, known.get((one.kind, one.id)), at)
-        await documents.sweep_kinds(tx, [one.kind for one in command.documents], at)
+        for document, verdict in zip(command.documents, verdicts, strict=True):
+            await documents.write(tx, row.number, document, verdict, stored.get((document.kind, document.id)), at)
+        await documents.sweep_kinds(tx, [document.kind for document in command.documents], at)
     if not is_new:
-        unit.later(_GROW, [_growth(row.number, after)])
-    unit.later(WRITE, rows)
-    if row.number not in unit.behind:
-        unit.behind.add(row.number)
-        unit.later(_BEHIND, [(row.number,)])
-    unit.known[name] = ConversationRow(row.number, after, row.lineage)
+        writable.defer(_UPDATE_HEADER, [_header_update(row.number, after)])
+    writable.defer(INSERT, rows)
+    if row.number not in writable.marked_unindexed:
+        writable.marked_unindexed.add(row.number)
+        writable.defer(_MARK_UNINDEXED, [(row.number,)])
+    writable.conversations[cache_key] = ConversationRow(row.number, after, row.lineage)
     if command.release:
-        await _release(tx, command, at)
+        await _release_lease(tx, command, at)
     return after.version
 
 
-async def _release(tx: SqlTransaction, command: AppendCommand, at: datetime) -> None:
+async def _release_lease(tx: SqlTransaction, command: AppendCommand, at: datetime) -> None:
     if command.lease is not None:
         await leases.release(tx, command.lease, at)
 
 
-def _growth(number: int, one: Conversation) -> tuple[Any, ...]:
-    """What an append changes, for `_GROW`; no index is touched."""
-    waiting = json.dumps(one.open_calls) if one.open_calls else None
-    counts = (one.version, one.length, one.turns, one.lead, one.open_at, waiting)
-    return (*counts, microseconds(one.updated_at), number)
+def _header_update(number: int, header: ConversationHeader) -> tuple[Any, ...]:
+    """The values of `_UPDATE_HEADER`: the columns that an append changes. None of them is in an index."""
+    open_calls = json.dumps(header.open_calls) if header.open_calls else None
+    counts = (header.version, header.length, header.turns, header.lead, header.open_at, open_calls)
+    return (*counts, microseconds(header.updated_at), number)
 
 
 def entry_rows(
     db: apsw.Connection, row: ConversationRow, position: int, turn: int, packed: Sequence[Packed], sources: Sources
 ) -> list[tuple[Any, ...]]:
-    """Entries of a conversation from a position on, as rows for `WRITE`.
+    """The values of `INSERT` for entries of a conversation from a position on. Writes their sources and payloads.
 
-    `turn` is the number of user messages before them; `sources` are those whose number is known already.
+    `turn` is the number of user messages before them; `sources` is a cache.
     """
     rows = []
-    for place, one in enumerate(packed, (row.number << SHIFT) + position):
-        names = (one.provider, one.model)
-        if names not in sources:
-            sources[names] = None if names == (None, None) else _source(db, *names)
-        pieces = (_piece(db, row.conversation.tenant, one.text), _piece(db, row.conversation.tenant, one.rest))
-        facts = (one.evaluation_id, one.sequence, one.created_at, sources[names])
-        turn += one.role is MessageRole.USER
-        rows.append((place, NUMBER_OF[one.role], turn, *facts, *pieces))
+    tenant = row.conversation.tenant
+    for key, entry in enumerate(packed, entry_key(row.number, position)):
+        source = (entry.provider, entry.model)
+        if source not in sources:
+            sources[source] = None if source == (None, None) else _find_or_add_source(db, *source)
+        pieces = (_store_piece(db, tenant, entry.text), _store_piece(db, tenant, entry.rest))
+        turn += entry.role is MessageRole.USER
+        fields = (entry.evaluation_id, entry.sequence, entry.created_at, sources[source])
+        rows.append((key, NUMBER_OF[entry.role], turn, *fields, *pieces))
     return rows
 
 
-def _source(db: apsw.Connection, provider: str | None, model: str | None) -> int:
-    known = db.execute("SELECT number FROM source WHERE provider IS ? AND model IS ?", (provider, model)).fetchone()
-    if known is not None:
-        return int(known[0])
+def _find_or_add_source(db: apsw.Connection, provider: str | None, model: str | None) -> int:
+    row = db.execute("SELECT number FROM source WHERE provider IS ? AND model IS ?", (provider, model)).fetchone()
+    if row is not None:
+        return int(row[0])
     db.execute("INSERT INTO source (provider, model) VALUES (?, ?)", (provider, model))
     return db.last_insert_rowid()
 
 
-def _piece(db: apsw.Connection, tenant: str, piece: bytes | None) -> bytes | int | None:
-    """A piece as its row has it: itself, or the number of the payload that has it for everybody."""
+def _store_piece(db: apsw.Connection, tenant: str, piece: bytes | None) -> bytes | int | None:
+    """The column value for a piece: itself if it is small, else the number of its payload, which is stored once."""
     if piece is None:
         return None
     if len(piece) <= LARGE:
@@ -148,58 +152,66 @@ def _piece(db: apsw.Connection, tenant: str, piece: bytes | None) -> bytes | int
 
 
 def rows(db: apsw.Connection, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
-    """All rows of an answer. What a column holds is our own affair, so its type is not checked."""
+    """All rows of a query. They are untyped: the schema is ours."""
     return db.execute(statement, values).fetchall()
 
 
-def place(number: int, position: int) -> int:
-    return (number << SHIFT) + position
+def entry_key(number: int, position: int) -> int:
+    """The key of the entry at a position of the conversation with this number."""
+    return (number << KEY_SHIFT) + position
 
 
-def position_of(entry_place: int) -> int:
-    return entry_place & _POSITION
+def position_of(key: int) -> int:
+    return key & _POSITION_MASK
 
 
-def unpacked(db: apsw.Connection, found: Iterable[Sequence[Any]]) -> tuple[list[int], list[ConversationEntry]]:
-    """The positions and entries of rows of `READ`."""
+def conversation_number(key: int) -> int:
+    return key >> KEY_SHIFT
+
+
+def unpacked_entries(
+    db: apsw.Connection, entry_rows: Iterable[Sequence[Any]]
+) -> tuple[list[int], list[ConversationEntry]]:
+    """The positions and entries of rows of `SELECT`."""
     sources: dict[int | None, tuple[str | None, str | None]] = {None: (None, None)}
     positions: list[int] = []
     entries: list[ConversationEntry] = []
-    for at, role, evaluation, sequence, created_at, source, text, rest in found:
+    for key, role, evaluation, sequence, created_at, source, text, rest in entry_rows:
         if source not in sources:
             sources[source] = db.execute("SELECT provider, model FROM source WHERE number = ?", (source,)).get
-        pieces = (_stored_piece(db, text), _stored_piece(db, rest))
+        pieces = (_read_piece(db, text), _read_piece(db, rest))
         entries.append(unpack(Packed(ROLES[role], evaluation, sequence, created_at, *sources[source], *pieces)))
-        positions.append(position_of(at))
+        positions.append(position_of(key))
     return positions, entries
 
 
-def texts(db: apsw.Connection, start: int, stop: int) -> Iterator[tuple[int, str]]:
-    """The places and texts of a stretch: what can be searched for, without the rest of the entries."""
+def searchable_texts(db: apsw.Connection, start: int, stop: int) -> Iterator[tuple[int, str]]:
+    """The keys and texts of the entries in a range of keys, without reading the rest of the entries."""
     query = "SELECT place, text, rest FROM entry WHERE place >= ? AND place < ? ORDER BY place"
-    for at, text, rest in rows(db, query, (start, stop)):
-        piece = _stored_piece(db, text)
+    for key, text, rest in rows(db, query, (start, stop)):
+        piece = _read_piece(db, text)
         if piece is None:
-            yield at, text_of(json.loads((_stored_piece(db, rest) or b"{}").decode("utf-8", "surrogatepass")))
+            yield key, text_of(json.loads((_read_piece(db, rest) or b"{}").decode("utf-8", "surrogatepass")))
         else:
-            yield at, piece.decode("utf-8", "surrogatepass")
+            yield key, piece.decode("utf-8", "surrogatepass")
 
 
 def delete(db: apsw.Connection, start: int, stop: int) -> int:
-    """Remove the entries of a range of places, and the payloads that nothing uses any more. See `search.forget`."""
-    span = (start, stop)
+    """Delete the entries in a range of keys, and payloads that are no longer used. The search index is not changed."""
+    key_range = (start, stop)
     for column in ("text", "rest"):
-        used = f"SELECT {column}, count(*) FROM entry WHERE place >= ? AND place < ? AND typeof({column}) = 'integer' GROUP BY 1"  # noqa: S608 - one of two constants
-        for number, uses in rows(db, used, span):
-            db.execute("UPDATE payload SET uses = uses - ? WHERE number = ?", (uses, number))
-            db.execute("DELETE FROM payload WHERE number = ? AND uses = 0", (number,))
-    db.execute("DELETE FROM entry WHERE place >= ? AND place < ?", span)
+        query = f"SELECT {column}, count(*) FROM entry WHERE place >= ? AND place < ? AND typeof({column}) = 'integer' GROUP BY 1"  # noqa: S608 - one of two constants
+        for payload, uses in rows(db, query, key_range):
+            db.execute("UPDATE payload SET uses = uses - ? WHERE number = ?", (uses, payload))
+            db.execute("DELETE FROM payload WHERE number = ? AND uses = 0", (payload,))
+    db.execute("DELETE FROM entry WHERE place >= ? AND place < ?", key_range)
     return db.changes()
 
 
-def _stored_piece(db: apsw.Connection, kept: Any) -> bytes | None:
-    if kept is None:
+def _read_piece(db: apsw.Connection, value: Any) -> bytes | None:
+    """The piece of a column value that `_store_piece` returned."""
+    if value is None:
         return None
-    if isinstance(kept, int):
-        kept = db.execute("SELECT body FROM payload WHERE number = ?", (kept,)).get
-    return unsqueezed(kept)
+    if isinstance(value, int):
+        value = db.execute("SELECT body FROM payload WHERE number = ?", (value,)).get
+    return unsqueezed(value)

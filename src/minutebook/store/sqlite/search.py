@@ -1,161 +1,173 @@
-"""The search index, which follows the record at a distance.
+"""The full-text index. It is updated after the append, in the background or before a search.
 
-Indexing an entry touches several times the pages that storing it does, so an append leaves it for later: for when there
-is nothing else to do, or somebody searches. What is still to do is in the database, so it outlives the process. A row of
-the index stands for a stretch of entries, under the place of the first: whoever finds one looks through the stretch.
+Indexing an entry writes several times as many pages as storing it, so an append only marks its conversation as
+unindexed. The mark is in the database, so it survives the process. One row of the index has the words of a block of up
+to `BLOCK_ENTRIES` entries and the key of the first of them; a search reads the texts of the blocks that match.
 """
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Final
+from typing import Final, TypeAlias
 
 import apsw
 
 from minutebook.record.entry import ConversationEntry
 from minutebook.store.backend import SearchQuery
-from minutebook.store.codec import cursor_of, place_of
+from minutebook.store.codec import cursor_of, cursor_values
 from minutebook.store.search import words
-from minutebook.store.sql.headers import SELECT, row_of
+from minutebook.store.sql import headers
 from minutebook.store.sql.transaction import ConversationRow
-from minutebook.store.sqlite import entries as sqlite_entries
-from minutebook.store.sqlite.entries import SHIFT, place, position_of, rows
-from minutebook.store.types import Hit, Page
+from minutebook.store.sqlite import entries
+from minutebook.store.sqlite.entries import conversation_number, entry_key, position_of, rows
+from minutebook.store.types import Page, SearchHit
 
-STEP: Final = 2_000
-"""How many entries are indexed in one transaction for somebody who waits for it, about: others want to write, too."""
-SMALL_STEP: Final = 256
-"""How many, when nobody waits."""
-STRETCH: Final = 16
-"""How many entries one row stands for at most."""
-MOST_BEGUN: Final = 100
-"""How many conversations may have a last stretch that waits to become whole, when nobody searches."""
+BATCH_ENTRIES: Final = 2_000
+"""Approximate number of entries indexed in one transaction before a search. Other writes run between batches."""
+BACKGROUND_BATCH_ENTRIES: Final = 256
+"""The same for indexing in the background."""
+BLOCK_ENTRIES: Final = 16
+"""Maximum number of entries of one index row."""
+MAX_PARTIAL_BLOCKS: Final = 100
+"""If more conversations are unindexed, background indexing does not wait until their last blocks are full."""
 
-_BEHIND: Final = (
+_SELECT_UNINDEXED: Final = (
     "SELECT number, indexed, length FROM unindexed JOIN conversation ON number = unindexed.conversation"
     " WHERE length - indexed >= ? ORDER BY number LIMIT ?"
 )
-Span = tuple[int, int]
-"""The places from and up to which entries are meant."""
+KeyRange: TypeAlias = tuple[int, int]
+"""The first key and the key after the last."""
 
 
-def is_behind(db: apsw.Connection) -> bool:
+def has_unindexed(db: apsw.Connection) -> bool:
     """Whether there are entries that a search would not find."""
     return bool(rows(db, "SELECT 1 FROM unindexed LIMIT 1"))
 
 
-def catch_up(db: apsw.Connection, *, whole: bool = False) -> bool:
-    """Index a good number of entries; return whether there are more. With `whole`, only what fills its stretch."""
-    least = STRETCH if whole and len(rows(db, _BEHIND, (0, MOST_BEGUN + 1))) <= MOST_BEGUN else 0
-    left = SMALL_STEP if whole else STEP
-    for number, indexed, length in rows(db, _BEHIND, (least, left)):
-        stop = min(length, indexed + left)
-        if least:
-            stop -= (stop - indexed) % STRETCH
+def index_next_batch(db: apsw.Connection, *, full_blocks_only: bool = False) -> bool:
+    """Index a batch of entries; return whether there are more.
+
+    With `full_blocks_only` (in the background), entries wait until their block is full, unless too many blocks wait.
+    """
+    partial_blocks = len(rows(db, _SELECT_UNINDEXED, (0, MAX_PARTIAL_BLOCKS + 1))) if full_blocks_only else 0
+    waits_for_blocks = full_blocks_only and partial_blocks <= MAX_PARTIAL_BLOCKS
+    min_entries = BLOCK_ENTRIES if waits_for_blocks else 0
+    remaining = BACKGROUND_BATCH_ENTRIES if full_blocks_only else BATCH_ENTRIES
+    for number, indexed, length in rows(db, _SELECT_UNINDEXED, (min_entries, remaining)):
+        stop = min(length, indexed + remaining)
+        if waits_for_blocks:
+            stop -= (stop - indexed) % BLOCK_ENTRIES
         index(db, number, indexed, stop)
         db.execute("UPDATE conversation SET indexed = ? WHERE number = ?", (stop, number))
         if stop == length:
             db.execute("DELETE FROM unindexed WHERE conversation = ?", (number,))
-        left -= stop - indexed
-        if left < STRETCH:
+        remaining -= stop - indexed
+        if remaining < BLOCK_ENTRIES:
             break
-    return bool(rows(db, _BEHIND, (least, 1)))
+    return bool(rows(db, _SELECT_UNINDEXED, (min_entries, 1)))
 
 
 def index(db: apsw.Connection, number: int, start: int, stop: int) -> None:
-    """Index a range of a conversation's own entries, none of which is indexed."""
-    begins = range(place(number, start), place(number, stop), STRETCH)
-    index_again(db, ((at, min(at + STRETCH, begins.stop)) for at in begins))
+    """Index a range of positions of a conversation's own entries, none of which is indexed yet."""
+    block_starts = range(entry_key(number, start), entry_key(number, stop), BLOCK_ENTRIES)
+    index_blocks(db, ((key, min(key + BLOCK_ENTRIES, block_starts.stop)) for key in block_starts))
 
 
-def index_again(db: apsw.Connection, spans: Iterable[Span]) -> None:
-    """Write a row for each of some stretches, if there are words in it."""
-    made = []
-    for start, stop in spans:
-        found = set[str]().union(*(words(text) for _, text in sqlite_entries.texts(db, start, stop)))
-        if found:
-            made.append((start, " ".join(found)))
-    db.executemany("INSERT INTO word (rowid, words) VALUES (?, ?)", made)
+def index_blocks(db: apsw.Connection, blocks: Iterable[KeyRange]) -> None:
+    """Insert a row for each block that has words."""
+    index_rows = []
+    for start, stop in blocks:
+        block_words = set[str]().union(*(words(text) for _, text in entries.searchable_texts(db, start, stop)))
+        if block_words:
+            index_rows.append((start, " ".join(block_words)))
+    db.executemany("INSERT INTO word (rowid, words) VALUES (?, ?)", index_rows)
 
 
-def forget(db: apsw.Connection, start: int, stop: int) -> list[Span]:
-    """Take every stretch out of the index that has one of these places; they are of one conversation.
+def delete_blocks(db: apsw.Connection, start: int, stop: int) -> list[KeyRange]:
+    """Delete the blocks that overlap a range of keys of one conversation, and return them.
 
-    Returns those stretches, for `index_again`: once the entries are changed or gone, what is left is to be found again.
+    Call `index_blocks` with them after the entries were changed or deleted, to index what is left in them.
     """
-    first = start >> SHIFT << SHIFT
-    low = max(first, start - STRETCH + 1)
-    found = [
-        at for (at,) in rows(db, "SELECT rowid FROM word WHERE rowid >= ? AND rowid < ? ORDER BY rowid", (low, stop))
-    ]
-    if not found:
+    first_key = _first_block_key(start)
+    query = "SELECT rowid FROM word WHERE rowid >= ? AND rowid < ? ORDER BY rowid"
+    starts = [key for (key,) in rows(db, query, (first_key, stop))]
+    if not starts:
         return []
-    db.executemany("DELETE FROM word WHERE rowid = ?", [(at,) for at in found])
-    after = rows(db, "SELECT rowid FROM word WHERE rowid >= ? ORDER BY rowid LIMIT 1", (stop,))
-    ends = [*found[1:], after[0][0] if after else stop + STRETCH]
-    return [(at, min(at + STRETCH, end)) for at, end in zip(found, ends, strict=True)]
+    db.executemany("DELETE FROM word WHERE rowid = ?", [(key,) for key in starts])
+    next_rows = rows(db, "SELECT rowid FROM word WHERE rowid >= ? ORDER BY rowid LIMIT 1", (stop,))
+    next_start = next_rows[0][0] if next_rows else stop + BLOCK_ENTRIES
+    return [
+        (key, min(key + BLOCK_ENTRIES, next_key))
+        for key, next_key in zip(starts, [*starts[1:], next_start], strict=True)
+    ]
 
 
-def matches(db: apsw.Connection, wanted: frozenset[str], start: int, stop: int) -> Iterator[int]:
-    """The places of entries that have all of these words, from the last to the first."""
+def _first_block_key(key: int) -> int:
+    """The lowest key that a block with this entry may start at: a block never spans two conversations."""
+    return max(entry_key(conversation_number(key), 0), key - BLOCK_ENTRIES + 1)
+
+
+def matching_keys(db: apsw.Connection, query_words: frozenset[str], start: int, stop: int) -> Iterator[int]:
+    """The keys of the entries in a range that have all words, from last to first."""
     query = "SELECT rowid FROM word WHERE word MATCH ? AND rowid >= ? AND rowid < ? ORDER BY rowid DESC"
-    match = " AND ".join(f'"{word}"' for word in sorted(wanted))
-    for (at,) in db.execute(query, (match, max(start >> SHIFT << SHIFT, start - STRETCH + 1), stop)):
-        texts = list(sqlite_entries.texts(db, max(at, start), min(at + STRETCH, stop)))
-        yield from (one for one, text in reversed(texts) if wanted <= words(text))
-        stop = at
+    match = " AND ".join(f'"{word}"' for word in sorted(query_words))
+    for (block,) in db.execute(query, (match, _first_block_key(start), stop)):
+        texts = list(entries.searchable_texts(db, max(block, start), min(block + BLOCK_ENTRIES, stop)))
+        yield from (key for key, text in reversed(texts) if query_words <= words(text))
+        stop = block
 
 
-def searched(db: apsw.Connection, tenant: str, query: SearchQuery, within: ConversationRow | None) -> Page[Hit]:
-    """The entries that have every word, in one conversation or all, from the last place to the first."""
-    after = place_of(query.cursor, int)
-    ceiling = after[0] if after else 1 << 62
-    wanted = frozenset(query.words)
+def search(db: apsw.Connection, tenant: str, query: SearchQuery, within: ConversationRow | None) -> Page[SearchHit]:
+    """The entries that have all words, in one conversation or in all, by descending key."""
+    after = cursor_values(query.cursor, int)
+    stop = after[0] if after else 1 << 62
+    query_words = frozenset(query.words)
     if within is not None:
-        hits = _within(db, within, wanted, ceiling)
+        matches = _matches_in_conversation(db, within, query_words, stop)
     else:
-        hits = _anywhere(db, tenant, query.recipient, wanted, ceiling)
-    page = list(islice(hits, query.limit + 1))
-    items = tuple(Hit(known.conversation.id, position_of(at), _entry(db, at)) for at, known in page[: query.limit])
-    return Page(items, cursor_of(page[query.limit - 1][0]) if len(page) > query.limit else None)
+        matches = _matches_in_all(db, tenant, query.recipient, query_words, stop)
+    found = list(islice(matches, query.limit + 1))
+    page, has_more = found[: query.limit], len(found) > query.limit
+    hits = tuple(SearchHit(row.conversation.id, position_of(key), _entry(db, key)) for key, row in page)
+    return Page(hits, cursor_of(page[-1][0]) if has_more else None)
 
 
-def _within(
-    db: apsw.Connection, known: ConversationRow, wanted: frozenset[str], ceiling: int
+def _matches_in_conversation(
+    db: apsw.Connection, row: ConversationRow, query_words: frozenset[str], stop_key: int
 ) -> Iterator[tuple[int, ConversationRow]]:
-    """Places in one conversation; what it shares stands at lower places, since a fork is younger than its origin."""
-    header = known.conversation
-    for number, start, stop in reversed(known.spans(header.first, header.length)):
-        for at in matches(db, wanted, place(number, start), min(place(number, stop), ceiling)):
-            yield at, known
+    """Matches in one conversation. Entries that a fork shares have lower keys, since a fork is newer than its origin."""
+    header = row.conversation
+    for number, start, stop in reversed(row.spans(header.first, header.length)):
+        for key in matching_keys(db, query_words, entry_key(number, start), min(entry_key(number, stop), stop_key)):
+            yield key, row
 
 
-def _anywhere(
-    db: apsw.Connection, tenant: str, recipient: str | None, wanted: frozenset[str], ceiling: int
+def _matches_in_all(
+    db: apsw.Connection, tenant: str, recipient: str | None, query_words: frozenset[str], stop_key: int
 ) -> Iterator[tuple[int, ConversationRow]]:
-    owners: dict[int, ConversationRow | None] = {}
-    for at in matches(db, wanted, 0, ceiling):
-        number = at >> SHIFT
-        if number not in owners:
-            owners = {number: _owner(db, number, tenant, recipient)}  # places come in order: one is enough
-        owner = owners[number]
-        if owner is not None and position_of(at) >= _said_here(owner):
-            yield at, owner
+    number: int | None = None
+    row: ConversationRow | None = None
+    for key in matching_keys(db, query_words, 0, stop_key):
+        if conversation_number(key) != number:
+            number = conversation_number(key)
+            row = _visible_row(db, number, tenant, recipient)
+        if row is not None and position_of(key) >= _first_searched_position(row):
+            yield key, row
 
 
-def _said_here(owner: ConversationRow) -> int:
-    """From where on entries are to be found in a conversation. A fork's copies are not: they were said elsewhere."""
-    header = owner.conversation
+def _first_searched_position(row: ConversationRow) -> int:
+    """Where the own entries of a conversation begin. A fork's copies are found in the conversation they come from."""
+    header = row.conversation
     return max(header.first, header.origin.position if header.origin else 0)
 
 
-def _owner(db: apsw.Connection, number: int, tenant: str, recipient: str | None) -> ConversationRow | None:
-    """The conversation of a number, if this search may see it."""
-    row = db.execute(f"{SELECT} AND number = ?", (tenant, number)).fetchone()
-    if row is None:
+def _visible_row(db: apsw.Connection, number: int, tenant: str, recipient: str | None) -> ConversationRow | None:
+    """The conversation with this number, if it is the tenant's and the recipient's."""
+    columns = db.execute(f"{headers.SELECT} AND number = ?", (tenant, number)).fetchone()
+    if columns is None:
         return None
-    known = row_of(row)
-    return known if recipient in {None, known.conversation.recipient} else None
+    row = headers.row_of(columns)
+    return row if recipient in {None, row.conversation.recipient} else None
 
 
-def _entry(db: apsw.Connection, at: int) -> ConversationEntry:
-    return sqlite_entries.unpacked(db, rows(db, sqlite_entries.READ, (at, at + 1)))[1][0]
+def _entry(db: apsw.Connection, key: int) -> ConversationEntry:
+    return entries.unpacked_entries(db, rows(db, entries.SELECT, (key, key + 1)))[1][0]

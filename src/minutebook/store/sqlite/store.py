@@ -1,7 +1,7 @@
 """Conversations in one SQLite file, safe for many tasks, threads and processes.
 
-Writes go through one connection that commits them in groups; reads go beside it, each on a snapshot of its own. An
-acknowledged append is on the disk: the write-ahead log is synced with every commit.
+Writes go through one connection that commits them in groups. Reads have their own connections, and each read sees a
+snapshot. An acknowledged append is on the disk: the write-ahead log is synced with every commit.
 """
 
 import asyncio
@@ -23,118 +23,123 @@ from minutebook.store.base import ConversationStore
 from minutebook.store.codec import microseconds
 from minutebook.store.rules import now
 from minutebook.store.sql import documents, headers
-from minutebook.store.sql.backend import BRIEF, SqlBackend, Work
-from minutebook.store.sql.transaction import SqlTransaction, TakesLong
-from minutebook.store.sqlite.commit import Unit, identity
-from minutebook.store.sqlite.connection import Patience, errors_of, opened_to_read, translated
+from minutebook.store.sql.backend import MAX_INLINE_ROWS, SqlBackend, Work
+from minutebook.store.sql.transaction import SqlTransaction, TooManyEntries
+from minutebook.store.sqlite.commit import WriteConnection, file_identity
+from minutebook.store.sqlite.connection import BusyHandler, map_errors, open_reader, store_error
 from minutebook.store.sqlite.entries import append
-from minutebook.store.sqlite.search import catch_up, is_behind, searched
+from minutebook.store.sqlite.search import has_unindexed, index_next_batch, search
 from minutebook.store.sqlite.transaction import SqliteTransaction
 from minutebook.store.sqlite.writer import Writer
-from minutebook.store.types import Hit, Page
+from minutebook.store.types import Page, SearchHit
 
 T = TypeVar("T")
-READERS: Final = 4
-MOST_UNINDEXED: Final = 20_000
-SLOW_SECONDS: Final = 0.01
-"""How long a brief reading may take; less, and a busy processor would look like a slow disk."""
-MOST_SLOW: Final = 0.05
-"""Which part of the time slow readings may keep a loop; in the rest of it, readings are left to other threads."""
+READER_THREADS: Final = 4
+MAX_UNINDEXED: Final = 20_000
+"""Number of appended entries after which indexing starts without waiting for idle time."""
+SLOW_READ_SECONDS: Final = 0.01
+"""A read that blocks an event loop for longer counts as slow. A lower value would mistake a busy CPU for a slow disk."""
+MAX_SLOW_SHARE: Final = 0.05
+"""Maximum share of the time that slow inline reads may block a loop; after one, reads use other threads for a while."""
 
 
-class Engine:
-    """What all handles on one file share: the thread that writes and the few that read."""
+class SqliteEngine:
+    """What all handles on one file share: the writer and a few reader threads."""
 
     def __init__(self, path: str) -> None:
         self.url = f"sqlite:///{path}"
         self._path = str(Path(path).absolute())
-        self._writer = Writer(self.url, self._path, idle=_index_whole)
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix=f"reader of {path}")
-        self._mine = threading.local()
+        self._writer = Writer(self.url, self._path, idle_work=_index_full_blocks)
+        self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix=f"reader of {path}")
+        self._thread_state = threading.local()
+        """The connection of the current thread, the identity of its file, and its busy handler."""
         self._connections: list[apsw.Connection] = []
         self._open = self._closed = False
         self._unindexed = 0
-        self._slow_until = 0.0
+        self._inline_reads_from = 0.0
+        """Until this time (monotonic), reads do not run inline."""
 
     async def start(self) -> None:
-        """Make the file, or bring it up to date, once."""
+        """Create the file or run its missing migrations, once."""
         if not self._open:
-            await self._writer.write(lambda _unit: None, keeps=True)
+            await self._writer.write(lambda _writable: None, cache_safe=True)
             self._open = True
 
     async def write(
         self,
-        work: Callable[[Unit], T],
+        work: Callable[[WriteConnection], T],
         *,
-        keeps: bool = False,
-        alone: bool = False,
-        light: bool = False,
-        brief: bool = False,
+        cache_safe: bool = False,
+        exclusive: bool = False,
+        no_fsync: bool = False,
+        inline_ok: bool = False,
     ) -> T:
-        """Carry out a change; it returns once that is durable."""
-        return await self._writer.write(work, keeps=keeps, alone=alone, light=light, brief=brief)
+        """Run a write job, and return its result after the commit. `WriteJob` explains the flags."""
+        return await self._writer.write(
+            work, cache_safe=cache_safe, exclusive=exclusive, no_fsync=no_fsync, inline_ok=inline_ok
+        )
 
-    def appended(self, count: int) -> None:
-        """Note that there is more to index, when there is time for it; when it becomes much, have it done."""
-        self._writer.rest_later()
+    def schedule_indexing(self, count: int) -> None:
+        """Index `count` appended entries when the writer is idle, or soon if too many are not indexed yet."""
+        self._writer.schedule_idle_work()
         self._unindexed += count
-        if self._unindexed >= MOST_UNINDEXED:
+        if self._unindexed >= MAX_UNINDEXED:
             self._unindexed = 0
-            self._index_on()
+            self._index_in_background()
 
-    def _index_on(self, unit: Unit | None = None) -> None:
-        """Index all that is whole, some of it at a time: others write in between."""
-        if unit is None or _index_whole(unit):
-            with suppress(StoreUnavailable):  # closed in the meantime; whoever searches next will find it to do
-                self._writer.chore(self._index_on)
+    def _index_in_background(self, writable: WriteConnection | None = None) -> None:
+        """Index all full blocks, one batch per job, so that other jobs run in between."""
+        if writable is None or _index_full_blocks(writable):
+            with suppress(StoreUnavailable):  # the store was closed; the next search indexes the rest
+                self._writer.run_in_background(self._index_in_background)
 
-    async def catch_up(self) -> None:
-        """Have everything indexed that was appended, by whichever process."""
-        behind = await self.read(is_behind)
-        while behind:
-            behind = await self.write(_index, keeps=True)
+    async def index_all(self) -> None:
+        """Index all entries, including those that other processes have appended."""
+        has_more = await self.read(has_unindexed)
+        while has_more:
+            has_more = await self.write(_index_batch, cache_safe=True)
 
     async def read(
-        self, work: Callable[[apsw.Connection], T], *, brief: Callable[[apsw.Connection], T] | None = None
+        self, work: Callable[[apsw.Connection], T], *, inline_work: Callable[[apsw.Connection], T] | None = None
     ) -> T:
-        """Carry out a reading on a snapshot: in a thread of its own, or at once if it is brief and the disk was quick.
+        """Run a read on a snapshot, in a reader thread or, if possible, inline in the event loop's thread.
 
-        `brief` is the same reading, which raises `TakesLong` once it finds that it is not.
+        `inline_work` does the same as `work`, but raises `TooManyEntries` if that would block the loop for too long.
         """
         if not self._open:
             await self.start()
         if self._closed:
             raise StoreUnavailable(self.url, "is closed")
-        if brief is not None and monotonic() >= self._slow_until:
-            with suppress(apsw.BusyError, TakesLong):  # busy: somebody is recovering the file, and a thread may wait
-                return self._read_at_once(brief)
+        if inline_work is not None and monotonic() >= self._inline_reads_from:
+            with suppress(apsw.BusyError, TooManyEntries):  # busy: another process recovers the file; a thread may wait
+                return self._read_inline(inline_work)
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
-    def _read_at_once(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Read in the caller's thread, which takes less time than changing to another; unless it took long just now."""
-        began = monotonic()
+    def _read_inline(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Read in the caller's thread, which takes less time than switching to another one."""
+        started = monotonic()
         try:
             db = self._connection()
-            self._mine.patience.is_short = True
+            self._thread_state.busy_handler.fail_fast = True
             try:
-                return self._read_on(db, work)
+                return self._read_snapshot(db, work)
             finally:
-                self._mine.patience.is_short = False
+                self._thread_state.busy_handler.fail_fast = False
         except apsw.BusyError:
             raise
         except apsw.Error as error:
-            raise translated(error, self.url) from error
+            raise store_error(error, self.url) from error
         finally:
             ended = monotonic()
-            if ended - began > SLOW_SECONDS:
-                self._slow_until = ended + (ended - began) / MOST_SLOW
+            if ended - started > SLOW_READ_SECONDS:
+                self._inline_reads_from = ended + (ended - started) / MAX_SLOW_SHARE
 
     def _read(self, work: Callable[[apsw.Connection], T]) -> T:
-        with errors_of(self.url):
-            return self._read_on(self._connection(), work)
+        with map_errors(self.url):
+            return self._read_snapshot(self._connection(), work)
 
     @staticmethod
-    def _read_on(db: apsw.Connection, work: Callable[[apsw.Connection], T]) -> T:
+    def _read_snapshot(db: apsw.Connection, work: Callable[[apsw.Connection], T]) -> T:
         db.execute("BEGIN")
         try:
             return work(db)
@@ -142,19 +147,19 @@ class Engine:
             db.execute("ROLLBACK")
 
     def _connection(self) -> apsw.Connection:
-        """This thread's connection, to the file that is there now."""
-        known: apsw.Connection | None = getattr(self._mine, "db", None)
-        file = identity(self._path)
-        if known is not None and file != self._mine.file:
-            self._connections.remove(known)
-            known.close()
-            known = None
-        if known is None:
-            self._mine.patience = Patience()
-            known = opened_to_read(self._path, patience=self._mine.patience)
-            self._mine.db, self._mine.file = known, file
-            self._connections.append(known)
-        return known
+        """The connection of this thread. It is opened again if the file was replaced."""
+        db: apsw.Connection | None = getattr(self._thread_state, "db", None)
+        file = file_identity(self._path)
+        if db is not None and file != self._thread_state.file:
+            self._connections.remove(db)
+            db.close()
+            db = None
+        if db is None:
+            self._thread_state.busy_handler = BusyHandler()
+            db = open_reader(self._path, busy_handler=self._thread_state.busy_handler)
+            self._thread_state.db, self._thread_state.file = db, file
+            self._connections.append(db)
+        return db
 
     async def close(self) -> None:
         self._closed = True
@@ -167,30 +172,30 @@ class Engine:
         self._writer.close()
 
 
-def _index(unit: Unit, *, whole: bool = False) -> bool:
-    """Index some entries. What is known of conversations stays true, but for which of them are not wholly indexed."""
-    unit.behind.clear()
-    return catch_up(unit.db, whole=whole)
+def _index_batch(writable: WriteConnection, *, full_blocks_only: bool = False) -> bool:
+    """Index some entries; return whether there are more. All caches but `marked_unindexed` stay valid."""
+    writable.marked_unindexed.clear()
+    return index_next_batch(writable.db, full_blocks_only=full_blocks_only)
 
 
-def _index_whole(unit: Unit) -> bool:
-    return _index(unit, whole=True)
+def _index_full_blocks(writable: WriteConnection) -> bool:
+    return _index_batch(writable, full_blocks_only=True)
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that waits for nothing."""
+    """The result of a coroutine that never suspends."""
     try:
         coroutine.send(None)
-    except StopIteration as done:
-        result: T = done.value
+    except StopIteration as finished:
+        result: T = finished.value
         return result
-    raise AssertionError("a transaction on SQLite waited for something")
+    raise AssertionError("a coroutine of a SQLite transaction suspended; it must not await I/O")
 
 
 class SqliteBackend(SqlBackend):
     """One tenant's rows in a SQLite database."""
 
-    def __init__(self, engine: Engine, *, tenant: str = "default", clock: Callable[[], datetime] = now) -> None:
+    def __init__(self, engine: SqliteEngine, *, tenant: str = "default", clock: Callable[[], datetime] = now) -> None:
         super().__init__(tenant=tenant, clock=clock)
         self._engine = engine
 
@@ -201,70 +206,72 @@ class SqliteBackend(SqlBackend):
         await self._engine.close()
 
     async def vacuum(self) -> None:
-        """Rewrite index, file and log, so that no byte of what was erased is left in them.
+        """Rewrite the search index, the file and the log, so that no byte of deleted data is left in them.
 
         Raises:
-            StoreUnavailable: another process goes on reading, so the log could not be emptied.
+            StoreUnavailable: another process is reading, so the log could not be emptied.
         """
-        await self._engine.catch_up()
+        await self._engine.index_all()
         await self.write(self._sweep, keeps_headers=True)
 
-        def work(unit: Unit) -> None:
-            unit.db.execute("INSERT INTO word (word) VALUES ('optimize')")
-            unit.db.execute("VACUUM")
-            busy, _log, _done = unit.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").get
+        def work(writable: WriteConnection) -> None:
+            writable.db.execute("INSERT INTO word (word) VALUES ('optimize')")
+            writable.db.execute("VACUUM")
+            busy, _log_pages, _copied_pages = writable.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").get
             if busy:
-                raise StoreUnavailable(self._engine.url, "is being read by others, so its log could not be emptied")
+                problem = "another process is reading, so the write-ahead log could not be emptied"
+                raise StoreUnavailable(self._engine.url, problem)
 
-        await self._engine.write(work, alone=True)
+        await self._engine.write(work, exclusive=True)
 
     async def append(self, command: AppendCommand) -> int:
-        """It returns once the entries are on the disk."""
+        """Append entries, and return once they are on the disk."""
 
-        def work(unit: Unit) -> int:
-            tx = SqliteTransaction(unit.connection, self.tenant, unit.swept)
-            return run(append(unit, tx, command, self.now()))
+        def work(writable: WriteConnection) -> int:
+            tx = SqliteTransaction(writable.connection, self.tenant, writable.last_sweeps)
+            return run(append(writable, tx, command, self.now()))
 
-        version = await self._engine.write(work, keeps=True, brief=len(command.packed) <= BRIEF)
-        self._engine.appended(len(command.packed))
+        inline_ok = len(command.packed) <= MAX_INLINE_ROWS
+        version = await self._engine.write(work, cache_safe=True, inline_ok=inline_ok)
+        self._engine.schedule_indexing(len(command.packed))
         return version
 
-    async def search(self, query: SearchQuery) -> Page[Hit]:
-        await self._engine.catch_up()
+    async def search(self, query: SearchQuery) -> Page[SearchHit]:
+        await self._engine.index_all()
 
-        def work(db: apsw.Connection) -> Page[Hit]:
+        def work(db: apsw.Connection) -> Page[SearchHit]:
             tx = SqliteTransaction(db, self.tenant)
             within = None if query.conversation is None else run(headers.get(tx, query.conversation))
-            return searched(db, self.tenant, query, within)
+            return search(db, self.tenant, query, within)
 
         return await self._engine.read(work)
 
     async def read(self, work: Work[T], *, brief: bool = False) -> T:
-        def run_on(db: apsw.Connection, most_entries: int | None = None) -> T:
-            return run(work(SqliteTransaction(db, self.tenant, most_entries=most_entries)))
+        def read(db: apsw.Connection, max_entries: int | None = None) -> T:
+            return run(work(SqliteTransaction(db, self.tenant, max_entries=max_entries)))
 
-        return await self._engine.read(run_on, brief=partial(run_on, most_entries=BRIEF) if brief else None)
+        return await self._engine.read(read, inline_work=partial(read, max_entries=MAX_INLINE_ROWS) if brief else None)
 
     async def write(
         self, work: Work[T], *, brief: bool = False, keeps_headers: bool = False, durable: bool = True
     ) -> T:
         return await self._engine.write(
-            lambda unit: run(work(SqliteTransaction(unit.db, self.tenant, unit.swept))),
-            keeps=keeps_headers,
-            light=not durable,
-            brief=brief,
+            lambda writable: run(work(SqliteTransaction(writable.db, self.tenant, writable.last_sweeps))),
+            cache_safe=keeps_headers,
+            no_fsync=not durable,
+            inline_ok=brief,
         )
 
     async def _sweep(self, tx: SqlTransaction) -> None:
-        """Remove what has expired."""
+        """Remove expired documents and leases."""
         await documents.sweep(tx, self.now())
         await tx.put("DELETE FROM lease WHERE until <= ?", microseconds(self.now()))
 
 
 class SqliteStore(ConversationStore):
-    """Keeps conversations in one SQLite file."""
+    """Stores conversations in one SQLite file."""
 
     def __init__(self, path: str, *, tenant: str = "default", clock: Callable[[], datetime] = now) -> None:
         self.path = path
-        self._engine = Engine(path)
+        self._engine = SqliteEngine(path)
         super().__init__(SqliteBackend(self._engine, tenant=tenant, clock=clock))

@@ -1,4 +1,4 @@
-"""A transaction on a SQLite database: nothing in it waits."""
+"""A transaction on a SQLite database. Its coroutines never suspend."""
 
 from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -12,17 +12,17 @@ from minutebook.record.entry import ConversationEntry
 from minutebook.store.codec import Packed
 from minutebook.store.sql.transaction import ConversationRow, Query, Span, SqlTransaction
 from minutebook.store.sqlite import search
-from minutebook.store.sqlite.entries import READ, WRITE, delete, entry_rows, place, unpacked
+from minutebook.store.sqlite.entries import INSERT, SELECT, delete, entry_key, entry_rows, unpacked_entries
 
 
 @dataclass(slots=True, eq=False)
 class SqliteTransaction(SqlTransaction):
-    """What is done on one connection between a BEGIN and its end."""
+    """The statements between a BEGIN and its COMMIT on one connection, and the entries as SQLite stores them."""
 
     db: apsw.Connection
     tenant: str
     swept: MutableMapping[tuple[str, str], datetime] = field(default_factory=dict)
-    most_entries: int | None = None
+    max_entries: int | None = None
 
     ENTRY_KEY = "place"
 
@@ -43,7 +43,7 @@ class SqliteTransaction(SqlTransaction):
 
     async def rows_locked(
         self,
-        key: bytes,  # noqa: ARG002 - whoever writes has the database to itself
+        key: bytes,  # noqa: ARG002 - a writing transaction locks the whole database
         at: datetime,
         query: Query,
     ) -> tuple[list[Any], datetime]:
@@ -51,37 +51,37 @@ class SqliteTransaction(SqlTransaction):
 
     def entry_range(self, span: Span) -> Query:
         number, start, stop = span
-        return "place >= ? AND place < ?", (place(number, start), place(number, stop))
+        return "place >= ? AND place < ?", (entry_key(number, start), entry_key(number, stop))
 
     def entry_query(self, span: Span) -> Query:
-        return READ, self.entry_range(span)[1]
+        return SELECT, self.entry_range(span)[1]
 
     async def unpack(self, answers: Iterable[Sequence[Any]]) -> tuple[list[int], list[ConversationEntry]]:
-        return unpacked(self.db, chain.from_iterable(answers))
+        return unpacked_entries(self.db, chain.from_iterable(answers))
 
     async def write_entries(self, row: ConversationRow, position: int, turns: int, packed: Sequence[Packed]) -> None:
-        self.db.executemany(WRITE, entry_rows(self.db, row, position, turns, packed, {}))
+        self.db.executemany(INSERT, entry_rows(self.db, row, position, turns, packed, {}))
 
     async def replace_entry(self, row: ConversationRow, position: int, turns: int, packed: Packed) -> None:
-        start, stop = place(row.number, position), place(row.number, position + 1)
-        stretches = search.forget(self.db, start, stop)
+        start, stop = entry_key(row.number, position), entry_key(row.number, position + 1)
+        blocks = search.delete_blocks(self.db, start, stop)
         delete(self.db, start, stop)
         await self.write_entries(row, position, turns, [packed])
-        search.index_again(self.db, stretches)
+        search.index_blocks(self.db, blocks)
 
     async def delete_entries(self, row: ConversationRow, start: int, stop: int) -> None:
-        """What shared a stretch of the search index with them is indexed anew."""
-        self._delete(place(row.number, start), place(row.number, stop))
+        """Delete entries. Those that share a block of the search index with them are indexed again."""
+        self._delete(entry_key(row.number, start), entry_key(row.number, stop))
 
     async def delete_all_entries(self, rows: Sequence[ConversationRow]) -> None:
         for row in rows:
-            self._delete(place(row.number, 0), place(row.number + 1, 0))
+            self._delete(entry_key(row.number, 0), entry_key(row.number + 1, 0))
             self.db.execute("DELETE FROM unindexed WHERE conversation = ?", (row.number,))
 
     def _delete(self, start: int, stop: int) -> None:
-        stretches = search.forget(self.db, start, stop)
+        blocks = search.delete_blocks(self.db, start, stop)
         delete(self.db, start, stop)
-        search.index_again(self.db, stretches)
+        search.index_blocks(self.db, blocks)
 
     async def index(self, row: ConversationRow, start: int, stop: int) -> None:
         search.index(self.db, row.number, start, stop)

@@ -1,12 +1,12 @@
-"""One writer for everybody at once: group commit.
+"""Group commit: concurrent writes share one transaction.
 
-Making a commit durable means waiting for the disk, and the disk takes as long for one append as for five hundred. So
-whoever wants to write in the same round of an event loop shares a commit, and so does whoever queues up while one is on
-its way. Each is answered after the commit.
+A durable commit waits for the disk, and that takes as long for one append as for five hundred. So all writes of one
+event loop iteration share a commit, and so do all writes that are queued while another commit runs. Each caller gets its
+result after the commit.
 
-Who carries a group out? Handing it to another thread and back takes longer than a quick disk needs to sync, so the first
-of a round does it at once, in its own thread, for all of them: as long as every job is brief, the disk has been quick, and
-nobody else is writing. Otherwise the writer's own thread does it, and the loop goes on meanwhile.
+A group runs inline, in the thread of the event loop, if all its jobs are `inline_ok`, recent commits were fast and the
+connection is free: switching to another thread and back takes longer than a sync of a fast disk. Otherwise the writer
+thread runs it, and the event loop is not blocked.
 """
 
 import asyncio
@@ -21,271 +21,279 @@ from typing import Any, Final, TypeVar
 import apsw
 
 from minutebook.errors import StoreUnavailable
-from minutebook.store.sqlite.commit import Committer, Job, Outcome, Unit
+from minutebook.store.sqlite.commit import Committer, JobResult, WriteConnection, WriteJob
 
 T = TypeVar("T")
 
-LARGEST_GROUP: Final = 500
-LARGEST_AT_ONCE: Final = 128
-"""How many jobs a loop's own thread carries out together: more would take longer than other tasks should wait."""
-QUICK_SECONDS: Final = 0.002
-"""How long a commit may take for the next to be made in a loop's own thread."""
-GIVE_WAY_SECONDS: Final = 0.001
-"""How long the thread leaves the turn to those who waited for it."""
+MAX_GROUP_JOBS: Final = 500
+MAX_INLINE_JOBS: Final = 128
+"""Maximum size of a group that runs inline: a larger one would block the other tasks of the loop for too long."""
+FAST_SYNC_SECONDS: Final = 0.002
+"""If the last sync took longer, the next group does not run inline."""
+YIELD_SECONDS: Final = 0.001
+"""Pause of the writer thread after a group, if event loops wait for the connection."""
 IDLE_SECONDS: Final = 0.2
-"""How long nobody must have asked for anything before chores are done."""
+"""Time without writes after which idle work runs."""
 
 
 class Writer:
-    """Carries out jobs on a connection of its own, and `idle` when there are none."""
+    """Runs write jobs on its own connection, and `idle_work` when there are none.
 
-    def __init__(self, store: str, path: str, idle: Callable[[Unit], bool]) -> None:
+    `idle_work` returns whether there is more to do.
+    """
+
+    def __init__(self, store: str, path: str, idle_work: Callable[[WriteConnection], bool]) -> None:
         self._store = store
-        self._idle = idle
-        self._turn = threading.Lock()
-        """Whoever holds it may use the connection."""
-        self._is_next = False
-        """Whether the thread wants it."""
-        self._wanting: list[asyncio.Future[None]] = []
-        """Who waits until it is free."""
+        self._idle_work = idle_work
         self._committer = Committer(store, path)
-        self._jobs: SimpleQueue[Sequence[Job] | None] = SimpleQueue()
-        self._coming: dict[asyncio.AbstractEventLoop, list[Job]] = {}
-        """What each loop's tasks have asked for in this round of it."""
-        self._waiting: deque[Job] = deque()
-        """What the thread has taken over and not begun."""
-        self._ended = False
-        self._lock = threading.Lock()
+        self._connection_lock = threading.Lock()
+        self._thread_waits = False
+        """The writer thread wants the connection; inline groups must not overtake it."""
+        self._state_lock = threading.Lock()
+        """Guards `_lock_waiters`, `_thread` and `_closed`."""
+        self._lock_waiters: list[asyncio.Future[None]] = []
+        """Resolved when the connection may be free."""
+        self._collecting: dict[asyncio.AbstractEventLoop, list[WriteJob]] = {}
+        """Jobs submitted in the current iteration of each event loop."""
+        self._queue: SimpleQueue[Sequence[WriteJob] | None] = SimpleQueue()
+        """Jobs for the writer thread; None ends it."""
+        self._pending: deque[WriteJob] = deque()
+        """Jobs that the writer thread has taken from the queue and not run yet."""
+        self._queue_ended = False
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._restless = False
-        self._written_at = 0.0
+        self._has_idle_work = False
+        self._last_inline_write = 0.0
+
+    # On the event loop's thread
 
     async def write(
         self,
-        work: Callable[[Unit], T],
+        work: Callable[[WriteConnection], T],
         *,
-        keeps: bool = False,
-        alone: bool = False,
-        light: bool = False,
-        brief: bool = False,
+        cache_safe: bool = False,
+        exclusive: bool = False,
+        no_fsync: bool = False,
+        inline_ok: bool = False,
     ) -> T:
-        """Carry out a job; what it returns is returned once it is durable, or only committed if that is enough."""
+        """Run a job, and return its result after the commit. `WriteJob` explains the flags."""
         if self._closed:
             raise StoreUnavailable(self._store, "is closed")
         loop = asyncio.get_running_loop()
-        job = Job(work, None, keeps, alone, light, brief)
-        coming = self._coming.get(loop)
+        job = WriteJob(work, None, cache_safe, exclusive, no_fsync, inline_ok)
+        group = self._collecting.get(loop)
         result: T
-        if coming is None:
-            self._coming[loop] = [job]
-            result = await self._lead(loop, job)
+        if group is None:
+            self._collecting[loop] = [job]
+            result = await self._lead_group(loop, job)
         else:
-            job.answer = loop.create_future()
-            coming.append(job)
-            result = await job.answer
+            job.future = loop.create_future()
+            group.append(job)
+            result = await job.future
         return result
 
-    async def _lead(self, loop: asyncio.AbstractEventLoop, mine: Job) -> Any:
-        """Let the others of this round say what they want, then have all of it done."""
+    async def _lead_group(self, loop: asyncio.AbstractEventLoop, own_job: WriteJob) -> Any:
+        """Collect the jobs of this loop iteration, run them, and return the result of `own_job`."""
         try:
             await asyncio.sleep(0)
-            while self._is_worth_waiting(loop):
-                await self._turn_over(loop)
+            while self._should_wait(loop):
+                await self._wait_for_connection(loop)
         except BaseException:
-            self._hand_over(self._coming.pop(loop)[1:])
+            self._submit_or_fail(self._collecting.pop(loop)[1:])
             raise
-        group = [job for job in self._coming.pop(loop) if job.is_wanted]
-        outcomes = self._at_once(group)
-        resolve(outcomes)
-        if len(outcomes) < len(group):
-            done = {id(job) for job, _, _ in outcomes}
-            left = [job for job in group if id(job) not in done]
-            if mine in left:
-                mine.answer = loop.create_future()
-            self._hand_over(left)
-        if mine.answer is not None:
-            return await mine.answer
-        result, error = next((result, error) for job, result, error in outcomes if job is mine)
-        if error is not None:
-            raise error
-        return result
+        group = [job for job in self._collecting.pop(loop) if not job.is_cancelled]
+        results = self._run_inline(group)
+        resolve_futures(results)
+        if len(results) < len(group):
+            finished = {id(result.job) for result in results}
+            remaining = [job for job in group if id(job) not in finished]
+            if own_job in remaining:
+                own_job.future = loop.create_future()
+            self._submit_or_fail(remaining)
+        if own_job.future is not None:
+            return await own_job.future
+        own_result = next(result for result in results if result.job is own_job)
+        if own_result.error is not None:
+            raise own_result.error
+        return own_result.value
 
-    def _is_worth_waiting(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether somebody else writes just now, and it could be done at once after that.
+    def _should_wait(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether the connection is in use and the group could run inline once it is free.
 
-        Once a thread does what is brief, it goes on doing that: there is always more when it is done. And two threads that
-        both work wait for each other's interpreter lock, some milliseconds each time.
+        Waiting is better than the writer thread: once that runs short jobs, it gets more while it works, and the two
+        threads then compete for the GIL.
         """
-        is_taken = self._turn.locked() or self._is_next
-        return is_taken and self._committer.waited <= QUICK_SECONDS and all(job.brief for job in self._coming[loop])
+        in_use = self._connection_lock.locked() or self._thread_waits
+        is_fast = self._committer.sync_seconds <= FAST_SYNC_SECONDS
+        return in_use and is_fast and all(job.inline_ok for job in self._collecting[loop])
 
-    async def _turn_over(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wait until whoever writes is done."""
-        over: asyncio.Future[None] = loop.create_future()
-        with self._lock:
-            if not self._turn.locked() and not self._is_next:
+    async def _wait_for_connection(self, loop: asyncio.AbstractEventLoop) -> None:
+        waiter: asyncio.Future[None] = loop.create_future()
+        with self._state_lock:
+            if not self._connection_lock.locked() and not self._thread_waits:
                 return
-            self._wanting.append(over)
-        await over
+            self._lock_waiters.append(waiter)
+        await waiter
 
-    def _tell_turn_over(self) -> bool:
-        """Wake those who wait for a turn; whether there were any."""
-        with self._lock:  # also to see that there are none: somebody may just have found the turn taken
-            wanting, self._wanting = self._wanting, []
-        for over in wanting:
-            with suppress(RuntimeError):  # the loop was closed: nobody waits any more
-                over.get_loop().call_soon_threadsafe(_wake, over)
-        return bool(wanting)
-
-    def _at_once(self, group: Sequence[Job]) -> list[Outcome]:
-        """Carry a group out in this thread, or as much of it as can be done without keeping the loop."""
+    def _run_inline(self, group: Sequence[WriteJob]) -> list[JobResult]:
+        """Run a group in this thread if that does not block the loop; return the results of the jobs that were run."""
         committer = self._committer
         if (
-            committer.waited > QUICK_SECONDS
-            or len(group) > LARGEST_AT_ONCE
-            or self._is_next
-            or self._waiting
-            or not all(job.brief for job in group)
-            or not self._turn.acquire(blocking=False)
+            committer.sync_seconds > FAST_SYNC_SECONDS
+            or len(group) > MAX_INLINE_JOBS
+            or self._thread_waits
+            or self._pending
+            or not all(job.inline_ok for job in group)
+            or not self._connection_lock.acquire(blocking=False)
         ):
             return []
         try:
             if self._closed:
                 return []
-            committer.patience.is_short = True
-            outcomes = committer.carry_out(group)
+            committer.busy_handler.fail_fast = True
+            results = committer.run_group(group)
         finally:
-            committer.patience.is_short = False
-            self._turn.release()
-            self._tell_turn_over()
-        self._written_at = monotonic()
-        if committer.has_long_log:
-            self._hand_over([])
-        return [outcome for outcome in outcomes if not _is_busy(outcome[2])]  # the thread waits for other processes
+            committer.busy_handler.fail_fast = False
+            self._connection_lock.release()
+            self._wake_lock_waiters()
+        self._last_inline_write = monotonic()
+        if committer.needs_checkpoint:
+            self._submit_or_fail([])
+        # Jobs that found the database locked by another process are left to the writer thread, which may wait.
+        return [result for result in results if not _is_busy(result.error)]
 
-    def chore(self, work: Callable[[Unit], object]) -> None:
-        """Carry out a job that nobody waits for, and that keeps up to date what is known. It may fail."""
-        self._submit([Job(work)])
+    # On any thread
 
-    def rest_later(self) -> None:
-        """Note that there is something to do when there is nothing else to do."""
-        if not self._restless:
-            self._restless = True
-            self._hand_over([])
+    def run_in_background(self, work: Callable[[WriteConnection], object]) -> None:
+        """Queue a job whose result and errors are ignored. It must be `cache_safe`."""
+        self._submit([WriteJob(work)])
 
-    def _hand_over(self, jobs: Sequence[Job]) -> None:
-        """Give jobs to the thread, all in one: each wake-up is a change of threads."""
+    def schedule_idle_work(self) -> None:
+        """Run `idle_work` after `IDLE_SECONDS` without writes."""
+        if not self._has_idle_work:
+            self._has_idle_work = True
+            self._submit_or_fail([])
+
+    def close(self) -> None:
+        """Run the jobs that are queued, then close the file."""
+        with self._state_lock:
+            if not self._closed:
+                self._closed = True
+                self._queue.put(None)
+        if self._thread is not None:
+            self._thread.join()
+        with self._connection_lock:
+            self._committer.close()
+
+    def _submit_or_fail(self, jobs: Sequence[WriteJob]) -> None:
+        """Queue jobs for the writer thread, or fail their futures if the store is closed.
+
+        They are one item of the queue, so that the thread wakes up once.
+        """
         try:
             self._submit(jobs)
         except StoreUnavailable as closed:
-            resolve([(job, None, closed) for job in jobs])
+            resolve_futures([JobResult(job, error=closed) for job in jobs])
 
-    def _submit(self, jobs: Sequence[Job]) -> None:
-        with self._lock:
+    def _submit(self, jobs: Sequence[WriteJob]) -> None:
+        with self._state_lock:
             if self._closed:
                 raise StoreUnavailable(self._store, "is closed")
-            self._jobs.put(jobs)
+            self._queue.put(jobs)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=f"writer of {self._store}", daemon=True)
+                self._thread = threading.Thread(target=self._run_thread, name=f"writer of {self._store}", daemon=True)
                 self._thread.start()
 
-    def close(self) -> None:
-        """Finish what was asked for, then let go of the file."""
-        with self._lock:
-            if not self._closed:
-                self._closed = True
-                self._jobs.put(None)
-        if self._thread is not None:
-            self._thread.join()
-        with self._turn:
-            self._committer.close()
+    def _wake_lock_waiters(self) -> bool:
+        """Wake the tasks that wait for the connection; return whether there were any."""
+        with self._state_lock:  # also to see that there are none: a task may just have found the connection in use
+            waiters, self._lock_waiters = self._lock_waiters, []
+        for waiter in waiters:
+            with suppress(RuntimeError):  # its event loop was closed
+                waiter.get_loop().call_soon_threadsafe(_wake, waiter)
+        return bool(waiters)
 
-    def _run(self) -> None:
+    # On the writer thread
+
+    def _run_thread(self) -> None:
         while (group := self._next_group()) is not None:
             if group:
-                with self._my_turn():
-                    outcomes = self._committer.carry_out(group)
-                answer(outcomes)
-            if self._committer.has_long_log:
-                with self._my_turn():
-                    self._committer.tidy()
+                with self._hold_connection():
+                    results = self._committer.run_group(group)
+                send_results(results)
+            if self._committer.needs_checkpoint:
+                with self._hold_connection():
+                    self._committer.checkpoint()
 
     @contextmanager
-    def _my_turn(self) -> Iterator[None]:
-        """The thread's turn. Those who write at once stand back for it: they would always be quicker."""
-        self._is_next = True
-        with self._turn:
-            self._is_next = False
+    def _hold_connection(self) -> Iterator[None]:
+        """Hold the connection for this block. Inline groups wait, since they would always be faster than this thread."""
+        self._thread_waits = True
+        with self._connection_lock:
+            self._thread_waits = False
             yield
-        if self._tell_turn_over():
-            sleep(GIVE_WAY_SECONDS)
+        if self._wake_lock_waiters():
+            sleep(YIELD_SECONDS)
 
-    def _next_group(self) -> list[Job] | None:
-        """The next job and all that wait behind it; None when the store is closed."""
-        if not self._waiting and not self._ended:
+    def _next_group(self) -> list[WriteJob] | None:
+        """Wait for jobs, and return as many as fit into a group; None when the writer is closed."""
+        if not self._pending and not self._queue_ended:
             try:
-                more = self._jobs.get(timeout=IDLE_SECONDS if self._restless else None)
+                jobs = self._queue.get(timeout=IDLE_SECONDS if self._has_idle_work else None)
             except Empty:
-                if monotonic() - self._written_at < IDLE_SECONDS:
+                if monotonic() - self._last_inline_write < IDLE_SECONDS:
                     return []
-                self._restless = False
-                return [Job(self._rest)]
-            self._take(more)
-        while not self._ended and len(self._waiting) < LARGEST_GROUP:
+                self._has_idle_work = False
+                return [WriteJob(self._run_idle_work)]
+            self._add_pending(jobs)
+        while not self._queue_ended and len(self._pending) < MAX_GROUP_JOBS:
             try:
-                self._take(self._jobs.get_nowait())
+                self._add_pending(self._queue.get_nowait())
             except Empty:
                 break
-        if self._ended and not self._waiting:
+        if self._queue_ended and not self._pending:
             return None
-        return [job for job in self._cut() if job.is_wanted]
-
-    def _take(self, more: Sequence[Job] | None) -> None:
-        self._ended = more is None
-        self._waiting.extend(more or ())
-
-    def _cut(self) -> list[Job]:
-        """The first of those that wait, as many as a group holds, up to one that must run alone."""
-        group: list[Job] = []
-        while self._waiting and len(group) < LARGEST_GROUP:
-            group.append(self._waiting.popleft())
-            if group[-1].alone:
+        group: list[WriteJob] = []
+        while self._pending and len(group) < MAX_GROUP_JOBS:
+            group.append(self._pending.popleft())
+            if group[-1].exclusive:
                 break
-        return group
+        return [job for job in group if not job.is_cancelled]
 
-    def _rest(self, unit: Unit) -> None:
-        if self._idle(unit):
-            self._restless = True
+    def _add_pending(self, jobs: Sequence[WriteJob] | None) -> None:
+        self._queue_ended = jobs is None
+        self._pending.extend(jobs or ())
 
-
-def answer(outcomes: Sequence[Outcome]) -> None:
-    """Wake those who wait, from another thread, with one call for each of their loops."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
-    for outcome in outcomes:
-        if outcome[0].answer is not None:
-            by_loop.setdefault(outcome[0].answer.get_loop(), []).append(outcome)
-    for loop, mine in by_loop.items():
-        try:
-            loop.call_soon_threadsafe(resolve, mine)
-        except RuntimeError:  # the loop was closed: nobody waits any more
-            continue
+    def _run_idle_work(self, writable: WriteConnection) -> None:
+        if self._idle_work(writable):
+            self._has_idle_work = True
 
 
-def resolve(outcomes: Sequence[Outcome]) -> None:
-    """Wake those who wait, in their own loop."""
-    for job, result, error in outcomes:
-        if job.answer is None or job.answer.done():
+def send_results(results: Sequence[JobResult]) -> None:
+    """Resolve the futures of jobs from another thread, with one call for each event loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[JobResult]] = {}
+    for result in results:
+        if result.job.future is not None:
+            by_loop.setdefault(result.job.future.get_loop(), []).append(result)
+    for loop, loop_results in by_loop.items():
+        with suppress(RuntimeError):  # the event loop was closed
+            loop.call_soon_threadsafe(resolve_futures, loop_results)
+
+
+def resolve_futures(results: Sequence[JobResult]) -> None:
+    """Resolve the futures of jobs, in the thread of their event loop."""
+    for job, value, error in results:
+        if job.future is None or job.future.done():
             continue
         if error is None:
-            job.answer.set_result(result)
+            job.future.set_result(value)
         else:
-            job.answer.set_exception(error)
+            job.future.set_exception(error)
 
 
-def _wake(waiting: "asyncio.Future[None]") -> None:
-    if not waiting.done():
-        waiting.set_result(None)
+def _wake(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 def _is_busy(error: Exception | None) -> bool:

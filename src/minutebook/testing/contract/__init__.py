@@ -1,1 +1,1 @@
-"""What every store must do, as tests; `StoreContract` runs them against a backend."""
+"""The tests that every store backend must pass; `suite.StoreContract` combines them."""

@@ -1,4 +1,4 @@
-"""Appending: atomic, versioned, safe to repeat, and checked before anything is written."""
+"""Tests of append: atomic, versioned, idempotent, validated before anything is written."""
 
 import asyncio
 from uuid import UUID
@@ -14,11 +14,20 @@ from minutebook.errors import (
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message, MessageRole
 from minutebook.store.base import ConversationStore
-from minutebook.testing.contract.samples import SOME_TIME, entries_of, refused, said, scenario, texts, turn, turns
+from minutebook.testing.contract.samples import (
+    SOME_TIME,
+    entries_of,
+    expect_error,
+    scenario,
+    text_entries,
+    texts,
+    turn,
+    turns,
+)
 
 
 class AppendContract:
-    """What an append does."""
+    """Tests of append."""
 
     @scenario
     async def test_what_was_appended_is_there_in_order_and_whole(self, store: ConversationStore) -> None:
@@ -34,9 +43,9 @@ class AppendContract:
 
     @scenario
     async def test_the_first_append_makes_the_conversation(self, store: ConversationStore) -> None:
-        await refused(ConversationNotFound, store.header("a"))
-        await store.append("a", said("hello"), recipient="alice", labels={"channel": "mail"})
-        await store.append("b", said("hello"))
+        await expect_error(ConversationNotFound, store.header("a"))
+        await store.append("a", text_entries("hello"), recipient="alice", labels={"channel": "mail"})
+        await store.append("b", text_entries("hello"))
 
         header = await store.header("a")
         assert (header.tenant, header.id, header.recipient) == (store.tenant, "a", "alice")
@@ -47,23 +56,24 @@ class AppendContract:
 
     @scenario
     async def test_a_stale_writer_is_refused_and_changes_nothing(self, store: ConversationStore) -> None:
-        await store.append("a", said("1"), expected_version=0)
-        await store.append("a", said("2"), expected_version=1)
+        await store.append("a", text_entries("1"), expected_version=0)
+        await store.append("a", text_entries("2"), expected_version=1)
 
-        problem = await refused(VersionConflict, store.append("a", said("late"), expected_version=1))
+        problem = await expect_error(VersionConflict, store.append("a", text_entries("late"), expected_version=1))
         assert (problem.conversation, problem.actual, problem.expected) == ("a", 2, 1)
-        await refused(VersionConflict, store.append("a", said("late"), expected_version=0))
-        await refused(VersionConflict, store.append("a", said("early"), expected_version=9))
-        await refused(VersionConflict, store.append("new", said("x"), expected_version=1))
-        await refused(ConversationNotFound, store.header("new"))
+        await expect_error(VersionConflict, store.append("a", text_entries("late"), expected_version=0))
+        await expect_error(VersionConflict, store.append("a", text_entries("early"), expected_version=9))
+        await expect_error(VersionConflict, store.append("new", text_entries("x"), expected_version=1))
+        await expect_error(ConversationNotFound, store.header("new"))
         assert texts((await store.load("a")).entries) == ["1", "2"]
 
     @scenario
     async def test_of_many_who_expect_the_same_version_one_succeeds(self, store: ConversationStore) -> None:
-        await store.append("a", said("0"))
+        await store.append("a", text_entries("0"))
 
         answers = await asyncio.gather(
-            *(store.append("a", said(f"{number}"), expected_version=1) for number in range(20)), return_exceptions=True
+            *(store.append("a", text_entries(f"{number}"), expected_version=1) for number in range(20)),
+            return_exceptions=True,
         )
 
         assert sorted(type(answer).__name__ for answer in answers) == ["VersionConflict"] * 19 + ["int"]
@@ -85,23 +95,23 @@ class AppendContract:
     async def test_a_repeated_key_gives_the_first_answer_and_adds_nothing(self, store: ConversationStore) -> None:
         again = [
             ConversationEntry(one.role, one.content, UUID(int=8), one.sequence, SOME_TIME.replace(year=2027))
-            for one in said("x")
+            for one in text_entries("x")
         ]
 
-        assert await store.append("a", said("x"), expected_version=0, idempotency_key="k") == 1
-        assert await store.append("a", said("y")) == 2
+        assert await store.append("a", text_entries("x"), expected_version=0, idempotency_key="k") == 1
+        assert await store.append("a", text_entries("y")) == 2
         assert await store.append("a", again, expected_version=0, idempotency_key="k") == 1
-        assert await store.append("b", said("other"), idempotency_key="k") == 1
-        await refused(IdempotencyConflict, store.append("a", said("z"), idempotency_key="k"))
+        assert await store.append("b", text_entries("other"), idempotency_key="k") == 1
+        await expect_error(IdempotencyConflict, store.append("a", text_entries("z"), idempotency_key="k"))
         assert texts((await store.load("a")).entries) == ["x", "y"]
 
     @scenario
     async def test_a_fingerprint_stands_for_messages_that_differ_each_time(self, store: ConversationStore) -> None:
-        first = await store.append("a", said("nonce 1"), idempotency_key="k", fingerprint=b"the same")
+        first = await store.append("a", text_entries("nonce 1"), idempotency_key="k", fingerprint=b"the same")
 
-        assert await store.append("a", said("nonce 2"), idempotency_key="k", fingerprint=b"the same") == first
-        await refused(
-            IdempotencyConflict, store.append("a", said("nonce 1"), idempotency_key="k", fingerprint=b"another")
+        assert await store.append("a", text_entries("nonce 2"), idempotency_key="k", fingerprint=b"the same") == first
+        await expect_error(
+            IdempotencyConflict, store.append("a", text_entries("nonce 1"), idempotency_key="k", fingerprint=b"another")
         )
         assert texts((await store.load("a")).entries) == ["nonce 1"]
 
@@ -119,10 +129,10 @@ class AppendContract:
         header = await store.header("a")
         assert (header.open_calls, header.open_at) == (("call_0_0", "call_0_1"), 1)
 
-        await refused(BrokenConversation, store.append("a", said("meanwhile")))
+        await expect_error(BrokenConversation, store.append("a", text_entries("meanwhile")))
         await store.append("a", whole[3:4])
         assert (await store.header("a")).open_calls == ("call_0_0",)
-        await refused(BrokenConversation, store.append("a", whole[3:4]))
+        await expect_error(BrokenConversation, store.append("a", whole[3:4]))
         await store.append("a", [whole[2], whole[4]])
 
         assert (await store.header("a")).open_calls == ()
@@ -132,17 +142,17 @@ class AppendContract:
     async def test_what_does_not_fit_is_refused_whole(self, store: ConversationStore) -> None:
         whole = turn(0)
         for wrong in (whole[2:], [*whole[:3], whole[4]], [*whole, whole[3]]):
-            await refused(BrokenConversation, store.append("new", wrong))
-        await refused(ConversationNotFound, store.header("new"))
+            await expect_error(BrokenConversation, store.append("new", wrong))
+        await expect_error(ConversationNotFound, store.header("new"))
 
         await store.append("a", whole)
-        await refused(BrokenConversation, store.append("a", [*said("fine"), whole[2]]))
+        await expect_error(BrokenConversation, store.append("a", [*text_entries("fine"), whole[2]]))
         assert (await store.load("a")).entries == tuple(whole)
 
     @scenario
     async def test_a_broken_record_is_kept_as_it_was_found_when_asked(self, store: ConversationStore) -> None:
         whole = turn(0)
-        found = [*whole[:3], whole[4], *said("next"), whole[3]]
+        found = [*whole[:3], whole[4], *text_entries("next"), whole[3]]
 
         await store.append("a", found, broken="mark")
 
@@ -158,7 +168,7 @@ class AppendContract:
             {"role": "assistant", "content": None, "tool_calls": calls},
             {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "\udc00"}]},
         ]
-        entries = [*said(*odd), *said(*odd, role="assistant"), *entries_of(chat)]
+        entries = [*text_entries(*odd), *text_entries(*odd, role="assistant"), *entries_of(chat)]
 
         await store.append("a", entries)
 
@@ -175,8 +185,8 @@ class AppendContract:
     async def test_what_json_cannot_say_is_refused(self, store: ConversationStore) -> None:
         for odd in (b"bytes", float("nan"), float("inf"), {1: "a key"}, {"a", "set"}):
             wrong = entries_of([{"role": "user", "content": "x", "odd": {"inside": odd}}])
-            await refused(InvalidMessage, store.append("a", [*said("fine"), *wrong]))
-        await refused(ConversationNotFound, store.header("a"))
+            await expect_error(InvalidMessage, store.append("a", [*text_entries("fine"), *wrong]))
+        await expect_error(ConversationNotFound, store.header("a"))
 
     @scenario
     async def test_large_payloads_come_back_the_same(self, store: ConversationStore) -> None:
@@ -202,26 +212,26 @@ class AppendContract:
     async def test_names_are_exact_and_not_empty(self, store: ConversationStore) -> None:
         names = ["a", "A", "a ", "á", "a\u0301", "a/b", "a:b", "a'b", "%", "_", "日本", "x" * 512]
         for name in names:
-            await store.append(name, said(name))
+            await store.append(name, text_entries(name))
         for name in names:
             assert texts((await store.load(name)).entries) == [name]
         for wrong in ("", "\0", "a\ud800", "x" * 513):
-            await refused(InvalidSetting, store.append(wrong, said("x")))
-            await refused(InvalidSetting, store.append("new", said("x"), recipient=wrong))
-            await refused(InvalidSetting, store.append("new", said("x"), idempotency_key=wrong))
-        await refused(ConversationNotFound, store.header("new"))
+            await expect_error(InvalidSetting, store.append(wrong, text_entries("x")))
+            await expect_error(InvalidSetting, store.append("new", text_entries("x"), recipient=wrong))
+            await expect_error(InvalidSetting, store.append("new", text_entries("x"), idempotency_key=wrong))
+        await expect_error(ConversationNotFound, store.header("new"))
 
     @scenario
     async def test_a_conversation_keeps_its_recipient(self, store: ConversationStore) -> None:
-        await store.append("a", said("1"), recipient="alice")
+        await store.append("a", text_entries("1"), recipient="alice")
 
-        await refused(InvalidSetting, store.append("a", said("2"), recipient="bob"))
-        assert await store.append("a", said("2"), recipient="alice") == 2
+        await expect_error(InvalidSetting, store.append("a", text_entries("2"), recipient="bob"))
+        assert await store.append("a", text_entries("2"), recipient="alice") == 2
         assert (await store.header("a")).length == 2
 
     @scenario
     async def test_an_empty_conversation_must_be_meant(self, store: ConversationStore) -> None:
-        await refused(InvalidSetting, store.append("a", []))
+        await expect_error(InvalidSetting, store.append("a", []))
         assert await store.append("a", [], expected_version=0) == 1
 
         loaded = await store.load("a")
@@ -230,7 +240,7 @@ class AppendContract:
 
     @scenario
     async def test_status_and_labels_do_not_move_the_version(self, store: ConversationStore) -> None:
-        await store.append("a", said("1"), labels={"x": "1", "y": "2"})
+        await store.append("a", text_entries("1"), labels={"x": "1", "y": "2"})
         before = await store.header("a")
 
         changed = await store.set_status("a", before.status.__class__.AWAITING_ANSWER)
@@ -241,7 +251,7 @@ class AppendContract:
         assert labelled == await store.header("a")
         assert (labelled.version, labelled.updated_at) == (before.version, before.updated_at)
         assert labelled.status_updated_at >= before.status_updated_at
-        await refused(InvalidSetting, store.set_labels("a", {"big": "x" * 2_000}))
-        await refused(InvalidSetting, store.set_labels("a", {f"l{number}": "" for number in range(17)}))
-        await refused(InvalidSetting, store.set_status("a", "asleep"))  # type: ignore[arg-type]
-        await refused(ConversationNotFound, store.set_status("nobody", before.status))
+        await expect_error(InvalidSetting, store.set_labels("a", {"big": "x" * 2_000}))
+        await expect_error(InvalidSetting, store.set_labels("a", {f"l{number}": "" for number in range(17)}))
+        await expect_error(InvalidSetting, store.set_status("a", "asleep"))  # type: ignore[arg-type]
+        await expect_error(ConversationNotFound, store.set_status("nobody", before.status))

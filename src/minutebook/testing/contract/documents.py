@@ -1,4 +1,4 @@
-"""Documents: they belong to a conversation, are found by kind and id, and go with it."""
+"""Tests of documents: they belong to a conversation, are found by kind and id, and are erased with it."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -16,13 +16,13 @@ from minutebook.errors import (
 )
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import Document, NewDocument
-from minutebook.testing.contract.samples import refused, said, scenario, texts, turn, turns
+from minutebook.testing.contract.samples import expect_error, scenario, text_entries, texts, turn, turns
 
 LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
 
 
 def reply(name: str, text: str = "", **settings: Any) -> NewDocument:
-    """A document of the kind reply."""
+    """A document of kind `reply`."""
     return NewDocument("reply", name, {"text": text or name}, **settings)
 
 
@@ -31,13 +31,13 @@ async def _names(store: ConversationStore, conversation: str, kind: str = "reply
 
 
 class DocumentContract:
-    """What a store does with documents."""
+    """Tests of documents."""
 
     @scenario
     async def test_a_document_is_found_by_its_kind_and_id_and_in_its_conversation(
         self, store: ConversationStore
     ) -> None:
-        await store.append("a", said("1"))
+        await store.append("a", text_entries("1"))
         until = datetime.now(UTC).replace(microsecond=123456) + timedelta(days=1)
 
         put = await store.put_document("a", NewDocument("reply", "r1", {"text": "hello", "n": [1, None]}, until))
@@ -48,23 +48,23 @@ class DocumentContract:
         assert await store.document("reply", "r1") == put
         assert (await store.documents("a", "reply")).items == (put,)
         assert (await store.documents("a", "request")).items == ()
-        await refused(DocumentNotFound, store.document("request", "r1"))
-        await refused(DocumentNotFound, store.document("reply", "r2"))
+        await expect_error(DocumentNotFound, store.document("request", "r1"))
+        await expect_error(DocumentNotFound, store.document("reply", "r2"))
         assert (await store.header("a")).version == 1
 
     @scenario
     async def test_another_document_does_not_take_its_place_unless_that_is_meant(
         self, store: ConversationStore
     ) -> None:
-        await store.append("a", said("1"))
-        await store.append("b", said("1"))
+        await store.append("a", text_entries("1"))
+        await store.append("b", text_entries("1"))
         first = await store.put_document("a", NewDocument("reply", "r", {"x": 1, "y": 2}))
 
         assert await store.put_document("a", NewDocument("reply", "r", {"y": 2, "x": 1})) == first
-        problem = await refused(DocumentExists, store.put_document("a", NewDocument("reply", "r", {"x": 2})))
+        problem = await expect_error(DocumentExists, store.put_document("a", NewDocument("reply", "r", {"x": 2})))
         assert (problem.kind, problem.document_id, problem.conversation) == ("reply", "r", "a")
-        await refused(DocumentExists, store.put_document("b", NewDocument("reply", "r", {"x": 1, "y": 2})))
-        await refused(DocumentExists, store.put_document("b", NewDocument("reply", "r", {}, replace=True)))
+        await expect_error(DocumentExists, store.put_document("b", NewDocument("reply", "r", {"x": 1, "y": 2})))
+        await expect_error(DocumentExists, store.put_document("b", NewDocument("reply", "r", {}, replace=True)))
         assert await store.document("reply", "r") == first
         second = await store.put_document("a", NewDocument("reply", "r", {"x": 2}, replace=True))
 
@@ -74,18 +74,24 @@ class DocumentContract:
 
     @scenario
     async def test_documents_are_written_with_the_entries_or_not_at_all(self, store: ConversationStore) -> None:
-        assert await store.append("a", said("1"), documents=[reply("r1"), NewDocument("audit", "x", {})]) == 1
-        assert await store.append("a", said("2"), documents=[reply("r1"), reply("r2")]) == 2
+        assert await store.append("a", text_entries("1"), documents=[reply("r1"), NewDocument("audit", "x", {})]) == 1
+        assert await store.append("a", text_entries("2"), documents=[reply("r1"), reply("r2")]) == 2
 
         wrong = store.append("a", turn(0)[2:], documents=[reply("r3")])
-        await refused(BrokenConversation, wrong)
-        await refused(VersionConflict, store.append("a", said("3"), expected_version=1, documents=[reply("r3")]))
-        await refused(DocumentExists, store.append("a", said("3"), documents=[reply("r3"), reply("r1", "other")]))
-        await refused(DocumentExists, store.append("new", said("3"), documents=[reply("r3"), reply("r1")]))
-        await refused(InvalidSetting, store.append("a", said("3"), documents=[reply("r3"), reply("r3")]))
-        await refused(InvalidMessage, store.append("a", said("3"), documents=[NewDocument("reply", "r3", {"x": b""})]))
-        await refused(ConversationNotFound, store.header("new"))
-        await refused(DocumentNotFound, store.document("reply", "r3"))
+        await expect_error(BrokenConversation, wrong)
+        await expect_error(
+            VersionConflict, store.append("a", text_entries("3"), expected_version=1, documents=[reply("r3")])
+        )
+        await expect_error(
+            DocumentExists, store.append("a", text_entries("3"), documents=[reply("r3"), reply("r1", "other")])
+        )
+        await expect_error(DocumentExists, store.append("new", text_entries("3"), documents=[reply("r3"), reply("r1")]))
+        await expect_error(InvalidSetting, store.append("a", text_entries("3"), documents=[reply("r3"), reply("r3")]))
+        await expect_error(
+            InvalidMessage, store.append("a", text_entries("3"), documents=[NewDocument("reply", "r3", {"x": b""})])
+        )
+        await expect_error(ConversationNotFound, store.header("new"))
+        await expect_error(DocumentNotFound, store.document("reply", "r3"))
 
         assert texts((await store.load("a")).entries) == ["1", "2"]
         assert await _names(store, "a") == ["r1", "r2"]
@@ -94,16 +100,16 @@ class DocumentContract:
 
     @scenario
     async def test_a_repeated_key_writes_no_document_again(self, store: ConversationStore) -> None:
-        await store.append("a", said("x"), idempotency_key="k", documents=[reply("r1")])
+        await store.append("a", text_entries("x"), idempotency_key="k", documents=[reply("r1")])
         await store.delete_document("reply", "r1")
 
-        await store.append("a", said("x"), idempotency_key="k", documents=[reply("r1"), reply("r2")])
+        await store.append("a", text_entries("x"), idempotency_key="k", documents=[reply("r1"), reply("r2")])
 
         assert await _names(store, "a") == []
 
     @scenario
     async def test_pages_of_documents_go_both_ways_and_numbers_rise_for_ever(self, store: ConversationStore) -> None:
-        await store.append("a", said("1"), documents=[reply(f"r{at}") for at in range(5)])
+        await store.append("a", text_entries("1"), documents=[reply(f"r{at}") for at in range(5)])
         await store.put_document("a", NewDocument("audit", "between", {}))
         await store.put_document("a", reply("r5"))
 
@@ -123,27 +129,27 @@ class DocumentContract:
 
         await store.delete_document("reply", "r5")
         assert (await store.put_document("a", reply("r5"))).number > numbers[-1]
-        await refused(InvalidSetting, store.documents("a", "reply", limit=0))
-        await refused(InvalidSetting, store.documents("a", "reply", cursor="what"))
+        await expect_error(InvalidSetting, store.documents("a", "reply", limit=0))
+        await expect_error(InvalidSetting, store.documents("a", "reply", cursor="what"))
 
     @scenario
     async def test_a_deleted_document_is_gone_and_its_id_is_free_for_others(self, store: ConversationStore) -> None:
-        await store.append("a", said("1"), documents=[reply("r")])
-        await store.append("b", said("1"))
+        await store.append("a", text_entries("1"), documents=[reply("r")])
+        await store.append("b", text_entries("1"))
 
         assert await store.delete_document("reply", "r") is True
         assert await store.delete_document("reply", "r") is False
         assert await store.delete_document("reply", "never") is False
-        await refused(DocumentNotFound, store.document("reply", "r"))
+        await expect_error(DocumentNotFound, store.document("reply", "r"))
         assert (await store.put_document("b", reply("r", "other"))).conversation == "b"
         assert (await _names(store, "a"), await _names(store, "b")) == ([], ["r"])
 
     @scenario
     async def test_what_has_expired_is_not_there(self, store: ConversationStore) -> None:
-        await store.append("a", said("1"), documents=[reply("old", expires_at=LONG_AGO), reply("other")])
-        await store.append("b", said("1"))
+        await store.append("a", text_entries("1"), documents=[reply("old", expires_at=LONG_AGO), reply("other")])
+        await store.append("b", text_entries("1"))
 
-        await refused(DocumentNotFound, store.document("reply", "old"))
+        await expect_error(DocumentNotFound, store.document("reply", "old"))
         assert await _names(store, "a") == ["other"]
         assert await store.delete_document("reply", "old") is False
         await store.put_document("a", reply("old", expires_at=LONG_AGO))
@@ -159,11 +165,11 @@ class DocumentContract:
 
         assert (await store.document("reply", "moves")).conversation == "b"
         assert await _names(store, "a") == ["other", "old"]
-        await refused(InvalidSetting, store.put_document("a", reply("x", expires_at=datetime(2001, 1, 1))))  # noqa: DTZ001 - what is refused
+        await expect_error(InvalidSetting, store.put_document("a", reply("x", expires_at=datetime(2001, 1, 1))))  # noqa: DTZ001 - what is refused
 
     @scenario
     async def test_bodies_are_json_objects_and_odd_text_survives(self, store: ConversationStore) -> None:
-        await store.append("a", said("1"))
+        await store.append("a", text_entries("1"))
         body = {"odd": ["\0", "\ud800", "x\udfff", "🙂", "\u2028", 1.5, True, None], "x\ud801": {"日本": {}}, "": ""}
         large = {"text": "line of a file 日本\n" * 20_000}
 
@@ -176,14 +182,14 @@ class DocumentContract:
         assert (await store.document("k", "pair")).body == {"x": "🙂"}
         assert (await store.document("k", "large")).body == large
         for odd in (b"bytes", float("nan"), {1: "a key"}, {"a", "set"}):
-            await refused(InvalidMessage, store.put_document("a", NewDocument("k", "wrong", {"inside": [odd]})))
+            await expect_error(InvalidMessage, store.put_document("a", NewDocument("k", "wrong", {"inside": [odd]})))
         for wrong in (["list"], "text", None):
-            await refused(InvalidMessage, store.put_document("a", NewDocument("k", "wrong", wrong)))  # type: ignore[arg-type]
-        await refused(DocumentNotFound, store.document("k", "wrong"))
+            await expect_error(InvalidMessage, store.put_document("a", NewDocument("k", "wrong", wrong)))  # type: ignore[arg-type]
+        await expect_error(DocumentNotFound, store.document("k", "wrong"))
 
     @scenario
     async def test_kinds_and_ids_are_names(self, store: ConversationStore) -> None:
-        await store.append("a", said("1"))
+        await store.append("a", text_entries("1"))
         names = ["a", "A", "a ", "a:b", "b:a", "%", "日本", "🙂" * 512]
         for kind in names:
             for name in names:
@@ -193,16 +199,16 @@ class DocumentContract:
             for name in names:
                 assert (await store.document(kind, name)).body == {"is": f"{kind}/{name}"}
         for wrong in ("", "\0", "a\ud800", "x" * 513):
-            await refused(InvalidSetting, store.put_document("a", NewDocument(wrong, "x", {})))
-            await refused(InvalidSetting, store.put_document("a", NewDocument("x", wrong, {})))
-            await refused(InvalidSetting, store.document("x", wrong))
-            await refused(InvalidSetting, store.delete_document(wrong, "x"))
-            await refused(InvalidSetting, store.documents("a", wrong))
+            await expect_error(InvalidSetting, store.put_document("a", NewDocument(wrong, "x", {})))
+            await expect_error(InvalidSetting, store.put_document("a", NewDocument("x", wrong, {})))
+            await expect_error(InvalidSetting, store.document("x", wrong))
+            await expect_error(InvalidSetting, store.delete_document(wrong, "x"))
+            await expect_error(InvalidSetting, store.documents("a", wrong))
 
     @scenario
     async def test_of_many_who_put_a_document_at_once_one_succeeds(self, store: ConversationStore) -> None:
         for name in ("a", "b", "c"):
-            await store.append(name, said("1"))
+            await store.append(name, text_entries("1"))
 
         answers = await asyncio.gather(
             *(store.put_document("abc"[at % 3], reply("r", f"{at}")) for at in range(12)), return_exceptions=True
@@ -215,16 +221,16 @@ class DocumentContract:
 
     @scenario
     async def test_documents_are_erased_with_their_conversation(self, store: ConversationStore) -> None:
-        await store.append("a", said("1"), recipient="alice", documents=[reply("r1"), reply("r2")])
-        await store.append("b", said("1"), recipient="bob", documents=[reply("r3")])
+        await store.append("a", text_entries("1"), recipient="alice", documents=[reply("r1"), reply("r2")])
+        await store.append("b", text_entries("1"), recipient="bob", documents=[reply("r3")])
 
         await store.erase(recipient="alice")
         await store.vacuum()
 
-        await refused(DocumentNotFound, store.document("reply", "r1"))
+        await expect_error(DocumentNotFound, store.document("reply", "r1"))
         assert await store.delete_document("reply", "r2") is False
-        await refused(ConversationErased, store.append("a", said("late"), documents=[reply("late")]))
-        await refused(DocumentNotFound, store.document("reply", "late"))
+        await expect_error(ConversationErased, store.append("a", text_entries("late"), documents=[reply("late")]))
+        await expect_error(DocumentNotFound, store.document("reply", "late"))
         assert (await store.document("reply", "r3")).conversation == "b"
         assert (await store.put_document("b", reply("r1", "again"))).conversation == "b"
 
@@ -242,10 +248,10 @@ class DocumentContract:
     @scenario
     async def test_another_tenant_has_documents_of_its_own(self, store: ConversationStore) -> None:
         other = store.for_tenant("another")
-        await store.append("a", said("1"), documents=[reply("r")])
+        await store.append("a", text_entries("1"), documents=[reply("r")])
 
-        await refused(DocumentNotFound, other.document("reply", "r"))
+        await expect_error(DocumentNotFound, other.document("reply", "r"))
         assert await other.delete_document("reply", "r") is False
-        await other.append("a", said("1"), documents=[reply("r", "theirs")])
+        await other.append("a", text_entries("1"), documents=[reply("r", "theirs")])
         assert await store.delete_document("reply", "r") is True
         assert (await other.document("reply", "r")).body == {"text": "theirs"}

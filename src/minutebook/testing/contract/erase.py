@@ -1,4 +1,4 @@
-"""Erasing: it reaches everything, leaves nothing that can be read, and cannot be undone by a late writer."""
+"""Tests of erasure: it removes all data of a conversation, and a late writer cannot bring it back. Also tenant isolation."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ from minutebook.errors import (
 )
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import ConversationStatus, NewDocument
-from minutebook.testing.contract.samples import note, refused, said, scenario, texts, turn, turns
+from minutebook.testing.contract.samples import expect_error, note, scenario, text_entries, texts, turn, turns
 
 Attempt = Callable[[ConversationStore], Awaitable[Any]]
 
@@ -40,17 +40,17 @@ ATTEMPTS: dict[str, Attempt] = {
     "set_labels": lambda store: store.set_labels("a", {"x": "y"}),
     "export": lambda store: _lines(store, "a"),
 }
-"""Every operation that needs a conversation, tried on one called a."""
+"""Every operation on an existing conversation, called on conversation `a`."""
 
 OTHERS = {
     *("append", "list", "search", "erase", "import_", "vacuum", "close", "for_tenant", "tenant"),
     *("document", "delete_document", "acquire_lease", "renew_lease", "release_lease"),
 }
-"""The operations that do not; what they show another tenant is tested one by one."""
+"""The other operations. A separate test for each checks what another tenant gets."""
 
 
-async def filled(store: ConversationStore) -> None:
-    """A conversation called a, with everything a conversation can have."""
+async def add_full_conversation(store: ConversationStore) -> None:
+    """Create conversation `a` with labels, a document, a fold and everything else a conversation can have."""
     documents = [NewDocument("reply", "r", {"text": "a secret reply"})]
     await store.append("a", turns(3), recipient="alice", labels={"x": "1"}, idempotency_key="k", documents=documents)
     await store.add_fold("a", note("f", 0, 5, "a secret summary"))
@@ -58,33 +58,33 @@ async def filled(store: ConversationStore) -> None:
 
 
 class EraseContract:
-    """What erasing removes."""
+    """Tests of erasure."""
 
     @scenario
     async def test_an_erased_conversation_is_gone_for_every_operation(self, store: ConversationStore) -> None:
-        await filled(store)
+        await add_full_conversation(store)
 
         receipt = await store.erase(conversation="a")
 
         assert (receipt.conversations, receipt.entries, receipt.folds, receipt.pins) == (1, 15, 1, 1)
         assert "alice" not in repr(receipt)
         for attempt in ATTEMPTS.values():
-            await refused(ConversationErased, attempt(store))
+            await expect_error(ConversationErased, attempt(store))
         assert (await store.list()).items == ()
         assert (await store.search("question")).items == ()
 
     @scenario
     async def test_a_late_write_does_not_bring_it_back(self, store: ConversationStore) -> None:
-        await filled(store)
+        await add_full_conversation(store)
         lines = await _lines(store, "a")
-        await store.append("other", said("x"))
+        await store.append("other", text_entries("x"))
         await store.erase(conversation="a")
 
-        await refused(ConversationErased, store.append("a", said("late")))
-        await refused(ConversationErased, store.append("a", said("late"), expected_version=0))
-        await refused(ConversationErased, store.append("a", turns(3), recipient="alice", idempotency_key="k"))
-        await refused(ConversationErased, store.fork("other", "a"))
-        await refused(ConversationErased, store.import_(lines))
+        await expect_error(ConversationErased, store.append("a", text_entries("late")))
+        await expect_error(ConversationErased, store.append("a", text_entries("late"), expected_version=0))
+        await expect_error(ConversationErased, store.append("a", turns(3), recipient="alice", idempotency_key="k"))
+        await expect_error(ConversationErased, store.fork("other", "a"))
+        await expect_error(ConversationErased, store.import_(lines))
         assert [header.id for header in (await store.list()).items] == ["other"]
 
     @scenario
@@ -98,28 +98,28 @@ class EraseContract:
 
         assert (receipt.conversations, receipt.entries) == (3, 15)
         assert [header.id for header in (await store.list()).items] == ["b"]
-        assert await store.append("a3", said("I am back"), recipient="alice") == 1
+        assert await store.append("a3", text_entries("I am back"), recipient="alice") == 1
 
     @scenario
     async def test_erasing_reaches_forks_and_their_forks_and_not_the_origin(self, store: ConversationStore) -> None:
         await store.append("a", turns(2))
         await store.fork("a", "b", at=5)
-        await store.append("b", said("in the fork"))
+        await store.append("b", text_entries("in the fork"))
         await store.fork("b", "c")
         await store.fork("a", "d")
 
         assert (await store.erase(conversation="b")).conversations == 2
-        await refused(ConversationErased, store.load("c"))
+        await expect_error(ConversationErased, store.load("c"))
         assert (await store.load("a")).entries == (await store.load("d")).entries == tuple(turns(2))
         assert (await store.erase(conversation="a")).conversations == 2
-        await refused(ConversationErased, store.load("d"))
+        await expect_error(ConversationErased, store.load("d"))
         assert (await store.list()).items == ()
 
     @scenario
     async def test_what_others_say_too_stays_with_them(self, store: ConversationStore) -> None:
         large = "the same long report " * 1_000
-        await store.append("a", said(large))
-        await store.append("b", said(large))
+        await store.append("a", text_entries(large))
+        await store.append("b", text_entries(large))
         await store.fork("b", "c")
 
         await store.erase(conversation="a")
@@ -130,7 +130,7 @@ class EraseContract:
 
     @scenario
     async def test_erasing_what_is_not_there_says_so(self, store: ConversationStore) -> None:
-        await filled(store)
+        await add_full_conversation(store)
         await store.erase(conversation="a")
 
         for receipt in (
@@ -139,9 +139,9 @@ class EraseContract:
             await store.erase(recipient="nobody"),
         ):
             assert (receipt.conversations, receipt.entries) == (0, 0)
-        assert await store.append("nobody", said("x")) == 1
-        await refused(InvalidSetting, store.erase())
-        await refused(InvalidSetting, store.erase(conversation="a", recipient="a"))
+        assert await store.append("nobody", text_entries("x")) == 1
+        await expect_error(InvalidSetting, store.erase())
+        await expect_error(InvalidSetting, store.erase(conversation="a", recipient="a"))
 
     @scenario
     async def test_two_receipts_are_two(self, store: ConversationStore) -> None:
@@ -149,7 +149,7 @@ class EraseContract:
 
 
 class TenantContract:
-    """What one tenant sees of another: nothing."""
+    """Tests that a tenant cannot see another tenant's data."""
 
     @scenario
     async def test_every_operation_of_the_contract_is_tried(self, store: ConversationStore) -> None:
@@ -163,21 +163,21 @@ class TenantContract:
     async def test_another_tenants_conversation_is_not_found_and_not_changed(self, store: ConversationStore) -> None:
         other = store.for_tenant("another")
         assert (store.tenant, other.tenant) != (other.tenant, store.tenant)
-        await filled(store)
+        await add_full_conversation(store)
         lease = await store.acquire_lease("a", "w", seconds=60)
         before = [await store.load("a"), await store.folds("a"), await _lines(store, "a")]
         document = await store.document("reply", "r")
 
         for attempt in ATTEMPTS.values():
-            problem = await refused(ConversationNotFound, attempt(other))
+            problem = await expect_error(ConversationNotFound, attempt(other))
             assert not isinstance(problem, ConversationErased)
         assert (await other.list()).items == ()
         assert (await other.list(recipient="alice")).items == ()
         assert (await other.search("question")).items == ()
-        await refused(ConversationNotFound, other.search("question", conversation="a"))
-        await refused(DocumentNotFound, other.document("reply", "r"))
+        await expect_error(ConversationNotFound, other.search("question", conversation="a"))
+        await expect_error(DocumentNotFound, other.document("reply", "r"))
         assert await other.delete_document("reply", "r") is False
-        await refused(LeaseLost, other.renew_lease(lease, seconds=60))
+        await expect_error(LeaseLost, other.renew_lease(lease, seconds=60))
         await other.release_lease(lease)
         assert (await other.erase(conversation="a")).conversations == 0
         assert (await other.erase(recipient="alice")).conversations == 0
@@ -191,7 +191,7 @@ class TenantContract:
     @scenario
     async def test_two_tenants_may_use_the_same_names(self, store: ConversationStore) -> None:
         other = store.for_tenant("another")
-        await filled(store)
+        await add_full_conversation(store)
 
         assert await other.append("a", turn(9), recipient="zoe", expected_version=0, idempotency_key="k") == 1
         assert (await other.load("a")).entries == tuple(turn(9))
@@ -206,8 +206,8 @@ class TenantContract:
     async def test_a_cursor_shows_no_other_tenants(self, store: ConversationStore) -> None:
         other = store.for_tenant("another")
         for number in range(4):
-            await store.append(f"mine {number}", said("hello"))
-            await other.append(f"theirs {number}", said("hello"))
+            await store.append(f"mine {number}", text_entries("hello"))
+            await other.append(f"theirs {number}", text_entries("hello"))
 
         listed, found = await store.list(limit=2), await store.search("hello", limit=2)
         assert {header.tenant for header in (await other.list(cursor=listed.cursor)).items} <= {"another"}
@@ -227,15 +227,15 @@ class TenantContract:
     @scenario
     async def test_a_closed_store_says_so_to_every_handle(self, store: ConversationStore) -> None:
         other = store.for_tenant("another")
-        await filled(other)
+        await add_full_conversation(other)
 
         await store.close()
         await store.close()
 
         for attempt in ATTEMPTS.values():
-            await refused(StoreUnavailable, attempt(other))
-        await refused(StoreUnavailable, other.document("reply", "r"))
-        await refused(StoreUnavailable, other.delete_document("reply", "r"))
-        await refused(StoreUnavailable, other.acquire_lease("a", "w", seconds=60))
-        await refused(StoreUnavailable, other.append("a", said("x")))
-        await refused(StoreUnavailable, store.list())
+            await expect_error(StoreUnavailable, attempt(other))
+        await expect_error(StoreUnavailable, other.document("reply", "r"))
+        await expect_error(StoreUnavailable, other.delete_document("reply", "r"))
+        await expect_error(StoreUnavailable, other.acquire_lease("a", "w", seconds=60))
+        await expect_error(StoreUnavailable, other.append("a", text_entries("x")))
+        await expect_error(StoreUnavailable, store.list())

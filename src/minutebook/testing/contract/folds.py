@@ -1,19 +1,19 @@
-"""Folds, pins, purging and forks: decisions about a record that leave it as it is."""
+"""Tests of folds, pins, purges and forks."""
 
 import asyncio
 
 from minutebook.errors import ConversationNotFound, FoldConflict, FoldNotFound, InvalidSetting, VersionConflict
 from minutebook.record.fold import Fold
 from minutebook.store.base import ConversationStore
-from minutebook.testing.contract.samples import note, refused, said, scenario, texts, turn, turns
+from minutebook.testing.contract.samples import expect_error, note, scenario, text_entries, texts, turn, turns
 
 
-async def standing(store: ConversationStore, conversation: str) -> list[str]:
+async def active_fold_ids(store: ConversationStore, conversation: str) -> list[str]:
     return [fold.id for fold in (await store.load(conversation, since=0)).folds]
 
 
 class FoldContract:
-    """What folds and pins do."""
+    """Tests of folds and pins."""
 
     @scenario
     async def test_a_fold_changes_neither_record_nor_version(self, store: ConversationStore) -> None:
@@ -34,16 +34,16 @@ class FoldContract:
         await store.add_fold("a", note("inner", 0, 5))
         await store.add_fold("a", note("middle", 0, 10), replacing=["inner"])
         await store.add_fold("a", note("outer", 0, 15), replacing=["middle"])
-        assert await standing(store, "a") == ["outer"]
+        assert await active_fold_ids(store, "a") == ["outer"]
 
         undone = await store.undo_fold("a", "outer")
-        assert await standing(store, "a") == ["middle"]
+        assert await active_fold_ids(store, "a") == ["middle"]
         assert undone.undone_at is not None
         assert await store.undo_fold("a", "outer") == undone
         await store.undo_fold("a", "inner")
-        assert await standing(store, "a") == ["middle"]
+        assert await active_fold_ids(store, "a") == ["middle"]
         await store.undo_fold("a", "middle")
-        assert await standing(store, "a") == []
+        assert await active_fold_ids(store, "a") == []
         assert [stored.fold.id for stored in await store.folds("a")] == ["inner", "middle", "outer"]
 
     @scenario
@@ -53,9 +53,9 @@ class FoldContract:
             await store.add_fold("a", fold)
 
         await store.undo_fold("a", "middle")
-        assert await standing(store, "a") == ["outer"]
+        assert await active_fold_ids(store, "a") == ["outer"]
         await store.undo_fold("a", "outer")
-        assert await standing(store, "a") == ["inner"]
+        assert await active_fold_ids(store, "a") == ["inner"]
 
     @scenario
     async def test_a_fold_that_cannot_stand_there_is_refused(self, store: ConversationStore) -> None:
@@ -63,19 +63,19 @@ class FoldContract:
         await store.add_fold("a", note("f", 5, 10))
 
         for start, stop in ((0, 16), (-1, 5), (5, 5), (6, 5), (0, 3), (2, 5), (0, 6), (9, 15), (6, 9)):
-            await refused(FoldConflict, store.add_fold("a", note("wrong", start, stop)))
+            await expect_error(FoldConflict, store.add_fold("a", note("wrong", start, stop)))
         odd = Fold("odd", 0, 5, ({"role": "system", "content": b"x"},), "")
-        await refused(InvalidSetting, store.add_fold("a", odd))
-        await refused(InvalidSetting, store.add_fold("a", note("", 0, 5)))
-        await refused(ConversationNotFound, store.add_fold("nobody", note("f", 0, 5)))
-        await refused(FoldNotFound, store.undo_fold("a", "wrong"))
-        assert await standing(store, "a") == ["f"]
+        await expect_error(InvalidSetting, store.add_fold("a", odd))
+        await expect_error(InvalidSetting, store.add_fold("a", note("", 0, 5)))
+        await expect_error(ConversationNotFound, store.add_fold("nobody", note("f", 0, 5)))
+        await expect_error(FoldNotFound, store.undo_fold("a", "wrong"))
+        assert await active_fold_ids(store, "a") == ["f"]
 
     @scenario
     async def test_calls_that_wait_for_results_are_not_folded(self, store: ConversationStore) -> None:
         await store.append("a", [*turn(0), *turn(1)[:3]])
 
-        await refused(FoldConflict, store.add_fold("a", note("f", 5, 8)))
+        await expect_error(FoldConflict, store.add_fold("a", note("f", 5, 8)))
         await store.add_fold("a", note("g", 0, 6))
         await store.append("a", turn(1)[3:])
         await store.add_fold("a", note("f", 6, 9))
@@ -85,11 +85,11 @@ class FoldContract:
         await store.append("a", turns(3))
         await store.add_fold("a", note("f", 0, 5))
 
-        await refused(FoldConflict, store.add_fold("a", note("g", 0, 10), replacing=[]))
-        await refused(FoldConflict, store.add_fold("a", note("g", 0, 10), replacing=["f", "x"]))
-        await refused(FoldConflict, store.add_fold("a", note("g", 5, 10), replacing=["f"]))
+        await expect_error(FoldConflict, store.add_fold("a", note("g", 0, 10), replacing=[]))
+        await expect_error(FoldConflict, store.add_fold("a", note("g", 0, 10), replacing=["f", "x"]))
+        await expect_error(FoldConflict, store.add_fold("a", note("g", 5, 10), replacing=["f"]))
         await store.undo_fold("a", "f")
-        await refused(FoldConflict, store.add_fold("a", note("g", 0, 10), replacing=["f"]))
+        await expect_error(FoldConflict, store.add_fold("a", note("g", 0, 10), replacing=["f"]))
         await store.append("a", turn(9))
         await store.add_fold("a", note("g", 0, 10), replacing=[])
 
@@ -99,10 +99,10 @@ class FoldContract:
 
         first = await store.add_fold("a", note("f", 0, 5))
         assert await store.add_fold("a", note("f", 0, 5)) == first
-        await refused(FoldConflict, store.add_fold("a", note("f", 0, 10)))
-        await refused(FoldConflict, store.add_fold("a", note("f", 0, 5, "other")))
+        await expect_error(FoldConflict, store.add_fold("a", note("f", 0, 10)))
+        await expect_error(FoldConflict, store.add_fold("a", note("f", 0, 5, "other")))
         await store.undo_fold("a", "f")
-        await refused(FoldConflict, store.add_fold("a", note("f", 0, 5)))
+        await expect_error(FoldConflict, store.add_fold("a", note("f", 0, 5)))
         assert len(await store.folds("a")) == 1
 
     @scenario
@@ -140,12 +140,12 @@ class FoldContract:
         await store.unpin("a", 1)
         assert (await store.load("a")).pins == {3}
         for wrong in (-1, 5):
-            await refused(InvalidSetting, store.pin("a", wrong))
-            await refused(InvalidSetting, store.unpin("a", wrong))
+            await expect_error(InvalidSetting, store.pin("a", wrong))
+            await expect_error(InvalidSetting, store.unpin("a", wrong))
 
 
 class PurgeContract:
-    """What purging does."""
+    """Tests of purge."""
 
     @scenario
     async def test_purging_leaves_the_view_as_it_was(self, store: ConversationStore) -> None:
@@ -177,7 +177,7 @@ class PurgeContract:
         await store.add_fold("a", note("two", 10, 15))
 
         for wrong in (1, 4, 6, 10, 15, 99, -1):
-            await refused(FoldConflict, store.purge("a", before=wrong))
+            await expect_error(FoldConflict, store.purge("a", before=wrong))
         assert await store.purge("a", before=0) == 0
         assert (await store.load("a")).start == 0
 
@@ -187,17 +187,17 @@ class PurgeContract:
         await store.add_fold("a", note("one", 0, 5))
         await store.purge("a", before=5)
 
-        await refused(FoldConflict, store.undo_fold("a", "one"))
+        await expect_error(FoldConflict, store.undo_fold("a", "one"))
         await store.add_fold("a", note("two", 0, 10), replacing=["one"])
         await store.undo_fold("a", "two")
-        assert await standing(store, "a") == []
+        assert await active_fold_ids(store, "a") == []
         assert [fold.id for fold in (await store.load("a", folded=True)).folds] == ["one"]
-        await refused(InvalidSetting, store.pin("a", 4))
-        await refused(InvalidSetting, store.fork("a", "b", at=4))
+        await expect_error(InvalidSetting, store.pin("a", 4))
+        await expect_error(InvalidSetting, store.fork("a", "b", at=4))
 
 
 class ForkContract:
-    """What forks share and what they do not."""
+    """Tests of forks: which data they share with their origin."""
 
     @scenario
     async def test_a_fork_begins_with_the_same_entries_and_goes_its_own_way(self, store: ConversationStore) -> None:
@@ -205,8 +205,8 @@ class ForkContract:
         await store.append("a", entries, recipient="alice", labels={"x": "1"})
 
         made = await store.fork("a", "b", at=10)
-        await store.append("b", said("elsewhere"), expected_version=1)
-        await store.append("a", said("here"))
+        await store.append("b", text_entries("elsewhere"), expected_version=1)
+        await store.append("a", text_entries("here"))
 
         assert (made.version, made.length, made.turns, made.recipient, dict(made.labels)) == (
             1,
@@ -218,7 +218,7 @@ class ForkContract:
         assert made.origin is not None
         assert (made.origin.conversation, made.origin.position) == ("a", 10)
         fork = await store.load("b")
-        assert fork.entries == (*entries[:10], *said("elsewhere"))
+        assert fork.entries == (*entries[:10], *text_entries("elsewhere"))
         assert fork.conversation.turns == 3
         assert texts((await store.load("a", last_messages=1)).entries) == ["here"]
         for count, start in ((1, 10), (2, 5), (3, 0)):
@@ -253,28 +253,28 @@ class ForkContract:
         await store.fork("a", "b", at=10)
         await store.fork("a", "c")
 
-        assert await standing(store, "b") == ["one"]
+        assert await active_fold_ids(store, "b") == ["one"]
         assert (await store.load("b")).pins == {1, 9}
-        assert await standing(store, "c") == ["two"]
+        assert await active_fold_ids(store, "c") == ["two"]
         assert [stored.fold.id for stored in await store.folds("c")] == ["one", "two"]
         await store.undo_fold("b", "one")
         await store.unpin("b", 1)
-        assert await standing(store, "a") == ["two"]
+        assert await active_fold_ids(store, "a") == ["two"]
         assert (await store.load("a")).pins == {1, 9, 16}
         await store.undo_fold("c", "two")
-        assert await standing(store, "c") == ["one"]
+        assert await active_fold_ids(store, "c") == ["one"]
 
     @scenario
     async def test_a_fork_leaves_between_exchanges_and_takes_a_free_id(self, store: ConversationStore) -> None:
         await store.append("a", turns(2))
-        await store.append("taken", said("x"))
+        await store.append("taken", text_entries("x"))
 
         for wrong in (2, 3, 8, 11, -1):
-            await refused(InvalidSetting, store.fork("a", "b", at=wrong))
-        await refused(VersionConflict, store.fork("a", "taken"))
-        await refused(VersionConflict, store.fork("a", "a"))
-        await refused(InvalidSetting, store.fork("a", ""))
-        await refused(ConversationNotFound, store.fork("nobody", "b"))
+            await expect_error(InvalidSetting, store.fork("a", "b", at=wrong))
+        await expect_error(VersionConflict, store.fork("a", "taken"))
+        await expect_error(VersionConflict, store.fork("a", "a"))
+        await expect_error(InvalidSetting, store.fork("a", ""))
+        await expect_error(ConversationNotFound, store.fork("nobody", "b"))
         assert (await store.fork("a", "empty", at=0)).length == 0
         assert (await store.load("empty")).entries == ()
 
@@ -301,7 +301,7 @@ class ForkContract:
         assert (await store.load("before")).entries == tuple(entries[:10])
         late = await store.load("after")
         assert (late.start, late.entries, late.conversation.first) == (5, tuple(entries[5:10]), 5)
-        await refused(FoldConflict, store.undo_fold("after", "f"))
+        await expect_error(FoldConflict, store.undo_fold("after", "f"))
 
     @scenario
     async def test_a_fork_may_leave_where_a_purge_ended(self, store: ConversationStore) -> None:

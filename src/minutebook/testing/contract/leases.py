@@ -1,4 +1,4 @@
-"""Leases: one run per conversation, and nothing written by who lost it."""
+"""Tests of leases: one holder per conversation, and no writes by a holder that lost its lease."""
 
 import asyncio
 
@@ -12,11 +12,11 @@ from minutebook.errors import (
 )
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import Lease, NewDocument
-from minutebook.testing.contract.samples import refused, said, scenario, texts
+from minutebook.testing.contract.samples import expect_error, scenario, text_entries, texts
 
 
 async def _as_soon_as_it_is_free(store: ConversationStore, conversation: str, holder: str) -> Lease:
-    """The lease, once that of somebody else has run out by the store's own clock."""
+    """Wait until another holder's lease has expired by the store's clock, then acquire it."""
     while True:
         try:
             return await store.acquire_lease(conversation, holder, seconds=60)
@@ -25,19 +25,19 @@ async def _as_soon_as_it_is_free(store: ConversationStore, conversation: str, ho
 
 
 class LeaseContract:
-    """What a lease keeps out."""
+    """Tests of leases."""
 
     @scenario
     async def test_a_conversation_is_leased_to_one_at_a_time(self, store: ConversationStore) -> None:
         mine = await store.acquire_lease("a", "w1", seconds=60)
-        await store.append("a", said("1"))
+        await store.append("a", text_entries("1"))
 
-        problem = await refused(ConversationBusy, store.acquire_lease("a", "w2", seconds=60))
+        problem = await expect_error(ConversationBusy, store.acquire_lease("a", "w2", seconds=60))
         assert (problem.conversation, problem.until) == ("a", mine.until)
         assert (mine.conversation, mine.holder) == ("a", "w1")
         assert mine.until.utcoffset() is not None
         assert (await store.acquire_lease("b", "w2", seconds=60)).holder == "w2"
-        await refused(ConversationNotFound, store.header("b"))
+        await expect_error(ConversationNotFound, store.header("b"))
 
     @scenario
     async def test_acquiring_again_renews_and_a_new_holder_has_a_higher_fence(self, store: ConversationStore) -> None:
@@ -59,45 +59,47 @@ class LeaseContract:
         mine = await _as_soon_as_it_is_free(store, "a", "w2")
 
         assert mine.fence > late.fence
-        problem = await refused(LeaseLost, store.append("a", said("late"), lease=late))
+        problem = await expect_error(LeaseLost, store.append("a", text_entries("late"), lease=late))
         assert (problem.conversation, problem.holder, problem.fence) == ("a", "w1", late.fence)
-        await refused(ConversationNotFound, store.header("a"))
-        assert await store.append("a", said("mine"), lease=mine, documents=[NewDocument("k", "x", {})]) == 1
-        await refused(LeaseLost, store.append("a", said("late"), lease=late))
-        await refused(LeaseLost, store.append("a", said("late"), lease=late, expected_version=7))
-        await refused(LeaseLost, store.renew_lease(late, seconds=60))
+        await expect_error(ConversationNotFound, store.header("a"))
+        assert await store.append("a", text_entries("mine"), lease=mine, documents=[NewDocument("k", "x", {})]) == 1
+        await expect_error(LeaseLost, store.append("a", text_entries("late"), lease=late))
+        await expect_error(LeaseLost, store.append("a", text_entries("late"), lease=late, expected_version=7))
+        await expect_error(LeaseLost, store.renew_lease(late, seconds=60))
         await store.release_lease(late)
-        assert await store.append("a", said("still mine"), lease=mine, expected_version=1) == 2
+        assert await store.append("a", text_entries("still mine"), lease=mine, expected_version=1) == 2
         assert texts((await store.load("a")).entries) == ["mine", "still mine"]
 
     @scenario
     async def test_a_released_lease_writes_nothing_any_more(self, store: ConversationStore) -> None:
         mine = await store.acquire_lease("a", "w1", seconds=60)
-        await store.append("a", said("1"), lease=mine, idempotency_key="k")
+        await store.append("a", text_entries("1"), lease=mine, idempotency_key="k")
 
         await store.release_lease(mine)
         await store.release_lease(mine)
 
-        await refused(LeaseLost, store.append("a", said("2"), lease=mine))
-        await refused(LeaseLost, store.renew_lease(mine, seconds=60))
-        assert await store.append("a", said("1"), lease=mine, idempotency_key="k") == 1
-        assert await store.append("a", said("2")) == 2
+        await expect_error(LeaseLost, store.append("a", text_entries("2"), lease=mine))
+        await expect_error(LeaseLost, store.renew_lease(mine, seconds=60))
+        assert await store.append("a", text_entries("1"), lease=mine, idempotency_key="k") == 1
+        assert await store.append("a", text_entries("2")) == 2
 
     @scenario
     async def test_a_lease_is_given_back_with_an_append_that_is_written(self, store: ConversationStore) -> None:
         mine = await store.acquire_lease("a", "w1", seconds=60)
-        await refused(InvalidSetting, store.append("a", said("0"), release=True))
-        await refused(VersionConflict, store.append("a", said("0"), lease=mine, expected_version=3, release=True))
-        await refused(ConversationBusy, store.acquire_lease("a", "w2", seconds=60))
+        await expect_error(InvalidSetting, store.append("a", text_entries("0"), release=True))
+        await expect_error(
+            VersionConflict, store.append("a", text_entries("0"), lease=mine, expected_version=3, release=True)
+        )
+        await expect_error(ConversationBusy, store.acquire_lease("a", "w2", seconds=60))
 
-        assert await store.append("a", said("1"), lease=mine, release=True, idempotency_key="k") == 1
+        assert await store.append("a", text_entries("1"), lease=mine, release=True, idempotency_key="k") == 1
 
-        await refused(LeaseLost, store.append("a", said("2"), lease=mine))
+        await expect_error(LeaseLost, store.append("a", text_entries("2"), lease=mine))
         next_ = await store.acquire_lease("a", "w2", seconds=60)
         assert next_.fence > mine.fence
-        assert await store.append("a", said("1"), lease=mine, release=True, idempotency_key="k") == 1
-        await refused(ConversationBusy, store.acquire_lease("a", "w3", seconds=60))
-        assert await store.append("a", said("1"), lease=next_, release=True, idempotency_key="k") == 1
+        assert await store.append("a", text_entries("1"), lease=mine, release=True, idempotency_key="k") == 1
+        await expect_error(ConversationBusy, store.acquire_lease("a", "w3", seconds=60))
+        assert await store.append("a", text_entries("1"), lease=next_, release=True, idempotency_key="k") == 1
         assert (await store.acquire_lease("a", "w3", seconds=60)).holder == "w3"
 
     @scenario
@@ -106,9 +108,9 @@ class LeaseContract:
         await store.release_lease(old)
         new = await store.acquire_lease("a", "w1", seconds=60)
 
-        await refused(LeaseLost, store.append("a", said("x"), lease=old))
+        await expect_error(LeaseLost, store.append("a", text_entries("x"), lease=old))
         await store.release_lease(old)
-        assert await store.append("a", said("x"), lease=new) == 1
+        assert await store.append("a", text_entries("x"), lease=new) == 1
 
     @scenario
     async def test_of_many_who_want_a_lease_at_once_one_gets_it(self, store: ConversationStore) -> None:
@@ -122,18 +124,18 @@ class LeaseContract:
     async def test_who_shows_no_lease_is_not_kept_out(self, store: ConversationStore) -> None:
         await store.acquire_lease("a", "w1", seconds=60)
 
-        assert await store.append("a", said("1")) == 1
+        assert await store.append("a", text_entries("1")) == 1
 
     @scenario
     async def test_an_erased_conversation_is_leased_to_nobody(self, store: ConversationStore) -> None:
         mine = await store.acquire_lease("a", "w1", seconds=60)
-        await store.append("a", said("1"), lease=mine)
+        await store.append("a", text_entries("1"), lease=mine)
         await store.erase(conversation="a")
 
-        await refused(ConversationErased, store.acquire_lease("a", "w1", seconds=60))
-        await refused(ConversationErased, store.acquire_lease("a", "w2", seconds=60))
-        await refused(ConversationErased, store.renew_lease(mine, seconds=60))
-        await refused(ConversationErased, store.append("a", said("2"), lease=mine))
+        await expect_error(ConversationErased, store.acquire_lease("a", "w1", seconds=60))
+        await expect_error(ConversationErased, store.acquire_lease("a", "w2", seconds=60))
+        await expect_error(ConversationErased, store.renew_lease(mine, seconds=60))
+        await expect_error(ConversationErased, store.append("a", text_entries("2"), lease=mine))
         await store.release_lease(mine)
 
     @scenario
@@ -141,21 +143,21 @@ class LeaseContract:
         mine = await store.acquire_lease("a", "w1", seconds=60)
 
         for seconds in (0, -1, float("nan"), float("inf")):
-            await refused(InvalidSetting, store.acquire_lease("a", "w1", seconds=seconds))
-            await refused(InvalidSetting, store.renew_lease(mine, seconds=seconds))
+            await expect_error(InvalidSetting, store.acquire_lease("a", "w1", seconds=seconds))
+            await expect_error(InvalidSetting, store.renew_lease(mine, seconds=seconds))
         for wrong in ("", "\0", "x" * 513):
-            await refused(InvalidSetting, store.acquire_lease(wrong, "w1", seconds=60))
-            await refused(InvalidSetting, store.acquire_lease("a", wrong, seconds=60))
-        await refused(InvalidSetting, store.append("b", said("1"), lease=mine))
+            await expect_error(InvalidSetting, store.acquire_lease(wrong, "w1", seconds=60))
+            await expect_error(InvalidSetting, store.acquire_lease("a", wrong, seconds=60))
+        await expect_error(InvalidSetting, store.append("b", text_entries("1"), lease=mine))
 
     @scenario
     async def test_another_tenants_lease_is_none(self, store: ConversationStore) -> None:
         other = store.for_tenant("another")
         mine = await store.acquire_lease("a", "w1", seconds=60)
 
-        await refused(LeaseLost, other.append("a", said("x"), lease=mine))
-        await refused(LeaseLost, other.renew_lease(mine, seconds=60))
+        await expect_error(LeaseLost, other.append("a", text_entries("x"), lease=mine))
+        await expect_error(LeaseLost, other.renew_lease(mine, seconds=60))
         await other.release_lease(mine)
         theirs = await other.acquire_lease("a", "w2", seconds=60)
-        assert await store.append("a", said("x"), lease=mine) == 1
-        assert await other.append("a", said("x"), lease=theirs) == 1
+        assert await store.append("a", text_entries("x"), lease=mine) == 1
+        assert await other.append("a", text_entries("x"), lease=theirs) == 1

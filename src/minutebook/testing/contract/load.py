@@ -1,18 +1,18 @@
-"""Loading: whole turns, whole exchanges, and the part that a view shows."""
+"""Tests of load: whole turns, whole exchanges, and only the part that a view needs."""
 
 from minutebook.errors import ConversationNotFound, InvalidSetting
 from minutebook.history.view import view_of
 from minutebook.record.entry import ConversationEntry
 from minutebook.store.base import ConversationStore
-from minutebook.testing.contract.samples import note, refused, said, scenario, texts, turns
+from minutebook.testing.contract.samples import expect_error, note, scenario, text_entries, texts, turns
 
 
 class LoadContract:
-    """What a load returns."""
+    """Tests of load."""
 
     @scenario
     async def test_the_last_turns_begin_with_a_user_message(self, store: ConversationStore) -> None:
-        entries = [*said("rules", role="system"), *turns(4)]
+        entries = [*text_entries("rules", role="system"), *turns(4)]
         await store.append("a", entries)
 
         for count, start in ((0, 21), (1, 16), (2, 11), (3, 6), (4, 0), (9, 0)):
@@ -22,7 +22,7 @@ class LoadContract:
 
     @scenario
     async def test_without_turns_the_last_turns_are_everything(self, store: ConversationStore) -> None:
-        await store.append("a", said("1", "2", role="assistant"))
+        await store.append("a", text_entries("1", "2", role="assistant"))
 
         assert len((await store.load("a", last_turns=1)).entries) == 2
 
@@ -51,15 +51,15 @@ class LoadContract:
     async def test_only_one_part_can_be_asked_for(self, store: ConversationStore) -> None:
         await store.append("a", turns(1))
 
-        await refused(InvalidSetting, store.load("a", last_turns=1, last_messages=1))
-        await refused(InvalidSetting, store.load("a", last_turns=1, since=1))
-        await refused(InvalidSetting, store.load("a", last_turns=-1))
-        await refused(InvalidSetting, store.load("a", limit=3))
-        await refused(ConversationNotFound, store.load("nobody"))
+        await expect_error(InvalidSetting, store.load("a", last_turns=1, last_messages=1))
+        await expect_error(InvalidSetting, store.load("a", last_turns=1, since=1))
+        await expect_error(InvalidSetting, store.load("a", last_turns=-1))
+        await expect_error(InvalidSetting, store.load("a", limit=3))
+        await expect_error(ConversationNotFound, store.load("nobody"))
 
     @scenario
     async def test_the_folded_part_is_what_a_view_shows(self, store: ConversationStore) -> None:
-        entries = [*said("rules", role="system"), *turns(6)]
+        entries = [*text_entries("rules", role="system"), *turns(6)]
         await store.append("a", entries)
         await store.add_fold("a", note("one", 1, 6))
         await store.add_fold("a", note("two", 1, 16))
@@ -75,7 +75,7 @@ class LoadContract:
 
     @scenario
     async def test_the_folded_last_turns_keep_the_lead_the_pins_and_every_fold(self, store: ConversationStore) -> None:
-        await store.append("a", [*said("rules", role="system"), *turns(6)])
+        await store.append("a", [*text_entries("rules", role="system"), *turns(6)])
         await store.add_fold("a", note("early", 1, 6))
         await store.pin("a", 9)
         await store.pin("a", 2)
@@ -100,7 +100,7 @@ class LoadContract:
 
     @scenario
     async def test_what_was_loaded_cannot_change_the_record(self, store: ConversationStore) -> None:
-        await store.append("a", said("1"))
+        await store.append("a", text_entries("1"))
         await store.add_fold("a", note("f", 0, 1, "before"))
         for message in [*(await store.load("a")).messages, *(await store.load("a")).folds[0].shown]:
             try:

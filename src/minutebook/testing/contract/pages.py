@@ -1,4 +1,4 @@
-"""Lists, searches, exports and imports: in pages and in steps, never all at once."""
+"""Tests of list, search, export and import, which all work in pages."""
 
 from collections.abc import AsyncIterator
 
@@ -10,14 +10,14 @@ from minutebook.errors import (
     VersionConflict,
 )
 from minutebook.store.base import ConversationStore
-from minutebook.store.types import Conversation, ConversationStatus, Hit
-from minutebook.testing.contract.samples import entries_of, note, refused, said, scenario, turn, turns
+from minutebook.store.types import ConversationHeader, ConversationStatus, SearchHit
+from minutebook.testing.contract.samples import entries_of, expect_error, note, scenario, text_entries, turn, turns
 
 
-async def all_listed(
+async def list_all(
     store: ConversationStore, limit: int, recipient: str | None = None, status: ConversationStatus | None = None
-) -> list[Conversation]:
-    found: list[Conversation] = []
+) -> list[ConversationHeader]:
+    found: list[ConversationHeader] = []
     cursor = None
     while True:
         page = await store.list(recipient=recipient, status=status, cursor=cursor, limit=limit)
@@ -28,8 +28,10 @@ async def all_listed(
             return found
 
 
-async def all_found(store: ConversationStore, query: str, limit: int, conversation: str | None = None) -> list[Hit]:
-    found: list[Hit] = []
+async def search_all(
+    store: ConversationStore, query: str, limit: int, conversation: str | None = None
+) -> list[SearchHit]:
+    found: list[SearchHit] = []
     cursor = None
     while True:
         page = await store.search(query, conversation=conversation, cursor=cursor, limit=limit)
@@ -40,38 +42,38 @@ async def all_found(store: ConversationStore, query: str, limit: int, conversati
             return found
 
 
-def places(hits: list[Hit]) -> set[tuple[str, int]]:
+def places(hits: list[SearchHit]) -> set[tuple[str, int]]:
     assert len(hits) == len({(hit.conversation, hit.position) for hit in hits})
     return {(hit.conversation, hit.position) for hit in hits}
 
 
 class ListContract:
-    """What is listed and found."""
+    """Tests of list and search."""
 
     @scenario
     async def test_pages_hold_every_conversation_once_newest_first(self, store: ConversationStore) -> None:
         for number in range(7):
-            await store.append(f"c{number}", said("x"), recipient=f"r{number % 2}")
+            await store.append(f"c{number}", text_entries("x"), recipient=f"r{number % 2}")
         await store.set_status("c3", ConversationStatus.ACTIVE)
 
         for limit in (1, 2, 3, 7, 100):
-            listed = await all_listed(store, limit)
+            listed = await list_all(store, limit)
             assert sorted(header.id for header in listed) == [f"c{number}" for number in range(7)]
             assert [header.created_at for header in listed] == sorted(
                 (header.created_at for header in listed), reverse=True
             )
-            assert {header.id for header in await all_listed(store, limit, "r1")} == {"c1", "c3", "c5"}
-        assert [header.id for header in await all_listed(store, 2, status=ConversationStatus.ACTIVE)] == ["c3"]
-        assert await all_listed(store, 2, "r0", ConversationStatus.ACTIVE) == []
+            assert {header.id for header in await list_all(store, limit, "r1")} == {"c1", "c3", "c5"}
+        assert [header.id for header in await list_all(store, 2, status=ConversationStatus.ACTIVE)] == ["c3"]
+        assert await list_all(store, 2, "r0", ConversationStatus.ACTIVE) == []
         assert listed[0] == await store.header(listed[0].id)
 
     @scenario
     async def test_pages_stay_in_place_while_others_write(self, store: ConversationStore) -> None:
         for number in range(6):
-            await store.append(f"c{number}", said("x"))
+            await store.append(f"c{number}", text_entries("x"))
         first = await store.list(limit=2)
-        await store.append("new", said("x"))
-        await store.append("c1", said("again"))
+        await store.append("new", text_entries("x"))
+        await store.append("c1", text_entries("again"))
         await store.set_status("c2", ConversationStatus.CLOSED)
         await store.erase(conversation=first.items[1].id)
 
@@ -83,12 +85,12 @@ class ListContract:
     @scenario
     async def test_a_page_must_be_meant(self, store: ConversationStore) -> None:
         for limit in (0, -1, 1001):
-            await refused(InvalidSetting, store.list(limit=limit))
-            await refused(InvalidSetting, store.search("x", limit=limit))
+            await expect_error(InvalidSetting, store.list(limit=limit))
+            await expect_error(InvalidSetting, store.search("x", limit=limit))
         for cursor in ("", "nonsense", "bnVsbA", "W251bGxd", "🙂"):
-            await refused(InvalidSetting, store.list(cursor=cursor))
-            await refused(InvalidSetting, store.search("x", cursor=cursor))
-        await refused(InvalidSetting, store.list(status="asleep"))  # type: ignore[arg-type]
+            await expect_error(InvalidSetting, store.list(cursor=cursor))
+            await expect_error(InvalidSetting, store.search("x", cursor=cursor))
+        await expect_error(InvalidSetting, store.list(status="asleep"))  # type: ignore[arg-type]
 
     @scenario
     async def test_a_search_finds_the_entries_that_have_every_word(self, store: ConversationStore) -> None:
@@ -101,7 +103,7 @@ class ListContract:
             "naïve CAFÉ",
             "ord",
         ]
-        await store.append("a", said(*chat), recipient="alice")
+        await store.append("a", text_entries(*chat), recipient="alice")
         await store.append("b", entries_of([{"role": "user", "content": [{"type": "text", "text": "a late order"}]}]))
 
         wanted = {
@@ -118,52 +120,52 @@ class ListContract:
             "order -late!": {("a", 0), ("a", 1), ("b", 0)},
         }
         for query, where in wanted.items():
-            assert places(await all_found(store, query, 100)) == where, query
-        assert places(await all_found(store, "order", 1)) == wanted["order"]
+            assert places(await search_all(store, query, 100)) == where, query
+        assert places(await search_all(store, "order", 1)) == wanted["order"]
         assert {hit.conversation for hit in (await store.search("order", recipient="alice")).items} == {"a"}
-        assert places(await all_found(store, "order", 2, "a")) == {("a", 0), ("a", 1), ("a", 2)}
+        assert places(await search_all(store, "order", 2, "a")) == {("a", 0), ("a", 1), ("a", 2)}
         for hit in (await store.search("order")).items:
             assert hit.entry == (await store.load(hit.conversation, since=hit.position, limit=1)).entries[0]
         for empty in ("", " ", "…!", "\0", "\ud800"):
-            await refused(InvalidSetting, store.search(empty))
-        await refused(ConversationNotFound, store.search("order", conversation="nobody"))
+            await expect_error(InvalidSetting, store.search(empty))
+        await expect_error(ConversationNotFound, store.search("order", conversation="nobody"))
 
     @scenario
     async def test_newest_entries_of_a_conversation_are_found_first(self, store: ConversationStore) -> None:
-        await store.append("a", said(*["word"] * 9))
+        await store.append("a", text_entries(*["word"] * 9))
 
-        assert [hit.position for hit in await all_found(store, "word", 4)] == list(reversed(range(9)))
+        assert [hit.position for hit in await search_all(store, "word", 4)] == list(reversed(range(9)))
 
     @scenario
     async def test_what_forks_share_is_found_once_where_it_was_said(self, store: ConversationStore) -> None:
-        await store.append("a", said("shared word", "word"))
+        await store.append("a", text_entries("shared word", "word"))
         await store.fork("a", "b", at=1)
-        await store.append("b", said("word of its own"))
+        await store.append("b", text_entries("word of its own"))
         await store.fork("b", "c")
 
-        assert places(await all_found(store, "word", 1)) == {("a", 0), ("a", 1), ("b", 1)}
-        assert places(await all_found(store, "word", 1, "b")) == {("b", 0), ("b", 1)}
-        assert places(await all_found(store, "word", 1, "c")) == {("c", 0), ("c", 1)}
+        assert places(await search_all(store, "word", 1)) == {("a", 0), ("a", 1), ("b", 1)}
+        assert places(await search_all(store, "word", 1, "b")) == {("b", 0), ("b", 1)}
+        assert places(await search_all(store, "word", 1, "c")) == {("c", 0), ("c", 1)}
 
     @scenario
     async def test_what_was_purged_is_not_found(self, store: ConversationStore) -> None:
-        await store.append("a", said("word", "word", "word"))
+        await store.append("a", text_entries("word", "word", "word"))
         await store.fork("a", "b", at=1)
         await store.add_fold("a", note("f", 0, 2))
         await store.purge("a", before=2)
 
-        assert places(await all_found(store, "word", 5)) == {("a", 2)}
-        assert places(await all_found(store, "word", 5, "a")) == {("a", 2)}
-        assert places(await all_found(store, "word", 5, "b")) == {("b", 0)}
+        assert places(await search_all(store, "word", 5)) == {("a", 2)}
+        assert places(await search_all(store, "word", 5, "a")) == {("a", 2)}
+        assert places(await search_all(store, "word", 5, "b")) == {("b", 0)}
 
 
 class TransferContract:
-    """What can be taken out and put in again."""
+    """Tests of export and import."""
 
     @scenario
     async def test_an_import_gives_back_what_was_exported(self, store: ConversationStore) -> None:
         odd = entries_of([{"role": "user", "content": "\0 \ud800 日本 🙂", "x": {"y": [1, 2.5, None]}}])
-        entries = [*said("rules", role="system"), *turns(120), *odd, *turn(999)[:2]]
+        entries = [*text_entries("rules", role="system"), *turns(120), *odd, *turn(999)[:2]]
         await store.append("a", entries, recipient="alice", labels={"x": "1"})
         await store.add_fold("a", note("one", 1, 6))
         await store.add_fold("a", note("two", 1, 11))
@@ -171,7 +173,7 @@ class TransferContract:
         await store.add_fold("a", note("three", 6, 16))
         await store.pin("a", 0)
         await store.set_status("a", ConversationStatus.CLOSED)
-        await store.append("b", said("second"))
+        await store.append("b", text_entries("second"))
         lines = [line for name in ("a", "b") async for line in store.export(name)]
         other = store.for_tenant("another")
 
@@ -202,7 +204,7 @@ class TransferContract:
                 yield line
             raise KeyError("the connection broke")
 
-        await refused(KeyError, other.import_(cut_off()))
+        await expect_error(KeyError, other.import_(cut_off()))
         assert 0 < (await other.header("a")).length < 500
         for _ in range(2):
             assert (await other.import_(lines)).entries == 750
@@ -215,12 +217,12 @@ class TransferContract:
         await store.append("a", turns(1))
         lines = [line async for line in store.export("a")]
         other = store.for_tenant("another")
-        await other.append("a", said("mine"))
+        await other.append("a", text_entries("mine"))
 
-        await refused(VersionConflict, other.import_(lines))
+        await expect_error(VersionConflict, other.import_(lines))
         third = store.for_tenant("third")
         await third.import_(lines)
-        await refused(IdempotencyConflict, third.import_([*lines[:3], *lines[4:]]))
+        await expect_error(IdempotencyConflict, third.import_([*lines[:3], *lines[4:]]))
         assert (await other.header("a")).length == 1
         assert (await third.load("a")).entries == tuple(turns(1))
 
@@ -241,13 +243,13 @@ class TransferContract:
 
     @scenario
     async def test_a_line_that_export_did_not_write_is_named(self, store: ConversationStore) -> None:
-        await store.append("a", said("1"))
+        await store.append("a", text_entries("1"))
         header, entry = [line async for line in store.export("a")]
         other = store.for_tenant("another")
 
         for wrong in ("nonsense", "[]", "{}", '{"x": 1}', '{"entry": 1}', '{"entry":', '{"fold": {}}', '{"pin": "x"}'):
-            problem = await refused(UnreadableInput, other.import_([header, entry, wrong]))
+            problem = await expect_error(UnreadableInput, other.import_([header, entry, wrong]))
             assert problem.line == 3, wrong
-        assert (await refused(UnreadableInput, other.import_([entry]))).line == 1
+        assert (await expect_error(UnreadableInput, other.import_([entry]))).line == 1
         future = header.replace('"format": 1', '"format": 99')
-        await refused(UnreadableInput, other.import_([future]))
+        await expect_error(UnreadableInput, other.import_([future]))

@@ -1,4 +1,4 @@
-"""What the tests of the store contract are made of."""
+"""Helpers and sample data of the store contract."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -20,7 +20,7 @@ SOME_TIME: Final = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
 
 def scenario(test: Scenario) -> Callable[[Any, ConversationStore], None]:
-    """An async test as a plain one: it gets a store of its own, which is closed afterwards."""
+    """Turn an async test into a sync one. It gets a new store, which is closed afterwards."""
 
     @wraps(test)
     def run(self: Any, store: ConversationStore) -> None:
@@ -33,8 +33,8 @@ def scenario(test: Scenario) -> Callable[[Any, ConversationStore], None]:
     return run
 
 
-async def refused(error: type[E], attempt: Awaitable[object]) -> E:
-    """The error with which an attempt was refused; it must be."""
+async def expect_error(error: type[E], attempt: Awaitable[object]) -> E:
+    """Await the call and return the expected error; fail if it is not raised."""
     try:
         answer = await attempt
     except error as problem:
@@ -43,20 +43,20 @@ async def refused(error: type[E], attempt: Awaitable[object]) -> E:
 
 
 def entries_of(messages: Sequence[Message], *, first: int = 0) -> list[ConversationEntry]:
-    """Messages as entries of one evaluation."""
+    """The messages as entries of one evaluation."""
     return [
         provider_message_to_entry(message, evaluation_id=UUID(int=7), sequence=number, created_at=SOME_TIME, model="m")
         for number, message in enumerate(messages, first)
     ]
 
 
-def said(*texts: str, role: str = "user") -> list[ConversationEntry]:
-    """One message for each text."""
+def text_entries(*texts: str, role: str = "user") -> list[ConversationEntry]:
+    """One entry per text."""
     return entries_of([{"role": role, "content": text} for text in texts])
 
 
 def turn(number: int, *, results: int = 2) -> list[ConversationEntry]:
-    """A user message, calls, their results and an answer."""
+    """One turn: a user message, calls, their results and an answer."""
     ids = [f"call_{number}_{at}" for at in range(results)]
     calls = [{"id": one, "type": "function", "function": {"name": "look", "arguments": "{}"}} for one in ids]
     return entries_of(
@@ -70,12 +70,12 @@ def turn(number: int, *, results: int = 2) -> list[ConversationEntry]:
 
 
 def turns(count: int) -> list[ConversationEntry]:
-    """Turns of five entries each: user, calls, two results, answer."""
+    """This many turns of five entries: user message, calls, two results, answer."""
     return [entry for number in range(count) for entry in turn(number)]
 
 
 def note(name: str, start: int, stop: int, text: str = "") -> Fold:
-    """A fold that shows one line."""
+    """A fold with a one-line summary."""
     shown = {"role": "system", "content": text or f"[{name}: entries {start} to {stop}]"}
     return Fold(name, start, stop, (shown,), "for a test")
 

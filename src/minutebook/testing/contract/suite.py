@@ -34,4 +34,4 @@ class StoreContract(
     ListContract,
     TransferContract,
 ):
-    """What `ConversationStore` promises, in executable form; subclass it and give it a `store` fixture."""
+    """The contract of `ConversationStore` as tests. Subclass it and define a `store` fixture."""

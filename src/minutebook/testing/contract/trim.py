@@ -1,17 +1,17 @@
-"""Trimming: what tools were asked and answered may become less, and nothing else may change."""
+"""Tests of trimming: only arguments and results of tool calls may be shortened."""
 
 from typing import Any
 
 from minutebook.errors import ConversationErased, InvalidMessage, InvalidSetting
 from minutebook.record.message import Message
 from minutebook.store.base import ConversationStore
-from minutebook.testing.contract.samples import entries_of, note, refused, said, scenario, turns
+from minutebook.testing.contract.samples import entries_of, expect_error, note, scenario, text_entries, turns
 
 LARGE = "a long page about walnuts " * 1_000
 
 
-def calling(name: str, arguments: str = '{"page": "chestnuts"}', content: str = LARGE) -> list[Message]:
-    """A question, a call, its result and an answer."""
+def messages_with_call(name: str, arguments: str = '{"page": "chestnuts"}', content: str = LARGE) -> list[Message]:
+    """A user message, a call, its result and an answer."""
     calls = [{"id": name, "type": "function", "function": {"name": "read", "arguments": arguments}}]
     return [
         {"role": "user", "content": f"read {name}"},
@@ -22,17 +22,17 @@ def calling(name: str, arguments: str = '{"page": "chestnuts"}', content: str = 
 
 
 def less(message: Message, **changed: Any) -> Message:
-    """A message with some of it changed."""
+    """A copy of the message with some fields changed."""
     return {**message, **changed}
 
 
 class TrimContract:
-    """What trimming takes away."""
+    """Tests of trimming."""
 
     @scenario
     async def test_results_and_arguments_become_less_and_all_else_stays(self, store: ConversationStore) -> None:
-        chat, short = calling("c1"), calling("c1", "{}", "[cleared]")
-        await store.append("a", entries_of([*chat, *calling("c2")]))
+        chat, short = messages_with_call("c1"), messages_with_call("c1", "{}", "[cleared]")
+        await store.append("a", entries_of([*chat, *messages_with_call("c2")]))
         await store.add_fold("a", note("f", 4, 8))
         await store.pin("a", 2)
         before = await store.load("a")
@@ -40,17 +40,17 @@ class TrimContract:
         assert await store.trim("a", {1: short[1], 2: short[2]}) == 2
 
         after = await store.load("a")
-        assert after.messages == [*short, *calling("c2")]
+        assert after.messages == [*short, *messages_with_call("c2")]
         assert (after.conversation, after.folds, after.pins) == (before.conversation, before.folds, before.pins)
         assert after.entries[2].evaluation_id == before.entries[2].evaluation_id
         assert (after.entries[2].created_at, after.entries[2].model) == (before.entries[2].created_at, "m")
         assert (await store.load("a", last_turns=1)).start == 4
-        assert await store.append("a", entries_of(calling("c3"))) == 2
+        assert await store.append("a", entries_of(messages_with_call("c3"))) == 2
 
     @scenario
     async def test_trimming_twice_is_trimming_once(self, store: ConversationStore) -> None:
-        await store.append("a", entries_of(calling("c1")))
-        short = calling("c1", "{}", "[cleared]")
+        await store.append("a", entries_of(messages_with_call("c1")))
+        short = messages_with_call("c1", "{}", "[cleared]")
 
         assert await store.trim("a", {2: short[2]}) == 1
         assert await store.trim("a", {1: short[1], 2: short[2]}) == 1
@@ -59,21 +59,21 @@ class TrimContract:
 
     @scenario
     async def test_the_search_no_longer_finds_what_is_gone(self, store: ConversationStore) -> None:
-        await store.append("a", entries_of([*calling("c1"), *calling("c2")]))
+        await store.append("a", entries_of([*messages_with_call("c1"), *messages_with_call("c2")]))
         assert [hit.position for hit in (await store.search("walnuts")).items] == [6, 2]
 
-        await store.trim("a", {2: calling("c1", content="[cleared hazelnuts]")[2]})
+        await store.trim("a", {2: messages_with_call("c1", content="[cleared hazelnuts]")[2]})
 
         assert [hit.position for hit in (await store.search("walnuts")).items] == [6]
         assert [hit.position for hit in (await store.search("hazelnuts")).items] == [2]
         assert [hit.position for hit in (await store.search("done")).items] == [7, 3]
-        await store.append("a", entries_of(calling("c3", content="walnuts at the end")))
-        await store.trim("a", {10: calling("c3", content="nothing")[2]})
+        await store.append("a", entries_of(messages_with_call("c3", content="walnuts at the end")))
+        await store.trim("a", {10: messages_with_call("c3", content="nothing")[2]})
         assert [hit.position for hit in (await store.search("walnuts")).items] == [6]
 
     @scenario
     async def test_nothing_but_tool_payloads_may_change_and_none_may_grow(self, store: ConversationStore) -> None:
-        chat = calling("c1")
+        chat = messages_with_call("c1")
         await store.append("a", entries_of([{"role": "system", "content": "be brief"}, *chat]))
         before = (await store.load("a")).entries
         call = chat[1]["tool_calls"][0]
@@ -87,7 +87,7 @@ class TrimContract:
             4: less(chat[3], content=""),
         }
         for at, message in wrong.items():
-            await refused(InvalidSetting, store.trim("a", {3: less(chat[2], content=""), at: message}))
+            await expect_error(InvalidSetting, store.trim("a", {3: less(chat[2], content=""), at: message}))
         for message in (
             less(chat[1], tool_calls=[]),
             less(chat[1], tool_calls=[{**call, "id": "c2"}]),
@@ -96,31 +96,31 @@ class TrimContract:
             less(chat[1], more="text"),
             chat[0],
         ):
-            await refused(InvalidSetting, store.trim("a", {2: message}))
-        await refused(InvalidSetting, store.trim("a", {3: less(chat[2], name="read", content="")}))
-        await refused(InvalidSetting, store.trim("a", {3: less(chat[2], content=LARGE + "more")}))
-        await refused(InvalidSetting, store.trim("a", {5: chat[3]}))
-        await refused(InvalidSetting, store.trim("a", {-1: chat[3]}))
-        await refused(InvalidMessage, store.trim("a", {3: {"role": "tool", "content": ""}}))
+            await expect_error(InvalidSetting, store.trim("a", {2: message}))
+        await expect_error(InvalidSetting, store.trim("a", {3: less(chat[2], name="read", content="")}))
+        await expect_error(InvalidSetting, store.trim("a", {3: less(chat[2], content=LARGE + "more")}))
+        await expect_error(InvalidSetting, store.trim("a", {5: chat[3]}))
+        await expect_error(InvalidSetting, store.trim("a", {-1: chat[3]}))
+        await expect_error(InvalidMessage, store.trim("a", {3: {"role": "tool", "content": ""}}))
 
         assert (await store.load("a")).entries == before
 
     @scenario
     async def test_forks_keep_their_own(self, store: ConversationStore) -> None:
-        chat, short = calling("c1"), calling("c1", "{}", "[cleared]")
-        await store.append("a", entries_of([*chat, *calling("c2")]))
+        chat, short = messages_with_call("c1"), messages_with_call("c1", "{}", "[cleared]")
+        await store.append("a", entries_of([*chat, *messages_with_call("c2")]))
         await store.fork("a", "b")
         await store.fork("b", "c", at=4)
-        await store.append("b", said("only in b"))
+        await store.append("b", text_entries("only in b"))
         await store.fork("a", "d", at=0)
         assert [hit.conversation for hit in (await store.search("walnuts")).items] == ["a", "a"]
 
         await store.trim("a", {2: short[2]})
         await store.trim("b", {1: short[1]})
 
-        assert (await store.load("a")).messages == [*chat[:2], short[2], chat[3], *calling("c2")]
+        assert (await store.load("a")).messages == [*chat[:2], short[2], chat[3], *messages_with_call("c2")]
         assert (await store.load("b")).messages == [
-            *(chat[0], short[1], *chat[2:], *calling("c2")),
+            *(chat[0], short[1], *chat[2:], *messages_with_call("c2")),
             {"role": "user", "content": "only in b"},
         ]
         assert (await store.load("c")).messages == chat
@@ -132,19 +132,21 @@ class TrimContract:
         await store.fork("b", "e", at=4)
         assert (await store.load("e")).messages == [chat[0], short[1], *chat[2:]]
         assert (await store.erase(conversation="b")).conversations == 3
-        assert (await store.load("a")).messages == [*chat[:2], short[2], chat[3], *calling("c2")]
+        assert (await store.load("a")).messages == [*chat[:2], short[2], chat[3], *messages_with_call("c2")]
 
     @scenario
     async def test_a_fork_that_is_trimmed_leaves_its_origin_as_it_was(self, store: ConversationStore) -> None:
-        chat, short = calling("c1"), calling("c1", "{}", "[cleared]")
-        await store.append("a", entries_of([*chat, *calling("c2")]))
+        chat, short = messages_with_call("c1"), messages_with_call("c1", "{}", "[cleared]")
+        await store.append("a", entries_of([*chat, *messages_with_call("c2")]))
         await store.fork("a", "b")
         await store.fork("b", "c")
 
         await store.trim("b", {1: short[1], 2: short[2]})
 
-        assert (await store.load("a")).messages == (await store.load("c")).messages == [*chat, *calling("c2")]
-        assert (await store.load("b")).messages == [*short, *calling("c2")]
+        assert (
+            (await store.load("a")).messages == (await store.load("c")).messages == [*chat, *messages_with_call("c2")]
+        )
+        assert (await store.load("b")).messages == [*short, *messages_with_call("c2")]
         assert [hit.position for hit in (await store.search("walnuts", conversation="b")).items] == [6]
         assert [(hit.conversation, hit.position) for hit in (await store.search("walnuts")).items] == [
             ("a", 6),
@@ -153,13 +155,13 @@ class TrimContract:
 
     @scenario
     async def test_what_was_purged_before_and_after_is_not_in_the_way(self, store: ConversationStore) -> None:
-        chat = [*calling("c1"), *calling("c2"), *calling("c3")]
+        chat = [*messages_with_call("c1"), *messages_with_call("c2"), *messages_with_call("c3")]
         await store.append("a", entries_of(chat))
         await store.add_fold("a", note("f", 0, 4))
         await store.purge("a", before=4)
         await store.fork("a", "b", at=8)
 
-        await refused(InvalidSetting, store.trim("a", {2: less(chat[2], content="")}))
+        await expect_error(InvalidSetting, store.trim("a", {2: less(chat[2], content="")}))
         await store.trim("a", {6: less(chat[6], content="x")})
         await store.add_fold("a", note("g", 4, 8))
         await store.purge("a", before=8)
@@ -170,22 +172,27 @@ class TrimContract:
 
     @scenario
     async def test_what_others_use_too_stays_with_them(self, store: ConversationStore) -> None:
-        await store.append("a", entries_of([*calling("c1"), *calling("c2")]))
-        await store.append("b", entries_of(calling("c1")))
+        await store.append("a", entries_of([*messages_with_call("c1"), *messages_with_call("c2")]))
+        await store.append("b", entries_of(messages_with_call("c1")))
 
-        await store.trim("a", {2: calling("c1", content="")[2]})
+        await store.trim("a", {2: messages_with_call("c1", content="")[2]})
         await store.vacuum()
 
         assert (await store.load("a")).messages[6]["content"] == LARGE
-        assert (await store.load("b")).messages == calling("c1")
+        assert (await store.load("b")).messages == messages_with_call("c1")
         await store.erase(conversation="a")
-        await refused(ConversationErased, store.trim("a", {}))
-        assert (await store.load("b")).messages == calling("c1")
+        await expect_error(ConversationErased, store.trim("a", {}))
+        assert (await store.load("b")).messages == messages_with_call("c1")
 
     @scenario
     async def test_a_message_of_parts_may_become_text(self, store: ConversationStore) -> None:
         parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
-        chat = [*turns(1), *entries_of([*calling("c1")[:2], less(calling("c1")[2], content=parts, is_error=True)])]
+        chat = [
+            *turns(1),
+            *entries_of(
+                [*messages_with_call("c1")[:2], less(messages_with_call("c1")[2], content=parts, is_error=True)]
+            ),
+        ]
         await store.append("a", chat)
 
         assert await store.trim("a", {7: {"role": "tool", "tool_call_id": "c1", "content": "-", "is_error": True}}) == 1

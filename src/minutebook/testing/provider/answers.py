@@ -1,14 +1,6 @@
-"""What the loopback provider does with a request: check it, play the script, build the answer.
+"""How the loopback provider handles a request: check it, play the script, build the reply. No sockets here.
 
-Where a script stands: which step is next, and which ids its calls get.
-
-What goes back over the wire, before anybody touches a socket.
-
-An answer of the script, put into the words of the provider that was asked.
-
-Where a request is judged and answered, without a socket in sight.
-
-In this order, as providers do: the address, the key, the JSON, the rate limit, the rules, the context window, the model.
+`RequestHandler` checks in the order in which providers do: path, API key, JSON, rate limit, rules, context window, model.
 """
 
 import hmac
@@ -23,67 +15,78 @@ from typing import Any
 
 from minutebook.errors import InvalidSetting
 from minutebook.record.message import Provider
-from minutebook.testing.provider.anthropic import Thoughts, event, events, message, messages_problem, sign
+from minutebook.testing.provider.anthropic import ThinkingHistory, event, events, message, messages_problem, sign
 from minutebook.testing.provider.errors import error_body, error_headers, error_text
 from minutebook.testing.provider.openai import chat_problem, chunks, completion, data, model_page
-from minutebook.testing.provider.rate_limit import Turnstile
-from minutebook.testing.provider.usage import Measure, Meter, tally
-from minutebook.testing.script import Answer, Failure, ReceivedRequest, ScriptedModel, Step, Use, public_headers, say
+from minutebook.testing.provider.rate_limit import RateLimiter
+from minutebook.testing.provider.usage import PromptMeasure, PromptMeter, answer_usage
+from minutebook.testing.script import (
+    CallPart,
+    ReceivedRequest,
+    ScriptedAnswer,
+    ScriptedFailure,
+    ScriptedModel,
+    Step,
+    public_headers,
+    say,
+)
 
 
 class Playback:
-    """Plays one script to whoever asks next, from any thread."""
+    """Plays one script: returns its next answer for each request. Thread-safe."""
 
     def __init__(self, model: ScriptedModel) -> None:
         self.model = model
         self._lock = Lock()
-        self._asked = 0
+        self._next_step = 0
         self._ids = count(1)
 
-    def next(self, request: ReceivedRequest) -> Answer | Failure:
-        """The answer to this request. A script that is at its end, or that raises, is an error that says so."""
+    def next(self, request: ReceivedRequest) -> ScriptedAnswer | ScriptedFailure:
+        """The answer to this request. If the script has ended or raises, an error that says so."""
         with self._lock:
-            place, self._asked = self._asked, self._asked + 1
+            index, self._next_step = self._next_step, self._next_step + 1
         steps = self.model.steps
-        step = steps[place] if place < len(steps) else self.model.otherwise
+        step = steps[index] if index < len(steps) else self.model.otherwise
         if step is None:
-            said = f"the script has {len(steps)} steps and this is request {place + 1}; add a step, or say `otherwise`"
-            return Failure(500, said, code="script_exhausted", retryable=False)
+            problem = (
+                f"the script has {len(steps)} steps and this is request {index + 1}; add a step, or set `otherwise`"
+            )
+            return ScriptedFailure(500, problem, code="script_exhausted", retryable=False)
         try:
-            return self._numbered(_resolved(step, request))
-        except Exception as error:  # noqa: BLE001 - a test's own function; the client must see what it raised
-            said = f"step {place} of the script raised {type(error).__name__}: {error}"
-            return Failure(500, said, code="script_failed", retryable=False)
+            return self._with_call_ids(_step_answer(step, request))
+        except Exception as error:  # noqa: BLE001 - a function of the test; the client must see its error
+            problem = f"step {index} of the script raised {type(error).__name__}: {error}"
+            return ScriptedFailure(500, problem, code="script_failed", retryable=False)
 
-    def _numbered(self, answer: Answer | Failure) -> Answer | Failure:
-        if isinstance(answer, Failure):
+    def _with_call_ids(self, answer: ScriptedAnswer | ScriptedFailure) -> ScriptedAnswer | ScriptedFailure:
+        if isinstance(answer, ScriptedFailure):
             return answer
         with self._lock:
             parts = tuple(
-                replace(part, call_id=f"call_{next(self._ids)}") if isinstance(part, Use) else part
+                replace(part, call_id=f"call_{next(self._ids)}") if isinstance(part, CallPart) else part
                 for part in answer.parts
             )
         return replace(answer, parts=parts)
 
 
-def _resolved(step: Step, request: ReceivedRequest) -> Answer | Failure:
+def _step_answer(step: Step, request: ReceivedRequest) -> ScriptedAnswer | ScriptedFailure:
     while callable(step):
         step = step(request)
-    if not isinstance(step, Answer | Failure | str):
-        raise InvalidSetting("its answer", step, "a text, say(…), call(…) or fail(…)")
+    if not isinstance(step, ScriptedAnswer | ScriptedFailure | str):
+        raise InvalidSetting("answer", step, "a text, say(…), call(…) or fail(…)")
     return say(step) if isinstance(step, str) else step
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A status, headers, and a body in chunks."""
+    """An HTTP response: status, headers and body chunks."""
 
     status: int
     headers: Mapping[str, str]
     chunks: tuple[bytes, ...]
     streamed: bool = False
     cut_after: int | None = None
-    """Close the connection after so many chunks."""
+    """Close the connection after this many chunks."""
     before_seconds: float = 0.0
     between_seconds: float = 0.0
 
@@ -96,23 +99,28 @@ def json_reply(status: int, body: Mapping[str, Any], headers: Mapping[str, str])
 STREAM_HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
 
-def rendered(
-    answer: Answer, request: ReceivedRequest, measure: Measure, meter: Meter, now: int, ids: Mapping[str, str]
+def answer_reply(
+    answer: ScriptedAnswer,
+    request: ReceivedRequest,
+    measure: PromptMeasure,
+    meter: PromptMeter,
+    now: int,
+    ids: Mapping[str, str],
 ) -> Reply:
-    """The whole reply, streamed if the client asked for that."""
-    counted, body, number = tally(answer, measure, meter), request.body, request.number
-    signed = partial(sign, prompt=measure.digests[-1])
+    """The reply in the provider's format, streamed if the request says `stream`."""
+    usage, body, number = answer_usage(answer, measure, meter), request.body, request.number
+    sign_thinking = partial(sign, prompt=measure.digests[-1])
     if not body.get("stream"):
         if request.provider == "openai":
-            whole = completion(answer, counted, body, number, now)
+            response = completion(answer, usage, body, number, now)
         else:
-            whole = message(answer, counted, body, number, signed)
-        plain = json_reply(200, whole, ids)
+            response = message(answer, usage, body, number, sign_thinking)
+        plain = json_reply(200, response, ids)
         return Reply(200, plain.headers, plain.chunks, False, answer.cut_after, answer.before_seconds)
     if request.provider == "openai":
-        stream = list(chunks(answer, counted, body, number, now))
+        stream = list(chunks(answer, usage, body, number, now))
     else:
-        stream = list(events(answer, counted, body, number, signed))
+        stream = list(events(answer, usage, body, number, sign_thinking))
     if answer.failure is not None:
         error = error_body(answer.failure, request.provider, ids["request-id"])
         stream.append(data(error) if request.provider == "openai" else event("error", error=error["error"]))
@@ -132,16 +140,16 @@ CHAT, MESSAGES, COUNT, MODELS = "/v1/chat/completions", "/v1/messages", "/v1/mes
 ModelFor = Callable[[ReceivedRequest], ScriptedModel]
 
 
-class Desk:
-    """Answers requests for any number of conversations at once."""
+class RequestHandler:
+    """Checks and answers requests of any number of conversations. Thread-safe."""
 
     def __init__(
         self,
         model_for: ModelFor,
         *,
-        meter: Meter,
-        turnstile: Turnstile,
-        thoughts: Thoughts,
+        meter: PromptMeter,
+        rate_limiter: RateLimiter,
+        thinking: ThinkingHistory,
         clock: Callable[[], float],
         strict: bool,
         max_context_tokens: int | None,
@@ -149,7 +157,7 @@ class Desk:
         models: tuple[str, ...],
         remember: int | None = None,
     ) -> None:
-        self._model_for, self._meter, self._turnstile, self._thoughts = model_for, meter, turnstile, thoughts
+        self._model_for, self._meter, self._rate_limiter, self._thinking = model_for, meter, rate_limiter, thinking
         self._clock, self._strict, self._max, self._key, self._models = (
             clock,
             strict,
@@ -160,7 +168,7 @@ class Desk:
         self._lock = Lock()
         self._numbers = count(1)
         self._received: deque[ReceivedRequest] = deque(maxlen=remember)
-        self._playing: dict[int, Playback] = {}
+        self._playbacks: dict[int, Playback] = {}
 
     @property
     def received(self) -> list[ReceivedRequest]:
@@ -170,99 +178,103 @@ class Desk:
     def reply(self, method: str, target: str, headers: Mapping[str, str], raw: bytes) -> Reply:
         """The answer to one HTTP request."""
         path = target.partition("?")[0].rstrip("/")
-        asks_anthropic = path.startswith(MESSAGES) or "anthropic-version" in {name.lower() for name in headers}
-        body = _parsed(raw)
-        request = self._received_now("anthropic" if asks_anthropic else "openai", path, headers, body, method)
-        problem = self._door_problem(method, path, headers)
+        is_anthropic = path.startswith(MESSAGES) or "anthropic-version" in {name.lower() for name in headers}
+        body = _json_body(raw)
+        request = self._add_received("anthropic" if is_anthropic else "openai", path, headers, body, method)
+        problem = self._access_problem(method, path, headers)
         if problem is not None:
-            return self._refused(request, problem)
+            return self._rejection(request, problem)
         if method == "GET":
             page = model_page(path.removeprefix(MODELS), self._models, int(self._clock()), request.provider)
-            return self._refused(request, page) if isinstance(page, Failure) else self._sent(request, 200, page)
-        unread = body if isinstance(body, Failure) else None
-        problem = unread or self._turnstile.refusal() or self._rule_problem(request)
-        return self._refused(request, problem) if problem else self._answered(request)
+            return (
+                self._rejection(request, page)
+                if isinstance(page, ScriptedFailure)
+                else self._json_reply(request, 200, page)
+            )
+        body_problem = body if isinstance(body, ScriptedFailure) else None
+        problem = body_problem or self._rate_limiter.check() or self._rule_problem(request)
+        return self._rejection(request, problem) if problem else self._answer(request)
 
-    def _received_now(
+    def _add_received(
         self,
         provider: Provider,
         path: str,
         headers: Mapping[str, str],
-        body: Mapping[str, Any] | Failure,
+        body: Mapping[str, Any] | ScriptedFailure,
         method: str,
     ) -> ReceivedRequest:
-        read = {} if isinstance(body, Failure) else body
+        parsed_body = {} if isinstance(body, ScriptedFailure) else body
         with self._lock:
-            request = ReceivedRequest(next(self._numbers), provider, path, public_headers(headers), read)
+            request = ReceivedRequest(next(self._numbers), provider, path, public_headers(headers), parsed_body)
             if method == "POST":
                 self._received.append(request)
         return request
 
-    def _door_problem(self, method: str, path: str, headers: Mapping[str, str]) -> Failure | None:
-        wanted = "GET" if path == MODELS or path.startswith(f"{MODELS}/") else "POST"
-        if wanted == "POST" and path not in {CHAT, MESSAGES, COUNT}:
-            return Failure(404, f"unknown address: {method} {path}")
-        if method != wanted:
-            return Failure(405, f"{path} takes {wanted}, not {method}")
+    def _access_problem(self, method: str, path: str, headers: Mapping[str, str]) -> ScriptedFailure | None:
+        expected_method = "GET" if path == MODELS or path.startswith(f"{MODELS}/") else "POST"
+        if expected_method == "POST" and path not in {CHAT, MESSAGES, COUNT}:
+            return ScriptedFailure(404, f"unknown path: {method} {path}")
+        if method != expected_method:
+            return ScriptedFailure(405, f"{path} takes {expected_method}, not {method}")
         if self._key is not None:
-            sent = {name.lower(): value for name, value in headers.items()}
-            key = sent.get("x-api-key") or sent.get("authorization", "").removeprefix("Bearer ")
+            lower_headers = {name.lower(): value for name, value in headers.items()}
+            key = lower_headers.get("x-api-key") or lower_headers.get("authorization", "").removeprefix("Bearer ")
             if not hmac.compare_digest(key.encode(), self._key.encode()):
-                return Failure(401)
+                return ScriptedFailure(401)
         return None
 
-    def _rule_problem(self, request: ReceivedRequest) -> Failure | None:
+    def _rule_problem(self, request: ReceivedRequest) -> ScriptedFailure | None:
         if not self._strict and _is_readable(request.body):
             return None
         if request.provider == "openai":
             return chat_problem(request.body)
         if "anthropic-version" not in request.headers:
-            return Failure(400, "anthropic-version: header is required")
+            return ScriptedFailure(400, "anthropic-version: header is required")
         return messages_problem(request.body, max_tokens_needed=request.path == MESSAGES)
 
-    def _answered(self, request: ReceivedRequest) -> Reply:
-        place = json.dumps([request.provider, request.model, request.body.get("prompt_cache_key")])
+    def _answer(self, request: ReceivedRequest) -> Reply:
+        cache = json.dumps([request.provider, request.model, request.body.get("prompt_cache_key")])
         try:
-            measure = self._meter.measure(request.body, place=place, marks=request.provider == "anthropic")
+            measure = self._meter.measure(request.body, cache=cache, marks=request.provider == "anthropic")
         except RecursionError:
-            return self._refused(request, Failure(400, "the body of the request is nested too deeply"))
+            return self._rejection(request, ScriptedFailure(400, "the body of the request is nested too deeply"))
         if problem := self._prompt_problem(request, measure):
-            return self._refused(request, problem)
+            return self._rejection(request, problem)
         if request.path == COUNT:
-            return self._sent(request, 200, {"input_tokens": measure.tokens})
+            return self._json_reply(request, 200, {"input_tokens": measure.tokens})
         try:
             model = self._model_for(request)
         except LookupError:
-            said = f"the model '{request.model}' does not exist"
-            return self._refused(request, Failure(404, said, code="model_not_found", param="model"))
+            unknown_model = f"the model '{request.model}' does not exist"
+            return self._rejection(request, ScriptedFailure(404, unknown_model, code="model_not_found", param="model"))
         with self._lock:
-            # By identity: two conversations may well have equal scripts, and each is at its own step.
-            playback = self._playing.setdefault(id(model), Playback(model))
+            # By identity: two conversations may have equal scripts, each at a different step.
+            playback = self._playbacks.setdefault(id(model), Playback(model))
         answer = playback.next(request)
-        if isinstance(answer, Failure):
-            return self._refused(request, answer)
-        self._meter.remember(measure, place=place)
-        self._thoughts.remember(answer)
+        if isinstance(answer, ScriptedFailure):
+            return self._rejection(request, answer)
+        self._meter.remember(measure, cache=cache)
+        self._thinking.remember(answer)
         if answer.failure is not None and not request.body.get("stream"):
-            return self._refused(request, answer.failure)
+            return self._rejection(request, answer.failure)
         request.status = 200
-        return rendered(answer, request, measure, self._meter, int(self._clock()), self._ids(request))
+        return answer_reply(answer, request, measure, self._meter, int(self._clock()), self._ids(request))
 
-    def _prompt_problem(self, request: ReceivedRequest, measure: Measure) -> Failure | None:
+    def _prompt_problem(self, request: ReceivedRequest, measure: PromptMeasure) -> ScriptedFailure | None:
         if self._strict and request.provider == "anthropic":
-            problem = self._thoughts.problem(request.body, measure.digests)
+            problem = self._thinking.problem(request.body, measure.digests)
             if problem is not None:
                 return problem
         if self._max is not None and measure.tokens > self._max and request.path != COUNT:
-            return Failure(400, overflow=(measure.tokens, self._max))
+            return ScriptedFailure(400, overflow=(measure.tokens, self._max))
         return None
 
-    def _refused(self, request: ReceivedRequest, failure: Failure) -> Reply:
+    def _rejection(self, request: ReceivedRequest, failure: ScriptedFailure) -> Reply:
         request.problem = error_text(failure, request.provider)
         body = error_body(failure, request.provider, f"req_{request.number}")
-        return self._sent(request, failure.status, body, error_headers(failure))
+        return self._json_reply(request, failure.status, body, error_headers(failure))
 
-    def _sent(
+    def _json_reply(
         self, request: ReceivedRequest, status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
     ) -> Reply:
         request.status = status
@@ -274,15 +286,15 @@ class Desk:
 
 
 def _is_readable(body: Mapping[str, Any]) -> bool:
-    """Whether there is enough of a request to answer it at all."""
+    """Whether the body has a model and a list of message objects."""
     messages = body.get("messages")
     readable = isinstance(messages, list) and all(isinstance(message, dict) for message in messages)
     return readable and isinstance(body.get("model"), str)
 
 
-def _parsed(raw: bytes) -> Mapping[str, Any] | Failure:
+def _json_body(raw: bytes) -> Mapping[str, Any] | ScriptedFailure:
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError):
-        return Failure(400, "the body of the request is not valid JSON")
-    return body if isinstance(body, dict) else Failure(400, "the body of the request is not a JSON object")
+        return ScriptedFailure(400, "the body of the request is not valid JSON")
+    return body if isinstance(body, dict) else ScriptedFailure(400, "the body of the request is not a JSON object")

@@ -1,19 +1,9 @@
-"""Anthropic's Messages: the rules for requests, and answers whole and streamed.
+"""Anthropic's Messages API: the rules for requests, and responses, streamed or not.
 
-The content of one Anthropic message: which blocks it may hold, and what each of them needs.
+The rules are written from Anthropic's documentation and do not use `minutebook.check`, so that tests can compare the two.
 
-Answers in the shape of Anthropic's messages, whole and as a stream.
-
-Signatures on thinking blocks, which make them tamper-evident.
-
-A signature holds a digest of the text and of the prompt it was thought after, and a digest of both that says it is one
-of ours. So any loopback provider recognises what another one signed, as a conversation may outlive the server.
-
-What Anthropic refuses in a messages request.
-
-Written from the provider's documented rules and not from `minutebook.check`, so that the two can disagree.
-
-What Anthropic asks of thinking beyond its signature: it comes back with its calls, and after the prompt it came after.
+The signature of a thinking block has a digest of its text, a digest of the prompt before it, and a digest of both. Any
+loopback provider accepts the signatures of another one, because a conversation may outlive the server.
 """
 
 import base64
@@ -24,10 +14,10 @@ from hashlib import sha256
 from typing import Any, Final
 
 from minutebook.testing.provider.openai import finish_reason, pieces, words
-from minutebook.testing.provider.usage import Tally, canonical
-from minutebook.testing.script import Answer, Failure, Part, Text, Thinking, Use
+from minutebook.testing.provider.usage import AnswerUsage, canonical
+from minutebook.testing.script import CallPart, Part, ScriptedAnswer, ScriptedFailure, TextPart, ThinkingPart
 
-NEEDS: Final[dict[str, dict[str, type]]] = {
+REQUIRED_FIELDS: Final[dict[str, dict[str, type]]] = {
     "text": {"text": str},
     "tool_use": {"id": str, "name": str, "input": dict},
     "tool_result": {"tool_use_id": str},
@@ -38,9 +28,9 @@ NEEDS: Final[dict[str, dict[str, type]]] = {
     "search_result": {"source": str, "title": str, "content": list},
     "container_upload": {"file_id": str},
 }
-ASSISTANTS: Final = frozenset({"tool_use", "thinking", "redacted_thinking"})
-USERS: Final = frozenset({"tool_result", "image", "document", "search_result", "container_upload"})
-IN_RESULTS: Final = frozenset({"text", "image", "document", "search_result", "tool_reference"})
+ASSISTANT_BLOCKS: Final = frozenset({"tool_use", "thinking", "redacted_thinking"})
+USER_BLOCKS: Final = frozenset({"tool_result", "image", "document", "search_result", "container_upload"})
+RESULT_BLOCKS: Final = frozenset({"text", "image", "document", "search_result", "tool_reference"})
 
 
 def blocks_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -55,8 +45,8 @@ def content_problem(message: Mapping[str, Any], path: str) -> str | None:
         return f"{path}.content: must be a string or a list of blocks"
     if not content:
         return f"{path}: all messages must have non-empty content"
-    for place, block in enumerate(blocks_of(message)):
-        if problem := _block_problem(block, message["role"], f"{path}.content.{place}"):
+    for index, block in enumerate(blocks_of(message)):
+        if problem := _block_problem(block, message["role"], f"{path}.content.{index}"):
             return problem
     return None
 
@@ -65,16 +55,16 @@ def _block_problem(block: Any, role: str, path: str) -> str | None:
     kind = block.get("type") if isinstance(block, Mapping) else None
     if not isinstance(kind, str):
         return f"{path}: must be a block with a type"
-    if kind not in NEEDS:
-        # Server tools have many blocks of their own, in pairs that only their server makes.
+    if kind not in REQUIRED_FIELDS:
+        # Blocks of server tools are not checked.
         return None if kind.endswith(("_tool_result", "server_tool_use")) else f"{path}: unknown block type '{kind}'"
     if role == "system" and kind != "text":
         return f"{path}: a system message holds only text blocks, not `{kind}`"
-    if kind in (ASSISTANTS if role == "user" else USERS):
+    if kind in (ASSISTANT_BLOCKS if role == "user" else USER_BLOCKS):
         return f"{path}: `{kind}` blocks cannot be in {role} messages"
-    for key, wanted in NEEDS[kind].items():
-        if not isinstance(block.get(key), wanted):
-            return f"{path}.{kind}.{key}: field required, a {wanted.__name__}"
+    for key, expected_type in REQUIRED_FIELDS[kind].items():
+        if not isinstance(block.get(key), expected_type):
+            return f"{path}.{kind}.{key}: field required, a {expected_type.__name__}"
     if kind == "text" and not block["text"].strip():
         return "messages: text content blocks must be non-empty and contain non-whitespace text"
     return _result_problem(block, path) if kind == "tool_result" else None
@@ -86,9 +76,9 @@ def _result_problem(block: Mapping[str, Any], path: str) -> str | None:
         return None
     if not isinstance(content, list):
         return f"{path}.tool_result.content: must be a string or a list of blocks"
-    for place, inner in enumerate(content):
-        if not isinstance(inner, Mapping) or inner.get("type") not in IN_RESULTS:
-            return f"{path}.tool_result.content.{place}: must be one of {', '.join(sorted(IN_RESULTS))}"
+    for index, inner in enumerate(content):
+        if not isinstance(inner, Mapping) or inner.get("type") not in RESULT_BLOCKS:
+            return f"{path}.tool_result.content.{index}: must be one of {', '.join(sorted(RESULT_BLOCKS))}"
     return None
 
 
@@ -100,40 +90,42 @@ STOP_REASONS: Final = {
 }
 
 Sign = Callable[[str], str]
-"""The signature of a thinking block."""
+"""From the text of a thinking block to its signature."""
 
 
-def message(answer: Answer, tally: Tally, request: Mapping[str, Any], number: int, sign: Sign) -> dict[str, Any]:
-    """A `message`."""
+def message(
+    answer: ScriptedAnswer, usage: AnswerUsage, request: Mapping[str, Any], number: int, sign: Sign
+) -> dict[str, Any]:
     return {
         **_head(request, number),
         "content": [block(part, sign) for part in answer.parts],
-        **_ending(answer),
-        "usage": _usage(tally, tally.completion),
+        **_stop_fields(answer),
+        "usage": _usage(usage, usage.completion),
     }
 
 
 def block(part: Part, sign: Sign) -> dict[str, Any]:
-    if isinstance(part, Text):
+    if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
-    if isinstance(part, Thinking):
+    if isinstance(part, ThinkingPart):
         return {"type": "thinking", "thinking": part.text, "signature": sign(part.text)}
     return {"type": "tool_use", "id": part.call_id, "name": part.tool, "input": part.input}
 
 
-def events(answer: Answer, tally: Tally, request: Mapping[str, Any], number: int, sign: Sign) -> Iterator[str]:
-    """The events of a stream, without the ending where the answer breaks off."""
-    begun = {**_head(request, number), "content": [], "stop_reason": None, "stop_sequence": None}
-    yield event("message_start", message={**begun, "usage": _usage(tally, 1)})
+def events(
+    answer: ScriptedAnswer, usage: AnswerUsage, request: Mapping[str, Any], number: int, sign: Sign
+) -> Iterator[str]:
+    """The events of a stream. A stream that ends with an error has no `message_stop`."""
+    start = {**_head(request, number), "content": [], "stop_reason": None, "stop_sequence": None}
+    yield event("message_start", message={**start, "usage": _usage(usage, 1)})
     yield event("ping")
     for index, part in enumerate(answer.parts):
-        yield event("content_block_start", index=index, content_block=_opening(part))
+        yield event("content_block_start", index=index, content_block=_empty_block(part))
         for delta in _deltas(part, sign):
             yield event("content_block_delta", index=index, delta=delta)
         yield event("content_block_stop", index=index)
     if answer.failure is None:
-        usage = {"output_tokens": tally.completion}
-        yield event("message_delta", delta=_ending(answer), usage=usage)
+        yield event("message_delta", delta=_stop_fields(answer), usage={"output_tokens": usage.completion})
         yield event("message_stop")
 
 
@@ -141,18 +133,18 @@ def event(kind: str, **fields: Any) -> str:
     return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields}, ensure_ascii=False)}\n\n"
 
 
-def _opening(part: Part) -> dict[str, Any]:
-    if isinstance(part, Text):
+def _empty_block(part: Part) -> dict[str, Any]:
+    if isinstance(part, TextPart):
         return {"type": "text", "text": ""}
-    if isinstance(part, Thinking):
+    if isinstance(part, ThinkingPart):
         return {"type": "thinking", "thinking": "", "signature": ""}
     return {"type": "tool_use", "id": part.call_id, "name": part.tool, "input": {}}
 
 
 def _deltas(part: Part, sign: Sign) -> Iterator[dict[str, Any]]:
-    if isinstance(part, Text):
+    if isinstance(part, TextPart):
         yield from ({"type": "text_delta", "text": word} for word in words(part.text))
-    elif isinstance(part, Thinking):
+    elif isinstance(part, ThinkingPart):
         yield from ({"type": "thinking_delta", "thinking": word} for word in words(part.text))
         yield {"type": "signature_delta", "signature": sign(part.text)}
     else:
@@ -160,9 +152,9 @@ def _deltas(part: Part, sign: Sign) -> Iterator[dict[str, Any]]:
         yield from ({"type": "input_json_delta", "partial_json": piece} for piece in pieces(part.arguments))
 
 
-def _ending(answer: Answer) -> dict[str, Any]:
+def _stop_fields(answer: ScriptedAnswer) -> dict[str, Any]:
     if answer.refusal is not None:
-        # Anthropic writes no words of refusal into the content; the reason is all there is.
+        # Anthropic reports a refusal in the stop reason, not in the content.
         details = {"type": "refusal", "category": None, "explanation": answer.refusal}
         return {"stop_reason": "refusal", "stop_sequence": None, "stop_details": details}
     return {"stop_reason": STOP_REASONS[finish_reason(answer)], "stop_sequence": None}
@@ -172,40 +164,40 @@ def _head(request: Mapping[str, Any], number: int) -> dict[str, Any]:
     return {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": request["model"]}
 
 
-def _usage(tally: Tally, output: int) -> dict[str, Any]:
+def _usage(usage: AnswerUsage, output: int) -> dict[str, Any]:
     return {
-        "input_tokens": tally.prompt - tally.cached - tally.written,
-        "cache_read_input_tokens": tally.cached,
-        "cache_creation_input_tokens": tally.written,
+        "input_tokens": usage.prompt - usage.cached - usage.written,
+        "cache_read_input_tokens": usage.cached,
+        "cache_creation_input_tokens": usage.written,
         "output_tokens": output,
     }
 
 
-MAKER = "minutebook loopback provider"
+SIGNER = "minutebook loopback provider"
 
 
 def sign(text: str, prompt: str) -> str:
-    """The signature of a thought that came after the prompt with this digest."""
-    parts = (_digest(text), prompt, _digest(f"{MAKER} {_digest(text)} {prompt}"))
+    """The signature of a thinking text that follows the prompt with this digest."""
+    parts = (_digest(text), prompt, _digest(f"{SIGNER} {_digest(text)} {prompt}"))
     return base64.b64encode(".".join(parts).encode()).decode()
 
 
-def is_untouched(text: str, signature: str) -> bool:
-    """Whether we signed exactly this text."""
-    parts = _opened(signature)
+def is_signed(text: str, signature: str) -> bool:
+    """Whether the signature belongs to exactly this text."""
+    parts = _signature_parts(signature)
     if parts is None:
         return False
-    said, prompt, seal = parts
-    return said == _digest(text) and seal == _digest(f"{MAKER} {said} {prompt}")
+    text_digest, prompt_digest, signed = parts
+    return text_digest == _digest(text) and signed == _digest(f"{SIGNER} {text_digest} {prompt_digest}")
 
 
-def prompt_of(signature: str) -> str:
-    """The digest of the prompt that the thought came after."""
-    parts = _opened(signature)
+def signed_prompt_digest(signature: str) -> str:
+    """The digest of the prompt before the thinking block."""
+    parts = _signature_parts(signature)
     return parts[1] if parts else ""
 
 
-def _opened(signature: str) -> list[str] | None:
+def _signature_parts(signature: str) -> list[str] | None:
     try:
         parts = base64.b64decode(signature, validate=True).decode().split(".")
     except ValueError:
@@ -221,18 +213,18 @@ ROLES: Final = ("user", "assistant", "system")
 CALL_ID: Final = re.compile(r"[a-zA-Z0-9_-]+")
 
 
-def messages_problem(body: Mapping[str, Any], *, max_tokens_needed: bool = True) -> Failure | None:
-    """The first thing that Anthropic would answer 400 to."""
-    said = _request_problem(body, max_tokens_needed=max_tokens_needed)
-    if said is None:
+def messages_problem(body: Mapping[str, Any], *, max_tokens_needed: bool = True) -> ScriptedFailure | None:
+    """The first problem for which Anthropic would return status 400."""
+    problem = _request_problem(body, max_tokens_needed=max_tokens_needed)
+    if problem is None:
         messages = body["messages"]
-        said = (
-            _row_problem(messages)
+        problem = (
+            _message_problem(messages)
             or _pairing_problem(messages)
             or _thinking_problem(messages)
             or _end_problem(messages)
         )
-    return Failure(400, said) if said else None
+    return ScriptedFailure(400, problem) if problem else None
 
 
 def _request_problem(body: Mapping[str, Any], *, max_tokens_needed: bool) -> str | None:
@@ -251,8 +243,8 @@ def _request_problem(body: Mapping[str, Any], *, max_tokens_needed: bool) -> str
     return None
 
 
-def _row_problem(messages: list[Any]) -> str | None:
-    """Each message by itself, and the roles of its neighbours."""
+def _message_problem(messages: list[Any]) -> str | None:
+    """The first problem of a single message or of the order of roles."""
     for index, message in enumerate(messages):
         if not isinstance(message, Mapping):
             return f"messages.{index}: must be an object"
@@ -269,43 +261,43 @@ def _row_problem(messages: list[Any]) -> str | None:
 
 
 def _pairing_problem(messages: list[Mapping[str, Any]]) -> str | None:
-    """Every call has its result in the very next message, at its front, and nothing else has one."""
+    """The first violation of: every call has one result, at the start of the next message."""
     used: set[str] = set()
-    waiting: list[str] = []
+    open_calls: list[str] = []
     for index, message in enumerate(messages):
         blocks = blocks_of(message)
         results = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
-        if missing := [call_id for call_id in waiting if call_id not in results]:
-            return _unanswered(index - 1, missing)
-        for place, block in enumerate(blocks):
-            where = f"messages.{index}.content.{place}"
+        if missing := [call_id for call_id in open_calls if call_id not in results]:
+            return _missing_results(index - 1, missing)
+        for block_index, block in enumerate(blocks):
+            where = f"messages.{index}.content.{block_index}"
             if block["type"] == "tool_result":
-                if block["tool_use_id"] not in waiting:
+                if block["tool_use_id"] not in open_calls:
                     return f"{where}: unexpected `tool_use_id` in a `tool_result` block: {block['tool_use_id']}. The message before has no such `tool_use`"
                 if results.count(block["tool_use_id"]) > 1:
                     return f"{where}: more than one `tool_result` for {block['tool_use_id']}"
-                if any(before["type"] != "tool_result" for before in blocks[:place]):
-                    return f"{where}: `tool_result` blocks must come before any other content; see {_unanswered(index - 1, waiting)}"
-        waiting = [block["id"] for block in blocks if block["type"] == "tool_use"]
-        for call_id in waiting:
+                if any(before["type"] != "tool_result" for before in blocks[:block_index]):
+                    return f"{where}: `tool_result` blocks must come before any other content; see {_missing_results(index - 1, open_calls)}"
+        open_calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
+        for call_id in open_calls:
             if not CALL_ID.fullmatch(call_id):
                 return f"messages.{index}: a `tool_use` id may hold letters, digits, _ and - only: {call_id!r}"
             if call_id in used:
                 return f"messages.{index}: `tool_use` ids must be unique: {call_id}"
             used.add(call_id)
-    return _unanswered(len(messages) - 1, waiting) if waiting else None
+    return _missing_results(len(messages) - 1, open_calls) if open_calls else None
 
 
-def _unanswered(index: int, ids: list[str]) -> str:
+def _missing_results(index: int, ids: list[str]) -> str:
     return f"messages.{index}: `tool_use` without `tool_result` blocks immediately after: {', '.join(ids)}"
 
 
 def _thinking_problem(messages: list[Mapping[str, Any]]) -> str | None:
     for index, message in enumerate(messages):
         blocks = blocks_of(message)
-        for place, block in enumerate(blocks):
-            if block["type"] == "thinking" and not is_untouched(block["thinking"], block["signature"]):
-                return f"messages.{index}.content.{place}: invalid `signature` in `thinking` block; it must come back unchanged"
+        for block_index, block in enumerate(blocks):
+            if block["type"] == "thinking" and not is_signed(block["thinking"], block["signature"]):
+                return f"messages.{index}.content.{block_index}: invalid `signature` in `thinking` block; it must come back unchanged"
         if blocks and blocks[-1]["type"] == "thinking":
             return f"messages.{index}: the final block of an assistant message cannot be `thinking`"
     return None
@@ -317,49 +309,53 @@ def _end_problem(messages: list[Mapping[str, Any]]) -> str | None:
     return None
 
 
-class Thoughts:
-    """Remembers which calls were thought about."""
+class ThinkingHistory:
+    """Checks that thinking blocks are sent back with their calls, after the same prompt."""
 
     def __init__(self, *, bound_to_prompt: bool) -> None:
         self._bound = bound_to_prompt
         self._calls: set[str] = set()
 
-    def remember(self, answer: Answer) -> None:
-        if any(isinstance(part, Thinking) for part in answer.parts):
+    def remember(self, answer: ScriptedAnswer) -> None:
+        if any(isinstance(part, ThinkingPart) for part in answer.parts):
             self._calls.update(
-                _key(part.call_id, part.tool, part.input) for part in answer.parts if isinstance(part, Use)
+                _key(part.call_id, part.tool, part.input) for part in answer.parts if isinstance(part, CallPart)
             )
 
-    def problem(self, body: Mapping[str, Any], digests: Sequence[str]) -> Failure | None:
-        said = self._left_out(body) or (self._moved(body, digests) if self._bound else None)
-        return Failure(400, said) if said else None
+    def problem(self, body: Mapping[str, Any], digests: Sequence[str]) -> ScriptedFailure | None:
+        problem = self._missing_thinking(body) or (self._changed_prompt(body, digests) if self._bound else None)
+        return ScriptedFailure(400, problem) if problem else None
 
-    def _left_out(self, body: Mapping[str, Any]) -> str | None:
-        """While thinking is on, the calls being answered must still have the thinking before them."""
+    def _missing_thinking(self, body: Mapping[str, Any]) -> str | None:
+        """With thinking enabled, the last assistant message must still start with its thinking."""
         thinking = body.get("thinking")
         if not isinstance(thinking, Mapping) or thinking.get("type") != "enabled":
             return None
-        asked = [index for index, message in enumerate(body["messages"]) if message["role"] == "assistant"]
-        blocks = blocks_of(body["messages"][asked[-1]]) if asked else []
-        thought = any(_key(b["id"], b["name"], b["input"]) in self._calls for b in blocks if b["type"] == "tool_use")
-        if not thought or blocks[0]["type"] in {"thinking", "redacted_thinking"}:
+        assistant_indexes = [index for index, message in enumerate(body["messages"]) if message["role"] == "assistant"]
+        blocks = blocks_of(body["messages"][assistant_indexes[-1]]) if assistant_indexes else []
+        had_thinking = any(
+            _key(block["id"], block["name"], block["input"]) in self._calls
+            for block in blocks
+            if block["type"] == "tool_use"
+        )
+        if not had_thinking or blocks[0]["type"] in {"thinking", "redacted_thinking"}:
             return None
         return (
-            f"messages.{asked[-1]}.content.0.type: expected `thinking` or `redacted_thinking`, but found "
+            f"messages.{assistant_indexes[-1]}.content.0.type: expected `thinking` or `redacted_thinking`, but found "
             f"`{blocks[0]['type']}`; with thinking enabled, a final assistant message with calls must start with it"
         )
 
     @staticmethod
-    def _moved(body: Mapping[str, Any], digests: Sequence[str]) -> str | None:
-        """With preserved thinking, what stands before a thought may not change after it was thought."""
+    def _changed_prompt(body: Mapping[str, Any], digests: Sequence[str]) -> str | None:
+        """With preserved thinking, the prompt before a thinking block may not change."""
         for index, message in enumerate(body["messages"]):
-            for place, block in enumerate(blocks_of(message)):
-                # Tools and system prompt have the first two digests, so this is the one before the message.
-                if block["type"] == "thinking" and prompt_of(block["signature"]) != digests[index + 1]:
-                    return f"messages.{index}.content.{place}: `thinking` whose preceding prompt has changed; remove it"
+            for block_index, block in enumerate(blocks_of(message)):
+                # The first two digests are of the tools and the system prompt, so this is the one before the message.
+                if block["type"] == "thinking" and signed_prompt_digest(block["signature"]) != digests[index + 1]:
+                    return f"messages.{index}.content.{block_index}: `thinking` whose preceding prompt has changed; remove it"
         return None
 
 
 def _key(call_id: str, tool: str, arguments: Mapping[str, Any]) -> str:
-    """A call by all it says, since two scripts may give the same id."""
+    """A call by id, tool and arguments, because two scripts may use the same id."""
     return canonical([call_id, tool, arguments])

@@ -1,11 +1,11 @@
-"""Errors as each provider writes them: one body, one type and one status for everything that can go wrong."""
+"""Error responses in the format of each provider."""
 
 import math
 from collections.abc import Mapping
 from typing import Any, Final
 
 from minutebook.record.message import Provider
-from minutebook.testing.script import Failure
+from minutebook.testing.script import ScriptedFailure
 
 OPENAI_TYPES: Final = {429: "requests", 404: "invalid_request_error"}
 OPENAI_CODES: Final = {401: "invalid_api_key", 404: "not_found", 429: "rate_limit_exceeded"}
@@ -22,14 +22,14 @@ MESSAGES: Final = {
     400: "the request cannot be understood",
     401: "the API key is missing or wrong",
     403: "this key may not do that",
-    404: "there is nothing at this address",
+    404: "not found",
     429: "rate limit reached; try again later",
     503: "the service is not available at the moment",
     529: "the service is overloaded at the moment",
 }
 
 
-def error_text(failure: Failure, provider: Provider) -> str:
+def error_text(failure: ScriptedFailure, provider: Provider) -> str:
     if failure.overflow is None:
         return failure.message or MESSAGES.get(failure.status, "something went wrong on the server")
     tokens, maximum = failure.overflow
@@ -38,7 +38,7 @@ def error_text(failure: Failure, provider: Provider) -> str:
     return f"the maximum context length of this model is {maximum} tokens, but the messages come to {tokens} tokens"
 
 
-def error_body(failure: Failure, provider: Provider, request_id: str) -> dict[str, Any]:
+def error_body(failure: ScriptedFailure, provider: Provider, request_id: str) -> dict[str, Any]:
     """The JSON that the provider's official client turns into its exception."""
     status, text = failure.status, error_text(failure, provider)
     if provider == "anthropic":
@@ -51,7 +51,7 @@ def error_body(failure: Failure, provider: Provider, request_id: str) -> dict[st
     return {"error": {"message": text, "type": kind, "param": param, "code": code}}
 
 
-def error_headers(failure: Failure) -> Mapping[str, str]:
+def error_headers(failure: ScriptedFailure) -> Mapping[str, str]:
     headers = {}
     if failure.retry_after is not None:
         headers["retry-after"] = str(math.ceil(failure.retry_after))

@@ -1,13 +1,7 @@
-"""OpenAI's chat completions: the rules for requests, and answers whole and streamed.
+"""OpenAI's chat completions: the rules for requests, and responses, streamed or not; also the list of models.
 
-Answers in the shape of OpenAI's chat completions, whole and as a stream.
-
-What OpenAI refuses in a chat completions request.
-
-The shapes come first, because only messages that have them can be checked for what belongs together; that part is
-`minutebook.check`. A key nobody knows is let through, and so is a conversation of system messages alone.
-
-The list of models, as each provider writes it.
+Types of fields are checked first, then the pairing of calls and results with `minutebook.check`. Unknown keys are accepted,
+and so is a conversation of system messages only.
 """
 
 import json
@@ -19,35 +13,37 @@ from typing import Any, Final
 from minutebook.record.finding import Finding, FindingKind, errors
 from minutebook.record.message import ROLES, Provider
 from minutebook.record.validation import check
-from minutebook.testing.provider.usage import Tally
-from minutebook.testing.script import Answer, Failure, Text, Thinking, Use
+from minutebook.testing.provider.usage import AnswerUsage
+from minutebook.testing.script import CallPart, ScriptedAnswer, ScriptedFailure, TextPart, ThinkingPart
 
 ARGUMENT_PIECE = 8
-"""Characters of a call's arguments in one chunk: few, because clients must put the pieces together."""
+"""Characters of a call's arguments per chunk. Small, so that tests exercise how clients join chunks."""
 
 
-def completion(answer: Answer, tally: Tally, request: Mapping[str, Any], number: int, created: int) -> dict[str, Any]:
+def completion(
+    answer: ScriptedAnswer, usage: AnswerUsage, request: Mapping[str, Any], number: int, created: int
+) -> dict[str, Any]:
     """A `chat.completion`."""
     return {
         **_head("chat.completion", request, number, created),
         "choices": [
             {"index": 0, "message": assistant_message(answer), "logprobs": None, "finish_reason": finish_reason(answer)}
         ],
-        "usage": _usage(tally),
+        "usage": _usage(usage),
     }
 
 
-def assistant_message(answer: Answer) -> dict[str, Any]:
+def assistant_message(answer: ScriptedAnswer) -> dict[str, Any]:
     """The message a client appends to its conversation."""
-    texts = [part.text for part in answer.parts if isinstance(part, Text)]
+    texts = [part.text for part in answer.parts if isinstance(part, TextPart)]
     message: dict[str, Any] = {
         "role": "assistant",
         "content": "".join(texts) if texts else None,
         "refusal": answer.refusal,
     }
-    if thoughts := [part.text for part in answer.parts if isinstance(part, Thinking)]:
+    if thoughts := [part.text for part in answer.parts if isinstance(part, ThinkingPart)]:
         message["reasoning_content"] = "".join(thoughts)
-    if calls := [part for part in answer.parts if isinstance(part, Use)]:
+    if calls := [part for part in answer.parts if isinstance(part, CallPart)]:
         message["tool_calls"] = [
             {"id": part.call_id, "type": "function", "function": {"name": part.tool, "arguments": part.arguments}}
             for part in calls
@@ -55,8 +51,10 @@ def assistant_message(answer: Answer) -> dict[str, Any]:
     return message
 
 
-def chunks(answer: Answer, tally: Tally, request: Mapping[str, Any], number: int, created: int) -> Iterator[str]:
-    """The events of a stream: `chat.completion.chunk`s, without the `[DONE]` where the answer breaks off."""
+def chunks(
+    answer: ScriptedAnswer, usage: AnswerUsage, request: Mapping[str, Any], number: int, created: int
+) -> Iterator[str]:
+    """The `chat.completion.chunk` events of a stream. A stream that ends with an error has no `[DONE]`."""
     head = _head("chat.completion.chunk", request, number, created)
     options = request.get("stream_options")
     wants_usage = isinstance(options, Mapping) and bool(options.get("include_usage"))
@@ -72,7 +70,7 @@ def chunks(answer: Answer, tally: Tally, request: Mapping[str, Any], number: int
     if answer.failure is None:
         yield event({}, finish_reason(answer))
         if wants_usage:
-            yield data({**head, "choices": [], "usage": _usage(tally)})
+            yield data({**head, "choices": [], "usage": _usage(usage)})
         yield "data: [DONE]\n\n"
 
 
@@ -80,27 +78,27 @@ def data(value: Mapping[str, Any]) -> str:
     return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
 
 
-def finish_reason(answer: Answer) -> str:
+def finish_reason(answer: ScriptedAnswer) -> str:
     if answer.finish is not None:
         return answer.finish
-    return "tool_calls" if any(isinstance(part, Use) for part in answer.parts) else "stop"
+    return "tool_calls" if any(isinstance(part, CallPart) for part in answer.parts) else "stop"
 
 
 def words(text: str) -> list[str]:
-    """A text in the pieces a model would send it in."""
+    """The text split into the pieces of a stream."""
     return re.findall(r"\S+\s*|\s+", text)
 
 
 def pieces(arguments: str) -> list[str]:
-    return [arguments[at : at + ARGUMENT_PIECE] for at in range(0, len(arguments), ARGUMENT_PIECE)]
+    return [arguments[start : start + ARGUMENT_PIECE] for start in range(0, len(arguments), ARGUMENT_PIECE)]
 
 
-def _deltas(answer: Answer) -> Iterator[dict[str, Any]]:
+def _deltas(answer: ScriptedAnswer) -> Iterator[dict[str, Any]]:
     index = -1
     for part in answer.parts:
-        if isinstance(part, Text):
+        if isinstance(part, TextPart):
             yield from ({"content": word} for word in words(part.text))
-        elif isinstance(part, Thinking):
+        elif isinstance(part, ThinkingPart):
             yield from ({"reasoning_content": word} for word in words(part.text))
         else:
             index += 1
@@ -116,13 +114,13 @@ def _head(kind: str, request: Mapping[str, Any], number: int, created: int) -> d
     return {"id": f"chatcmpl-{number}", "object": kind, "created": created, "model": request["model"]}
 
 
-def _usage(tally: Tally) -> dict[str, Any]:
+def _usage(usage: AnswerUsage) -> dict[str, Any]:
     return {
-        "prompt_tokens": tally.prompt,
-        "completion_tokens": tally.completion,
-        "total_tokens": tally.prompt + tally.completion,
-        "prompt_tokens_details": {"cached_tokens": tally.cached, "audio_tokens": 0},
-        "completion_tokens_details": {"reasoning_tokens": tally.reasoning, "audio_tokens": 0},
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.completion,
+        "total_tokens": usage.prompt + usage.completion,
+        "prompt_tokens_details": {"cached_tokens": usage.cached, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning, "audio_tokens": 0},
     }
 
 
@@ -139,103 +137,115 @@ SENTENCES: Final = {
 }
 
 
-def chat_problem(body: Mapping[str, Any]) -> Failure | None:
+def chat_problem(body: Mapping[str, Any]) -> ScriptedFailure | None:
     """The first thing that OpenAI would answer 400 to."""
     if not isinstance(body.get("model"), str):
-        return _wrong("you must provide a model parameter", "model", "missing_required_parameter")
+        return _invalid_parameter("you must provide a model parameter", "model", "missing_required_parameter")
     messages = body.get("messages")
     if not isinstance(messages, list):
-        return _wrong("'messages' must be an array", "messages", "invalid_type")
+        return _invalid_parameter("'messages' must be an array", "messages", "invalid_type")
     if not messages:
-        return _wrong("'messages' is an empty array; it needs at least one message", "messages", "empty_array")
+        return _invalid_parameter(
+            "'messages' is an empty array; it needs at least one message", "messages", "empty_array"
+        )
     for index, message in enumerate(messages):
         if problem := _message_problem(message, f"messages[{index}]"):
             return problem
     found = [one for one in errors(check(messages)) if one.kind is not FindingKind.EMPTY_VIEW]
-    return _told(found[0]) if found else None
+    return _finding_failure(found[0]) if found else None
 
 
-def _message_problem(message: Any, path: str) -> Failure | None:
+def _message_problem(message: Any, path: str) -> ScriptedFailure | None:
     if not isinstance(message, Mapping):
-        return _wrong(f"'{path}' must be an object", path, "invalid_type")
+        return _invalid_parameter(f"'{path}' must be an object", path, "invalid_type")
     role = message.get("role")
     if role not in ROLES:
-        return _wrong(f"'{role}' is none of {sorted(ROLES)}", f"{path}.role", "invalid_value")
+        return _invalid_parameter(f"'{role}' is none of {sorted(ROLES)}", f"{path}.role", "invalid_value")
     if "tool_calls" in message and (problem := _calls_problem(message["tool_calls"], f"{path}.tool_calls")):
         return problem
     if role == "tool" and not isinstance(message.get("tool_call_id"), str):
-        return _wrong(f"'{path}.tool_call_id' is required", f"{path}.tool_call_id", "missing_required_parameter")
+        return _invalid_parameter(
+            f"'{path}.tool_call_id' is required", f"{path}.tool_call_id", "missing_required_parameter"
+        )
     return _content_problem(message, f"{path}.content")
 
 
-def _content_problem(message: Mapping[str, Any], path: str) -> Failure | None:
+def _content_problem(message: Mapping[str, Any], path: str) -> ScriptedFailure | None:
     content = message.get("content")
     if content is None:
-        says_otherwise = any(message.get(key) for key in ("tool_calls", "function_call", "refusal", "audio"))
-        if message["role"] == "function" or (message["role"] == "assistant" and says_otherwise):
+        has_other_content = any(message.get(key) for key in ("tool_calls", "function_call", "refusal", "audio"))
+        if message["role"] == "function" or (message["role"] == "assistant" and has_other_content):
             return None
-        return _wrong(f"'{path}' must be a string, not null", path, "invalid_type")
+        return _invalid_parameter(f"'{path}' must be a string, not null", path, "invalid_type")
     if isinstance(content, str):
         return None
     if not isinstance(content, list):
-        return _wrong(f"'{path}' must be a string or an array of parts", path, "invalid_type")
+        return _invalid_parameter(f"'{path}' must be a string or an array of parts", path, "invalid_type")
     if not content:
-        return _wrong(f"'{path}' is an empty array", path, "empty_array")
-    for place, part in enumerate(content):
-        where = f"{path}[{place}]"
+        return _invalid_parameter(f"'{path}' is an empty array", path, "empty_array")
+    for index, part in enumerate(content):
+        where = f"{path}[{index}]"
         if not isinstance(part, Mapping):
-            return _wrong(f"'{where}' must be an object", where, "invalid_type")
+            return _invalid_parameter(f"'{where}' must be an object", where, "invalid_type")
         if part.get("type") not in PART_TYPES:
-            return _wrong(f"'{part.get('type')}' is none of {sorted(PART_TYPES)}", f"{where}.type", "invalid_value")
+            return _invalid_parameter(
+                f"'{part.get('type')}' is none of {sorted(PART_TYPES)}", f"{where}.type", "invalid_value"
+            )
     return None
 
 
-def _calls_problem(calls: Any, path: str) -> Failure | None:
+def _calls_problem(calls: Any, path: str) -> ScriptedFailure | None:
     if calls is None:
         return None
     if not isinstance(calls, list):
-        return _wrong(f"'{path}' must be an array", path, "invalid_type")
+        return _invalid_parameter(f"'{path}' must be an array", path, "invalid_type")
     if not calls:
-        return _wrong(f"'{path}' is an empty array; leave it out instead", path, "empty_array")
-    for place, call in enumerate(calls):
-        where = f"{path}[{place}]"
+        return _invalid_parameter(f"'{path}' is an empty array; leave it out instead", path, "empty_array")
+    for index, call in enumerate(calls):
+        where = f"{path}[{index}]"
         if not isinstance(call, Mapping):
-            return _wrong(f"'{where}' must be an object", where, "invalid_type")
+            return _invalid_parameter(f"'{where}' must be an object", where, "invalid_type")
         if call.get("type") == "custom":
             continue
         function = call.get("function")
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            return _wrong(f"'{where}.function.name' is required", f"{where}.function", "missing_required_parameter")
+            return _invalid_parameter(
+                f"'{where}.function.name' is required", f"{where}.function", "missing_required_parameter"
+            )
         if not isinstance(function.get("arguments"), str):
-            return _wrong(f"'{where}.function.arguments' must be a string", f"{where}.function", "invalid_type")
+            return _invalid_parameter(
+                f"'{where}.function.arguments' must be a string", f"{where}.function", "invalid_type"
+            )
     return None
 
 
-def _told(finding: Finding) -> Failure:
+def _finding_failure(finding: Finding) -> ScriptedFailure:
     which = f" {finding.call_id}" if finding.call_id else ""
-    return _wrong(f"{SENTENCES[finding.kind]}{which}", f"messages.[{finding.index}].role", None)
+    return _invalid_parameter(f"{SENTENCES[finding.kind]}{which}", f"messages.[{finding.index}].role", None)
 
 
-def _wrong(message: str, param: str, code: str | None) -> Failure:
-    return Failure(400, f"Invalid parameter: {message}", code=code, param=param)
+def _invalid_parameter(message: str, param: str, code: str | None) -> ScriptedFailure:
+    return ScriptedFailure(400, f"Invalid parameter: {message}", code=code, param=param)
 
 
-def model_page(name: str, models: tuple[str, ...], created: int, provider: Provider) -> dict[str, Any] | Failure:
-    """All models, or the one that `/name` asks for."""
-    wanted = name.removeprefix("/")
-    if not wanted:
+def model_page(
+    name: str, models: tuple[str, ...], created: int, provider: Provider
+) -> dict[str, Any] | ScriptedFailure:
+    """The list of models, or the model that the path `/name` selects."""
+    model_name = name.removeprefix("/")
+    if not model_name:
         entries = [_entry(model, created, provider) for model in models]
         if provider == "openai":
             return {"object": "list", "data": entries}
         first, last = (models[0], models[-1]) if models else (None, None)
         return {"data": entries, "has_more": False, "first_id": first, "last_id": last}
-    if wanted in models:
-        return _entry(wanted, created, provider)
-    return Failure(404, f"the model '{wanted}' does not exist", code="model_not_found", param="model")
+    if model_name in models:
+        return _entry(model_name, created, provider)
+    return ScriptedFailure(404, f"the model '{model_name}' does not exist", code="model_not_found", param="model")
 
 
 def _entry(model: str, created: int, provider: Provider) -> dict[str, Any]:
     if provider == "openai":
         return {"id": model, "object": "model", "created": created, "owned_by": "minutebook"}
-    born = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {"type": "model", "id": model, "display_name": model, "created_at": born, "lifecycle": "active"}
+    created_at = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"type": "model", "id": model, "display_name": model, "created_at": created_at, "lifecycle": "active"}

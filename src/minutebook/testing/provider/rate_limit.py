@@ -1,4 +1,4 @@
-"""So many requests in so many seconds, and then 429."""
+"""A rate limit: at most a number of requests in a time window, then status 429."""
 
 from collections import deque
 from collections.abc import Callable
@@ -6,40 +6,40 @@ from dataclasses import dataclass
 from threading import Lock
 
 from minutebook.errors import InvalidSetting
-from minutebook.testing.script import Failure
+from minutebook.testing.script import ScriptedFailure
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """At most `requests` in any stretch of `per_seconds`."""
+    """At most `requests` in any window of `per_seconds`."""
 
     requests: int
     per_seconds: float = 60.0
 
     def __post_init__(self) -> None:
         if self.requests < 0 or self.per_seconds <= 0:
-            raise InvalidSetting("rate_limit", self, "a number of requests and a time that is not nothing")
+            raise InvalidSetting("rate_limit", self, "requests of 0 or more and per_seconds above 0")
 
 
-class Turnstile:
-    """Lets requests through while there is room; the ones it turns away do not count."""
+class RateLimiter:
+    """Accepts requests within the limit. Rejected requests do not count."""
 
     def __init__(self, limit: RateLimit | None, clock: Callable[[], float]) -> None:
         self._limit = limit
         self._clock = clock
         self._lock = Lock()
-        self._passed: deque[float] = deque()
+        self._accepted_at: deque[float] = deque()
 
-    def refusal(self) -> Failure | None:
-        """None to let one through, or an error with the seconds until there is room again."""
+    def check(self) -> ScriptedFailure | None:
+        """Accept a request and return None, or return an error with the seconds until the next one is accepted."""
         if self._limit is None:
             return None
         with self._lock:
             now = self._clock()
-            while self._passed and now - self._passed[0] >= self._limit.per_seconds:
-                self._passed.popleft()
-            if len(self._passed) < self._limit.requests:
-                self._passed.append(now)
+            while self._accepted_at and now - self._accepted_at[0] >= self._limit.per_seconds:
+                self._accepted_at.popleft()
+            if len(self._accepted_at) < self._limit.requests:
+                self._accepted_at.append(now)
                 return None
-            first = self._passed[0] if self._passed else now
-        return Failure(429, retry_after=first + self._limit.per_seconds - now)
+            first = self._accepted_at[0] if self._accepted_at else now
+        return ScriptedFailure(429, retry_after=first + self._limit.per_seconds - now)

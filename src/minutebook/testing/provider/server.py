@@ -1,14 +1,14 @@
-"""A real server on this machine that speaks as OpenAI and Anthropic do, for tests with the official clients.
+"""A server on loopback with the APIs of OpenAI and Anthropic, for tests with the official clients.
 
     with LoopbackProvider(ScriptedModel("Hello.")) as provider:
         client = openai.OpenAI(base_url=provider.base_url, api_key="any")
         client.chat.completions.create(model="any", messages=[{"role": "user", "content": "Hi"}])
         provider.requests[0].messages
 
-It plays a script, and is as strict as the providers: it answers 400 to what they answer 400 to, counts tokens, enforces a
-context window, knows which beginning of a prompt it has seen before, limits rates and cuts connections.
+It plays a script and is as strict as the providers: it rejects invalid requests with status 400, counts tokens, enforces a
+context window, reports prompt-cache hits, limits request rates and closes connections when the script says so.
 
-The HTTP side of the loopback provider: real sockets, kept alive, streamed into, and cut when the script says so.
+This module has the HTTP server; `answers` checks requests and builds replies.
 """
 
 import socket
@@ -23,22 +23,22 @@ from types import TracebackType
 from typing import Any, Self
 
 from minutebook.errors import InvalidSetting
-from minutebook.testing.provider.answers import Desk, ModelFor, Reply
-from minutebook.testing.provider.anthropic import Thoughts
-from minutebook.testing.provider.rate_limit import RateLimit, Turnstile
-from minutebook.testing.provider.usage import CacheRules, Meter
+from minutebook.testing.provider.answers import ModelFor, Reply, RequestHandler
+from minutebook.testing.provider.anthropic import ThinkingHistory
+from minutebook.testing.provider.rate_limit import RateLimit, RateLimiter
+from minutebook.testing.provider.usage import CacheRules, PromptMeter
 from minutebook.testing.script import ReceivedRequest, ScriptedModel
 from minutebook.tokens import TokenCounter, counter_for
 
 POLL_SECONDS = 0.02
-"""How long closing may have to wait for the thread that accepts connections."""
+"""Poll interval of the accepting thread; `close` waits at most this long for it."""
 
-GOODBYE_SECONDS = 5.0
-"""How long closing waits for a connection whose script is still in its `wait`."""
+CLOSE_SECONDS = 5.0
+"""How long `close` waits for a connection whose script is still in `wait`."""
 
 
 class Connection(BaseHTTPRequestHandler):
-    """One client's connection, with as many requests as it likes to send."""
+    """One client connection, with any number of requests."""
 
     protocol_version = "HTTP/1.1"
     server_version = "minutebook-loopback"
@@ -54,17 +54,17 @@ class Connection(BaseHTTPRequestHandler):
     do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 - the base class calls them by these names
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is the base class's
-        """Nothing is printed; `LoopbackProvider.requests` has it all."""
+        """Print nothing; `LoopbackProvider.requests` has the requests."""
 
     def _serve(self) -> None:
         try:
             raw = self._body()
         except ValueError:
-            # Without a length we cannot tell where the next request begins.
+            # Without a length, the start of the next request is unknown.
             self.close_connection = True
             self.send_error(400)
             return
-        self._send(self.server.desk.reply(self.command, self.path, dict(self.headers.items()), raw))
+        self._send(self.server.request_handler.reply(self.command, self.path, dict(self.headers.items()), raw))
 
     def _body(self) -> bytes:
         if self.headers.get("transfer-encoding", "").lower() != "chunked":
@@ -77,7 +77,7 @@ class Connection(BaseHTTPRequestHandler):
             chunks.append(self.rfile.read(size))
             self.rfile.readline()
         while self.rfile.readline().strip():
-            pass  # trailers, which say nothing we want to know
+            pass  # trailers are ignored
         return b"".join(chunks)
 
     def _send(self, reply: Reply) -> None:
@@ -102,34 +102,34 @@ class Connection(BaseHTTPRequestHandler):
             self.wfile.write(b"".join(reply.chunks))
 
     def _stream(self, reply: Reply) -> None:
-        for number, chunk in enumerate(reply.chunks):
-            if number == reply.cut_after:
+        for index, chunk in enumerate(reply.chunks):
+            if index == reply.cut_after:
                 break
-            if number:
+            if index:
                 self.server.wait(reply.between_seconds)
             self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
         if reply.cut_after is None:
             self.wfile.write(b"0\r\n\r\n")
         else:
-            # The closing chunk is missing, so the client can tell a cut from an end.
+            # Without the final chunk, the client can tell that the stream was cut.
             self.close_connection = True
 
 
 class LoopbackServer(ThreadingMixIn, TCPServer):
-    """Accepts connections on a free port of this machine, each in a thread of its own."""
+    """Accepts connections on a free loopback port, each in a separate thread."""
 
     allow_reuse_address = True
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, desk: Desk, wait: Callable[[float], None]) -> None:
-        self.desk = desk
+    def __init__(self, request_handler: RequestHandler, wait: Callable[[float], None]) -> None:
+        self.request_handler = request_handler
         self._wait = wait
         self._lock = Lock()
-        self._open: dict[Any, Thread] = {}
+        self._connections: dict[Any, Thread] = {}
         super().__init__(("127.0.0.1", 0), Connection)
-        self._accepting = Thread(target=self.serve_forever, args=(POLL_SECONDS,), name="loopback", daemon=True)
-        self._accepting.start()
+        self._accept_thread = Thread(target=self.serve_forever, args=(POLL_SECONDS,), name="loopback", daemon=True)
+        self._accept_thread.start()
 
     @property
     def port(self) -> int:
@@ -142,46 +142,46 @@ class LoopbackServer(ThreadingMixIn, TCPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         thread = Thread(target=self.process_request_thread, args=(request, client_address), daemon=True)
         with self._lock:
-            self._open[request] = thread
+            self._connections[request] = thread
         thread.start()
 
     def shutdown_request(self, request: Any) -> None:
         with self._lock:
-            self._open.pop(request, None)
+            self._connections.pop(request, None)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no error of ours; anything else is a bug and is printed."""
+        """Print the error, unless the client disconnected."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
     def close(self) -> None:
-        """Stop accepting, hang up on everybody, and wait until the threads are gone."""
+        """Stop accepting, close all connections and wait for their threads."""
         self.shutdown()
-        self._accepting.join()
+        self._accept_thread.join()
         self.server_close()
         with self._lock:
-            connections = dict(self._open)
+            connections = dict(self._connections)
         for connection in connections:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         for thread in connections.values():
-            thread.join(GOODBYE_SECONDS)
+            thread.join(CLOSE_SECONDS)
 
 
-def nobody_waits(seconds: float) -> None:
-    """What `slow` steps do unless the provider is given a `wait`."""
+def no_wait(seconds: float) -> None:
+    """The default `wait`: `slow` steps do not wait."""
 
 
 class LoopbackProvider:
-    """Serves a scripted model over HTTP from the moment it is made until it is closed.
+    """Serves a scripted model over HTTP until it is closed.
 
-    One script is played to all conversations in the order in which their requests arrive; a function of the request
-    gives each conversation its own, and must return the same script for the same conversation. A `LookupError` from it
-    is a model that does not exist. One that runs for long should `remember` only so many requests.
+    A `ScriptedModel` answers all conversations, in the order in which requests arrive. A function from a request to a
+    model gives each conversation its own script; it must return the same object for the same conversation, and may raise
+    `LookupError` for an unknown model. Set `remember` to limit the number of requests kept in memory.
 
     Raises:
-        InvalidSetting: an option cannot be meant.
+        InvalidSetting: an option is invalid.
     """
 
     def __init__(
@@ -198,18 +198,18 @@ class LoopbackProvider:
         models: tuple[str, ...] = ("scripted",),
         remember: int | None = None,
         clock: Callable[[], float] = time.time,
-        wait: Callable[[float], None] = nobody_waits,
+        wait: Callable[[float], None] = no_wait,
     ) -> None:
         if max_context_tokens is not None and max_context_tokens < 1:
             raise InvalidSetting("max_context_tokens", max_context_tokens, "a number above 0, or None for no limit")
         if not isinstance(model, ScriptedModel) and not callable(model):
             raise InvalidSetting("model", model, "a ScriptedModel, or a function from a request to one")
         limit = RateLimit(rate_limit) if isinstance(rate_limit, int) else rate_limit
-        self._desk = Desk(
+        self._handler = RequestHandler(
             (lambda _: model) if isinstance(model, ScriptedModel) else model,
-            meter=Meter(counter or counter_for("gpt-4o"), cache or CacheRules()),
-            turnstile=Turnstile(limit, clock),
-            thoughts=Thoughts(bound_to_prompt=preserved_thinking),
+            meter=PromptMeter(counter or counter_for("gpt-4o"), cache or CacheRules()),
+            rate_limiter=RateLimiter(limit, clock),
+            thinking=ThinkingHistory(bound_to_prompt=preserved_thinking),
             clock=clock,
             strict=strict,
             max_context_tokens=max_context_tokens,
@@ -219,7 +219,7 @@ class LoopbackProvider:
         )
         self._lock = Lock()
         self._closed = False
-        self._server = LoopbackServer(self._desk, wait)
+        self._server = LoopbackServer(self._handler, wait)
         self.anthropic_url = f"http://127.0.0.1:{self._server.port}"
         """The `base_url` of Anthropic's client, which adds `/v1` itself."""
         self.base_url = f"{self.anthropic_url}/v1"
@@ -227,16 +227,16 @@ class LoopbackProvider:
 
     @property
     def requests(self) -> list[ReceivedRequest]:
-        """Every request that had a body, in the order of arrival, with what became of it; the last `remember` of them."""
-        return self._desk.received
+        """The POST requests in the order of arrival, at most the last `remember`, each with its outcome."""
+        return self._handler.received
 
     @property
     def problems(self) -> list[str]:
-        """Why requests were refused or could not be answered; an empty list is what most tests want to see."""
+        """Why requests were rejected or could not be answered. Most tests expect an empty list."""
         return [request.problem for request in self.requests if request.problem is not None]
 
     def close(self) -> None:
-        """Hang up on all clients and free the port. Closing twice is closing once."""
+        """Close all connections and free the port. Calling it again has no effect."""
         with self._lock:
             closed, self._closed = self._closed, True
         if not closed:

@@ -1,10 +1,7 @@
-"""How many tokens a request has, and how many of them a prompt cache would already hold.
+"""Token usage of requests and answers, with a simulated prompt cache.
 
-A prompt is a row of items: the tools, the system prompt, then each message. Every item's digest covers all items before
-it, so two requests share a beginning exactly as far as they share digests, and one set of digests remembers every
-beginning ever sent.
-
-The tokens that an answer reports.
+A prompt is a list of items: the tools, the system prompt, then each message. The digest of an item covers all items before
+it, so two requests have a common prefix exactly as far as their digests are equal, and a set of digests is the cache.
 """
 
 import json
@@ -14,24 +11,24 @@ from hashlib import sha256
 from threading import Lock
 from typing import Any
 
-from minutebook.testing.script import Answer, Text, Thinking, Usage
+from minutebook.testing.script import ScriptedAnswer, ScriptedUsage, TextPart, ThinkingPart
 from minutebook.tokens import TokenCounter
-from minutebook.tokens.counter import PER_CALL
+from minutebook.tokens.counter import TOKENS_PER_CALL
 
-NOT_CONTENT = "cache_control"
-"""Where a cache mark stands says nothing about the prompt, and clients move it forward from request to request."""
+CACHE_MARK = "cache_control"
+"""The key of a cache mark. It is not part of the prompt: clients move it from request to request."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheRules:
-    """What a provider's prompt cache reports. The defaults show every hit, so that small tests see them."""
+    """Rules of a provider's prompt cache. The defaults report every hit, also for short prompts."""
 
     minimum_tokens: int = 0
-    """A shorter beginning is not cached."""
+    """Shorter prefixes are not cached."""
     step_tokens: int = 1
     """Hits are rounded down to a multiple of this."""
     marks_needed: bool = True
-    """Whether Anthropic's cache reaches only as far as the last `cache_control` of a request, as it does."""
+    """If True, Anthropic's cache covers a request only up to its last `cache_control`."""
 
 
 OPENAI_CACHE = CacheRules(minimum_tokens=1024, step_tokens=128)
@@ -39,82 +36,82 @@ ANTHROPIC_CACHE = CacheRules(minimum_tokens=1024)
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """What a request weighs."""
+class PromptMeasure:
+    """Tokens and cache state of a request."""
 
     tokens: int
     cached: int
-    """Of these, how many were read from the cache."""
+    """Tokens read from the cache."""
     written: int
-    """Of the others, how many are in the cache from now on."""
+    """Tokens written to the cache."""
     digests: tuple[str, ...]
-    """After the tools, after the system prompt, after each message."""
-    reach: int
-    """How many of them the cache may keep."""
+    """Prefix digests: after the tools, after the system prompt, after each message."""
+    cacheable: int
+    """The number of digests that may be cached."""
 
 
-class Meter:
-    """Counts prompts and remembers their beginnings, for each model and cache key apart."""
+class PromptMeter:
+    """Counts the tokens of prompts and caches their prefixes, separately per model and cache key."""
 
     def __init__(self, counter: TokenCounter, rules: CacheRules) -> None:
         self._counter = counter
         self._rules = rules
         self._lock = Lock()
         self._counts: dict[str, int] = {}
-        self._known: dict[str, set[str]] = {}
+        self._cached_digests: dict[str, set[str]] = {}
 
-    def measure(self, body: Mapping[str, Any], *, place: str, marks: bool) -> Measure:
-        """Weigh a request; `marks` says that this provider caches only what is marked."""
+    def measure(self, body: Mapping[str, Any], *, cache: str, marks: bool) -> PromptMeasure:
+        """Measure a request. With `marks`, only the part before the last cache mark is cached."""
         items = prompt_items(body)
         texts = [canonical(item) for item in items]
-        counts = [self._count(number, item, text) for number, (item, text) in enumerate(zip(items, texts, strict=True))]
-        digests = chain(texts)
-        reach = _marked(body) if marks and self._rules.marks_needed else len(items)
+        counts = [self._count(index, item, text) for index, (item, text) in enumerate(zip(items, texts, strict=True))]
+        digests = prefix_digests(texts)
+        cacheable = _marked_item_count(body) if marks and self._rules.marks_needed else len(items)
         with self._lock:
-            known = self._known.get(place, set())
-            shared = next((number for number in range(reach) if digests[number] not in known), reach)
-        total, cached, marked = sum(counts), self._rounded(sum(counts[:shared])), sum(counts[:reach])
+            cached_digests = self._cached_digests.get(cache, set())
+            shared = next((index for index in range(cacheable) if digests[index] not in cached_digests), cacheable)
+        total, cached, marked = sum(counts), self._cached_tokens(sum(counts[:shared])), sum(counts[:cacheable])
         written = max(0, marked - cached) if marked >= self._rules.minimum_tokens else 0
-        return Measure(total, cached, written, digests, reach)
+        return PromptMeasure(total, cached, written, digests, cacheable)
 
-    def remember(self, measure: Measure, *, place: str) -> None:
-        """The request was processed, so the cache holds it."""
+    def remember(self, measure: PromptMeasure, *, cache: str) -> None:
+        """Add a processed request to the cache."""
         with self._lock:
-            self._known.setdefault(place, set()).update(measure.digests[: measure.reach])
+            self._cached_digests.setdefault(cache, set()).update(measure.digests[: measure.cacheable])
 
     def count(self, text: str) -> int:
         return self._counter.count(text)
 
-    def _count(self, number: int, item: Any, text: str) -> int:
-        if number < 2 and not item:
+    def _count(self, index: int, item: Any, text: str) -> int:
+        if index < 2 and not item:
             return 0
-        # The same messages come again with every request, and counting is the slow part.
-        known = self._counts.get(text)
-        if known is None:
-            if number == 0:
-                known = self._counter.count(text)
+        # Every request repeats the earlier messages, and counting is slow.
+        tokens = self._counts.get(text)
+        if tokens is None:
+            if index == 0:
+                tokens = self._counter.count(text)
             else:
-                known = self._counter.message({"role": "system", "content": item} if number == 1 else item)
-            self._counts[text] = known
-        return known
+                tokens = self._counter.message({"role": "system", "content": item} if index == 1 else item)
+            self._counts[text] = tokens
+        return tokens
 
-    def _rounded(self, tokens: int) -> int:
+    def _cached_tokens(self, tokens: int) -> int:
         return (
             tokens // self._rules.step_tokens * self._rules.step_tokens if tokens >= self._rules.minimum_tokens else 0
         )
 
 
 def prompt_items(body: Mapping[str, Any]) -> list[Any]:
-    """The parts of a prompt in the order in which providers put them together."""
+    """The items of a prompt, in the order in which providers combine them."""
     return [body.get("tools"), body.get("system"), *body["messages"]]
 
 
 def canonical(item: Any) -> str:
-    """One spelling for everything that is the same prompt: keys sorted, marks left out, text as a list of parts."""
-    return json.dumps(_plain(item), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    """The canonical JSON of an item: keys sorted, cache marks removed, text content as a list of parts."""
+    return json.dumps(_normalized(item), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def chain(texts: Sequence[str]) -> tuple[str, ...]:
+def prefix_digests(texts: Sequence[str]) -> tuple[str, ...]:
     digests, last = [], ""
     for text in texts:
         last = sha256(f"{last}\n{text}".encode(errors="surrogatepass")).hexdigest()
@@ -122,55 +119,61 @@ def chain(texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(digests)
 
 
-def _plain(value: Any) -> Any:
+def _normalized(value: Any) -> Any:
     if isinstance(value, Mapping):
-        plain = {key: _plain(inner) for key, inner in value.items() if key != NOT_CONTENT}
+        plain = {key: _normalized(inner) for key, inner in value.items() if key != CACHE_MARK}
         if isinstance(content := plain.get("content"), str):
             plain["content"] = [{"type": "text", "text": content}]
         return plain
-    return [_plain(inner) for inner in value] if isinstance(value, list) else value
+    return [_normalized(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _marked(body: Mapping[str, Any]) -> int:
-    """How many items lie up to the last mark; a mark on the request itself means all."""
+def _marked_item_count(body: Mapping[str, Any]) -> int:
+    """The number of items up to the last cache mark. A mark on the request itself covers all."""
     items = prompt_items(body)
-    if body.get(NOT_CONTENT):
+    if body.get(CACHE_MARK):
         return len(items)
-    return next((number + 1 for number in reversed(range(len(items))) if _has_mark(items[number])), 0)
+    return next((index + 1 for index in reversed(range(len(items))) if _has_mark(items[index])), 0)
 
 
 def _has_mark(value: Any) -> bool:
     if isinstance(value, Mapping):
-        return bool(value.get(NOT_CONTENT)) or any(map(_has_mark, value.values()))
+        return bool(value.get(CACHE_MARK)) or any(map(_has_mark, value.values()))
     return isinstance(value, list) and any(map(_has_mark, value))
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """Tokens in and out, before each provider names them its own way."""
+class AnswerUsage:
+    """Token usage of a request and its answer, independent of the provider's field names."""
 
     prompt: int
-    """All of them, the cached ones too."""
+    """Including the cached tokens."""
     cached: int
     written: int
     completion: int
-    """All of them, the reasoning too."""
+    """Including the reasoning tokens."""
     reasoning: int
 
 
-def tally(answer: Answer, measure: Measure, meter: Meter) -> Tally:
-    """What was counted, unless the script says otherwise."""
-    said = reasoning = 0
+def answer_usage(answer: ScriptedAnswer, measure: PromptMeasure, meter: PromptMeter) -> AnswerUsage:
+    """The counted tokens, unless the script sets them."""
+    text_tokens = reasoning = 0
     for part in answer.parts:
-        if isinstance(part, Text):
-            said += meter.count(part.text)
-        elif isinstance(part, Thinking):
+        if isinstance(part, TextPart):
+            text_tokens += meter.count(part.text)
+        elif isinstance(part, ThinkingPart):
             reasoning += meter.count(part.text)
         else:
-            said += PER_CALL + meter.count(part.tool) + meter.count(part.arguments)
-    said += meter.count(answer.refusal or "")
-    given = answer.usage or Usage()
-    prompt = measure.tokens if given.prompt is None else given.prompt
-    cached = min(prompt, measure.cached if given.cached is None else given.cached)
+            text_tokens += TOKENS_PER_CALL + meter.count(part.tool) + meter.count(part.arguments)
+    text_tokens += meter.count(answer.refusal or "")
+    scripted = answer.usage or ScriptedUsage()
+    prompt = measure.tokens if scripted.prompt is None else scripted.prompt
+    cached = min(prompt, measure.cached if scripted.cached is None else scripted.cached)
     written = min(prompt - cached, measure.written)
-    return Tally(prompt, cached, written, said + reasoning if given.completion is None else given.completion, reasoning)
+    return AnswerUsage(
+        prompt,
+        cached,
+        written,
+        text_tokens + reasoning if scripted.completion is None else scripted.completion,
+        reasoning,
+    )

@@ -1,6 +1,6 @@
-"""The functions of a made-up project, each with the mistake it may have been written with.
+"""The functions of a generated project, each with a possible bug.
 
-They are templates of real Python: with `good` in place a part passes its own test, with `bad` it fails as `says` says.
+They are templates of real Python code: with `good` a function passes its test, with `bad` it fails with `report`.
 """
 
 from dataclasses import dataclass
@@ -8,26 +8,26 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A function, its test, and what somebody noticed when it was wrong."""
+    """A function, its test and its possible bug."""
 
     name: str
     code: str
     good: str
     bad: str
     test: str
-    says: str
-    """The last lines of the test's report while the mistake is there."""
+    report: str
+    """The last lines of the failing test's report."""
     at: str
-    """The beginning of the line that the report points at, in the test or in the code."""
+    """The start of the line that the report points at, in the test or in the code."""
     symptom: str
     cause: str
     in_code: bool = False
-    """Whether that line is in the code."""
+    """Whether the line `at` is in the code, not in the test."""
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A function that does not exist until somebody asks for it."""
+    """A function that the user may request."""
 
     name: str
     code: str
@@ -55,7 +55,7 @@ def test_the_first_page_begins_with_the_first_$noun():
     assert page_of_$nouns($nouns, page=1, size=2) == $nouns[:2]
 """,
         at="    assert page_of_$nouns(",
-        says="assert [$Noun(id='$prefix-3', ...), $Noun(id='$prefix-4', ...)] == [$Noun(id='$prefix-1', ...), $Noun(id='$prefix-2', ...)]\n"
+        report="assert [$Noun(id='$prefix-3', ...), $Noun(id='$prefix-4', ...)] == [$Noun(id='$prefix-1', ...), $Noun(id='$prefix-2', ...)]\n"
         "\n  At index 0 diff: $Noun(id='$prefix-3', ...) != $Noun(id='$prefix-1', ...)\n  Use -v to get more diff",
         symptom="The first page of $nouns in the dashboard starts with the 51st entry; the newest fifty never show up.",
         cause="pages are counted from 1 in the API, but the offset was computed as if they were counted from 0",
@@ -80,7 +80,7 @@ def test_shares_add_up_to_the_total():
     assert shares == [34, 33, 33]
 """,
         at="    assert sum(shares)",
-        says="assert 99 == 100\n +  where 99 = sum([33, 33, 33])",
+        report="assert 99 == 100\n +  where 99 = sum([33, 33, 33])",
         symptom="When one $noun is split three ways the shares are one short of the total. Finance sees it in every export.",
         cause="the remainder of the integer division was thrown away, so the shares added up to less than the total",
     ),
@@ -105,7 +105,7 @@ def test_a_later_update_replaces_an_earlier_one():
     assert [$noun.status for $noun in latest] == ["$closed", "$open"]
 """,
         at="    assert [$noun.status",
-        says="AssertionError: assert ['$open', '$open'] == ['$closed', '$open']\n\n"
+        report="AssertionError: assert ['$open', '$open'] == ['$closed', '$open']\n\n"
         "  At index 0 diff: '$open' != '$closed'\n  Use -v to get more diff",
         symptom="A $noun that was set to $closed an hour ago still shows as $open after the nightly sync.",
         cause="`setdefault` keeps the first version it sees, so every later update of the same id was ignored",
@@ -128,7 +128,7 @@ def test_overdue_works_without_being_told_the_time():
 """,
         at="    return [$noun for $noun in $nouns if $noun.status",
         in_code=True,
-        says="TypeError: can't compare offset-naive and offset-aware datetimes",
+        report="TypeError: can't compare offset-naive and offset-aware datetimes",
         symptom="The nightly reminder job dies with `TypeError: can't compare offset-naive and offset-aware datetimes`.",
         cause="`datetime.now()` without a zone is naive, while every `created_at` we store is in UTC",
     ),
@@ -155,7 +155,7 @@ def test_a_row_without_tags_is_a_${noun}_without_tags():
 """,
         at='        tags=tuple(row["tags"].split(',
         in_code=True,
-        says="AttributeError: 'NoneType' object has no attribute 'split'",
+        report="AttributeError: 'NoneType' object has no attribute 'split'",
         symptom="Loading old $nouns fails with `AttributeError: 'NoneType' object has no attribute 'split'`.",
         cause="rows written before tags existed have NULL in that column, and the loader split it without looking",
     ),
@@ -175,7 +175,7 @@ def test_two_owners_never_share_a_cache_entry():
     assert ${noun}_cache_key(ours) != ${noun}_cache_key(theirs)
 """,
         at="    assert ${noun}_cache_key(ours)",
-        says="AssertionError: assert '$area:$noun:$prefix-1:en' != '$area:$noun:$prefix-1:en'\n"
+        report="AssertionError: assert '$area:$noun:$prefix-1:en' != '$area:$noun:$prefix-1:en'\n"
         " +  where '$area:$noun:$prefix-1:en' = ${noun}_cache_key($Noun(id='$prefix-1', $owner='$first', ...))",
         symptom="$second was shown a $noun that belongs to $first. Same id, different $owner. This one is urgent.",
         cause="the cache key left out `$owner`, and ids are unique only within one of them",
@@ -209,7 +209,7 @@ def test_the_last_attempt_counts():
 """,
         at='    raise ${Noun}Error(f"{key}: no answer after',
         in_code=True,
-        says="$package.$area.$noun.${Noun}Error: $prefix-1: no answer after 3 attempts",
+        report="$package.$area.$noun.${Noun}Error: $prefix-1: no answer after 3 attempts",
         symptom="We configured 3 attempts for the upstream but the logs show only two before it gives up on a $noun.",
         cause="`range(1, attempts)` stops one short, so the last attempt was never made",
     ),
@@ -232,7 +232,7 @@ def test_the_last_batch_may_be_smaller():
     assert [len(batch) for batch in batches_of_$nouns($nouns, size=2)] == [2, 2, 1]
 """,
         at="    assert [len(batch)",
-        says="assert [2, 2] == [2, 2, 1]\n\n  Right contains one more item: 1\n  Use -v to get more diff",
+        report="assert [2, 2] == [2, 2, 1]\n\n  Right contains one more item: 1\n  Use -v to get more diff",
         symptom="The export is missing a few $nouns at the end, unless their number happens to divide by the batch size.",
         cause="the range stopped at the last full batch, so a smaller one at the end was never sent",
     ),
@@ -256,7 +256,7 @@ def test_amounts_may_have_thousands_separators():
 """,
         at='        raise ${Noun}Error(f"not an amount',
         in_code=True,
-        says="$package.$area.$noun.${Noun}Error: not an amount: '1,234.50'",
+        report="$package.$area.$noun.${Noun}Error: not an amount: '1,234.50'",
         symptom="The import rejects every line above a thousand: `${Noun}Error: not an amount: '1,234.50'`.",
         cause="thousands separators were never removed before the text was turned into a number",
     ),
@@ -277,7 +277,7 @@ def test_a_cancelled_${noun}_cannot_be_closed():
         close_$noun(make(1, status="cancelled"))
 """,
         at="    with pytest.raises(${Noun}Error, match",
-        says="Failed: DID NOT RAISE <class '$package.$area.$noun.${Noun}Error'>",
+        report="Failed: DID NOT RAISE <class '$package.$area.$noun.${Noun}Error'>",
         symptom="A cancelled $noun can still be set to $closed from the API. It must answer with an error instead.",
         cause="only one of the two final states was checked, so a cancelled one went through",
     ),
@@ -298,7 +298,7 @@ def test_the_mean_of_nothing_is_zero():
 """,
         at="    return sum(amounts) / len(amounts)",
         in_code=True,
-        says="ZeroDivisionError: division by zero",
+        report="ZeroDivisionError: division by zero",
         symptom="The summary page is a 500 for every new account: `ZeroDivisionError: division by zero`.",
         cause="an account without a single $noun divides by the length of an empty list",
     ),
@@ -321,7 +321,7 @@ def test_midnight_belongs_to_one_day_only():
     assert found == [[], [midnight]]
 """,
         at="    assert found == [[], [midnight]]",
-        says="assert [[$Noun(id='$prefix-1', ...)], [$Noun(id='$prefix-1', ...)]] == [[], [$Noun(id='$prefix-1', ...)]]\n\n"
+        report="assert [[$Noun(id='$prefix-1', ...)], [$Noun(id='$prefix-1', ...)]] == [[], [$Noun(id='$prefix-1', ...)]]\n\n"
         "  At index 0 diff: [$Noun(id='$prefix-1', ...)] != []\n  Use -v to get more diff",
         symptom="A $noun created exactly at midnight is counted on both days, so the monthly total is off by a few.",
         cause="the end of the interval was included, so midnight belonged to two days",
@@ -340,7 +340,7 @@ def test_nine_comes_before_ten():
     assert [$noun.id for $noun in sorted_$nouns([make(10), make(9)])] == ["$prefix-9", "$prefix-10"]
 """,
         at="    assert [$noun.id for $noun in sorted_$nouns(",
-        says="AssertionError: assert ['$prefix-10', '$prefix-9'] == ['$prefix-9', '$prefix-10']\n\n"
+        report="AssertionError: assert ['$prefix-10', '$prefix-9'] == ['$prefix-9', '$prefix-10']\n\n"
         "  At index 0 diff: '$prefix-10' != '$prefix-9'\n  Use -v to get more diff",
         symptom="In the list $prefix-10 comes before $prefix-9, which confuses everybody who looks for a $noun by number.",
         cause="ids were compared as text, and as text '10' is less than '9'",
@@ -367,7 +367,7 @@ def test_tags_stay_in_one_column():
     assert [len(row) for row in rows] == [5, 5]
 """,
         at="    assert [len(row) for row in rows]",
-        says="assert [5, 6] == [5, 5]\n\n  At index 1 diff: 6 != 5\n  Use -v to get more diff",
+        report="assert [5, 6] == [5, 5]\n\n  At index 1 diff: 6 != 5\n  Use -v to get more diff",
         symptom="The CSV of $nouns has a column too many whenever a $noun has two tags; the warehouse cannot load it.",
         cause="rows were joined by hand, so a comma inside the tags was taken for a new column",
     ),

@@ -1,7 +1,7 @@
-"""A made-up project with files that can be read, searched, edited and tested.
+"""A generated project with files that can be read, searched, edited and tested.
 
-Modules are written when they are first needed, so a project has no last one; each is small, and every question is asked
-of one area, so the work for a session grows with its length and no faster.
+Areas and their modules are generated on first use, so a project is endless. Modules are small and every operation works on
+one area, so the cost of a session is linear in its length.
 """
 
 import difflib
@@ -15,16 +15,16 @@ from minutebook.testing.simulator.code_samples import FEATURES, IMPORTS, MODULE,
 from minutebook.testing.simulator.words import THEMES
 
 AREA_SIZE = 4
-"""How many modules an area has."""
+"""Modules per area."""
 MODULE_SIZE = 11
-"""How many functions a module has to begin with."""
-MISTAKES = 4
-"""How many of those are wrong."""
+"""Functions per module at the start."""
+BUGS_PER_MODULE = 4
+"""Functions per module that have a bug."""
 
 
 @dataclass(slots=True)
 class Module:
-    """One module of the project and what may still happen to it."""
+    """One module of the project, with the bugs to report and the features to request."""
 
     area: str
     noun: str
@@ -35,8 +35,8 @@ class Module:
     sound: list[Part] = field(default_factory=list)
     wishes: list[Feature] = field(default_factory=list)
 
-    def told(self, text: str) -> str:
-        """A template in the words of this module."""
+    def fill(self, text: str) -> str:
+        """The template with this module's names filled in."""
         return Template(text).substitute(self.words)
 
 
@@ -49,13 +49,13 @@ class Commit:
 
 
 class Project:
-    """The files, the log and the tickets of a made-up project; a function of the random source it is given."""
+    """Files, commit log and tickets of a generated project. The random source determines everything."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self.theme = rng.choice(THEMES)
         self._areas = rng.sample(self.theme.areas, len(self.theme.areas))
-        self._made = 0
+        self._area_count = 0
         self.files: dict[str, dict[str, str]] = {}
         """Area → path → text."""
         self.modules: dict[str, list[Module]] = {}
@@ -66,10 +66,10 @@ class Project:
         self._ticket = rng.randrange(400, 2400)
 
     def next_area(self) -> str:
-        """Write the modules of another area, and return its name."""
-        number, name = divmod(self._made, len(self._areas))
+        """Generate the modules of another area and return its name."""
+        number, name = divmod(self._area_count, len(self._areas))
         area = self._areas[name] if not number else f"{self._areas[name]}_{number + 1}"
-        self._made += 1
+        self._area_count += 1
         self.files[area] = {}
         self.modules[area] = [self._module(area, *noun) for noun in self._rng.sample(self.theme.nouns, AREA_SIZE)]
         names = [f"from {self.theme.package}.{area}.{m.noun} import {m.words['Noun']}\n" for m in self.modules[area]]
@@ -77,7 +77,7 @@ class Project:
         return area
 
     def area_names(self) -> list[str]:
-        """The areas that a listing shows, whether or not their modules have been needed yet."""
+        """All areas, including those whose modules are not generated yet."""
         return sorted({*self._areas, *self.files})
 
     def text(self, path: str) -> str:
@@ -89,11 +89,11 @@ class Project:
         files[path] = text
 
     def area_of(self, path: str) -> str:
-        """The area of a file or folder: the last part of a path below `src/package` or `tests` that is one."""
+        """The area of a file or folder: the first part of the path that is an area."""
         return next(part for part in path.split("/") if part in self.files)
 
     def hits(self, area: str, pattern: str, *, below: str = "") -> list[str]:
-        """What a search in one area prints, line by line."""
+        """The output lines of a search in one area."""
         return [
             f"{path}:{number}:{line}"
             for path, text in sorted(self.files[area].items())
@@ -103,11 +103,11 @@ class Project:
         ]
 
     def tests(self, path: str) -> list[str]:
-        """The tests in a file, by name."""
+        """The names of the tests in a file."""
         return re.findall(r"^def (test_\w+)", self.text(path), re.MULTILINE)
 
     def diff(self, paths: Iterable[str]) -> str:
-        """What changed in these files since the last commit."""
+        """The changes of these files since the last commit, as a unified diff."""
         texts = []
         for path in paths:
             before, after = self.changed.get(path, self.text(path)).splitlines(), self.text(path).splitlines()
@@ -117,10 +117,10 @@ class Project:
         return "\n".join(texts)
 
     def commit(self, title: str) -> Commit:
-        made = Commit(self.hash(), title)
-        self.log = [made, *self.log[:11]]
+        commit = Commit(self.hash(), title)
+        self.log = [commit, *self.log[:11]]
         self.changed = {}
-        return made
+        return commit
 
     def ticket(self) -> str:
         self._ticket += self._rng.randrange(1, 9)
@@ -160,7 +160,7 @@ class Project:
         path, test_path = f"src/{theme.package}/{area}/{noun}.py", f"tests/{area}/test_{noun}.py"
         module = Module(area, noun, path, test_path, words)
         parts = self._rng.sample(PARTS, MODULE_SIZE)
-        module.broken, module.sound = parts[:MISTAKES], parts[MISTAKES:]
+        module.broken, module.sound = parts[:BUGS_PER_MODULE], parts[BUGS_PER_MODULE:]
         module.wishes = self._rng.sample(FEATURES, 2)
         self._rng.shuffle(parts)
         self.files[area][path] = _source(module, parts)
@@ -169,18 +169,20 @@ class Project:
 
 
 def _source(module: Module, parts: list[Part]) -> str:
-    body = module.told("\n\n".join([MODULE, *(wrong(part) if part in module.broken else part.code for part in parts)]))
+    body = module.fill(
+        "\n\n".join([MODULE, *(code_with_bug(part) if part in module.broken else part.code for part in parts)])
+    )
     used = [line for words, line in IMPORTS if any(word in body for word in words.split("|"))]
     return body.replace("{imports}", "\n".join([*used, ""]))
 
 
 def _tests(module: Module, parts: list[Part]) -> str:
-    names = sorted(module.told(name) for name in ("${Noun}Error", "$Noun", *(part.name for part in parts)))
-    text = module.told("\n\n".join([TESTS, *(part.test for part in module.sound)]))
+    names = sorted(module.fill(name) for name in ("${Noun}Error", "$Noun", *(part.name for part in parts)))
+    text = module.fill("\n\n".join([TESTS, *(part.test for part in module.sound)]))
     return text.replace("{names}", "\n".join(f"    {name}," for name in names))
 
 
-def wrong(part: Part) -> str:
-    """A part's code with its mistake in it."""
+def code_with_bug(part: Part) -> str:
+    """The function's code with the bug."""
     assert part.good in part.code, part.name
     return part.code.replace(part.good, part.bad)

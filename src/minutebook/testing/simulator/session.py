@@ -1,8 +1,8 @@
-"""A believable session of a coding agent, made from a seed and nothing else.
+"""A generated session of a coding agent. The seed determines every byte.
 
-A made-up project has real mistakes in real code. Turn by turn a user reports one, asks a question or wants something
-new; the agent searches, reads, writes the test that fails, mends the code and runs the tests again. Whatever a message
-names has been seen before it, and every call has its result, so any provider accepts any session.
+A generated project has real bugs in real code. In each turn the user reports one, asks a question or requests a feature;
+the agent searches, reads, writes a failing test, fixes the code and runs the tests again. Every path and name in a message
+was shown before, and every call has a result, so any provider accepts the session.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 from minutebook.errors import InvalidSetting
 from minutebook.testing.simulator.code_samples import Feature, Part
 from minutebook.testing.simulator.project import Module, Project
-from minutebook.testing.simulator.tools import Call, Toolbox
+from minutebook.testing.simulator.tools import Call, SimulatedTools
 from minutebook.testing.simulator.words import (
     COMMIT,
     DONE,
@@ -37,9 +37,9 @@ ID_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
 def coding_session(seed: int = 0, turns: int = 16) -> list[dict[str, Any]]:
-    """The messages of a session, in the chat-completions shape: a system prompt, then `turns` requests and their work.
+    """A session as chat-completions messages: a system prompt, then `turns` turns.
 
-    The same seed gives the same bytes, and fewer turns the beginning of more.
+    The same seed gives the same bytes. A session with fewer turns is a prefix of one with more.
 
     Raises:
         InvalidSetting: `turns` is negative.
@@ -50,68 +50,68 @@ def coding_session(seed: int = 0, turns: int = 16) -> list[dict[str, Any]]:
 
 
 def coding_turns(seed: int = 0) -> Iterator[list[dict[str, Any]]]:
-    """The same session without an end: first the system prompt, then one list of messages for each turn."""
+    """The same session, endless: first the system prompt, then one list of messages per turn."""
     session = CodingSession(seed)
-    yield session.taken()
+    yield session.take_messages()
     while True:
         session.turn()
-        yield session.taken()
+        yield session.take_messages()
 
 
 class CodingSession:
-    """A user and an agent at work on one project."""
+    """The state of a session: project, tools and messages not yet taken."""
 
     def __init__(self, seed: int) -> None:
-        self.rng = random.Random(f"minutebook coding session {seed}")  # noqa: S311 - a story, not a secret
+        self.rng = random.Random(f"minutebook coding session {seed}")  # noqa: S311 - not for cryptography
         self.project = Project(self.rng)
-        self.tools = Toolbox(self.project, self.rng)
+        self.tools = SimulatedTools(self.project, self.rng)
         self.area = self.project.next_area()
         self.module = self.project.modules[self.area][0]
-        self.said: list[dict[str, Any]] = []
+        self.messages: list[dict[str, Any]] = []
         self.calls = 0
         self.turns = 0
         theme = self.project.theme
         self.say("system", SYSTEM.format(package=theme.package, about=theme.about, ticket=theme.ticket))
 
-    def taken(self) -> list[dict[str, Any]]:
-        """What was said since this was last asked."""
-        said, self.said = self.said, []
-        return said
+    def take_messages(self) -> list[dict[str, Any]]:
+        """Remove and return the messages added since the last call."""
+        messages, self.messages = self.messages, []
+        return messages
 
     def turn(self) -> None:
         self.turns += 1
         if self.turns > 1 and self.project.changed and self.rng.random() < 0.15 + 0.1 * len(self.project.changed):
             return self.commit()
-        luck = self.rng.random()
-        self._go_on()
-        if luck < 0.14 and self.turns > 1:
+        draw = self.rng.random()
+        self._choose_module()
+        if draw < 0.14 and self.turns > 1:
             return self.question(self.rng.choice(self.module.sound))
-        if luck < 0.34 and self.module.wishes and self.turns > 1:
+        if draw < 0.34 and self.module.wishes and self.turns > 1:
             return self.feature(self.module.wishes.pop())
         if self.module.broken:
             return self.bug(self.module.broken.pop())
         return self.feature(self.module.wishes.pop())
 
-    def _go_on(self) -> None:
-        """Stay with the module or go to another one that still has work, in this area or the next."""
-        busy = [module for module in self.project.modules[self.area] if module.broken or module.wishes]
-        if not busy:
-            # What nobody will ask about again need not be kept.
+    def _choose_module(self) -> None:
+        """Keep the current module or choose another one with work left, in this area or the next."""
+        unfinished = [module for module in self.project.modules[self.area] if module.broken or module.wishes]
+        if not unfinished:
+            # Free the memory: a finished area is not used again.
             self.project.modules.pop(self.area)
             self.area = self.project.next_area()
-            busy = self.project.modules[self.area]
-        if self.module not in busy or self.rng.random() < 0.4:
-            self.module = self.rng.choice(busy)
+            unfinished = self.project.modules[self.area]
+        if self.module not in unfinished or self.rng.random() < 0.4:
+            self.module = self.rng.choice(unfinished)
 
     def bug(self, part: Part) -> None:
         module, tools, rng = self.module, self.tools, self.rng
         name, ticket, folder = (
-            module.told(part.name),
+            module.fill(part.name),
             self.project.ticket(),
             f"src/{self.project.theme.package}/{module.area}",
         )
-        report = self.pick(REPORT).format(ticket=ticket, symptom=module.told(part.symptom), area=module.area)
-        self.say("user", self._opening() + report)
+        report = self.pick(REPORT).format(ticket=ticket, symptom=module.fill(part.symptom), area=module.area)
+        self.say("user", self._greeting() + report)
         first = [tools.issue(ticket, module, part), tools.search(module.noun, folder)]
         if self.turns == 1:
             first.append(tools.list_files(f"src/{self.project.theme.package}"))
@@ -127,9 +127,9 @@ class CodingSession:
         )
         if rng.random() < 0.4:
             self.act(None, tools.search(f"{name}(", folder), self._git_log(module))
-        self.act(self.pick(TESTING).format(cause=module.told(part.cause), name=name), self._add_test(module, part.test))
+        self.act(self.pick(TESTING).format(cause=module.fill(part.cause), name=name), self._add_test(module, part.test))
         self.act(None, tools.run_tests([module.test_path], (module, part)))
-        old, new = module.told(part.bad), module.told(part.good)
+        old, new = module.fill(part.bad), module.fill(part.good)
         if rng.random() < 0.2:
             self.act(
                 self.pick(FIXING).format(name=name), tools.failed_edit(module.path, old.replace("    ", "  ", 1), new)
@@ -140,13 +140,15 @@ class CodingSession:
         else:
             self.act(self.pick(FIXING).format(name=name), tools.edit_file(module.path, (old, new)))
         self._verify(module)
-        self.say("assistant", self.pick(DONE).format(**self._told(module, name, module.told(part.cause), ticket)))
+        self.say(
+            "assistant", self.pick(DONE).format(**self._report_fields(module, name, module.fill(part.cause), ticket))
+        )
 
     def feature(self, wish: Feature) -> None:
         module, tools = self.module, self.tools
-        name = module.told(wish.name)
-        asked = self.pick(FEATURE).format(wish=module.told(wish.wish), name=name, path=module.path)
-        self.say("user", self._opening() + asked)
+        name = module.fill(wish.name)
+        request = self.pick(FEATURE).format(wish=module.fill(wish.wish), name=name, path=module.path)
+        self.say("user", self._greeting() + request)
         self.act(
             self.pick(READING).format(path=module.path, name=name),
             tools.read_file(module.path),
@@ -156,7 +158,7 @@ class CodingSession:
         last = self.project.text(module.path).rsplit("\n\n\n", 1)[1]
         self.act(
             f"I add `{name}` at the end of the module, and its test beside the others.",
-            tools.edit_file(module.path, (last, f"{last}\n\n{module.told(wish.code)}")),
+            tools.edit_file(module.path, (last, f"{last}\n\n{module.fill(wish.code)}")),
             self._add_test(module, wish.test, name),
         )
         self._verify(module)
@@ -169,17 +171,17 @@ class CodingSession:
 
     def question(self, part: Part) -> None:
         module, tools = self.module, self.tools
-        name, folder = module.told(part.name), f"src/{self.project.theme.package}/{module.area}"
-        self.say("user", self._opening() + self.pick(QUESTION).format(name=name, area=module.area))
+        name, folder = module.fill(part.name), f"src/{self.project.theme.package}/{module.area}"
+        self.say("user", self._greeting() + self.pick(QUESTION).format(name=name, area=module.area))
         search, tests = tools.search(name, folder), tools.search(name, f"tests/{module.area}")
         self.act(f"Let me see where `{name}` is and what its tests say.", search, tests)
         line = self._line(module.path, f"def {name}(")
         self.act(None, tools.read_file(module.path, (max(1, line - 4), line + 16)))
-        text = module.told(part.code).split('"""')[1]
+        text = module.fill(part.code).split('"""')[1]
         self.say(
             "assistant",
             f'`{name}` is defined in `{module.path}:{line}`. What it promises is in its docstring: "{text}" '
-            f"It is covered by `{module.told(part.test).partition('(')[0].removeprefix('def ')}` in "
+            f"It is covered by `{module.fill(part.test).partition('(')[0].removeprefix('def ')}` in "
             f"`{module.test_path}`. Nothing else in `{module.area}` calls it, so a change would be safe as long as that "
             "test still passes.",
         )
@@ -194,11 +196,11 @@ class CodingSession:
         self.say("user", self.pick(COMMIT))
         diff = tools.shell("git diff", self.project.diff(changed))
         self.act("I look at what would go in first.", tools.shell("git status", status), diff)
-        made = self.project.commit(title)
-        output = f"[main {made.id}] {title}\n {len(changed)} files changed"
+        commit = self.project.commit(title)
+        output = f"[main {commit.id}] {title}\n {len(changed)} files changed"
         self.act(None, tools.shell(f'git commit -am "{title}"', output))
         self.say(
-            "assistant", f"Committed as `{made.id}` on main: {title}. {len(changed)} files, nothing else was changed."
+            "assistant", f"Committed as `{commit.id}` on main: {title}. {len(changed)} files, nothing else was changed."
         )
 
     def _verify(self, module: Module) -> None:
@@ -218,7 +220,7 @@ class CodingSession:
     def _add_test(self, module: Module, test: str, name: str | None = None) -> Call:
         text = self.project.text(module.test_path)
         last = text.rsplit("\n\n\n", 1)[1]
-        edits = [(last, f"{last}\n\n{module.told(test)}")]
+        edits = [(last, f"{last}\n\n{module.fill(test)}")]
         if name:
             edits.insert(0, ("import (\n", f"import (\n    {name},\n"))
         return self.tools.edit_file(module.test_path, *edits)
@@ -231,7 +233,7 @@ class CodingSession:
         whole = self.project.text(path)
         return whole[: whole.index(text)].count("\n") + 1
 
-    def _told(self, module: Module, name: str, cause: str, ticket: str) -> dict[str, str]:
+    def _report_fields(self, module: Module, name: str, cause: str, ticket: str) -> dict[str, str]:
         return {
             "name": name,
             "cause": cause,
@@ -241,19 +243,19 @@ class CodingSession:
             "area": module.area,
         }
 
-    def _opening(self) -> str:
+    def _greeting(self) -> str:
         return self.pick(OPENING) if self.turns > 1 else ""
 
     def pick(self, phrases: tuple[str, ...]) -> str:
         return self.rng.choice(phrases)
 
     def say(self, role: str, text: str) -> None:
-        self.said.append({"role": role, "content": text})
+        self.messages.append({"role": role, "content": text})
 
     def act(self, text: str | None, *calls: Call) -> None:
-        """An assistant message that makes these calls, and their results, now and then in another order."""
+        """Add an assistant message with these calls and their results, sometimes in another order."""
         ids = [self._call_id() for _ in calls]
-        made = [
+        tool_calls = [
             {
                 "id": call_id,
                 "type": "function",
@@ -261,15 +263,15 @@ class CodingSession:
             }
             for call_id, call in zip(ids, calls, strict=True)
         ]
-        self.said.append({"role": "assistant", "content": text, "tool_calls": made})
+        self.messages.append({"role": "assistant", "content": text, "tool_calls": tool_calls})
         results = [
             {"role": "tool", "tool_call_id": i, "content": call.result} for i, call in zip(ids, calls, strict=True)
         ]
         if self.rng.random() < 0.3:
             self.rng.shuffle(results)
-        self.said += results
+        self.messages += results
 
     def _call_id(self) -> str:
-        """Random to look at and yet never the same twice: the count is in it."""
+        """A random-looking id that is unique, because it contains a counter."""
         self.calls += 1
         return "call_" + "".join(self.rng.choices(ID_LETTERS, k=16)) + f"{self.calls:06x}"

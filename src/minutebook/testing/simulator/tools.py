@@ -1,4 +1,4 @@
-"""The tools of a simulated agent: each does its work on the made-up project and prints what the real one would."""
+"""The tools of a simulated agent. Each works on the generated project and returns the output of the real tool."""
 
 import json
 import random
@@ -21,7 +21,7 @@ class Call:
     result: str
 
 
-class Toolbox:
+class SimulatedTools:
     """Reads, searches, edits and tests a project."""
 
     def __init__(self, project: Project, rng: random.Random) -> None:
@@ -33,7 +33,7 @@ class Toolbox:
         if area is None:
             package = self.project.theme.package
             names = [f"src/{package}/{name}/" for name in self.project.area_names()]
-            shown = [
+            lines = [
                 *names,
                 f"src/{package}/api.py",
                 f"src/{package}/settings.py",
@@ -43,17 +43,17 @@ class Toolbox:
             ]
         else:
             files = self.project.files[area]
-            shown = [f"{len(text):>7}  {name}" for name, text in sorted(files.items()) if name.startswith(path)]
-        return Call("list_files", {"path": path}, "\n".join(shown))
+            lines = [f"{len(text):>7}  {name}" for name, text in sorted(files.items()) if name.startswith(path)]
+        return Call("list_files", {"path": path}, "\n".join(lines))
 
     def read_file(self, path: str, lines: tuple[int, int] | None = None) -> Call:
         text = self.project.text(path).splitlines()
         start, stop = lines or (1, len(text))
-        shown = [f"{number:>6}\t{line}" for number, line in enumerate(text, 1) if start <= number <= stop]
+        numbered = [f"{number:>6}\t{line}" for number, line in enumerate(text, 1) if start <= number <= stop]
         arguments: dict[str, Any] = {"path": path}
         if lines:
             arguments |= {"start_line": start, "end_line": stop}
-        return Call("read_file", arguments, "\n".join(shown))
+        return Call("read_file", arguments, "\n".join(numbered))
 
     def search(self, pattern: str, path: str) -> Call:
         hits = self.project.hits(self.project.area_of(path), pattern, below=path)
@@ -68,13 +68,13 @@ class Toolbox:
             text = text.replace(old, new)
         arguments = {"path": path, "edits": [{"old_text": old, "new_text": new} for old, new in edits]}
         self.project.write(path, text)
-        place = text.splitlines().index(edits[-1][1].strip("\n").splitlines()[0]) + 1
-        around = self.read_file(path, (max(1, place - 3), place + edits[-1][1].count("\n") + 3)).result
+        line_number = text.splitlines().index(edits[-1][1].strip("\n").splitlines()[0]) + 1
+        around = self.read_file(path, (max(1, line_number - 3), line_number + edits[-1][1].count("\n") + 3)).result
         plural = "s" if len(edits) > 1 else ""
         return Call("edit_file", arguments, f"Applied {len(edits)} edit{plural} to {path}:\n{around}")
 
     def failed_edit(self, path: str, old: str, new: str) -> Call:
-        """An edit whose text was remembered wrongly: nothing changes."""
+        """An edit that fails because the old text does not match. Nothing changes."""
         arguments = {"path": path, "edits": [{"old_text": old, "new_text": new}]}
         return Call(
             "edit_file",
@@ -91,13 +91,13 @@ class Toolbox:
         return Call("shell", {"command": command}, output)
 
     def issue(self, ticket: str, module: Module, part: Part) -> Call:
-        """A ticket as the tracker's API gives it."""
+        """A ticket as JSON from the issue tracker."""
         people = self._rng.sample(self.project.theme.people, 2)
         day = self._rng.randrange(1, 28)
         number = self._rng.randrange(1000, 9999)
         data = {
             "id": ticket,
-            "title": module.told(part.symptom).split(". ")[0],
+            "title": module.fill(part.symptom).split(". ")[0],
             "state": "open",
             "component": module.area,
             "reporter": people[0],
@@ -106,25 +106,25 @@ class Toolbox:
                 {"author": people[0], "text": f"Seen again today, this time with {module.words['prefix']}-{number}."},
                 {
                     "author": people[1],
-                    "text": f"I think this is `{module.told(part.name)}`, but I did not dig further.",
+                    "text": f"I think this is `{module.fill(part.name)}`, but I did not dig further.",
                 },
             ],
         }
         return Call("get_issue", {"id": ticket}, json.dumps(data, indent=2))
 
     def logs(self, module: Module, part: Part) -> Call:
-        """The service's own log around the moment it went wrong."""
+        """The service's log up to the error."""
         hour, second, lines = self._rng.randrange(24), 0, []
         owners = self.project.theme.owners
-        for number in range(wrong_at := self._rng.randrange(16, 40)):
+        for number in range(line_count := self._rng.randrange(16, 40)):
             second += self._rng.randrange(1, 20)
             entry = {
                 "ts": f"2026-04-{9 + second // 3600:02}T{hour:02}:{second // 60 % 60:02}:{second % 60:02}Z",
-                "level": "ERROR" if number == wrong_at - 1 else "INFO",
+                "level": "ERROR" if number == line_count - 1 else "INFO",
                 "logger": f"{self.project.theme.package}.{module.area}.{module.noun}",
                 "request_id": f"{self._rng.getrandbits(48):012x}",
                 module.words["owner"]: owners[self._rng.randrange(2)],
-                "msg": self._log_line(module, part, last=number == wrong_at - 1),
+                "msg": self._log_line(module, part, last=number == line_count - 1),
             }
             lines.append(json.dumps(entry))
         command = f"tail -n {len(lines)} var/log/{module.area}.jsonl"
@@ -133,8 +133,8 @@ class Toolbox:
     def _log_line(self, module: Module, part: Part, *, last: bool) -> str:
         prefix = module.words["prefix"]
         if last:
-            said = module.told(part.says).splitlines()[0] if part.in_code else "response did not match the request"
-            return f"{module.told(part.name)} failed: {said}"
+            error = module.fill(part.report).splitlines()[0] if part.in_code else "response did not match the request"
+            return f"{module.fill(part.name)} failed: {error}"
         verb = self._rng.choice(("loaded", "stored", "queued", "rendered"))
         return f"{verb} {prefix}-{self._rng.randrange(1000, 9999)} in {self._rng.randrange(3, 90)} ms"
 
@@ -156,43 +156,50 @@ class Toolbox:
             module, part = failing
             out += ["", _rule("FAILURES"), _rule(failed, "_"), "", *self._traceback(module, part, failed)]
             out += [_rule("short test summary info")]
-            out += [f"FAILED {module.test_path}::{failed} - {module.told(part.says).splitlines()[0][:90]}"]
+            out += [f"FAILED {module.test_path}::{failed} - {module.fill(part.report).splitlines()[0][:90]}"]
             return "\n".join([*out, _rule(f"1 failed, {len(tests) - 1} passed in {seconds:.2f}s")])
         return "\n".join([*out, "", _rule(f"{len(tests)} passed in {seconds:.2f}s")])
 
     def _traceback(self, module: Module, part: Part, name: str) -> list[str]:
-        said = [f"E   {line}" for line in module.told(part.says).split("\n")]
-        kind = module.told(part.says).partition(":")[0] if part.in_code or "Error:" in part.says else "AssertionError"
-        at = module.told(part.at)
+        error_lines = [f"E   {line}" for line in module.fill(part.report).split("\n")]
+        error_type = (
+            module.fill(part.report).partition(":")[0] if part.in_code or "Error:" in part.report else "AssertionError"
+        )
+        error_line = module.fill(part.at)
         test = self.project.text(module.test_path)
         body = test[test.index(f"def {name}(") :].split("\n\n\n")[0].rstrip("\n")
         if not part.in_code:
-            shown = [f">{line[1:]}" if line.startswith(at) else line for line in body.splitlines()]
-            stop = next(number for number, line in enumerate(shown) if line.startswith(">"))
-            return [*shown[: stop + 1], *said, "", f"{module.test_path}:{_line_of(test, at)}: {kind}"]
-        call = next(line for line in body.splitlines()[1:] if module.told(part.name) in line)
-        shown = [f">{line[1:]}" if line == call else line for line in body.splitlines()]
-        stop = next(number for number, line in enumerate(shown) if line.startswith(">"))
+            marked = [f">{line[1:]}" if line.startswith(error_line) else line for line in body.splitlines()]
+            stop = next(number for number, line in enumerate(marked) if line.startswith(">"))
+            return [
+                *marked[: stop + 1],
+                *error_lines,
+                "",
+                f"{module.test_path}:{_line_of(test, error_line)}: {error_type}",
+            ]
+        call = next(line for line in body.splitlines()[1:] if module.fill(part.name) in line)
+        marked = [f">{line[1:]}" if line == call else line for line in body.splitlines()]
+        stop = next(number for number, line in enumerate(marked) if line.startswith(">"))
         code = self.project.text(module.path)
-        function = code[code.index(f"def {module.told(part.name)}(") :].split("\n\n\n")[0].rstrip("\n")
-        inner = [f">{line[1:]}" if line.startswith(at) else line for line in function.splitlines()]
+        function = code[code.index(f"def {module.fill(part.name)}(") :].split("\n\n\n")[0].rstrip("\n")
+        inner = [f">{line[1:]}" if line.startswith(error_line) else line for line in function.splitlines()]
         end = next(number for number, line in enumerate(inner) if line.startswith(">"))
         dots = "_ " * (WIDTH // 2)
         return [
-            *shown[: stop + 1],
+            *marked[: stop + 1],
             "",
             f"{module.test_path}:{_line_of(test, call)}: ",
             dots,
             "",
             *inner[: end + 1],
-            *said,
+            *error_lines,
             "",
-            f"{module.path}:{_line_of(code, at)}: {kind.rpartition('.')[2]}",
+            f"{module.path}:{_line_of(code, error_line)}: {error_type.rpartition('.')[2]}",
         ]
 
 
 def _test_name(module: Module, part: Part) -> str:
-    return module.told(part.test).partition("(")[0].removeprefix("def ")
+    return module.fill(part.test).partition("(")[0].removeprefix("def ")
 
 
 def _line_of(text: str, beginning: str) -> int:

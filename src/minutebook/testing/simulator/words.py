@@ -1,7 +1,4 @@
-"""What the user and the agent of a simulated session say.
-
-The words that a made-up project is told in.
-"""
+"""Texts and themes of simulated sessions: what users and agents write."""
 
 from dataclasses import dataclass
 
@@ -110,12 +107,12 @@ COMMIT = (
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """One made-up project: what it is about and what its parts are called."""
+    """The subject and the vocabulary of a generated project."""
 
     package: str
     about: str
     ticket: str
-    """What its tickets begin with."""
+    """Prefix of ticket ids."""
     owner: str
     owners: tuple[str, str]
     amount: str
@@ -123,7 +120,7 @@ class Theme:
     closed: str
     areas: tuple[str, ...]
     nouns: tuple[tuple[str, str], ...]
-    """Singular and plural of the things it deals with."""
+    """Singular and plural of the project's objects."""
     people: tuple[str, ...]
 
 

@@ -1,9 +1,9 @@
--- Conversations, their entries, and what was decided about them. Every row says whose it is, and nobody sees another's.
+-- Conversations, entries, folds, pins, idempotency keys and the search index. Row-level security separates the tenants.
 
 CREATE SCHEMA minutebook;
 
 CREATE TABLE minutebook.conversation (
-    number bigint GENERATED ALWAYS AS IDENTITY,     -- never used twice, so that no late row can join another conversation
+    number bigint GENERATED ALWAYS AS IDENTITY,     -- never reused, so a late row cannot join another conversation
     tenant text COLLATE "C" NOT NULL,
     id text COLLATE "C" NOT NULL,
     recipient text COLLATE "C" NOT NULL,
@@ -13,8 +13,8 @@ CREATE TABLE minutebook.conversation (
     turns integer NOT NULL,
     lead integer NOT NULL,
     first integer NOT NULL,
-    indexed integer NOT NULL,                       -- the words of the entries before this position can be searched
-    behind boolean NOT NULL DEFAULT false,          -- whether there are entries after it
+    indexed integer NOT NULL,                       -- entries before this position are in the search index
+    behind boolean NOT NULL DEFAULT false,          -- whether there are entries after `indexed`
     open_at integer,
     open_calls text,                                -- JSON, in ASCII
     labels text,                                    -- JSON, in ASCII
@@ -24,12 +24,12 @@ CREATE TABLE minutebook.conversation (
     origin bigint,                                  -- the number of the conversation that this one was forked from
     origin_id text COLLATE "C",
     origin_position integer,
-    lineage text,                                   -- JSON: [number, stop] for each stretch that is read from another
+    lineage text,                                   -- JSON: [number, stop] of each range read from another conversation
     PRIMARY KEY (tenant, id)
-) WITH (fillfactor = 85);                           -- the one row that every append changes: room to do so in its page
+) WITH (fillfactor = 85);                           -- every append updates this row: leave room in its page
 CREATE UNIQUE INDEX conversation_by_number ON minutebook.conversation (tenant, number);
 CREATE INDEX conversation_by_recipient ON minutebook.conversation (tenant, recipient, created_at DESC, id)
-    WHERE recipient <> id;                          -- the others are found by their id
+    WHERE recipient <> id;                          -- otherwise the id finds it
 CREATE INDEX conversation_by_status ON minutebook.conversation (tenant, status, created_at DESC, id);
 CREATE INDEX conversation_by_origin ON minutebook.conversation (tenant, origin) WHERE origin IS NOT NULL;
 CREATE INDEX conversation_behind ON minutebook.conversation (tenant, number) WHERE behind;
@@ -37,13 +37,13 @@ CREATE INDEX conversation_behind ON minutebook.conversation (tenant, number) WHE
 CREATE TABLE minutebook.entry (
     conversation bigint NOT NULL,
     position integer NOT NULL,
-    turn integer NOT NULL,                          -- how many user messages there are up to here
+    turn integer NOT NULL,                          -- number of user messages up to and including this one
     role smallint NOT NULL,
     tenant text COLLATE "C" NOT NULL,
-    stamp bytea NOT NULL,                           -- who said it and when
-    text bytea,                                     -- a piece: its first byte says whether it is plain, deflated,
-    rest bytea,                                     -- or only the hash of a payload that holds it
-    PRIMARY KEY (tenant, conversation, position)    -- with a ninth column every row would be 8 bytes longer
+    stamp bytea NOT NULL,                           -- metadata, see `Stamp` in entries.py
+    text bytea,                                     -- the first byte of text and rest: plain, deflated,
+    rest bytea,                                     -- or the hash of a payload follows
+    PRIMARY KEY (tenant, conversation, position)    -- a ninth column would add 8 bytes to every row
 ) PARTITION BY HASH (conversation);
 
 CREATE TABLE minutebook.payload (
@@ -57,22 +57,22 @@ CREATE TABLE minutebook.payload (
 CREATE TABLE minutebook.fold (
     tenant text COLLATE "C" NOT NULL,
     conversation bigint NOT NULL,
-    number integer NOT NULL,                        -- in the order in which they were added
+    number integer NOT NULL,                        -- counts the folds of a conversation
     id text COLLATE "C" NOT NULL,
     start integer NOT NULL,
     stop integer NOT NULL,
-    body bytea NOT NULL,                            -- JSON: its reason and what it shows
+    body bytea NOT NULL,                            -- JSON: reason and shown messages
     created_at bigint NOT NULL,
     undone_at bigint,
     sealed boolean NOT NULL,
-    covered_by integer,                             -- the number of the fold that took its place
+    covered_by integer,                             -- number of the fold that replaced it
     PRIMARY KEY (tenant, conversation, number)
 );
 CREATE UNIQUE INDEX fold_by_id ON minutebook.fold (tenant, conversation, id);
 CREATE INDEX fold_standing ON minutebook.fold (tenant, conversation, stop)
     WHERE undone_at IS NULL AND covered_by IS NULL;
 
--- What is short stays in its row, and needs no second table for what does not fit.
+-- STORAGE PLAIN: the values are short, so these tables need no TOAST table.
 CREATE TABLE minutebook.pin (
     conversation bigint NOT NULL,
     position integer NOT NULL
@@ -99,8 +99,7 @@ ALTER TABLE minutebook.tombstone
     ADD COLUMN id bytea NOT NULL, ALTER COLUMN id SET STORAGE PLAIN,
     ADD PRIMARY KEY (tenant, id);
 
--- Which stretches of a conversation may have which words. A stretch is looked through once it is found, so a filter that
--- says which words are not there is enough, and takes a fraction of the text. It is short, and stays in its row.
+-- The search index: a Bloom filter of the words of each range of entries, see search.py.
 CREATE TABLE minutebook.word (
     conversation bigint NOT NULL,
     start integer NOT NULL,
@@ -111,7 +110,7 @@ ALTER TABLE minutebook.word
     ADD COLUMN words bytea NOT NULL, ALTER COLUMN words SET STORAGE PLAIN,
     ADD PRIMARY KEY (tenant, conversation, start);
 
--- What holds deleted rows until the next vacuum. No tenant's: it names tables and nothing else.
+-- Tables that contain deleted rows until the next vacuum. Not per tenant, since it only names tables.
 CREATE TABLE minutebook.removed (
     relation oid PRIMARY KEY,
     times bigint NOT NULL
@@ -124,41 +123,41 @@ BEGIN
     FOR part IN 0..1 LOOP
         EXECUTE format(
             'CREATE TABLE minutebook.entry_%s PARTITION OF minutebook.entry FOR VALUES WITH (MODULUS 2, REMAINDER %s)'
-            ' WITH (toast_tuple_target = 4064)',    -- half a page: what is shorter stays where it is
+            ' WITH (toast_tuple_target = 4064)',    -- half a page: shorter values stay in the row
             part, part
         );
     END LOOP;
 END
 $$;
 
--- Content is compressed already, and must not be sampled for statistics, which outlive an erasure.
+-- Content is already compressed. It must not be sampled for statistics, because these outlive an erasure.
 DO $$
 DECLARE
-    one record;
+    col record;
 BEGIN
-    FOR one IN
+    FOR col IN
         SELECT attrelid::regclass AS relation, attname AS name, atttypid = 'bytea'::regtype AND attstorage <> 'p' AS raw
         FROM pg_catalog.pg_attribute JOIN pg_catalog.pg_class ON pg_class.oid = attrelid
         WHERE relnamespace = 'minutebook'::regnamespace AND relkind IN ('r', 'p') AND attnum > 0
             AND atttypid IN ('bytea'::regtype, 'text'::regtype)
             AND attname NOT IN ('tenant', 'status')
     LOOP
-        EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET STATISTICS 0', one.relation, one.name);
-        IF one.raw THEN
-            EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET STORAGE EXTERNAL', one.relation, one.name);
+        EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET STATISTICS 0', col.relation, col.name);
+        IF col.raw THEN
+            EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET STORAGE EXTERNAL', col.relation, col.name);
         END IF;
     END LOOP;
 END
 $$;
 
--- The role that the store works as. It owns nothing, so that no policy is waived for it.
+-- The role that all transactions run as. It owns nothing, so row-level security always applies to it.
 DO $$
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'minutebook_app') THEN
         CREATE ROLE minutebook_app NOLOGIN;
     END IF;
 EXCEPTION WHEN duplicate_object OR unique_violation THEN
-    NULL;                                           -- another database of this server was being made at the same time
+    NULL;                                           -- created concurrently by another database of this server
 END
 $$;
 DO $$
@@ -205,114 +204,117 @@ AS $$
     ON CONFLICT (relation) DO UPDATE SET times = removed.times + 1
 $$;
 
--- Writes a group of appends: all of it, or, if anything is not as the client thinks, nothing. The client decides what is
--- written from headers that it may only remember, so every header is changed only at the version that was seen, every
--- lease must stand by the clock of this server, and no key or document may be there that the client does not know of.
--- Returns the numbers of the conversations. It works as the role that owns nothing, like every other transaction.
--- A list is in `changes` only if there is something in it; a `place` is 1 for the first of the conversations. Payloads
--- are large: what they hold comes beside, one after the other.
-CREATE FUNCTION minutebook.append(whose text, patience text, changes jsonb, bodies bytea) RETURNS jsonb LANGUAGE plpgsql
+-- Writes a group of appends completely, or raises serialization_failure if the database is not in the state that the
+-- client assumes: each header must have the version that the client saw, each lease must be valid by the server's clock,
+-- and idempotency keys and documents must be new unless the client says otherwise. Returns the conversation numbers.
+-- Runs as minutebook_app, like every transaction. `changes` has only the lists that are not empty; `place` is the number
+-- of a conversation within `changes`, from 1. `bodies` are the payloads, concatenated.
+CREATE FUNCTION minutebook.append(tenant_id text, lock_milliseconds text, changes jsonb, bodies bytea)
+RETURNS jsonb LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
-    one record;
+    change record;
     numbers bigint[];
     is_stale boolean;
     counted bigint;
 BEGIN
-    PERFORM set_config('role', 'minutebook_app', true), set_config('minutebook.tenant', whose, true),
-        set_config('lock_timeout', patience, true), set_config('enable_seqscan', 'off', true);
-    FOR one IN SELECT * FROM jsonb_to_recordset(changes -> 'conversations') AS new (
+    PERFORM set_config('role', 'minutebook_app', true), set_config('minutebook.tenant', tenant_id, true),
+        set_config('lock_timeout', lock_milliseconds, true), set_config('enable_seqscan', 'off', true);
+    FOR change IN SELECT * FROM jsonb_to_recordset(changes -> 'conversations') AS new (
         place integer, number bigint, seen bigint, version bigint, length integer, turns integer, lead integer,
         open_at integer, open_calls text, updated_at bigint, id text, mark bytea, recipient text, status text,
         labels text, created_at bigint
     ) LOOP
-        IF one.number IS NOT NULL THEN
-            UPDATE minutebook.conversation SET version = one.version, length = one.length, turns = one.turns,
-                lead = one.lead, open_at = one.open_at, open_calls = one.open_calls, updated_at = one.updated_at,
+        IF change.number IS NOT NULL THEN
+            UPDATE minutebook.conversation SET version = change.version, length = change.length, turns = change.turns,
+                lead = change.lead, open_at = change.open_at, open_calls = change.open_calls, updated_at = change.updated_at,
                 behind = true
-            WHERE tenant = whose AND number = one.number AND version = one.seen;
+            WHERE tenant = tenant_id AND number = change.number AND version = change.seen;
             is_stale := NOT FOUND;
         ELSE
             INSERT INTO minutebook.conversation (tenant, id, recipient, status, version, length, turns, lead, first,
                 indexed, behind, open_at, open_calls, labels, created_at, updated_at, status_updated_at)
-            VALUES (whose, one.id, one.recipient, one.status, one.version, one.length, one.turns, one.lead, 0,
-                0, true, one.open_at, one.open_calls, one.labels, one.created_at, one.updated_at, one.created_at)
-            ON CONFLICT (tenant, id) DO NOTHING RETURNING number INTO one.number;
-            -- Whether it was erased meanwhile is asked last: nobody can come between any more.
-            is_stale := NOT FOUND OR EXISTS (SELECT FROM minutebook.tombstone WHERE tenant = whose AND id = one.mark);
+            VALUES (tenant_id, change.id, change.recipient, change.status, change.version, change.length, change.turns,
+                change.lead, 0, 0, true, change.open_at, change.open_calls, change.labels, change.created_at,
+                change.updated_at, change.created_at)
+            ON CONFLICT (tenant, id) DO NOTHING RETURNING number INTO change.number;
+            -- The tombstone is checked after the insert, so that a concurrent erasure cannot be missed.
+            is_stale := NOT FOUND OR EXISTS (SELECT FROM minutebook.tombstone WHERE tenant = tenant_id AND id = change.mark);
         END IF;
         IF is_stale THEN
-            RAISE serialization_failure USING MESSAGE = 'somebody else has changed the conversation';
+            RAISE serialization_failure USING MESSAGE = 'the conversation was changed by another transaction';
         END IF;
-        numbers[one.place] := one.number;
+        numbers[change.place] := change.number;
     END LOOP;
     IF changes ? 'leases' THEN
-        FOR one IN SELECT * FROM jsonb_to_recordset(changes -> 'leases') AS shown (id bytea, holder text, fence bigint) LOOP
-            PERFORM FROM minutebook.lease WHERE tenant = whose AND id = one.id AND holder = one.holder
-                AND fence = one.fence AND until > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint FOR SHARE;
+        FOR change IN SELECT * FROM jsonb_to_recordset(changes -> 'leases') AS required (
+            id bytea, holder text, fence bigint
+        ) LOOP
+            PERFORM FROM minutebook.lease WHERE tenant = tenant_id AND id = change.id AND holder = change.holder
+                AND fence = change.fence AND until > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint FOR SHARE;
             IF NOT FOUND THEN
-                RAISE serialization_failure USING MESSAGE = 'the lease does not stand any more';
+                RAISE serialization_failure USING MESSAGE = 'the lease is no longer valid';
             END IF;
         END LOOP;
     END IF;
     IF changes ? 'payloads' THEN
         INSERT INTO minutebook.payload (tenant, hash, uses, body)
-        SELECT whose, new.hash, new.uses, substr(bodies, new.start, new.size)
+        SELECT tenant_id, new.hash, new.uses, substr(bodies, new.start, new.size)
         FROM jsonb_to_recordset(changes -> 'payloads') AS new (hash bytea, uses bigint, start integer, size integer)
         ORDER BY new.hash ON CONFLICT (tenant, hash) DO UPDATE SET uses = payload.uses + excluded.uses;
     END IF;
     INSERT INTO minutebook.entry (tenant, conversation, position, role, turn, stamp, text, rest)
-    SELECT whose, numbers[new.place], new.position, new.role, new.turn, new.stamp, new.text, new.rest
+    SELECT tenant_id, numbers[new.place], new.position, new.role, new.turn, new.stamp, new.text, new.rest
     FROM jsonb_to_recordset(changes -> 'entries') AS new (
         place integer, position integer, role smallint, turn integer, stamp bytea, text bytea, rest bytea
     );
     IF changes ? 'answers' THEN
         INSERT INTO minutebook.answer (tenant, conversation, key, digest, version)
-        SELECT whose, numbers[new.place], new.key, new.digest, new.version
+        SELECT tenant_id, numbers[new.place], new.key, new.digest, new.version
         FROM jsonb_to_recordset(changes -> 'answers') AS new (place integer, key bytea, digest bytea, version bigint)
         ON CONFLICT DO NOTHING;
         GET DIAGNOSTICS counted = ROW_COUNT;
         IF counted < jsonb_array_length(changes -> 'answers') THEN
-            RAISE serialization_failure USING MESSAGE = 'one of these was appended already';
+            RAISE serialization_failure USING MESSAGE = 'an idempotency key was already used';
         END IF;
     END IF;
     IF changes ? 'documents' THEN
-        FOR one IN SELECT * FROM jsonb_to_recordset(changes -> 'documents') AS new (
+        FOR change IN SELECT * FROM jsonb_to_recordset(changes -> 'documents') AS new (
             place integer, verdict text, kind text, id text, kind_hash bytea, hash bytea, at bigint, expires_at bigint,
             body bytea
         ) LOOP
-            CONTINUE WHEN one.verdict = 'same';
-            IF one.verdict = 'replace' THEN
-                UPDATE minutebook.document SET body = one.body, expires_at = one.expires_at
-                WHERE tenant = whose AND hash = one.hash AND conversation = numbers[one.place];
+            CONTINUE WHEN change.verdict = 'same';
+            IF change.verdict = 'replace' THEN
+                UPDATE minutebook.document SET body = change.body, expires_at = change.expires_at
+                WHERE tenant = tenant_id AND hash = change.hash AND conversation = numbers[change.place];
             ELSE
-                DELETE FROM minutebook.document WHERE tenant = whose AND hash = one.hash AND expires_at <= one.at;
+                DELETE FROM minutebook.document WHERE tenant = tenant_id AND hash = change.hash AND expires_at <= change.at;
                 UPDATE minutebook.conversation SET documents = documents + 1
-                WHERE tenant = whose AND number = numbers[one.place] RETURNING documents INTO counted;
+                WHERE tenant = tenant_id AND number = numbers[change.place] RETURNING documents INTO counted;
                 INSERT INTO minutebook.document
                     (tenant, conversation, kind, id, kind_hash, hash, number, created_at, expires_at, body)
-                VALUES (whose, numbers[one.place], one.kind, one.id, one.kind_hash, one.hash, counted, one.at,
-                    one.expires_at, one.body)
+                VALUES (tenant_id, numbers[change.place], change.kind, change.id, change.kind_hash, change.hash, counted,
+                    change.at, change.expires_at, change.body)
                 ON CONFLICT (tenant, hash) DO NOTHING;
             END IF;
             IF NOT FOUND THEN
-                RAISE serialization_failure USING MESSAGE = 'somebody else has put or deleted the document';
+                RAISE serialization_failure USING MESSAGE = 'the document was changed by another transaction';
             END IF;
         END LOOP;
-        FOR one IN
+        FOR change IN
             SELECT kind_hash, max(at) AS at
             FROM jsonb_to_recordset(changes -> 'documents') AS new (kind_hash bytea, at bigint) GROUP BY kind_hash
-        LOOP                                        -- some of what has expired; what others hold is for another time
-            DELETE FROM minutebook.document WHERE tenant = whose AND hash IN (
-                SELECT hash FROM minutebook.document WHERE tenant = whose AND kind_hash = one.kind_hash
-                    AND expires_at <= one.at LIMIT 100 FOR UPDATE SKIP LOCKED
+        LOOP                                        -- delete some expired documents, except locked ones
+            DELETE FROM minutebook.document WHERE tenant = tenant_id AND hash IN (
+                SELECT hash FROM minutebook.document WHERE tenant = tenant_id AND kind_hash = change.kind_hash
+                    AND expires_at <= change.at LIMIT 100 FOR UPDATE SKIP LOCKED
             );
         END LOOP;
     END IF;
     IF changes ? 'releases' THEN
-        DELETE FROM minutebook.lease USING jsonb_to_recordset(changes -> 'releases') AS given (id bytea, fence bigint)
-        WHERE tenant = whose AND lease.id = given.id AND lease.fence = given.fence;
+        DELETE FROM minutebook.lease USING jsonb_to_recordset(changes -> 'releases') AS released (id bytea, fence bigint)
+        WHERE tenant = tenant_id AND lease.id = released.id AND lease.fence = released.fence;
     END IF;
     IF changes ? 'jobs' THEN
         PERFORM minutebook_jobs.ask(name) FROM jsonb_array_elements_text(changes -> 'jobs') AS name;

@@ -1,8 +1,8 @@
--- What stands beside the record: documents, and who works on a conversation.
+-- Documents and leases.
 
-ALTER TABLE minutebook.conversation ADD COLUMN documents bigint NOT NULL DEFAULT 0;  -- how many there ever were
+ALTER TABLE minutebook.conversation ADD COLUMN documents bigint NOT NULL DEFAULT 0;  -- number of the newest document
 
--- Kinds and ids may be longer than an index takes, so documents are found by their hashes.
+-- Kinds and ids may be too long for an index, so their hashes are indexed.
 CREATE TABLE minutebook.document (
     conversation bigint NOT NULL,
     number bigint NOT NULL,
@@ -13,14 +13,14 @@ CREATE TABLE minutebook.document (
     id text COLLATE "C" NOT NULL,
     kind_hash bytea NOT NULL,
     hash bytea NOT NULL,                            -- of kind and id
-    body bytea NOT NULL,                            -- JSON; its first byte says whether it is plain or deflated
+    body bytea NOT NULL,                            -- JSON; the first byte says plain or deflated
     PRIMARY KEY (tenant, hash)
 );
 CREATE INDEX document_by_number ON minutebook.document (tenant, conversation, kind_hash, number);
 CREATE INDEX document_by_end ON minutebook.document (tenant, kind_hash, expires_at) WHERE expires_at IS NOT NULL;
 
--- A lease is on an id, which need not be a conversation yet. It is kept as a hash, so that no erased name stays here.
-CREATE SEQUENCE minutebook.fence;                   -- never goes back, also when leases are gone
+-- The conversation of a lease need not exist yet. Its id is stored as a hash, so that an erased id does not remain here.
+CREATE SEQUENCE minutebook.fence;                   -- only grows, also when leases are deleted
 CREATE TABLE minutebook.lease (
     fence bigint NOT NULL DEFAULT nextval('minutebook.fence'),
     until bigint NOT NULL
@@ -33,7 +33,7 @@ ALTER TABLE minutebook.lease
 
 DO $$
 DECLARE
-    one record;
+    col record;
     relation regclass;
 BEGIN
     FOREACH relation IN ARRAY ARRAY['minutebook.document', 'minutebook.lease']::regclass[] LOOP
@@ -45,15 +45,15 @@ BEGIN
         EXECUTE format(
             'ALTER TABLE %s ALTER COLUMN tenant SET DEFAULT current_setting(''minutebook.tenant'', true)', relation
         );
-        -- Content is compressed already, and must not be sampled for statistics, which outlive an erasure.
-        FOR one IN
+        -- Content is already compressed. It must not be sampled for statistics, because these outlive an erasure.
+        FOR col IN
             SELECT attname AS name, atttypid = 'bytea'::regtype AND attstorage <> 'p' AS raw FROM pg_catalog.pg_attribute
             WHERE attrelid = relation AND attnum > 0 AND atttypid IN ('bytea'::regtype, 'text'::regtype)
                 AND attname <> 'tenant'
         LOOP
-            EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET STATISTICS 0', relation, one.name);
-            IF one.raw THEN
-                EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET STORAGE EXTERNAL', relation, one.name);
+            EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET STATISTICS 0', relation, col.name);
+            IF col.raw THEN
+                EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET STORAGE EXTERNAL', relation, col.name);
             END IF;
         END LOOP;
     END LOOP;

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook.agent import Throttle
+from minutebook.agent import RetryPolicy
 from minutebook.errors import InvalidSetting, ProviderFailed, RetriesExhausted
 
 
@@ -19,8 +19,8 @@ class Clock:
         self.waits.append(seconds)
         self.now += seconds
 
-    def throttle(self, **options):
-        return Throttle(clock=lambda: self.now, sleep=self.sleep, **options)
+    def policy(self, **options):
+        return RetryPolicy(clock=lambda: self.now, sleep=self.sleep, **options)
 
 
 def busy(retry_after=None):
@@ -41,9 +41,9 @@ def asked(*outcomes):
 
 def test_waits_within_twice_as_much_each_time_up_to_the_most():
     clock = Clock()
-    throttle = clock.throttle(draw=lambda: 1.0, first_seconds=1, most_seconds=5, attempts=6)
+    policy = clock.policy(draw=lambda: 1.0, first_wait_seconds=1, max_wait_seconds=5, attempts=6)
 
-    assert asyncio.run(throttle.persist(asked(*[busy()] * 5, "answer"))) == "answer"
+    assert asyncio.run(policy.call(asked(*[busy()] * 5, "answer"))) == "answer"
     assert clock.waits == [1, 2, 4, 5, 5]
 
 
@@ -51,7 +51,7 @@ def test_waits_within_twice_as_much_each_time_up_to_the_most():
 def test_never_waits_less_than_the_provider_asks_for(drawn, wanted):
     clock = Clock()
 
-    asyncio.run(clock.throttle(draw=lambda: drawn).persist(asked(busy(wanted), "answer")))
+    asyncio.run(clock.policy(draw=lambda: drawn).call(asked(busy(wanted), "answer")))
 
     assert clock.waits[0] >= wanted
 
@@ -60,7 +60,7 @@ def test_gives_up_at_once_when_the_wait_would_be_too_long():
     clock = Clock()
 
     with pytest.raises(RetriesExhausted, match="1 attempts"):
-        asyncio.run(clock.throttle(total_seconds=60).persist(asked(busy(61))))
+        asyncio.run(clock.policy(total_seconds=60).call(asked(busy(61))))
 
     assert clock.waits == []
 
@@ -70,7 +70,7 @@ def test_never_sleeps_beyond_its_total(wanted, drawn):
     clock = Clock()
 
     try:
-        asyncio.run(clock.throttle(total_seconds=40, draw=lambda: drawn).persist(asked(*map(busy, wanted), "answer")))
+        asyncio.run(clock.policy(total_seconds=40, draw=lambda: drawn).call(asked(*map(busy, wanted), "answer")))
     except RetriesExhausted as given_up:
         assert given_up.waited_seconds == clock.now
 
@@ -82,7 +82,7 @@ def test_what_no_retry_mends_is_raised_at_once():
     wrong = ProviderFailed("openai", 401, "who are you?")
 
     with pytest.raises(ProviderFailed) as caught:
-        asyncio.run(clock.throttle().persist(asked(wrong)))
+        asyncio.run(clock.policy().call(asked(wrong)))
 
     assert caught.value is wrong
 
@@ -90,14 +90,14 @@ def test_what_no_retry_mends_is_raised_at_once():
 def test_whoever_wants_to_know_is_told_of_each_retry():
     told = []
 
-    asyncio.run(Clock().throttle().persist(asked(busy(), busy(), "answer"), on_retry=told.append))
+    asyncio.run(Clock().policy().call(asked(busy(), busy(), "answer"), on_retry=told.append))
 
     assert [failure.status for failure in told] == [429, 429]
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"attempts": 0}, {"first_seconds": -1}, {"most_seconds": -1}, {"total_seconds": -1}], ids=str
+    "wrong", [{"attempts": 0}, {"first_wait_seconds": -1}, {"max_wait_seconds": -1}, {"total_seconds": -1}], ids=str
 )
 def test_settings_that_cannot_be_meant(wrong):
     with pytest.raises(InvalidSetting):
-        Throttle(**wrong)
+        RetryPolicy(**wrong)

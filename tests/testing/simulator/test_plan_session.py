@@ -6,7 +6,7 @@ import pytest
 
 from minutebook.errors import InvalidSetting
 from minutebook.record import is_valid
-from minutebook.testing.simulator.planned import planned_project
+from minutebook.testing.simulator.plan_session import planned_project
 
 
 @pytest.mark.parametrize("aligned", [True, False], ids=["by area", "cut anywhere"])

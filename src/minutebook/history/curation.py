@@ -13,7 +13,7 @@ from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
 
 
-class Status(StrEnum):
+class NoteStatus(StrEnum):
     """What became of a message of the record."""
 
     SENT = "sent"
@@ -27,19 +27,19 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class ViewNote:
     """Why a message is not in the view as it is in the record."""
 
-    status: Status
+    status: NoteStatus
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Trail:
+class NoteChain:
     """What was decided at one cut, and all that was decided before it."""
 
-    notes: dict[int, Note]
-    before: "Trail | None"
+    notes: dict[int, ViewNote]
+    before: "NoteChain | None"
 
 
 class Curated(list[Message]):
@@ -51,7 +51,7 @@ class Curated(list[Message]):
         self,
         messages: Iterable[Message],
         origins: Sequence[int | None],
-        trails: tuple[Trail | None, ...] = (),
+        trails: tuple[NoteChain | None, ...] = (),
         tokens: int | None = None,
     ) -> None:
         super().__init__(messages)
@@ -60,12 +60,12 @@ class Curated(list[Message]):
         self.tokens = tokens
         """The tokens of all messages, by the record's own counter, where the manager had to know."""
 
-    def notes(self) -> dict[int, Note]:
+    def notes(self) -> dict[int, ViewNote]:
         """The last word on every message of the record that any manager had something to say about."""
-        said: dict[int, Note] = {}
+        said: dict[int, ViewNote] = {}
         for trail in self.trails:
-            latest: dict[int, Note] = {}
-            step: Trail | None = trail
+            latest: dict[int, ViewNote] = {}
+            step: NoteChain | None = trail
             while step is not None:
                 for index, note in step.notes.items():
                     latest.setdefault(index, note)

@@ -181,7 +181,7 @@ class AgentRun(Generic[Out]):
             event = HistoryCurated(
                 prompt_name=self.runner.prompt.name,
                 original_count=len(view.record),
-                curated_count=len(view.messages),
+                curated_count=len(view.curated),
                 strategy=strategy_name(self.manager),
                 session_id=getattr(self.runner.session, "session_id", None),
                 created_at=self.runner.clock(),
@@ -197,14 +197,12 @@ class AgentRun(Generic[Out]):
         self.tracker.check(Usage(input_tokens=view.tokens))
         tools = self.tools_and_schema.tools
         tool_choice = self.runner.tool_choice if not self.calls else "auto"
-        request = ModelRequest(
-            tuple(view.messages), tools, tool_choice if tools else None, self.tools_and_schema.output
-        )
+        request = ModelRequest(tuple(view.curated), tools, tool_choice if tools else None, self.tools_and_schema.output)
         sizes = {
             "tokens_before": view.record.tokens,
             "tokens_after": view.tokens,
             "messages_before": len(view.record),
-            "messages_after": len(view.messages),
+            "messages_after": len(view.curated),
         }
         with self.adapter.telemetry.call(self.adapter.name, self.adapter.model, request, sizes) as span:
             reply = await self.adapter.retry_policy.call(

@@ -45,6 +45,25 @@ class Usage:
         )
 
 
+def usage_from(reported: Mapping[str, Any] | None) -> Usage:
+    """Convert a `usage` object of chat completions, Responses or Anthropic. Counts that it does not have are 0.
+
+    Anthropic's `input_tokens` exclude tokens that were read from or written to the cache; `Usage.input_tokens` include them.
+    """
+    reported = reported or {}
+    input_details = reported.get("prompt_tokens_details") or reported.get("input_tokens_details") or {}
+    output_details = reported.get("completion_tokens_details") or reported.get("output_tokens_details") or {}
+    cache_read = reported.get("cache_read_input_tokens") or 0
+    cache_write = reported.get("cache_creation_input_tokens") or 0
+    return Usage(
+        input_tokens=(reported.get("prompt_tokens") or reported.get("input_tokens") or 0) + cache_read + cache_write,
+        output_tokens=reported.get("completion_tokens") or reported.get("output_tokens") or 0,
+        cached_tokens=cache_read or input_details.get("cached_tokens") or 0,
+        cache_write_tokens=cache_write or input_details.get("cache_write_tokens") or 0,
+        reasoning_tokens=output_details.get("reasoning_tokens") or 0,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class OutputSchema:
     """The JSON schema of the answer, for providers that enforce one."""

@@ -5,26 +5,29 @@ minutes are short, and the request can be rebuilt exactly for as long as the rec
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from operator import is_
 from typing import Any, Final, Literal
 
-from minutebook.agent.messages import Usage
+from minutebook.agent.messages import Usage, usage_from
 from minutebook.conversation.config import RetentionConfig
 from minutebook.conversation.policy import Policy
 from minutebook.conversation.retention import PruningDecision
+from minutebook.errors import DocumentNotFound, InvalidSetting
 from minutebook.history.curation import NoteStatus
 from minutebook.history.view import View
 from minutebook.record.fold import Fold
-from minutebook.record.message import Message, plain_copy
-from minutebook.store.types import Lease, NewDocument
+from minutebook.record.message import Message, Provider, plain_copy, role_of
+from minutebook.store.base import ConversationStore
+from minutebook.store.types import Document, Lease, NewDocument
 from minutebook.tokens import TokenCounter
 from minutebook.wire.chat import json_bytes
 
 REQUEST_KIND: Final = "request"
 """The document kind of stored minutes."""
+_PAGE: Final = 200
 _NOT_SENT: Final = frozenset({NoteStatus.DROPPED, NoteStatus.FOLDED})
 Part = list[int] | dict[str, Any]
 """A range of positions `[start, stop)` in the record, or a message that is not in the record in this form."""
@@ -53,7 +56,7 @@ def minutes_of(view: View, sent: View, positions: Sequence[int | None], front: S
     """
     record = sent.record
     parts: list[Part] = [dict(message) for message in front]
-    for origin, message in zip(sent.messages.origins, sent.messages, strict=True):
+    for origin, message in zip(sent.curated.origins, sent.curated, strict=True):
         position = positions[origin] if origin is not None and record[origin] == message else None
         if position is None:
             parts.append(dict(message))
@@ -62,7 +65,7 @@ def minutes_of(view: View, sent: View, positions: Sequence[int | None], front: S
         else:
             parts.append([position, position + 1])
     return Minutes(
-        parts, _left_out(view, positions), record.tokens, view.tokens, messages_digest([*front, *sent.messages])
+        parts, _left_out(view, positions), record.tokens, view.tokens, messages_digest([*front, *sent.curated])
     )
 
 
@@ -84,7 +87,7 @@ def messages_digest(messages: Sequence[Message]) -> str:
 
 def _left_out(view: View, positions: Sequence[int | None]) -> list[dict[str, Any]]:
     ranges: list[dict[str, Any]] = []
-    if not view.hidden and len(view.messages) == len(view.record) and all(map(is_, view.messages, view.record)):
+    if not view.hidden and len(view.curated) == len(view.record) and all(map(is_, view.curated, view.record)):
         return ranges  # fast path: most views are the whole record
     for line in view.explain().lines:
         position = None if line.index is None else positions[line.index]
@@ -157,6 +160,12 @@ class CallSettings:
     """How old tool payloads are trimmed after the answer; None for no trimming."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the stored minutes, such as `reconcile`."""
+    rules: Provider = "openai"
+    """The provider whose rules the view satisfies."""
+    fails_open: bool = True
+    """Whether all messages are sent if the manager fails. Otherwise its error is raised."""
+    number: int | None = None
+    """The number of the request in its conversation; None if it is not numbered in advance."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -175,6 +184,8 @@ class SentRequest:
     asked_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     outcome: dict[str, Any] = field(default_factory=dict)
     """How the request ended: finish reason, usage, position of the answer."""
+    stored_length: int | None = None
+    """The length of the record when the minutes were first stored; None if they are not stored yet."""
 
     @property
     def pruned(self) -> HistoryPruned:
@@ -198,8 +209,15 @@ class SentRequest:
         )
 
     def document(self, length: int) -> NewDocument:
-        """The minutes as a document, stored when the record has `length` entries."""
+        """The minutes as a document, stored when the record has `length` entries.
+
+        A numbered request is stored once under its number: another one with the same number raises `DocumentExists`.
+        """
+        is_numbered, is_stored = self.call.number is not None, self.stored_length is not None
+        if not is_stored:
+            self.stored_length = length
         body = {
+            **({"number": self.call.number} if is_numbered else {}),
             "run": self.call.run_id,
             "model": self.call.model,
             "policy": self.call.policy.describe(),
@@ -212,7 +230,7 @@ class SentRequest:
             **self.call.facts,
             **self.outcome,
         }
-        return NewDocument(REQUEST_KIND, self.call.request_id, plain_copy(body), replace=True)
+        return NewDocument(REQUEST_KIND, self.call.request_id, plain_copy(body), replace=is_stored or not is_numbered)
 
 
 def usage_json(usage: Usage) -> dict[str, Any]:
@@ -221,6 +239,138 @@ def usage_json(usage: Usage) -> dict[str, Any]:
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
         "total_tokens": usage.total_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "prompt_tokens_details": {
+            "cached_tokens": usage.cached_tokens,
+            **({"cache_write_tokens": usage.cache_write_tokens} if usage.cache_write_tokens else {}),
+        },
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
     }
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReason:
+    """Whether a message was sent in a request and, if not unchanged, the reason."""
+
+    position: int
+    role: str
+    status: NoteStatus
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.status.value}: {self.reason}" if self.reason else self.status.value
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Request:
+    """A recorded request: when it was made, with which policy, which messages were left out, and what it used."""
+
+    number: int
+    id: str
+    at: datetime
+    model: str | None
+    policy: Mapping[str, Any]
+    """The policy with all its settings."""
+    length: int
+    """The number of messages in the record at that time."""
+    messages: list[Message]
+    """The messages that were sent. Messages that were deleted since then are missing."""
+    left_out: Sequence[Mapping[str, Any]]
+    """Ranges of the record that were changed or left out: `start`, `stop`, `status`, `reason`."""
+    folds: Sequence[str]
+    """The ids of the folds that were applied."""
+    tokens_before: int
+    tokens_after: int
+    sha256: str
+    """The digest of the messages that were sent."""
+    usage: Usage | None
+    """The token counts that the provider reported; None if they were not stored."""
+    finish: str | None
+    _roles: Mapping[int, str]
+
+    @classmethod
+    def of(cls, number: int, document: Document, record: Sequence[Message]) -> "Request":
+        """The request of stored minutes. `record` has every message at its position."""
+        body = document.body
+        return cls(
+            number=number,
+            id=document.id,
+            at=datetime.fromisoformat(body["asked_at"]),
+            model=body["model"] or None,
+            policy=body["policy"],
+            length=body["length"],
+            messages=sent_messages(body["parts"], dict(enumerate(record))),
+            left_out=body["left_out"],
+            folds=body["folds"],
+            tokens_before=body["tokens_before"],
+            tokens_after=body["tokens_after"],
+            sha256=body["sha256"],
+            usage=usage_from(body["usage"]) if body.get("usage") else None,
+            finish=body.get("finish"),
+            _roles={position: role_of(record[position]) for position in range(min(len(record), body["length"]))},
+        )
+
+    def why(self, position: int) -> MessageReason:
+        """Whether the message at a position of the record was sent in this request, and why not.
+
+        Raises:
+            InvalidSetting: the record had no such message at that time.
+        """
+        if not 0 <= position < self.length:
+            expected = f"0 to {self.length - 1}: the record had {self.length} messages at request {self.number}"
+            raise InvalidSetting("message", position, expected)
+        for left_out in self.left_out:
+            if left_out["start"] <= position < left_out["stop"]:
+                status, reason = NoteStatus(left_out["status"]), left_out["reason"]
+                return MessageReason(position, self._roles.get(position, ""), status, reason)
+        return MessageReason(position, self._roles.get(position, ""), NoteStatus.SENT, "")
+
+    def __repr__(self) -> str:
+        return (
+            f"<Request {self.number}: {len(self.messages)} of {self.length} messages, {self.tokens_after:,} tokens, "
+            f"{self.at:%Y-%m-%d %H:%M:%S}>"
+        )
+
+
+def request_id(conversation: str, number: int | None) -> str:
+    """The document id of a numbered request, which is unique among all conversations of a tenant."""
+    return f"{number or 'dry run'}-{hashlib.sha256(conversation.encode()).hexdigest()[:32]}"
+
+
+async def read_requests(store: ConversationStore, conversation: str) -> AsyncIterator[tuple[int, Document]]:
+    """The minutes of all requests of a conversation, oldest first, with their numbers.
+
+    A request that was stored without a number has the one after the request before it.
+    """
+    number, cursor = 0, None
+    while True:
+        page = await store.documents(conversation, REQUEST_KIND, cursor=cursor, limit=_PAGE)
+        for document in page.items:
+            number = document.body.get("number") or number + 1
+            yield number, document
+        if (cursor := page.cursor) is None:
+            return
+
+
+async def last_request_number(store: ConversationStore, conversation: str) -> int:
+    """The number of the newest request; 0 if there is none."""
+    newest = (await store.documents(conversation, REQUEST_KIND, limit=1, newest_first=True)).items
+    number: int | None = newest[0].body.get("number") if newest else 0
+    if number is None:
+        async for read_number, _ in read_requests(store, conversation):
+            number = read_number
+    return number or 0
+
+
+async def find_request(store: ConversationStore, conversation: str, number: int) -> Document:
+    """The minutes of one request.
+
+    Raises:
+        DocumentNotFound: the conversation has no request with that number.
+    """
+    try:
+        return await store.document(REQUEST_KIND, request_id(conversation, number))
+    except DocumentNotFound:
+        async for read_number, document in read_requests(store, conversation):
+            if read_number == number:
+                return document
+        raise DocumentNotFound(REQUEST_KIND, str(number)) from None

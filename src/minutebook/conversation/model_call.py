@@ -7,6 +7,7 @@ are made under a lease, so no other process can answer in between.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -50,8 +51,15 @@ class ModelCall:
     """One model call of one conversation: call `begin`, send `messages`, then call `finish` with the answer."""
 
     def __init__(
-        self, store: ConversationStore, call: CallSettings, loaded: LoadedConversation | None, new: Sequence[Message]
+        self,
+        store: ConversationStore,
+        call: CallSettings,
+        loaded: LoadedConversation | None = None,
+        new: Sequence[Message] = (),
+        *,
+        source: ViewSource | None = None,
     ) -> None:
+        """`source` is the whole record if the caller has it in memory; then nothing is `loaded` and no message is `new`."""
         self.call = call
         self.messages: list[Message] = []
         """The messages to send."""
@@ -67,19 +75,24 @@ class ModelCall:
         self._store = store
         self._new = new
         self._header = None if loaded is None else loaded.conversation
-        self.source = self._source(loaded, new)
+        self._stored_length = 0 if loaded is None else loaded.conversation.length
+        if source is not None:
+            self._stored_length = len(source.record)
+        self.source = self._source(loaded, new) if source is None else source
         self._overhead_tokens = call.overhead_tokens
         if call.instructions is not None:
             self._overhead_tokens += self.source.instruct(call.instructions)
         limit = call.policy.max_tokens
         self._manager = FailOpenManager(call.policy.manager)
         self._adaptive_view: AdaptiveView = adaptive_view_of(
-            self._manager, None if limit is None else max(1, limit - self._overhead_tokens)
+            self._manager if call.fails_open else call.policy.manager,
+            None if limit is None else max(1, limit - self._overhead_tokens),
+            call.rules,
         )
         self._view: View | None = None
         self._asked_at = datetime.now(UTC)
         self._sequence = 0
-        folds = () if loaded is None else loaded.folds
+        folds = self.source.folds if loaded is None else loaded.folds
         self._folds = FoldStorage(store, call.conversation, folds, length=self.length)
 
     def _source(self, loaded: LoadedConversation | None, new: Sequence[Message]) -> ViewSource:
@@ -104,7 +117,7 @@ class ModelCall:
     @property
     def length(self) -> int:
         """The number of entries in the record after `begin`."""
-        return (0 if self._header is None else self._header.length) + len(self._new)
+        return self._stored_length + len(self._new)
 
     @property
     def trims(self) -> bool:
@@ -229,13 +242,19 @@ class ModelCall:
         except CannotFit:
             if is_pruning:
                 raise
-            view = self.source.whole_view()
-        sent = view if is_pruning else self.source.whole_view()
+            view = self.source.whole_view(self.call.rules)
+        sent = view if is_pruning else self.source.whole_view(self.call.rules)
         self._view = view
         self.messages = [without_items(message) for message in (*self.source.front, *sent.messages)]
         request = self._request(self.call, view, sent, self.source.positions)
         request.asked_at = self._asked_at
         self.requests = [request]
+
+    def view(self, *, number: int | None = None) -> View:
+        """The view to send, after `begin` or `rehearse`. `number` is the number of the recorded request."""
+        assert self._view is not None, "begin first"
+        view = self._view if self.call.policy.mode == "on" else self.source.whole_view(self.call.rules)
+        return replace(view, number=number)
 
     def _request(self, call: CallSettings, view: View, sent: View, positions: Sequence[int | None]) -> SentRequest:
         return SentRequest(
@@ -256,7 +275,7 @@ class ModelCall:
         return [request.document(min(stored_length, self.length)) for request in self.requests]
 
     async def _append_new(self, documents: Sequence[NewDocument], recipient: str | None) -> None:
-        if self._header is not None and not self._new:
+        if self._stored_length and not self._new:
             await self._put(documents)
             return
         self.version = await self._store.append(

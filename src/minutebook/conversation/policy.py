@@ -4,14 +4,15 @@ A name is `retention`, a policy of the configuration, a strategy or a manager. I
 files, in the agent language (strategies only) and on the command line. Only policies with a strategy write summaries.
 """
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Final, Protocol, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from minutebook.compaction.manager import CompactionManager, SaveFold
-from minutebook.compaction.registry import SETTING_FIELDS, strategy_names, strategy_with_settings
+from minutebook.compaction.registry import SETTING_FIELDS, strategy_named, strategy_names, strategy_with_settings
 from minutebook.compaction.strategy import HistoryStrategy
 from minutebook.compaction.summarizer import Summarizer
 from minutebook.conversation.config import (
@@ -27,14 +28,17 @@ from minutebook.conversation.config import (
 from minutebook.conversation.retention import PruningDecision, RetentionManager, retention_manager
 from minutebook.errors import InvalidSetting, MissingSetting, UnknownName, one_of
 from minutebook.history.budget import TokenBudgetManager
-from minutebook.history.compose import ComposedManager, PassthroughManager, strategy_name
+from minutebook.history.compose import ComposedManager, PassthroughManager, composed, managers_of, strategy_name
 from minutebook.history.protocol import EventBus, HistoryManager
 from minutebook.history.tool_calls import ActiveToolsManager, ToolStripper
 from minutebook.history.tool_results import ToolResultClearer, ToolResultTruncator
 from minutebook.history.window import SlidingWindowManager, TurnWindowManager
 from minutebook.record.fold import Fold
+from minutebook.record.message import Provider
 from minutebook.record.transcript import Transcript
-from minutebook.tokens.models import ModelInfo
+from minutebook.tokens import counter_for
+from minutebook.tokens.models import ModelInfo, model_info
+from minutebook.wire.chat import json_bytes
 
 MANAGERS: Final[Mapping[str, type]] = {
     "active_tools": ActiveToolsManager,
@@ -119,6 +123,88 @@ class Policy:
             "summary_model": self.summary_model,
             **self.settings,
         }
+
+
+class PolicyBuilder:
+    """Builds the policy of a conversation from the arguments of `Conversation`.
+
+    Raises:
+        InvalidSetting: an argument is invalid, or `name` is given besides managers or a strategy.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str | ModelInfo | None = None,
+        max_tokens: int | None = None,
+        managers: HistoryManager | Sequence[HistoryManager] = (),
+        strategy: HistoryStrategy | str | None = None,
+        summarizer: Summarizer | None = None,
+        name: str | None = None,
+    ) -> None:
+        if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
+            raise InvalidSetting("max_tokens", max_tokens, "a number of tokens above 0, or None for the model's limit")
+        self.model = _model_of(model, max_tokens)
+        self.model_name = None if model is None else self.model.name
+        self.counter = counter_for(self.model_name)
+        self.summarizer = summarizer
+        self.max_tokens = max_tokens if max_tokens is not None else None if model is None else self.model.room()
+        if name is not None and (managers or strategy is not None):
+            raise InvalidSetting("policy", name, "no manager and no strategy besides it")
+        self._named = None
+        if name is not None:
+            self._named = policy_named(name, _DefaultSettings(), model=self.model, summarizer=summarizer)
+        self._managers = managers_of(managers)
+        self.strategy = strategy_named(strategy) if isinstance(strategy, str) else strategy
+        if self._named is not None:
+            self.strategy = self._named.strategy
+        self._policies: dict[int, Policy] = {}
+
+    @property
+    def provider(self) -> Provider:
+        """The provider whose rules views satisfy, by the model."""
+        return "anthropic" if self.model.provider == "anthropic" else "openai"
+
+    def tool_tokens(self, tools: Sequence[Any]) -> int:
+        """The tokens of tool definitions."""
+        return self.counter.count(json_bytes(list(tools)).decode()) if tools else 0
+
+    def with_overhead(self, overhead_tokens: int) -> Policy:
+        """The policy for requests that send this many tokens besides messages."""
+        if overhead_tokens not in self._policies:
+            self._policies[overhead_tokens] = self._policy(overhead_tokens)
+        return self._policies[overhead_tokens]
+
+    def _policy(self, overhead_tokens: int) -> Policy:
+        if self._named is not None:
+            limit = self._named.max_tokens if self.max_tokens is None else self.max_tokens
+            return replace(self._named, max_tokens=limit)
+        managers = self._managers
+        if self.max_tokens is not None:
+            managers = (*managers, TokenBudgetManager(max(1, self.max_tokens - overhead_tokens)))
+        return Policy(
+            "conversation",
+            composed(managers),
+            strategy=self.strategy,
+            max_tokens=self.max_tokens,
+            model=self.model,
+            summarizer=self.summarizer,
+        )
+
+
+class _DefaultSettings:
+    """The configuration of named policies without a configuration file."""
+
+    conversation = ConversationConfig()
+    policies: Mapping[str, PolicyConfig] = {}
+
+
+def _model_of(model: str | ModelInfo | None, max_tokens: int | None) -> ModelInfo:
+    if isinstance(model, ModelInfo):
+        return model
+    if model is None:
+        return ModelInfo("any", max_input_tokens=max_tokens or sys.maxsize)
+    return model_info(model) if max_tokens is None else model_info(model, max_input_tokens=max_tokens)
 
 
 def policy_names(config: PolicySettings) -> list[str]:

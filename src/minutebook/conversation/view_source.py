@@ -1,7 +1,7 @@
 """The messages that the view of a request is built from: the loaded part of the record and the new messages."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from minutebook.conversation.policy import Policy
@@ -13,14 +13,13 @@ from minutebook.history.overflow import AdaptiveView
 from minutebook.history.protocol import NO_CONTEXT, CurationContext, HistoryManager, SessionProtocol
 from minutebook.history.view import View
 from minutebook.record.fold import Fold
-from minutebook.record.message import Message, leading_system_count
+from minutebook.record.message import Message, Provider, leading_system_count
 from minutebook.record.transcript import Transcript
 from minutebook.session.state import Session
 from minutebook.store.types import LoadedConversation
 from minutebook.tokens import TokenCounter
 
 _LOG: Final = logging.getLogger("minutebook.service")
-PROVIDER: Final = "openai"
 _NO_SESSION: Final = Session()
 
 
@@ -44,9 +43,7 @@ class ViewSource:
         else:
             start = loaded.conversation.length
             self._load(loaded, counter, whole=whole)
-        for position, message in enumerate(new, start):
-            self.record.append(message)
-            self.positions.append(position)
+        self.extend(new, start)
 
     def _load(self, loaded: LoadedConversation, counter: TokenCounter, *, whole: bool) -> None:
         if not whole:
@@ -60,6 +57,20 @@ class ViewSource:
         self.folds = loaded.folds
         for position in loaded.pins:
             if position >= loaded.start:
+                self.record.pin(position)
+
+    def extend(self, messages: Sequence[Message], start: int | None = None) -> None:
+        """Append messages that have the positions from `start` on; by default they follow the record."""
+        for position, message in enumerate(messages, len(self.record) if start is None else start):
+            self.record.append(message)
+            self.positions.append(position)
+
+    def set_pins(self, pins: Collection[int]) -> None:
+        """Set the pinned positions of a whole record."""
+        for position in self.record.pins.difference(pins):
+            self.record.unpin(position)
+        for position in pins:
+            if position < len(self.record) and position not in self.record.pins:
                 self.record.pin(position)
 
     def instruct(self, messages: Sequence[Message]) -> int:
@@ -83,9 +94,9 @@ class ViewSource:
         """The view within the current limit of `adaptive_view`."""
         return adaptive_view.view(self.record, self.folds)
 
-    def whole_view(self) -> View:
+    def whole_view(self, provider: Provider = "openai") -> View:
         """The view of all messages, without a manager or limit, valid for the provider."""
-        return self.view(adaptive_view_of(PassthroughManager(), None))
+        return self.view(adaptive_view_of(PassthroughManager(), None, provider))
 
 
 class FailOpenManager(ContextualManager):
@@ -121,8 +132,10 @@ class FailOpenManager(ContextualManager):
         return self._manager.counts_with() if isinstance(self._manager, ContextualManager) else None
 
 
-def adaptive_view_of(manager: HistoryManager, max_tokens: int | None) -> AdaptiveView:
-    return AdaptiveView(manager, session=_NO_SESSION, provider=PROVIDER, max_tokens=max_tokens, prompt_name="service")
+def adaptive_view_of(manager: HistoryManager, max_tokens: int | None, provider: Provider = "openai") -> AdaptiveView:
+    return AdaptiveView(
+        manager, session=_NO_SESSION, provider=provider, max_tokens=max_tokens, prompt_name="conversation"
+    )
 
 
 def compacts(policy: Policy) -> bool:

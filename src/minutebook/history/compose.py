@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
 
+from minutebook.errors import InvalidSetting
 from minutebook.history.curation import Curated, NoteChain
 from minutebook.history.incremental import ContextualManager, IncrementalManager, IncrementalView, KeepSet
 from minutebook.history.origins import origins
@@ -195,3 +196,23 @@ def strategy_name(manager: object) -> str:
     name = type(manager).__name__
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name.removesuffix("Manager") or name)
     return "_".join(words).lower()
+
+
+def managers_of(managers: HistoryManager | Sequence[HistoryManager]) -> tuple[HistoryManager, ...]:
+    """One manager or several as a tuple.
+
+    Raises:
+        InvalidSetting: one of them has no method `curate`.
+    """
+    parts = tuple(managers) if isinstance(managers, Sequence) and not isinstance(managers, str) else (managers,)
+    for part in parts:
+        if not callable(getattr(part, "curate", None)) or isinstance(part, type):
+            raise InvalidSetting("manager", part, "an object with a method curate(messages, *, session), or several")
+    return parts
+
+
+def composed(managers: Sequence[HistoryManager]) -> HistoryManager:
+    """One manager that applies all of them in order."""
+    if len(managers) == 1:
+        return managers[0]
+    return ComposedManager(tuple(managers)) if managers else PassthroughManager()

@@ -71,6 +71,6 @@ class AdaptiveView:
         counter = view.record.counter
         parts = [
             (f"the {role_of(message)} message", -1 if origin is None else origin, counter.message(message))
-            for origin, message in zip(view.messages.origins, view.messages, strict=True)
+            for origin, message in zip(view.curated.origins, view.curated, strict=True)
         ]
         return CannotFit(self.max_tokens or view.tokens, view.tokens, parts)

@@ -1,46 +1,102 @@
-"""What one model call is sent, with its reasons."""
+"""The view: the messages that one model call is sent, with the reason for every message that is changed or left out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from minutebook.history.compose import PassthroughManager, curated_view
+from minutebook.errors import InvalidSetting
+from minutebook.history.budget import TokenBudgetManager
+from minutebook.history.compose import composed, curated_view, managers_of
 from minutebook.history.curation import Curated, tokens_of_view
-from minutebook.history.explanation import Explanation, explain
+from minutebook.history.explanation import Explanation, ExplanationLine, explain
 from minutebook.history.guarantees import Violation, guard
 from minutebook.history.protocol import NO_CONTEXT, CurationContext, HistoryManager, SessionProtocol
 from minutebook.record.fold import Fold, record_with_folds
 from minutebook.record.message import Message, Provider
 from minutebook.record.transcript import Transcript
 from minutebook.tokens import TokenCounter
+from minutebook.wire.read import read
+from minutebook.wire.write import anthropic_arguments, openai_messages, responses_arguments
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class View:
-    """The messages of one model call, and everything there is to say about them."""
+    """The messages of one model call. Positions are those of the record, also after folds and cuts."""
 
-    messages: Curated
-    """What to send."""
+    curated: Curated
+    """The messages in chat format, with the position of each in the record. `messages` has them ready to send."""
     record: Transcript
-    violations: tuple[Violation, ...]
-    """What the guard had to put right in the manager's view."""
-    hidden: Mapping[int, Fold]
-    """The messages of the record that folds stand for."""
+    violations: tuple[Violation, ...] = ()
+    """The guarantees that the manager's view violated, which were repaired."""
+    hidden: Mapping[int, Fold] | None = None
+    """The positions that folds replace."""
+    provider: Provider = "openai"
+    max_tokens: int | None = None
+    """The token limit; None if there is none."""
+    number: int | None = None
+    """The number of the recorded request; None if it was not recorded."""
+    offset: int = 0
+    """The number of messages that `view_of` put before the given ones."""
+    length: int = 0
+    """The number of messages that the record had; it may have grown since then."""
+
+    @property
+    def messages(self) -> list[Any]:
+        """The messages in the provider's format, without any key that the provider does not know."""
+        if self.provider == "anthropic":
+            messages: list[Any] = anthropic_arguments(self.curated)["messages"]
+            return messages
+        return openai_messages(self.curated)
+
+    def openai(self) -> dict[str, Any]:
+        """Keyword arguments for `client.chat.completions.create`: `messages`."""
+        return {"messages": openai_messages(self.curated)}
+
+    def anthropic(self) -> dict[str, Any]:
+        """Keyword arguments for `client.messages.create`: `messages`, and `system` if there is a system message."""
+        return anthropic_arguments(self.curated)
+
+    def responses(self) -> dict[str, Any]:
+        """Keyword arguments for `client.responses.create`: `input`, and `instructions` if there is a system message."""
+        return responses_arguments(self.curated)
 
     @property
     def tokens(self) -> int:
         """The tokens of its messages, by the record's counter."""
-        return tokens_of_view(self.record, self.messages)
+        return tokens_of_view(self.record, self.curated)
 
     def explain(self, *, previous: "View | None" = None) -> Explanation:
-        """What became of every message of the record, and why."""
-        before = None if previous is None else previous.messages
-        return explain(self.record, self.messages, previous=before, hidden=self.hidden)
+        """For every message of the record, whether it is included, changed or left out, and why."""
+        before = None if previous is None else previous.curated
+        explanation = explain(self.record, self.curated, previous=before, hidden=self.hidden)
+        if len(self.record) == self.length:
+            return explanation
+        lines = (line for line in explanation.lines if line.index is None or line.index < self.length)
+        return replace(explanation, lines=tuple(lines))
+
+    def why(self, position: int) -> ExplanationLine:
+        """What the view does with the message at a position of the record, and why.
+
+        Raises:
+            IndexError: the record has no such message.
+        """
+        index = range(self.length - self.offset)[position] + self.offset
+        return next(line for line in self.explain().lines if line.index == index)
+
+    def __getitem__(self, position: int) -> ExplanationLine:
+        return self.why(position)
+
+    def __repr__(self) -> str:
+        number = "" if self.number is None else f" {self.number}"
+        limit = "" if self.max_tokens is None else f" of {self.max_tokens:,}"
+        return f"<View{number}: {len(self.curated):,} of {self.length:,} messages, {self.tokens:,}{limit} tokens>"
 
 
 def view_of(
     messages: Sequence[Message],
-    manager: HistoryManager | None = None,
+    limit: int | HistoryManager | Sequence[HistoryManager] | None = None,
     *,
+    system: str | None = None,
     session: SessionProtocol | None = None,
     context: CurationContext | None = None,
     folds: Sequence[Fold] = (),
@@ -49,18 +105,29 @@ def view_of(
     counter: TokenCounter | None = None,
     strict: bool = False,
 ) -> View:
-    """The view of a conversation that keeps every promise: folds applied, curated by the manager, guarded.
+    """The view of a list of messages, in the format of chat completions, Anthropic or Responses, or of a `Transcript`.
+
+    `limit` is a number of tokens, a manager, or several managers that are applied in order. `system` is put before the
+    messages. `max_tokens` limits the view whatever the manager does.
 
     Raises:
-        CannotFit: what must be in the view is larger than the budget.
-        PromiseBroken: `strict`, and the manager's view breaks a promise.
+        CannotFit: the messages that must be in the view exceed the limit.
+        InvalidMessage: a message is not understood.
+        InvalidSetting: the limit is neither a number nor a manager.
+        GuaranteeViolated: `strict`, and the manager's view violates a guarantee.
         RecordIsReadOnly: the manager tried to change a message in place.
     """
-    record = Transcript.of(messages, counter=counter)
-    context = context or NO_CONTEXT
+    if isinstance(limit, int) and not isinstance(limit, bool):
+        max_tokens = limit if max_tokens is None else min(limit, max_tokens)
+        managers: tuple[HistoryManager, ...] = (TokenBudgetManager(limit),)
+    elif limit is None:
+        managers = ()
+    else:
+        managers = _managers(limit)
+    record, offset = _record(messages, system, counter)
+    manager, context = composed(managers), context or NO_CONTEXT
     with record.lock:
         shown = record_with_folds(record, folds)
-        manager = manager or PassthroughManager()
         curated = curated_view(manager, shown.transcript, session, context)
         guarded = guard(
             shown.transcript,
@@ -71,4 +138,24 @@ def view_of(
             context=context,
             strict=strict,
         )
-    return View(guarded.view, record, guarded.violations, shown.hidden)
+    return View(guarded.view, record, guarded.violations, shown.hidden, provider, max_tokens, offset=offset, length=len(record))
+
+
+def _managers(limit: Any) -> tuple[HistoryManager, ...]:
+    try:
+        return managers_of(limit)
+    except InvalidSetting:
+        expected = "a number of tokens such as 8_000, a manager, or a list of managers"
+        raise InvalidSetting("limit", limit, expected) from None
+
+
+def _record(messages: Any, system: str | None, counter: TokenCounter | None) -> tuple[Transcript, int]:
+    """The messages as a transcript, and the number of messages put before them."""
+    if isinstance(messages, Transcript):
+        if system is not None:
+            raise InvalidSetting("system", system, "None for a Transcript, which has its own system message")
+        return messages, 0
+    if isinstance(messages, str):
+        raise InvalidSetting("messages", messages, "a list of messages")
+    first: list[Message] = [] if system is None else [{"role": "system", "content": system}]
+    return Transcript.of([*first, *read(messages)], counter=counter), len(first)

@@ -31,7 +31,11 @@ def open_store(url: str, *, tenant: str = "default", clock: Callable[[], datetim
         InvalidSetting: the URL names no store.
         MissingExtra: its driver is not installed.
     """
-    scheme, _, rest = url.partition(":")
+    scheme, separator, rest = url.partition(":")
+    if not separator or "/" in scheme or "\\" in scheme or len(scheme) == 1:  # a file name; one letter is a drive
+        from minutebook.store.sqlite.store import SqliteStore
+
+        return SqliteStore(url, tenant=tenant, clock=clock)
     if scheme == "memory" and rest in {"", "//"}:
         return MemoryStore(tenant=tenant, clock=clock)
     if scheme == "sqlite":

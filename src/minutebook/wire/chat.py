@@ -8,10 +8,10 @@ Entries as JSON, the form in which stores and exports keep them.
 """
 
 import json
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from minutebook.errors import InvalidMessage
 from minutebook.record.entry import ConversationEntry, ToolCall
@@ -78,6 +78,28 @@ def provider_message_to_entry(
         "model": model,
     }
     return ConversationEntry(**fields, extras=_rest(_plain(ConversationEntry(**fields)), msg))
+
+
+def new_entries(
+    messages: Iterable[Message], *, provider: str | None = None, model: str | None = None
+) -> list[ConversationEntry]:
+    """The entries of new messages, which are appended together now.
+
+    Raises:
+        InvalidMessage: a message is malformed.
+    """
+    evaluation_id, created_at = uuid4(), datetime.now(UTC)
+    return [
+        provider_message_to_entry(
+            message,
+            evaluation_id=evaluation_id,
+            sequence=sequence,
+            created_at=created_at,
+            provider=provider,
+            model=model,
+        )
+        for sequence, message in enumerate(messages)
+    ]
 
 
 def _plain(entry: ConversationEntry) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 
-from minutebook.agent.messages import ModelReply, ModelRequest, OnDelta, TextDelta, ThinkingDelta, Usage
+from minutebook.agent.messages import ModelReply, ModelRequest, OnDelta, TextDelta, ThinkingDelta, usage_from
 from minutebook.agent.providers.client import ClientAdapter, ClientOptions
 from minutebook.record.message import Provider
 from minutebook.wire.anthropic import BLOCKS_KEY, PROMPT_DIGEST_KEY, from_anthropic, to_anthropic
@@ -98,24 +98,10 @@ def _reply(response: Mapping[str, Any], prompt_digest: str) -> ModelReply:
         message["refusal"] = (response.get("stop_details") or {}).get("explanation") or "the model refused"
     return ModelReply(
         message,
-        _usage(response.get("usage") or {}),
+        usage_from(response.get("usage")),
         _FINISH_REASONS.get(reason, "stop"),
         response.get("model"),
         response.get("id"),
-    )
-
-
-def _usage(reported: Mapping[str, Any]) -> Usage:
-    """Convert the usage. Anthropic's `input_tokens` exclude cached ones, ours include them."""
-    cache_read, cache_write = (
-        reported.get("cache_read_input_tokens") or 0,
-        reported.get("cache_creation_input_tokens") or 0,
-    )
-    return Usage(
-        input_tokens=(reported.get("input_tokens") or 0) + cache_read + cache_write,
-        output_tokens=reported.get("output_tokens") or 0,
-        cached_tokens=cache_read,
-        cache_write_tokens=cache_write,
     )
 
 

@@ -7,7 +7,16 @@ from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 
-from minutebook.agent.messages import Delta, ModelReply, ModelRequest, OnDelta, TextDelta, ThinkingDelta, Usage
+from minutebook.agent.messages import (
+    Delta,
+    ModelReply,
+    ModelRequest,
+    OnDelta,
+    TextDelta,
+    ThinkingDelta,
+    Usage,
+    usage_from,
+)
 from minutebook.agent.providers.client import ClientAdapter, ClientOptions
 from minutebook.agent.retry import error_from_status, error_reason
 from minutebook.errors import ProviderFailed
@@ -140,20 +149,6 @@ class CompletionAccumulator:
     def _take_head(self, body: Mapping[str, Any]) -> None:
         if not self.head:
             self.head = {key: body[key] for key in ("id", "created", "model") if body.get(key) is not None}
-
-
-def usage_from(reported: Mapping[str, Any] | None) -> Usage:
-    """Convert a completion's `usage` object. Counts that the server does not report are 0."""
-    if not reported:
-        return Usage()
-    input_details = reported.get("prompt_tokens_details") or {}
-    output_details = reported.get("completion_tokens_details") or {}
-    return Usage(
-        input_tokens=reported.get("prompt_tokens") or 0,
-        output_tokens=reported.get("completion_tokens") or 0,
-        cached_tokens=input_details.get("cached_tokens") or 0,
-        reasoning_tokens=output_details.get("reasoning_tokens") or 0,
-    )
 
 
 def _deltas(chunk: Mapping[str, Any]) -> Iterator[Delta]:

@@ -210,7 +210,7 @@ def _answer_json(chat: ChatConversation, response: PromptResponse[str]) -> dict[
         "model": chat.adapter.model,
         "usage": asdict(response.usage),
         "view": {
-            "messages": len(view.messages),
+            "messages": len(view.curated),
             "tokens": explanation.view_tokens,
             "record_messages": len(view.record),
             "record_tokens": explanation.record_tokens,

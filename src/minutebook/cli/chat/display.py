@@ -39,7 +39,7 @@ def show_context(out: Console, view: View, limit: int | None, action: str) -> No
 def _summary(view: View, limit: int | None, action: str, cuts: Sequence[Cut]) -> str:
     """`5 of 9 messages sent, 612 of 1,000 tokens; 4 left out: older than the window of 4 messages`."""
     of_limit = "" if limit is None else f" of {limit:,}"
-    parts = [f"{len(view.messages):,} of {len(view.record):,} messages {action}, {view.tokens:,}{of_limit} tokens"]
+    parts = [f"{len(view.curated):,} of {len(view.record):,} messages {action}, {view.tokens:,}{of_limit} tokens"]
     parts += [
         f"{cut.messages:,} {'left out' if cut.status in LEFT_OUT else cut.status.value}: {cut.reason}" for cut in cuts
     ]

@@ -164,7 +164,7 @@ class ChatLoop:
             self._note(self._footer(response) + "\n")
 
     def _footer(self, response: PromptResponse[str]) -> str:
-        usage, sent = response.usage, len(response.view.messages)
+        usage, sent = response.usage, len(response.view.curated)
         parts = [f"messages {sent:,} sent, {len(self._chat.record):,} recorded"]
         if usage.total_tokens:
             parts.insert(

@@ -145,7 +145,7 @@ def _view_json(view: View, selected: FileConversation, manager: str, counter: st
         "violations": [
             {"guarantee": violation.guarantee.value, "detail": violation.detail} for violation in view.violations
         ],
-        "sent": list(view.messages),
+        "sent": view.messages,
     }
 
 
@@ -256,7 +256,7 @@ def show_totals(out: Console, view: View, lines: Sequence[ExplanationLine]) -> N
     before, after = sum(line.tokens for line in lines), sum(line.sent_tokens for line in lines)
     messages = len(view.record)
     out.print(
-        f"messages  {messages:,} → {len(view.messages):,} ({percent(len(view.messages), messages)})\n"
+        f"messages  {messages:,} → {len(view.curated):,} ({percent(len(view.curated), messages)})\n"
         f"tokens    {before:,} → {after:,} ({percent(after, before)})\n"
     )
     bars = {
@@ -269,8 +269,8 @@ def show_totals(out: Console, view: View, lines: Sequence[ExplanationLine]) -> N
 
 
 def _added_previews(view: View) -> list[str]:
-    origins = view.messages.origins
-    return [preview(message) for message, origin in zip(view.messages, origins, strict=True) if origin is None]
+    origins = view.curated.origins
+    return [preview(message) for message, origin in zip(view.curated, origins, strict=True) if origin is None]
 
 
 def _role_counts(lines: Sequence[ExplanationLine]) -> str:

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import uuid4
 
-from minutebook.conversation.view_source import PROVIDER
 from minutebook.errors import DocumentNotFound, RequestRefused
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
@@ -142,7 +141,7 @@ def entries_of(messages: Sequence[Message]) -> list[ConversationEntry]:
     evaluation_id, now = uuid4(), datetime.now(UTC)
     return [
         provider_message_to_entry(
-            message, evaluation_id=evaluation_id, sequence=index, created_at=now, provider=PROVIDER
+            message, evaluation_id=evaluation_id, sequence=index, created_at=now, provider="openai"
         )
         for index, message in enumerate(messages)
     ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from minutebook.agent.providers.openai import usage_from
+from minutebook.agent.messages import usage_from
 from minutebook.errors import ConversationNotFound, DocumentNotFound
 from minutebook.record.message import Message
 from minutebook.service.access.api_keys import Caller

@@ -1,0 +1,484 @@
+"""`AsyncConversation`: a stored conversation that messages are appended to and views are taken from.
+
+It is a handle on `ModelCall`, which builds views and stores their minutes, and has no rules of its own. The record is kept
+in memory while the handle is open; before each view the handle reads from the store what other processes have added.
+"""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias, overload
+from uuid import uuid4
+
+from minutebook.agent.messages import usage_from
+from minutebook.compaction.manager import CompactionManager, CompactionResult
+from minutebook.compaction.strategy import HistoryStrategy
+from minutebook.compaction.summarize import SummarizeStrategy
+from minutebook.compaction.summarizer import Summarizer
+from minutebook.conversation.compactor import FoldStorage
+from minutebook.conversation.lease import RenewedLease, hold_lease
+from minutebook.conversation.minutes import (
+    CallSettings,
+    MessageReason,
+    Request,
+    SentRequest,
+    find_request,
+    last_request_number,
+    read_requests,
+    request_id,
+    usage_json,
+)
+from minutebook.conversation.model_call import ModelCall
+from minutebook.conversation.policy import PolicyBuilder
+from minutebook.conversation.view_source import ViewSource
+from minutebook.errors import (
+    ConversationErased,
+    ConversationNotFound,
+    DocumentExists,
+    InvalidSetting,
+    MissingSetting,
+    VersionConflict,
+)
+from minutebook.history.protocol import HistoryManager
+from minutebook.history.view import View
+from minutebook.record.entry import ConversationEntry
+from minutebook.record.fold import Fold
+from minutebook.record.message import Message, Provider
+from minutebook.store.base import ConversationStore
+from minutebook.store.types import (
+    ConversationHeader,
+    ConversationStatus,
+    ErasureReceipt,
+    NewDocument,
+    StoredFold,
+    require_name,
+)
+from minutebook.store.url import open_store
+from minutebook.tokens.models import ModelInfo
+from minutebook.wire.chat import json_bytes, new_entries
+from minutebook.wire.read import ClientInput, read_input
+
+MessageInput: TypeAlias = Any
+"""Text (a user message), a message dict, a list of them, or an object of the official openai or anthropic client."""
+_ATTEMPTS: Final = 5
+"""Maximum attempts to write while other processes write to the same conversation."""
+
+
+class AsyncConversation:
+    """A conversation in a store: append messages, take views that fit the model, and ask why a message was not sent.
+
+    `store` is a store, a database URL, or the name of a SQLite file; "memory:" forgets everything on exit. Without `id`,
+    `recipient` continues that recipient's newest open conversation, or starts one. `system` is the first message of a new
+    conversation.
+
+    A view has at most `max_tokens` tokens: by default what the `model` reads, less the room for its answer. `manager`
+    (one or several) prepares the view before the budget cuts it. `strategy` folds old messages when the window gets full;
+    `summarizer` writes its summaries, else they are extracts. `policy` is the name of a policy instead of these three.
+
+    Open it with `async with`, or let the first call open it and end with `close()`.
+
+    Raises:
+        InvalidSetting: a setting is invalid, or settings exclude each other.
+    """
+
+    def __init__(
+        self,
+        id: str | None = None,  # noqa: A002 - the natural name for callers
+        *,
+        store: ConversationStore | str | Path = "memory:",
+        recipient: str | None = None,
+        system: str | None = None,
+        model: str | ModelInfo | None = None,
+        max_tokens: int | None = None,
+        manager: HistoryManager | Sequence[HistoryManager] = (),
+        strategy: HistoryStrategy | str | None = None,
+        summarizer: Summarizer | None = None,
+        policy: str | None = None,
+        provider: Provider | None = None,
+    ) -> None:
+        self._id = None if id is None else require_name("id", id)
+        self._recipient = None if recipient is None else require_name("recipient", recipient)
+        if id is None and recipient is None:
+            self._id = str(uuid4())
+        self._owns_store = not isinstance(store, ConversationStore)
+        self.store = store if isinstance(store, ConversationStore) else open_store(str(store))
+        self._system = system
+        self._policy = PolicyBuilder(
+            model=model, max_tokens=max_tokens, managers=manager, strategy=strategy, summarizer=summarizer, name=policy
+        )
+        self.provider: Provider = provider or self._policy.provider
+        self._source: ViewSource | None = None
+        """The record, once the conversation was read."""
+        self._version = self._first = 0
+        """The stored version, 0 if there is none yet, and the position of the first entry that was not purged."""
+        self._held: RenewedLease | None = None
+        self._last_request = 0
+        self._sent: SentRequest | None = None
+        """The newest request. The next append stores its usage in its minutes."""
+
+    @property
+    def id(self) -> str:
+        """The conversation's id. With only a `recipient` it is known once the conversation is open."""
+        if self._id is None:
+            raise MissingSetting("the conversation's id", "open the conversation first: async with conversation")
+        return self._id
+
+    @property
+    def _record(self) -> ViewSource:
+        if self._source is None:
+            raise MissingSetting("an open conversation", "write `async with conversation:`, or await open() first")
+        return self._source
+
+    def __len__(self) -> int:
+        return len(self._record.record)
+
+    @overload
+    def __getitem__(self, position: int) -> Message: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[Message]: ...
+    def __getitem__(self, position: int | slice) -> Message | list[Message]:
+        """The message at a position of the record. No fold is applied."""
+        return self._record.record[position]
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._record.record)
+
+    def __bool__(self) -> bool:
+        return True  # an empty conversation is still a conversation
+
+    def __repr__(self) -> str:
+        state = "not open" if self._source is None else f"{len(self._source.record):,} messages"
+        name = repr(self._id) if self._id is not None else f"of {self._recipient!r}"
+        return f"<{type(self).__name__} {name}: {state}>"
+
+    async def open(self) -> Self:
+        """Read the conversation from the store. Every other method does this if it is needed."""
+        await self._synchronize()
+        return self
+
+    async def close(self) -> None:
+        """Close the store, if this handle opened it."""
+        if self._owns_store:
+            await self.store.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def header(self) -> ConversationHeader:
+        """The stored metadata: recipient, status, times, version, length.
+
+        Raises:
+            ConversationNotFound: the conversation has no message yet.
+        """
+        await self._open()
+        return await self.store.header(self.id)
+
+    async def append(
+        self, *messages: MessageInput, idempotency_key: str | None = None, request: int | None = None
+    ) -> int:
+        """Append messages atomically, and return the position of the last one.
+
+        Append an assistant message with tool calls together with their results, so that a crash never leaves a call
+        without its result. The usage of a response is stored in the minutes of the newest view, or of `request`.
+
+        Raises:
+            InvalidMessage: a message is not understood.
+            BrokenConversation: a message breaks the pairing of tool calls and results.
+            LeaseLost: the lease of this handle was lost to another holder.
+            IdempotencyConflict: the key was used with other messages.
+        """
+        inputs = [read_input(given) for given in messages]
+        new = [message for part in inputs for message in part.messages]
+        if not new:
+            raise InvalidSetting("messages", [], "at least one message")
+        response = next((part for part in inputs if part.usage is not None), None)
+        source = await self._open()
+        for _ in range(_ATTEMPTS):
+            start = len(source.record)
+            added = [*self._first_messages(), *new]
+            try:
+                version = await self.store.append(
+                    self.id,
+                    self._entries(added, response),
+                    recipient=None if self._version else self._recipient,
+                    expected_version=self._version,
+                    idempotency_key=idempotency_key,
+                    fingerprint=None if idempotency_key is None else json_bytes(new),
+                    documents=await self._minutes_of_answer(request, start, response),
+                    lease=None if self._held is None else self._held.lease,
+                )
+            except VersionConflict:  # another process has appended
+                source = await self._synchronize()
+                continue
+            if version == self._version + 1:
+                source.extend(added)
+                self._version = version
+                return len(source.record) - 1
+            source = await self._synchronize()  # the key has been used: nothing was appended
+            return _last_position(source.record, new)
+        raise VersionConflict(self.id, (await self.store.header(self.id)).version, self._version)
+
+    def _first_messages(self) -> list[Message]:
+        if self._system is None or len(self._record.record):
+            return []
+        return [{"role": "system", "content": self._system}]
+
+    def _entries(self, messages: Sequence[Message], response: ClientInput | None) -> list[ConversationEntry]:
+        model = self._policy.model_name if response is None else response.model
+        return new_entries(messages, provider=self.provider, model=model)
+
+    async def _minutes_of_answer(
+        self, number: int | None, position: int, response: ClientInput | None
+    ) -> Sequence[NewDocument]:
+        """The minutes of a request with the usage that the provider reported for it."""
+        if response is None or (number is None and self._sent is None):
+            return ()
+        outcome = {
+            "finish": response.finish,
+            "usage": usage_json(usage_from(response.usage)),
+            "answer": position,
+        }
+        if number is None or (self._sent is not None and self._sent.call.number == number):
+            assert self._sent is not None
+            self._sent.outcome = outcome
+            return (self._sent.document(self._sent.stored_length or position),)
+        document = await find_request(self.store, self.id, number)
+        return (NewDocument(document.kind, document.id, {**document.body, **outcome}, replace=True),)
+
+    async def view(self, *, tools: Sequence[Any] = (), provider: Provider | None = None) -> View:
+        """The messages to send now, valid for the provider and within the budget. The request is numbered and recorded.
+
+        `tools` are the tool definitions of the request, whose tokens count too.
+
+        Raises:
+            CannotFit: the messages that must be sent exceed the budget.
+            MissingSetting: the conversation has no messages.
+        """
+        for _ in range(_ATTEMPTS):
+            call = self._call(await self._synchronize(), tools, provider, number=self._last_request + 1)
+            try:
+                await call.begin()
+            except DocumentExists:  # another process has taken the number
+                self._last_request = await last_request_number(self.store, self.id)
+                continue
+            self._last_request += 1
+            self._sent = call.request
+            return call.view(number=self._last_request)
+        raise DocumentExists("request", request_id(self.id, self._last_request + 1), self.id)
+
+    async def fit(self, *, tools: Sequence[Any] = (), provider: Provider | None = None) -> View:
+        """The view that `view` would return, without recording a request or storing a fold. Summaries are extracts.
+
+        Raises:
+            CannotFit: the messages that must be sent exceed the budget.
+            MissingSetting: the conversation has no messages.
+        """
+        call = self._call(await self._synchronize(), tools, provider)
+        await call.rehearse()
+        return call.view()
+
+    def _call(
+        self, source: ViewSource, tools: Sequence[Any], provider: Provider | None, *, number: int | None = None
+    ) -> ModelCall:
+        if not len(source.record):
+            raise MissingSetting("messages", f"conversation {self.id!r} is empty; append a message first")
+        overhead_tokens = self._policy.tool_tokens(tools)
+        settings = CallSettings(
+            conversation=self.id,
+            model=self._policy.model_name or "",
+            policy=self._policy.with_overhead(overhead_tokens),
+            counter=self._policy.counter,
+            run_id=request_id(self.id, number),
+            request_id=request_id(self.id, number),
+            provider=self.provider,
+            rules=provider or self.provider,
+            fails_open=False,
+            lease=None if self._held is None else self._held.lease,
+            overhead_tokens=overhead_tokens,
+            number=number,
+        )
+        return ModelCall(self.store, settings, source=source)
+
+    async def requests(self, last: int = 20) -> list[Request]:
+        """The newest recorded requests, oldest first."""
+        source = await self._open()
+        documents = [item async for item in read_requests(self.store, self.id)][-last:] if last > 0 else []
+        return [Request.of(number, document, source.record) for number, document in documents]
+
+    async def request(self, number: int) -> Request:
+        """One recorded request.
+
+        Raises:
+            DocumentNotFound: there is no request with that number.
+        """
+        source = await self._synchronize()
+        return Request.of(number, await find_request(self.store, self.id, number), source.record)
+
+    async def why(self, message: int, *, request: int) -> MessageReason:
+        """Whether a message was sent in a request and, if not unchanged, the reason.
+
+        Raises:
+            DocumentNotFound: there is no request with that number.
+            InvalidSetting: the record had no such message at that time.
+        """
+        return (await self.request(request)).why(message)
+
+    async def compact(self, strategy: HistoryStrategy | str | None = None) -> CompactionResult:
+        """Fold old messages now, even if the window is not full: by `strategy`, the handle's, or `SummarizeStrategy`.
+
+        The result is true if messages were folded. If the summarizer fails, nothing is changed and the result has the
+        reason.
+        """
+        source = await self._synchronize()
+        storage = FoldStorage(self.store, self.id, source.folds)
+        manager = CompactionManager(
+            strategy or self._policy.strategy or SummarizeStrategy(),
+            self._policy.model,
+            self._policy.summarizer,
+            folds=source.folds,
+            keep=storage.keep,
+            conversation=self.id,
+            tenant=self.store.tenant,
+        )
+        result = await manager.apply(source.record)
+        source.folds = storage.active
+        return result
+
+    async def folds(self) -> list[Fold]:
+        """The folds that views apply, by position."""
+        return list((await self._synchronize()).folds)
+
+    async def undo(self, fold: Fold | str) -> StoredFold:
+        """Undo a fold: views have its messages again. The strategy may fold them again when the window gets full.
+
+        Raises:
+            FoldNotFound: no fold has that id.
+            FoldConflict: the folded messages were purged.
+        """
+        await self._open()
+        stored = await self.store.undo_fold(self.id, fold if isinstance(fold, str) else fold.id)
+        await self._synchronize()
+        return stored
+
+    @asynccontextmanager
+    async def lease(self, seconds: float = 60) -> AsyncIterator[Self]:
+        """Hold the conversation's lease for this block: other holders get `ConversationBusy`. It renews itself.
+
+        Raises:
+            ConversationBusy: another holder has the lease.
+            LeaseLost: the lease expired and another holder took it.
+        """
+        await self._open()
+        async with hold_lease(self.store, self.id, f"conversation-{uuid4()}", seconds=seconds) as held:
+            self._held = held
+            try:
+                await self._synchronize()
+                yield self
+            finally:
+                self._held = None
+
+    async def pin(self, position: int) -> None:
+        """Include this message, with its exchange, in every view."""
+        await self._open()
+        await self.store.pin(self.id, range(len(self))[position])
+
+    async def unpin(self, position: int) -> None:
+        """Let views leave this message out again."""
+        await self._open()
+        await self.store.unpin(self.id, range(len(self))[position])
+
+    async def fork(self, new_id: str | None = None, *, at: int | None = None) -> "AsyncConversation":
+        """A new conversation with the messages before `at` (default: all), with the settings of this one.
+
+        Raises:
+            VersionConflict: `new_id` is taken.
+            InvalidSetting: `at` is within an exchange or not within the record.
+        """
+        await self._open()
+        header = await self.store.fork(self.id, new_id or f"{self.id[:400]}.{uuid4().hex}", at=at)
+        other = AsyncConversation(header.id, store=self.store, system=self._system, provider=self.provider)
+        other._policy = self._policy
+        return await other.open()
+
+    async def erase(self) -> ErasureReceipt:
+        """Erase the conversation and its forks from the store, permanently."""
+        await self._open()
+        receipt = await self.store.erase(conversation=self.id)
+        self._source, self._version, self._sent = None, 0, None
+        return receipt
+
+    async def _open(self) -> ViewSource:
+        return self._source if self._source is not None else await self._synchronize()
+
+    async def _synchronize(self) -> ViewSource:
+        """Read what was added to the conversation since it was last read; everything the first time."""
+        if self._id is None:
+            assert self._recipient is not None
+            self._id = await _id_of_recipient(self.store, self._recipient)
+        if self._source is not None and self._version and await self._read_new(self._source):
+            return self._source
+        try:
+            loaded = await self.store.load(self._id)
+        except ConversationErased:
+            raise
+        except ConversationNotFound:
+            self._version, self._source = (
+                0,
+                self._source or ViewSource(None, (), counter=self._policy.counter, whole=True),
+            )
+            return self._source
+        self._version, self._first = loaded.conversation.version, loaded.conversation.first
+        self._source = ViewSource(loaded, (), counter=self._policy.counter, whole=True)
+        self._last_request = await last_request_number(self.store, self._id)
+        return self._source
+
+    async def _read_new(self, source: ViewSource) -> bool:
+        """Add new entries, folds and pins to the record. Return False if the whole record must be read again."""
+        length = len(source.record)
+        loaded = await self.store.load(self.id, since=length, folded=True)
+        header = loaded.conversation
+        new = [
+            (position, message)
+            for position, message in zip(loaded.positions, loaded.messages, strict=True)
+            if position >= length
+        ]
+        is_complete = [position for position, _ in new] == list(range(length, header.length))
+        if not is_complete or header.first != self._first or header.length < length:
+            return False
+        source.extend([message for _, message in new])
+        source.set_pins(loaded.pins)
+        source.folds = loaded.folds
+        self._version = header.version
+        return True
+
+
+async def _id_of_recipient(store: ConversationStore, recipient: str) -> str:
+    """The id of the recipient's newest conversation that is not closed or a fork, else a new id: the recipient if free."""
+    cursor = None
+    while True:
+        page = await store.list(recipient=recipient, cursor=cursor)
+        for header in page.items:
+            if header.status is not ConversationStatus.CLOSED and header.origin is None:
+                return header.id
+        if (cursor := page.cursor) is None:
+            break
+    try:
+        await store.header(recipient)
+    except ConversationErased:
+        pass
+    except ConversationNotFound:
+        return recipient
+    return f"{recipient[:400]}.{uuid4().hex}"
+
+
+def _last_position(record: Sequence[Message], messages: Sequence[Message]) -> int:
+    """The position of the last message of the newest occurrence of `messages` in the record."""
+    count = len(messages)
+    ends = range(len(record) - 1, count - 2, -1)
+    return next((end for end in ends if list(record[end - count + 1 : end + 1]) == list(messages)), len(record) - 1)

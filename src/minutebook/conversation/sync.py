@@ -1,0 +1,173 @@
+"""`Conversation`: the methods of `AsyncConversation` for code that is not async.
+
+All conversations of a process share one background thread with an event loop. The methods are derived from those of
+`AsyncConversation`, so the two cannot differ; their signatures for type checkers are in `sync.pyi`, which `make docs`
+writes.
+"""
+
+import asyncio
+import inspect
+import threading
+import warnings
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import wraps
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from minutebook.conversation.handle import AsyncConversation
+
+T = TypeVar("T")
+_LOCK: Final = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+_has_warned = False
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the background event loop, and wait for its result."""
+    _warn_in_event_loop()
+    future = asyncio.run_coroutine_threadsafe(coroutine, _background_loop())
+    try:
+        return future.result()
+    except BaseException:  # such as KeyboardInterrupt while waiting
+        future.cancel()
+        raise
+
+
+def _background_loop() -> asyncio.AbstractEventLoop:
+    global _loop  # noqa: PLW0603 - one loop for the process
+    with _LOCK:
+        if _loop is None or _loop.is_closed():
+            _loop = asyncio.new_event_loop()
+            threading.Thread(target=_loop.run_forever, name="minutebook", daemon=True).start()
+        return _loop
+
+
+def _warn_in_event_loop() -> None:
+    """Warn once if the caller is a coroutine: its event loop waits until the call returns."""
+    global _has_warned  # noqa: PLW0603 - warn once for the process
+    if _has_warned:
+        return
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    _has_warned = True
+    if asyncio.current_task() is not None:
+        message = "Conversation blocks the running event loop; in async code use AsyncConversation and await its methods"
+        warnings.warn(message, RuntimeWarning, stacklevel=5)
+
+
+class Conversation:
+    """A conversation in a store: append messages, take views that fit the model, and ask why a message was not sent."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        self._async = AsyncConversation(*args, **settings)
+        run(self._async.open())
+
+    def __len__(self) -> int:
+        return len(self._async)
+
+    def __getitem__(self, position: int | slice) -> Any:
+        return self._async[position]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._async)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return repr(self._async).replace("AsyncConversation", type(self).__name__, 1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        run(self._async.close())
+
+
+def _sync_method(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The synchronous form of a method: of a coroutine, an asynchronous generator or an asynchronous context manager."""
+    if inspect.iscoroutinefunction(method):
+
+        @wraps(method)
+        def call(self: Conversation, *args: Any, **settings: Any) -> Any:
+            return _sync_value(run(method(self._async, *args, **settings)), self)
+
+    elif inspect.isasyncgenfunction(method):
+
+        @wraps(method)
+        def call(self: Conversation, *args: Any, **settings: Any) -> Any:
+            return _iterate(method(self._async, *args, **settings))
+
+    else:  # made by asynccontextmanager
+
+        @wraps(method)
+        def call(self: Conversation, *args: Any, **settings: Any) -> Any:
+            return _enter(method(self._async, *args, **settings), self)
+
+    return call
+
+
+def _sync_value(value: Any, conversation: Conversation) -> Any:
+    """A returned handle as a `Conversation`; every other value unchanged."""
+    if not isinstance(value, AsyncConversation):
+        return value
+    if value is conversation._async:  # noqa: SLF001 - our own class
+        return conversation
+    other = object.__new__(Conversation)
+    other._async = value
+    return other
+
+
+def _iterate(events: AsyncIterator[T]) -> Iterator[T]:
+    close: Callable[[], Coroutine[Any, Any, None]] | None = getattr(events, "aclose", None)
+    try:
+        while True:
+            try:
+                yield run(_next(events))
+            except StopAsyncIteration:
+                return
+    finally:
+        if close is not None:
+            run(close())
+
+
+async def _next(events: AsyncIterator[T]) -> T:
+    return await anext(events)
+
+
+@contextmanager
+def _enter(context: AbstractAsyncContextManager[Any], conversation: Conversation) -> Iterator[Conversation]:
+    run(_aenter(context))
+    try:
+        yield conversation
+    except BaseException as error:
+        if not run(_aexit(context, error)):
+            raise
+    else:
+        run(_aexit(context, None))
+
+
+async def _aenter(context: AbstractAsyncContextManager[Any]) -> Any:
+    return await context.__aenter__()
+
+
+async def _aexit(context: AbstractAsyncContextManager[Any], error: BaseException | None) -> bool | None:
+    return await context.__aexit__(None if error is None else type(error), error, error and error.__traceback__)
+
+
+def _add_methods() -> None:
+    for name, member in vars(AsyncConversation).items():
+        if isinstance(member, property) and not name.startswith("_"):
+            setattr(Conversation, name, property(lambda self, name=name: getattr(self._async, name), doc=member.__doc__))
+        elif inspect.isfunction(member) and not name.startswith("_"):
+            setattr(Conversation, name, _sync_method(member))
+    Conversation.__init__.__wrapped__ = AsyncConversation.__init__  # type: ignore[attr-defined] # its signature
+    Conversation.__doc__ = (AsyncConversation.__doc__ or "").replace("async with", "with")
+
+
+_add_methods()

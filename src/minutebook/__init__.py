@@ -17,7 +17,7 @@ _EXPORTS = {
         "TurnStrategy",
         "register_strategy",
     ),
-    "conversation": ("ConversationHistory", "RetentionPolicy"),
+    "conversation": ("AsyncConversation", "Conversation", "ConversationHistory", "RetentionPolicy"),
     "errors": ("CannotFit", "MinutebookError", "ToolValidationError", "VisibilityExpansionRequired"),
     "history": (
         "ComposedManager",

@@ -8,8 +8,11 @@ from minutebook._lazy import exports
 _EXPORTS = {
     "background": ("BackgroundCompaction",),
     "config": ("RetentionConfig",),
+    "handle": ("AsyncConversation", "MessageInput"),
     "history": ("ConversationHistory", "HistoryStatus", "history_settings"),
     "jobs": ("run_worker",),
+    "minutes": ("MessageReason", "Request"),
     "retention": ("PruningDecision", "RetentionPolicy"),
+    "sync": ("Conversation",),
 }
 __all__, __getattr__, __dir__ = exports(__name__, _EXPORTS)

@@ -14,8 +14,8 @@ from uuid import uuid4
 from minutebook.agent.messages import usage_from
 from minutebook.compaction.manager import CompactionManager, CompactionResult
 from minutebook.compaction.strategy import HistoryStrategy
-from minutebook.compaction.summarize import SummarizeStrategy
 from minutebook.compaction.summarizer import Summarizer
+from minutebook.compaction.turns import TurnStrategy
 from minutebook.conversation.compactor import FoldStorage
 from minutebook.conversation.lease import RenewedLease, hold_lease
 from minutebook.conversation.minutes import (
@@ -330,7 +330,7 @@ class AsyncConversation:
         return (await self.request(request)).why(message)
 
     async def compact(self, strategy: HistoryStrategy | str | None = None) -> CompactionResult:
-        """Fold old messages now, even if the window is not full: by `strategy`, the handle's, or `SummarizeStrategy`.
+        """Fold old messages now, even if the window is not full: by `strategy`, the handle's, or `TurnStrategy`.
 
         The result is true if messages were folded. If the summarizer fails, nothing is changed and the result has the
         reason.
@@ -338,7 +338,7 @@ class AsyncConversation:
         source = await self._synchronize()
         storage = FoldStorage(self.store, self.id, source.folds)
         manager = CompactionManager(
-            strategy or self._policy.strategy or SummarizeStrategy(),
+            strategy or self._policy.strategy or TurnStrategy(),
             self._policy.model,
             self._policy.summarizer,
             folds=source.folds,

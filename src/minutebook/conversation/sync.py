@@ -54,7 +54,9 @@ def _warn_in_event_loop() -> None:
         return
     _has_warned = True
     if asyncio.current_task() is not None:
-        message = "Conversation blocks the running event loop; in async code use AsyncConversation and await its methods"
+        message = (
+            "Conversation blocks the running event loop; in async code use AsyncConversation and await its methods"
+        )
         warnings.warn(message, RuntimeWarning, stacklevel=5)
 
 
@@ -163,7 +165,9 @@ async def _aexit(context: AbstractAsyncContextManager[Any], error: BaseException
 def _add_methods() -> None:
     for name, member in vars(AsyncConversation).items():
         if isinstance(member, property) and not name.startswith("_"):
-            setattr(Conversation, name, property(lambda self, name=name: getattr(self._async, name), doc=member.__doc__))
+            setattr(
+                Conversation, name, property(lambda self, name=name: getattr(self._async, name), doc=member.__doc__)
+            )
         elif inspect.isfunction(member) and not name.startswith("_"):
             setattr(Conversation, name, _sync_method(member))
     Conversation.__init__.__wrapped__ = AsyncConversation.__init__  # type: ignore[attr-defined] # its signature

@@ -138,7 +138,9 @@ def view_of(
             context=context,
             strict=strict,
         )
-    return View(guarded.view, record, guarded.violations, shown.hidden, provider, max_tokens, offset=offset, length=len(record))
+    return View(
+        guarded.view, record, guarded.violations, shown.hidden, provider, max_tokens, offset=offset, length=len(record)
+    )
 
 
 def _managers(limit: Any) -> tuple[HistoryManager, ...]:

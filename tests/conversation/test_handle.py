@@ -1,0 +1,395 @@
+"""A stored conversation as one object: `AsyncConversation`, and `Conversation` with the same methods."""
+
+import asyncio
+import inspect
+import json
+import warnings
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minutebook import CannotFit, MemoryStore, ToolResultTruncator, TruncateStrategy
+from minutebook.conversation import AsyncConversation, Conversation
+from minutebook.errors import (
+    BrokenConversation,
+    ConversationBusy,
+    DocumentNotFound,
+    InvalidMessage,
+    InvalidSetting,
+    MissingSetting,
+)
+
+TOOL_CALL = {"id": "call_1", "type": "function", "function": {"name": "find_order", "arguments": '{"number": 17}'}}
+
+
+def completion(text, *, tool_calls=None, model="gpt-4o"):
+    """A chat completion as the official client returns it."""
+    chat = pytest.importorskip("openai.types.chat")
+    message = {"role": "assistant", "content": text, "tool_calls": tool_calls}
+    return chat.ChatCompletion.model_validate(
+        {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": model,
+            "choices": [{"index": 0, "finish_reason": "tool_calls" if tool_calls else "stop", "message": message}],
+            "usage": {"prompt_tokens": 40, "completion_tokens": 2, "total_tokens": 42},
+        }
+    )
+
+
+@pytest.fixture
+def database(tmp_path):
+    return tmp_path / "chat.db"
+
+
+def test_a_conversation_continues_where_it_ended(database):
+    with Conversation("order-17", store=database, model="gpt-4o", system="You are a support agent.") as chat:
+        chat.append("Where is my order?")
+        chat.append(completion("It was shipped."))
+
+    with Conversation("order-17", store=database, system="Another text.") as chat:
+        assert [message["content"] for message in chat] == [
+            "You are a support agent.",
+            "Where is my order?",
+            "It was shipped.",
+        ]
+        assert chat[-1]["role"] == "assistant"
+        assert len(chat[1:]) == 2
+
+
+def test_a_file_name_is_a_sqlite_database(database):
+    with Conversation("a", store=str(database)) as chat:
+        chat.append("hello")
+
+    assert database.read_bytes().startswith(b"SQLite format 3")
+
+
+def test_a_view_has_only_keys_that_the_provider_knows():
+    chat = Conversation(max_tokens=10_000)
+    chat.append("Find my order.")
+    call = {"role": "assistant", "content": None, "tool_calls": [TOOL_CALL]}
+    chat.append(call, {"role": "tool", "tool_call_id": "call_1", "content": "not found", "is_error": True})
+    chat.append("Thanks.")
+
+    assert chat.view().messages == [
+        {"role": "user", "content": "Find my order."},
+        call,
+        {"role": "tool", "tool_call_id": "call_1", "content": "not found"},
+        {"role": "user", "content": "Thanks."},
+    ]
+
+
+def test_a_view_never_exceeds_the_budget_and_says_why_a_message_is_missing():
+    chat = Conversation(system="Be brief.", max_tokens=300)
+    for number in range(30):
+        chat.append(f"Question {number}: " + "word " * 20)
+        assert chat.view().tokens <= 300
+        chat.append({"role": "assistant", "content": f"Answer {number}."})
+
+    newest = chat.requests()[-1]
+    assert newest.number == 30
+    assert newest.tokens_after <= 300
+    assert chat.why(3, request=30).status == "dropped"
+    assert "300 tokens" in str(chat.why(3, request=30))
+    assert str(chat.why(0, request=30)) == "sent"
+    assert chat.request(1).messages == [chat[0], chat[1]]
+
+
+def test_a_view_explains_messages_by_their_position_in_the_record_after_a_fold():
+    chat = Conversation(system="Be brief.", max_tokens=10_000)
+    for number in range(8):
+        chat.append(f"Question {number}: " + "word " * 50)
+        chat.append({"role": "assistant", "content": f"Answer {number}. " + "word " * 50})
+    result = chat.compact()
+    view = chat.view()
+
+    assert result
+    (fold,) = chat.folds()
+    assert view[fold.start].status == "folded"
+    assert view[fold.start].index == fold.start
+    assert view.why(-1).index == len(chat) - 1
+
+
+def test_undoing_a_fold_restores_the_view_byte_for_byte():
+    chat = Conversation(system="Be brief.", max_tokens=10_000)
+    for number in range(8):
+        chat.append(f"Question {number}: " + "word " * 50)
+        chat.append({"role": "assistant", "content": f"Answer {number}. " + "word " * 50})
+    before = json.dumps(chat.fit().messages)
+    chat.compact()
+    compacted = json.dumps(chat.fit().messages)
+    for fold in chat.folds():
+        chat.undo(fold)
+
+    assert compacted != before
+    assert json.dumps(chat.fit().messages) == before
+
+
+def test_a_strategy_folds_before_the_window_is_full_and_the_folds_are_stored(database):
+    with Conversation("a", store=database, max_tokens=1_000, strategy=TruncateStrategy()) as chat:
+        for number in range(20):
+            chat.append(f"Question {number}: " + "word " * 60)
+            chat.view()
+            chat.append({"role": "assistant", "content": f"Answer {number}."})
+        folds = chat.folds()
+
+    with Conversation("a", store=database) as chat:
+        assert folds
+        assert chat.folds() == folds
+
+
+def test_the_usage_of_an_answer_is_stored_with_its_request():
+    chat = Conversation(model="gpt-4o")
+    chat.append("hello")
+    first = chat.view()
+    chat.append(completion("hi"))
+    chat.append("again")
+    chat.view()
+
+    assert chat.request(first.number).usage.input_tokens == 40
+    assert chat.request(first.number).finish == "stop"
+    assert chat.request(2).usage is None
+
+
+def test_the_usage_of_an_answer_can_be_given_to_an_earlier_request():
+    chat = Conversation(model="gpt-4o")
+    chat.append("hello")
+    chat.view()
+    chat.view()
+    chat.append(completion("hi"), request=1)
+
+    assert chat.request(1).usage.output_tokens == 2
+    assert chat.request(2).usage is None
+
+
+def test_fit_leaves_no_trace():
+    chat = Conversation(max_tokens=1_000)
+    chat.append("hello")
+
+    assert chat.fit().messages == [{"role": "user", "content": "hello"}]
+    assert chat.fit().number is None
+    assert chat.requests() == []
+
+
+def test_managers_prepare_the_view_before_the_budget_cuts_it():
+    chat = Conversation(max_tokens=1_000, manager=ToolResultTruncator(20))
+    call = {"role": "assistant", "content": None, "tool_calls": [TOOL_CALL]}
+    chat.append("Find it.")
+    chat.append(call, {"role": "tool", "tool_call_id": "call_1", "content": "word " * 400})
+    chat.append("And now?")
+
+    assert len(chat.view().messages[2]["content"]) < 200
+    assert len(chat[2]["content"]) == 2_000
+
+
+def test_the_tokens_of_tools_count():
+    chat = Conversation(max_tokens=500)
+    for number in range(10):
+        chat.append(f"Question {number}: " + "word " * 20)
+        chat.append({"role": "assistant", "content": "yes"})
+    tools = [{"type": "function", "function": {"name": "search", "description": "word " * 200, "parameters": {}}}]
+
+    assert chat.view(tools=tools).tokens < 300 < chat.view().tokens
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"max_tokens": 0}, "max_tokens=0"),
+        ({"max_tokens": "8k"}, "max_tokens='8k'"),
+        ({"manager": "budget"}, "manager='budget'"),
+        ({"policy": "token_budget", "strategy": "truncate"}, "policy='token_budget'"),
+        ({"policy": "no such policy"}, "no such policy"),
+        ({"id": ""}, "id=''"),
+        ({"recipient": ""}, "recipient=''"),
+    ],
+)
+def test_a_wrong_setting_is_refused_at_once(settings, text):
+    with pytest.raises(InvalidSetting) as caught:
+        AsyncConversation(**settings)
+
+    assert text in str(caught.value)
+
+
+def test_bad_input_changes_nothing():
+    chat = Conversation()
+    chat.append("hello")
+    for bad in (None, 5, {"role": "model", "parts": []}, {"content": "no role"}, [["nested"]]):
+        with pytest.raises(InvalidMessage):
+            chat.append("good", bad)
+    with pytest.raises(BrokenConversation):
+        chat.append({"role": "tool", "tool_call_id": "unknown", "content": "x"})
+    with pytest.raises(InvalidSetting, match="at least one message"):
+        chat.append()
+
+    assert len(chat) == 1
+
+
+def test_an_empty_conversation_has_no_view():
+    with pytest.raises(MissingSetting, match="append a message first"):
+        Conversation(system="Be brief.").view()
+
+
+def test_a_request_that_does_not_exist_is_named():
+    chat = Conversation()
+    chat.append("hello")
+    chat.view()
+
+    with pytest.raises(DocumentNotFound, match="7"):
+        chat.request(7)
+    with pytest.raises(InvalidSetting, match="the record had 1 messages at request 1"):
+        chat.why(9, request=1)
+
+
+def test_a_message_that_cannot_fit_is_reported():
+    chat = Conversation(max_tokens=20)
+    chat.append("word " * 100)
+
+    with pytest.raises(CannotFit):
+        chat.view()
+    assert chat.requests() == []
+
+
+def test_a_repeated_idempotency_key_appends_once():
+    chat = Conversation(system="Be brief.")
+    first = chat.append("hello", idempotency_key="k")
+    chat.append({"role": "assistant", "content": "hi"})
+
+    assert chat.append("hello", idempotency_key="k") == first
+    assert len(chat) == 3
+
+
+def test_a_conversation_of_a_recipient_continues_until_it_is_closed_or_erased():
+    async def scenario():
+        async with MemoryStore() as store:
+            first = AsyncConversation(recipient="ada", store=store)
+            await first.append("hello")
+            again = AsyncConversation(recipient="ada", store=store)
+            await again.append("again")
+            await store.fork("ada", "a fork")
+            await store.set_status("ada", "closed")
+            second = AsyncConversation(recipient="ada", store=store)
+            await second.append("a new one")
+            await store.erase(recipient="ada")
+            third = AsyncConversation(recipient="ada", store=store)
+            await third.append("back again")
+            fourth = await AsyncConversation(recipient="ada", store=store).open()
+            return first, again, second, third, fourth
+
+    first, again, second, third, fourth = asyncio.run(scenario())
+
+    assert first.id == again.id == "ada"
+    assert len({first.id, second.id, third.id}) == 3
+    assert fourth.id == third.id
+    assert [message["content"] for message in fourth] == ["back again"]
+
+
+def test_two_handles_see_each_others_messages_folds_and_pins():
+    async def scenario():
+        async with MemoryStore() as store:
+            one, other = (AsyncConversation("a", store=store, max_tokens=10_000) for _ in range(2))
+            for number in range(6):
+                await (one if number % 2 else other).append(f"Question {number}: " + "word " * 40)
+                await (other if number % 2 else one).append({"role": "assistant", "content": "word " * 40})
+            await one.pin(0)
+            await one.compact()
+            views = [await one.view(), await other.view()]
+            return [one, other], views, await store.load("a")
+
+    handles, views, loaded = asyncio.run(scenario())
+
+    assert [list(handle) for handle in handles] == [loaded.messages] * 2
+    assert views[0].messages == views[1].messages
+    assert [view.number for view in views] == [1, 2]
+
+
+def test_only_one_holder_has_the_lease():
+    async def scenario():
+        async with MemoryStore() as store:
+            one, other = (AsyncConversation("a", store=store) for _ in range(2))
+            async with one.lease(30):
+                with pytest.raises(ConversationBusy):
+                    await other.lease(30).__aenter__()
+                await one.append("hello")
+            async with other.lease(30):
+                await other.append("hello too")
+            return len(other)
+
+    assert asyncio.run(scenario()) == 2
+
+
+def test_a_fork_has_its_own_future():
+    chat = Conversation("a", system="Be brief.", max_tokens=1_000)
+    chat.append("hello")
+    fork = chat.fork("b")
+    fork.append({"role": "assistant", "content": "hi"})
+
+    assert (chat.id, fork.id) == ("a", "b")
+    assert (len(chat), len(fork)) == (2, 3)
+    assert isinstance(fork, Conversation)
+    assert fork.view().max_tokens == 1_000
+
+
+def test_an_erased_conversation_is_gone():
+    chat = Conversation("a")
+    chat.append("hello")
+
+    assert chat.erase().entries == 1
+
+
+def test_a_conversation_is_not_open_before_the_first_call():
+    chat = AsyncConversation("a")
+
+    assert repr(chat) == "<AsyncConversation 'a': not open>"
+    with pytest.raises(MissingSetting, match="async with"):
+        len(chat)
+
+
+def test_both_classes_have_the_same_methods_and_documentation():
+    def public(cls):
+        return {name for name in dir(cls) if not name.startswith("_")}
+
+    assert public(AsyncConversation) - public(Conversation) == set()
+    assert inspect.signature(Conversation).parameters.keys() == inspect.signature(AsyncConversation).parameters.keys()
+    assert Conversation.append.__doc__ == AsyncConversation.append.__doc__
+
+
+def test_a_blocking_conversation_in_a_coroutine_warns_once(monkeypatch):
+    monkeypatch.setattr("minutebook.conversation.sync._has_warned", False)
+
+    async def scenario():
+        chat = Conversation("a")
+        chat.append("hello")
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        asyncio.run(scenario())
+
+    assert ["AsyncConversation" in str(warning.message) for warning in caught] == [True]
+
+
+@given(st.lists(st.sampled_from(["append", "view", "fit", "compact", "undo", "pin"]), max_size=25))
+def test_any_sequence_of_calls_keeps_the_record_complete_and_every_view_within_the_budget(steps):
+    chat = Conversation(system="Be brief.", max_tokens=400)
+    contents = ["Be brief.", "hello"]
+    chat.append("hello")
+    for number, step in enumerate(steps):
+        if step == "append":
+            text = f"message {number} " + "word " * (number % 7 * 5)
+            chat.append({"role": "assistant", "content": text}, f"next {number}")
+            contents += [text, f"next {number}"]
+        elif step in {"view", "fit"}:
+            view = getattr(chat, step)()
+            assert view.tokens <= 400
+            assert view.messages[-1]["content"] == contents[-1]
+        elif step == "undo":
+            for fold in chat.folds():
+                chat.undo(fold)
+        elif step == "compact":
+            chat.compact()
+        elif step == "pin":
+            chat.pin(1)
+
+    assert [message["content"] for message in chat] == contents

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Unpack, get_args, get_origin
 
 import architecture
+import sync_stub
 
 import minutebook
 from minutebook import errors
@@ -194,6 +195,7 @@ PAGES = {
     HERE / "cli.md": cli,
     HERE / "http.md": http,
     architecture.PAGE: architecture.page,
+    sync_stub.PAGE: sync_stub.sync_stub,
     **{
         Path(import_module(package).__file__ or "").with_suffix(".pyi"): partial(stub, package)
         for package in ("minutebook", *(f"minutebook.{name}" for name in PACKAGES))

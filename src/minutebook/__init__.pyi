@@ -15,6 +15,8 @@ from minutebook.compaction import (
     register_strategy as register_strategy,
 )
 from minutebook.conversation import (
+    AsyncConversation as AsyncConversation,
+    Conversation as Conversation,
     ConversationHistory as ConversationHistory,
     RetentionPolicy as RetentionPolicy,
 )
@@ -78,9 +80,11 @@ __version__: str
 __all__ = [
     "__version__",
     "AnthropicAdapter",
+    "AsyncConversation",
     "CannotFit",
     "CompactionManager",
     "ComposedManager",
+    "Conversation",
     "ConversationEntry",
     "ConversationHistory",
     "ConversationRecorded",

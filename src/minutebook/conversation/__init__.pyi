@@ -4,6 +4,10 @@ from minutebook.conversation.background import (
 from minutebook.conversation.config import (
     RetentionConfig as RetentionConfig,
 )
+from minutebook.conversation.handle import (
+    AsyncConversation as AsyncConversation,
+    MessageInput as MessageInput,
+)
 from minutebook.conversation.history import (
     ConversationHistory as ConversationHistory,
     HistoryStatus as HistoryStatus,
@@ -12,16 +16,28 @@ from minutebook.conversation.history import (
 from minutebook.conversation.jobs import (
     run_worker as run_worker,
 )
+from minutebook.conversation.minutes import (
+    MessageReason as MessageReason,
+    Request as Request,
+)
 from minutebook.conversation.retention import (
     PruningDecision as PruningDecision,
     RetentionPolicy as RetentionPolicy,
 )
+from minutebook.conversation.sync import (
+    Conversation as Conversation,
+)
 
 __all__ = [
+    "AsyncConversation",
     "BackgroundCompaction",
+    "Conversation",
     "ConversationHistory",
     "HistoryStatus",
+    "MessageInput",
+    "MessageReason",
     "PruningDecision",
+    "Request",
     "RetentionConfig",
     "RetentionPolicy",
     "history_settings",

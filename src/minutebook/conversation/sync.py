@@ -159,15 +159,22 @@ async def _aenter(context: AbstractAsyncContextManager[Any]) -> Any:
 
 
 async def _aexit(context: AbstractAsyncContextManager[Any], error: BaseException | None) -> bool | None:
-    return await context.__aexit__(None if error is None else type(error), error, error and error.__traceback__)
+    if error is None:
+        return await context.__aexit__(None, None, None)
+    return await context.__aexit__(type(error), error, error.__traceback__)
+
+
+def _sync_property(name: str, member: property) -> property:
+    def read(self: Conversation) -> Any:
+        return getattr(self._async, name)
+
+    return property(read, doc=member.__doc__)
 
 
 def _add_methods() -> None:
     for name, member in vars(AsyncConversation).items():
         if isinstance(member, property) and not name.startswith("_"):
-            setattr(
-                Conversation, name, property(lambda self, name=name: getattr(self._async, name), doc=member.__doc__)
-            )
+            setattr(Conversation, name, _sync_property(name, member))
         elif inspect.isfunction(member) and not name.startswith("_"):
             setattr(Conversation, name, _sync_method(member))
     Conversation.__init__.__wrapped__ = AsyncConversation.__init__  # type: ignore[attr-defined] # its signature

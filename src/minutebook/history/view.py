@@ -1,7 +1,7 @@
 """The view: the messages that one model call is sent, with the reason for every message that is changed or left out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from minutebook.errors import InvalidSetting
@@ -28,7 +28,7 @@ class View:
     record: Transcript
     violations: tuple[Violation, ...] = ()
     """The guarantees that the manager's view violated, which were repaired."""
-    hidden: Mapping[int, Fold] | None = None
+    hidden: Mapping[int, Fold] = field(default_factory=dict)
     """The positions that folds replace."""
     provider: Provider = "openai"
     max_tokens: int | None = None

@@ -101,8 +101,7 @@ def _read_response(value: Mapping[str, Any]) -> ClientInput | None:
 
 def _read_completion(completion: Mapping[str, Any]) -> ClientInput:
     choice = next(iter(completion["choices"]), None)
-    message = choice.get("message") if isinstance(choice, Mapping) else None
-    if not isinstance(message, Mapping):
+    if not isinstance(choice, Mapping) or not isinstance(message := choice.get("message"), Mapping):
         raise InvalidMessage(
             "choices[0].message", "is missing; pass a whole completion, or the final one of a stream, not a chunk"
         )

@@ -31,13 +31,13 @@ def test_a_good_view_passes_untouched():
     view = view_of(CHAT, SlidingWindowManager(4), strict=True)
 
     assert view.violations == ()
-    assert view.messages == SlidingWindowManager(4).curate(CHAT)
+    assert view.curated == SlidingWindowManager(4).curate(CHAT)
 
 
 def test_a_lost_system_message_and_request_are_put_back_where_they_stood():
     view = view_of(CHAT, Manager(lambda messages: messages[1:5]))
 
-    assert texts(view.messages) == ["be brief", "request 1", "calls", "result", "answer 1", "now"]
+    assert texts(view.curated) == ["be brief", "request 1", "calls", "result", "answer 1", "now"]
     assert [str(violation) for violation in view.violations] == [
         "keeps what matters: a leading system message was missing or changed",
         "keeps what matters: the newest request was missing or changed",
@@ -47,13 +47,13 @@ def test_a_lost_system_message_and_request_are_put_back_where_they_stood():
 def test_a_changed_request_is_restored_verbatim():
     view = view_of(CHAT, Manager(lambda messages: [*messages[:-1], {**messages[-1], "content": "now!"}]))
 
-    assert view.messages == CHAT
+    assert view.curated == CHAT
 
 
 def test_orphans_left_by_a_careless_manager_are_removed():
     view = view_of(CHAT, Manager(lambda messages: [messages[0], messages[3], *messages[4:]]))
 
-    assert errors(check(view.messages)) == []
+    assert errors(check(view.curated)) == []
     assert broken_promises(view) == [Guarantee.VALID]
 
 
@@ -66,7 +66,7 @@ def test_an_over_large_view_is_cut_down_or_refused():
     view = view_of([*CHAT[:-1], said("word " * 300), user("now")], Manager(list), max_tokens=100)
 
     assert Guarantee.FITS in broken_promises(view)
-    assert sum(Transcript(view.messages).token_counts()) <= 100
+    assert sum(Transcript(view.curated).token_counts()) <= 100
     with pytest.raises(CannotFit):
         view_of([user("word " * 300)], Manager(list), max_tokens=100)
 
@@ -83,7 +83,7 @@ def test_a_manager_whose_own_limits_are_met_must_send_the_record():
 
     view = view_of(CHAT, Careless(10_000))
 
-    assert view.messages == CHAT
+    assert view.curated == CHAT
     assert broken_promises(view) == [Guarantee.UNTOUCHED]
 
 
@@ -100,27 +100,27 @@ def test_a_manager_cannot_change_the_record():
 def test_no_manager_is_blamed_for_what_is_wrong_with_the_record():
     for manager in (None, SlidingWindowManager(9), Manager(list)):
         view = view_of([user("go"), asked("a"), user("hello?"), answered("zz")], manager, strict=True)
-        assert is_valid(view.messages)
+        assert is_valid(view.curated)
 
 
 def test_an_open_call_is_sent_with_a_result_that_says_so():
     view = view_of([user("go"), asked("a")], SlidingWindowManager(1), strict=True)
 
-    assert is_valid(view.messages)
-    assert view.messages[1] == asked("a")
+    assert is_valid(view.curated)
+    assert view.curated[1] == asked("a")
 
 
 def test_a_view_for_a_provider_that_wants_the_user_first_begins_with_one():
     view = view_of([SYSTEM, said("hello"), user("hi")], provider="anthropic", strict=True)
 
-    assert [message["role"] for message in view.messages] == ["system", "user", "assistant", "user"]
+    assert [message["role"] for message in view.curated] == ["system", "user", "assistant", "user"]
 
 
 def test_pins_and_last_messages_are_put_back():
     context = CurationContext(pins=frozenset({3}), preserve_last_n=2)
     view = view_of(CHAT, Manager(lambda messages: [messages[0], messages[-1]]), context=context)
 
-    assert texts(view.messages) == ["be brief", "calls", "result", "answer 2", "now"]
+    assert texts(view.curated) == ["be brief", "calls", "result", "answer 2", "now"]
 
 
 def test_a_plain_list_can_be_guarded_by_itself():
@@ -136,9 +136,9 @@ def test_any_subset_and_order_a_manager_returns_becomes_a_valid_view(chat, data)
 
     view = view_of(chat, Manager(lambda messages: [messages[pick] for pick in picks]))
 
-    assert errors(check(view.messages)) == []
+    assert errors(check(view.curated)) == []
     newest = max(at for at, message in enumerate(chat) if message["role"] == "user")
-    assert chat[newest] in view.messages
+    assert chat[newest] in view.curated
 
 
 def test_the_first_request_goes_when_nothing_else_may():
@@ -146,6 +146,6 @@ def test_the_first_request_goes_when_nothing_else_may():
     chat = [{"role": "user", "content": f"first {long}"}, {"role": "assistant", "content": "yes"}]
     chat += [{"role": "user", "content": f"newest {long}"}]
 
-    view = view_of(chat, max_tokens=400).messages
+    view = view_of(chat, max_tokens=400).curated
 
     assert [message["content"][:6] for message in view] == ["newest"]

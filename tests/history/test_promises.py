@@ -98,7 +98,7 @@ def test_1_every_view_is_valid(manager, chat, context, provider):
         return
 
     if says_something(chat):
-        assert errors(check(view.messages, provider=provider)) == []
+        assert errors(check(view.curated, provider=provider)) == []
 
 
 @every_manager(chat=conversations(user_first=True))
@@ -117,7 +117,7 @@ def test_2_every_view_fits_or_says_so(manager, chat, context, budget):
         assert refusal.needed > refusal.max_tokens
         return
 
-    assert sum(map(COUNT, view.messages)) <= budget
+    assert sum(map(COUNT, view.curated)) <= budget
 
 
 @pytest.mark.fuzz
@@ -148,16 +148,16 @@ def test_3_every_view_keeps_what_matters(manager, chat, context):
 
     whole = Transcript.of(chat).coherent()
     if context.preserve_system:
-        assert view.messages[: whole.lead] == whole[: whole.lead]
+        assert view.curated[: whole.lead] == whole[: whole.lead]
     if whole.newest_request is not None:
-        assert whole[whole.newest_request] in view.messages
+        assert whole[whole.newest_request] in view.curated
     for pin in context.pins:
         if pin < len(chat) and any(message is chat[pin] for message in whole):
-            assert chat[pin] in view.messages
+            assert chat[pin] in view.curated
     if whole.open_calls:
-        assert any(message is whole[whole.exchange_starts[-1]] for message in view.messages)
+        assert any(message is whole[whole.exchange_starts[-1]] for message in view.curated)
     if context.preserve_last_n:
-        assert all(message in view.messages for message in whole[-context.preserve_last_n :])
+        assert all(message in view.curated for message in whole[-context.preserve_last_n :])
 
 
 @every_manager(chat=conversations(user_first=True), context=contexts)
@@ -277,7 +277,7 @@ def test_a_message_of_ten_megabytes_is_curated():
         },
         {"role": "tool", "tool_call_id": "a", "content": "lorem ipsum " * 900_000},
     ]
-    view = view_of(chat, TokenBudgetManager(4_000)).messages
+    view = view_of(chat, TokenBudgetManager(4_000)).curated
 
     assert is_valid(view)
     assert sum(map(COUNT, view)) <= 4_000
@@ -312,7 +312,7 @@ def test_real_conversations_keep_every_promise_at_four_budgets(name):
 
 def _keeps_every_promise(transcript, manager, budget, label):
     try:
-        view = view_of(transcript, manager, max_tokens=budget).messages
+        view = view_of(transcript, manager, max_tokens=budget).curated
     except CannotFit as refusal:
         assert refusal.needed > refusal.max_tokens, label
         return

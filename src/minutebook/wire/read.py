@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from minutebook.errors import InvalidMessage
-from minutebook.record.message import ROLES, Message, plain_copy
+from minutebook.record.message import Message, plain_copy
 from minutebook.wire.anthropic import from_anthropic
 from minutebook.wire.responses import items_to_messages
 
@@ -141,9 +141,9 @@ def _mapping(value: Any, index: int) -> Mapping[str, Any]:
 
 
 def _require_chat(message: Mapping[str, Any], index: int, *, is_object: bool) -> Message:
-    if message.get("role") not in ROLES:
-        if "parts" in message:
-            raise InvalidMessage("parts", "is Gemini's format, which cannot be read yet; convert it first", index)
+    if "parts" in message and "content" not in message:
+        raise InvalidMessage("parts", "is Gemini's format, which cannot be read yet; convert it first", index)
+    if not isinstance(message.get("role"), str):
         raise InvalidMessage("role", f"is {message.get('role')!r}; expected {_READABLE}", index)
     if is_object and message.get("role") == "assistant" and "content" not in message:
         return {**message, "content": None}  # the dump of a client's object leaves null fields out

@@ -1,0 +1,70 @@
+"""`minutebook why`: why a message was sent, changed or left out in a request."""
+
+from datetime import UTC
+from typing import Any
+
+import click
+
+from minutebook.cli.database import Database
+from minutebook.cli.exits import Command
+from minutebook.cli.options import database_options, emit, json_option
+from minutebook.conversation.handle import AsyncConversation
+from minutebook.conversation.minutes import Request
+
+
+@click.command("why", cls=Command, short_help="Show why a message was not sent in a request.")
+@click.argument("conversation", metavar="ID")
+@click.option("--message", type=click.IntRange(min=0), metavar="N", help="Position of the message, from 0. Example: --message 17")
+@click.option("--request", type=click.IntRange(min=1), metavar="N", help="Number of the request. Default: the newest. Example: --request 9")
+@database_options()
+@json_option("Print the answer as JSON. Example: minutebook why order-17 --message 17 --json")
+def command(database: Database, conversation: str, message: int | None, request: int | None) -> None:
+    """Show why a message of conversation ID was sent, changed or left out in a request.
+
+    Without --message it shows every range of messages that the request changed or left out.
+
+    Example: minutebook why order-17 --message 17 --request 9
+    """
+    found = database.run(_find(database, conversation, request))
+    answer = {"conversation": conversation, **_request_json(found)}
+    if message is None:
+        emit({**answer, "left_out": list(map(dict, found.left_out))}, lambda: _show(found))
+        return
+    reason = found.why(message)
+    emit(
+        {**answer, "message": message, "role": reason.role, "status": reason.status.value, "reason": reason.reason},
+        f"request {found.number}, message {message} ({reason.role}): {reason}",
+    )
+
+
+async def _find(database: Database, conversation: str, number: int | None) -> Request:
+    handle = AsyncConversation(conversation, store=database.store)
+    await database.store.header(conversation)  # a conversation that does not exist is an error here
+    if number is not None:
+        return await handle.request(number)
+    requests = await handle.requests(last=1)
+    if not requests:
+        raise click.ClickException(f"conversation {conversation!r} has no recorded request")
+    return requests[-1]
+
+
+def _request_json(request: Request) -> dict[str, Any]:
+    return {
+        "request": request.number,
+        "at": request.at.astimezone(UTC).isoformat(),
+        "model": request.model,
+        "policy": request.policy["name"],
+        "messages": request.length,
+        "sent": len(request.messages),
+        "tokens": request.tokens_after,
+    }
+
+
+def _show(request: Request) -> None:
+    click.echo(f"request {request.number} at {request.at:%Y-%m-%d %H:%M:%S}: {len(request.messages)} messages sent")
+    for part in request.left_out:
+        last = part["stop"] - 1
+        positions = f"{part['start']}" if part["start"] == last else f"{part['start']}-{last}"
+        click.echo(f"{positions:>11}  {part['status']:<9}  {part['reason']}")
+    if not request.left_out:
+        click.echo("every message was sent unchanged")

@@ -211,7 +211,7 @@ class AgentRun(Generic[Out]):
                 lambda: self.adapter.ask(request, on_delta=self._on_delta if self.streaming else None),
                 on_retry=self._on_retry,
             )
-            span.answered(
+            span.set_answer(
                 reply.usage,
                 finish=reply.finish,
                 model=reply.model,

@@ -50,7 +50,7 @@ class ConfiguredTools:
             MissingExtra: a server is configured, and the package mcp is not installed.
             InvalidPrompt: two tools have the same name.
         """
-        tools = await self._toolbox.every()
+        tools = await self._toolbox.all_tools()
         counts = Counter(tool.name for tool in tools)
         for name, count in counts.items():
             if count > 1:

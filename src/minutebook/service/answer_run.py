@@ -154,7 +154,7 @@ class AnswerRun:
         ) as spending:
             with self.service.telemetry.chat(model, conversation) as span:
                 result = await retry_overflow(attempt, shorten)
-                span.answered(completion.usage, finish=completion.finish, model=completion.head.get("model"))
+                span.set_answer(completion.usage, finish=completion.finish, model=completion.head.get("model"))
             spending.tokens = completion.usage.input_tokens + completion.usage.output_tokens
         self.service.metrics.usage(model, completion.usage)
         return result

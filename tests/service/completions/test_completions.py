@@ -306,9 +306,9 @@ def test_a_client_that_waits_for_a_whole_answer_may_leave_too():
 def test_of_several_choices_the_record_goes_on_with_the_first_and_the_minutes_have_all():
     streamed, whole = CompletionAccumulator(), CompletionAccumulator()
     for index, text in ((0, "one"), (1, "uno"), (0, " two"), (1, " dos")):
-        assert not streamed.take({"choices": [{"index": index, "delta": {"content": text}}]})
-    assert streamed.take({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-    whole.take_whole(
+        assert not streamed.add_chunk({"choices": [{"index": index, "delta": {"content": text}}]})
+    assert streamed.add_chunk({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    whole.add_completion(
         {"choices": [{"message": {"content": "one two"}, "finish_reason": "stop"}, {"message": {"content": "uno dos"}}]}
     )
     for answer in (streamed, whole):

@@ -55,7 +55,7 @@ def test_a_whole_turn_is_one_trace(watched):
                 compact.compacted(HistoryCompacted("turns", ("f1",), 500, 100, None, datetime.now(UTC)))
             prepare.pruned(FACT)
         with telemetry.chat("gpt-4o", "conv_1", compacted=True) as chat:
-            chat.answered(Usage(100, 20, 60), finish="stop", model="gpt-4o-2024", response_id="resp_1")
+            chat.set_answer(Usage(100, 20, 60), finish="stop", model="gpt-4o-2024", response_id="resp_1")
         request.responded("POST", "/v1/chat/completions", 200)
 
     spans = spans_of(watched)
@@ -120,7 +120,7 @@ def test_without_opentelemetry_nothing_is_traced_and_nothing_is_different(monkey
         prepare.pruned(FACT)
         prepare.set(bypass="CannotFit")
         with telemetry.chat("gpt-4o", "c") as chat, telemetry.compact("c") as compact:
-            chat.answered(Usage(1, 1))
+            chat.set_answer(Usage(1, 1))
             compact.compacted(HistoryCompacted("turns", (), 5, 1, None, datetime.now(UTC)))
         request.responded("GET", "/open", 500)
 

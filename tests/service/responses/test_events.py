@@ -3,7 +3,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook.agent.providers.openai import Assembly
+from minutebook.agent.providers.openai import MessageAccumulator
 from minutebook.service.http.responses import DONE
 from minutebook.service.responses.events import Listening, Telling, arranged, slots_of
 from minutebook.service.responses.objects import Told, name_of, outputs, response_object
@@ -34,7 +34,7 @@ def deltas(draw, words=WORDS, *, late=True):
 
 def live(chunks, body):
     """The events as they are told while the answer comes, and the answer."""
-    telling, listening, assembly = Telling(name_of(body)), Listening(), Assembly()
+    telling, listening, assembly = Telling(name_of(body)), Listening(), MessageAccumulator()
     events = [*telling.begin(response_object("resp_1", body, "in_progress", []))]
     for delta in chunks:
         assembly.add(delta)

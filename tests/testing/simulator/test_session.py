@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from minutebook import check, counter_for
 from minutebook.errors import InvalidSetting
 from minutebook.testing import coding_session, coding_turns
-from minutebook.testing.simulator.code_samples import FEATURES, PARTS, Feature, Part
+from minutebook.testing.simulator.code_samples import FEATURES, FUNCTIONS, Feature, SampleFunction
 from minutebook.testing.simulator.project import Module, Project, code_with_bug
 from minutebook.testing.simulator.words import THEMES
 
@@ -144,16 +144,16 @@ def project(request: pytest.FixtureRequest) -> Project:
     )
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
-def test_each_mistake_fails_its_test_and_its_correction_passes(part: Part, project: Project) -> None:
-    module, head, test_head = opened(project, part.name)
-    test = f"{test_head}\n\n\n{module.fill(part.test)}"
+@pytest.mark.parametrize("sample", FUNCTIONS, ids=lambda sample: sample.name)
+def test_each_mistake_fails_its_test_and_its_correction_passes(sample: SampleFunction, project: Project) -> None:
+    module, head, test_head = opened(project, sample.name)
+    test = f"{test_head}\n\n\n{module.fill(sample.test)}"
 
-    run(module, f"{head}\n\n\n{module.fill(part.code)}", test)
+    run(module, f"{head}\n\n\n{module.fill(sample.code)}", test)
     with pytest.raises(BaseException) as failed:  # noqa: PT011 - what pytest.raises fails with is no Exception
-        run(module, f"{head}\n\n\n{module.fill(code_with_bug(part))}", test)
+        run(module, f"{head}\n\n\n{module.fill(code_with_bug(sample))}", test)
 
-    kind = module.fill(part.report).partition(":")[0].rpartition(".")[2]
+    kind = module.fill(sample.report).partition(":")[0].rpartition(".")[2]
     assert type(failed.value).__name__ == (kind if kind.isidentifier() else "AssertionError")
 
 

@@ -107,10 +107,8 @@ def _reply(response: Mapping[str, Any], prompt_digest: str) -> ModelReply:
 
 def _usage(reported: Mapping[str, Any]) -> Usage:
     """Convert the usage. Anthropic's `input_tokens` exclude cached ones, ours include them."""
-    cache_read, cache_write = (
-        reported.get("cache_read_input_tokens") or 0,
-        reported.get("cache_creation_input_tokens") or 0,
-    )
+    cache_read = reported.get("cache_read_input_tokens") or 0
+    cache_write = reported.get("cache_creation_input_tokens") or 0
     return Usage(
         input_tokens=(reported.get("input_tokens") or 0) + cache_read + cache_write,
         output_tokens=reported.get("output_tokens") or 0,

@@ -165,20 +165,20 @@ class ChatAnswer(AnswerRun):
         body = self._upstream_body(call.messages)
         if not self.body.get("stream"):
             self.result = await self.service.upstream.complete(body, authorization=self.authorization)
-            completion.take_whole(self.result)
+            completion.add_completion(self.result)
             return []
         last_events: list[bytes] = []
         has_text = False
         async with self.service.upstream.stream(body, authorization=self.authorization) as events:
             async for data, chunk in parse_chunks(events):
-                is_last = completion.take(chunk)
+                is_last = completion.add_chunk(chunk)
                 if chunk.get("usage") and not chunk.get("choices") and not self._wants_usage:
                     continue
                 if is_last:
                     last_events.append(b"data: %s\n\n" % data)
                     continue
                 self.run.say(b"data: %s\n\n" % data)
-                if not has_text and completion.has_words:
+                if not has_text and completion.has_output:
                     has_text = True
                     await self.run.give_way()
                     self.note_first_token()

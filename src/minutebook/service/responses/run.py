@@ -201,7 +201,7 @@ class ResponseAnswer(PlacedAnswer):
     async def _attempt(self, call: ModelCall, answer: CompletionAccumulator, telling: Telling) -> dict[str, Any]:
         body = {**self._chat, "messages": call.messages}
         if not self.asked.stream and not self.asked.background:
-            answer.take_whole(await self.service.upstream.complete(body, authorization=self.authorization))
+            answer.add_completion(await self.service.upstream.complete(body, authorization=self.authorization))
             message = arranged(answer.message, ())
             self._say(telling.begin(response_object(self.run.id, self._body, "in_progress", [])))
             for piece in cut(message, None):
@@ -213,7 +213,7 @@ class ResponseAnswer(PlacedAnswer):
             self._say(telling.begin(response_object(self.run.id, self._body, "in_progress", [])))
             async for _, chunk in parse_chunks(events):
                 first = not telling.pieces
-                answer.take(chunk)
+                answer.add_chunk(chunk)
                 for choice in chunk.get("choices") or ():
                     if choice.get("index", 0) == 0:
                         for piece in listening.pieces(choice.get("delta") or {}):

@@ -40,10 +40,10 @@ def items_to_messages(items: Iterable[Item]) -> list[dict[str, Any]]:
 def message_to_items(message: Message) -> list[dict[str, Any]]:
     """The items of a chat message: the original ones if it was created from items, with later changes applied."""
     stored = message.get(ITEMS_KEY)
-    marks = stored.get("marks") if isinstance(stored, Mapping) else None
+    marks, part_counts = (stored.get("marks"), stored.get("cuts")) if isinstance(stored, Mapping) else (None, None)
     if not isinstance(marks, list):
         return derived_items(message)
-    derived = derived_items(message, _valid_part_counts(stored.get("cuts")))
+    derived = derived_items(message, _valid_part_counts(part_counts))
     items: list[dict[str, Any]] = []
     for mark in marks:
         if not isinstance(mark, Mapping):

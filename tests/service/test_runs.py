@@ -14,7 +14,7 @@ async def counting(run, upto, *, gate=None):
         if gate is not None:
             await gate.wait()
         await asyncio.sleep(0)
-        run.say(b"%d" % number)
+        run.send(b"%d" % number)
 
 
 async def heard(run, after=0):
@@ -54,7 +54,7 @@ def test_what_fails_before_the_first_event_is_raised_to_whoever_waits_for_it():
     async def main():
         runs, run = Runs(), Run("r", "t", "c")
         runs.start(run, broken())
-        await run.begun()
+        await run.wait_for_first_event()
 
     with pytest.raises(ValueError, match="no"):
         asyncio.run(main())

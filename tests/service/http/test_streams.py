@@ -77,14 +77,14 @@ def test_whoever_listens_has_the_first_words_before_the_run_goes_on():
         line, run, seen = Line(), Run("r", "t", "c"), []
 
         async def made():
-            run.say(b"first")
-            await run.give_way()
+            run.send(b"first")
+            await run.yield_to_readers()
             seen.extend(line.sent)
-            run.say(b"second")
+            run.send(b"second")
 
         async def answered():
-            await run.begun()
-            await EventStream(run.told(heartbeat_seconds=30))({}, line.receive, line.send)
+            await run.wait_for_first_event()
+            await EventStream(run.stream(heartbeat_seconds=30))({}, line.receive, line.send)
 
         listener = asyncio.create_task(answered())
         await asyncio.sleep(0)
@@ -100,9 +100,9 @@ def test_whoever_listens_has_the_first_words_before_the_run_goes_on():
 def test_a_run_that_says_nothing_for_long_shows_that_it_lives():
     async def main():
         run = Run("r", "t", "c")
-        run.say(b"0")
-        run.say(b"1")
-        told = run.told(1, heartbeat_seconds=0.001)
+        run.send(b"0")
+        run.send(b"1")
+        told = run.stream(1, heartbeat_seconds=0.001)
         return [await anext(told), await anext(told), await anext(told)]
 
     assert asyncio.run(main()) == [b"1", PING, PING]

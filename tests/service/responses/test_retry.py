@@ -68,11 +68,13 @@ def test_a_response_whose_server_died_is_made_again_for_whoever_asks_again(db): 
 
 async def overtaken(store, conversation):
     """As if a slow server had said last that it tries, and then found that another one had answered."""
-    claim, *_ = (await store.documents(conversation, "reply", newest_first=True)).items
-    known = await store.document("run", claim.body["run"])
+    idempotency_key, *_ = (await store.documents(conversation, "reply", newest_first=True)).items
+    known = await store.document("run", idempotency_key.body["run"])
     body = {key: value for key, value in known.body.items() if key != "answer"} | {"status": "failed"}
     await store.put_document(conversation, NewDocument("run", "slow", body))
-    slower = NewDocument("reply", claim.id, {**claim.body, "run": "slow"}, claim.expires_at, replace=True)
+    slower = NewDocument(
+        "reply", idempotency_key.id, {**idempotency_key.body, "run": "slow"}, idempotency_key.expires_at, replace=True
+    )
     await store.put_document(conversation, slower)
 
 

@@ -14,7 +14,7 @@ from minutebook.service.completions.run import ChatAnswer
 from minutebook.service.http.openapi import ExtensibleObject, error_responses
 from minutebook.service.http.requests import StrictRoute, require_scope
 from minutebook.service.http.responses import EventStream, JsonResponse, new_id
-from minutebook.service.idempotency import claim_of
+from minutebook.service.idempotency import idempotency_key_of
 from minutebook.service.runs import Run
 from minutebook.service.state import Here, Service, watch_connection
 
@@ -82,7 +82,7 @@ async def create_completion(service: Here, request: Request, chat_request: ChatR
         run=Run(new_id("chatcmpl"), caller.tenant, identity.conversation if identity else None),
         identity=identity or Identity(""),
         body=body,
-        claim=claim_of(caller, identity.conversation if identity else "", headers, body),
+        idempotency_key=idempotency_key_of(caller, identity.conversation if identity else "", headers, body),
         authorization=upstream_key(service, request),
         recipient=caller.recipient or headers.get(_RECIPIENT),
         policy=headers.get("x-history-policy"),
@@ -107,11 +107,11 @@ async def create_completion(service: Here, request: Request, chat_request: ChatR
 
 async def _respond(service: Service, answer: ChatAnswer, request: Request) -> Response:
     """Start the run, and return its answer as a stream or as JSON."""
-    run = service.runs.start(answer.run, answer.make(), keep=False)
+    run = service.runs.start(answer.run, answer.execute(), keep=False)
     watch_connection(service, request, run)
-    await run.begun()
+    await run.wait_for_first_event()
     if answer.body.get("stream"):
-        events = run.told(heartbeat_seconds=service.config.server.heartbeat_seconds)
+        events = run.stream(heartbeat_seconds=service.config.server.heartbeat_seconds)
         return EventStream(events, headers=answer.headers)
     async for _ in run.follow():
         pass

@@ -14,9 +14,9 @@ from minutebook.errors import CannotFit, DocumentNotFound, FoldNotFound, Request
 from minutebook.service.conversations.objects import hold_for_writing, read_header
 from minutebook.service.conversations.routes import ConversationId, MayRead, MayWrite
 from minutebook.service.http.openapi import (
+    CompactedConversationObject,
     CompactionObject,
     CompactionPage,
-    CompactionResult,
     ContextObject,
     RequestObject,
     RequestPage,
@@ -24,7 +24,7 @@ from minutebook.service.http.openapi import (
 )
 from minutebook.service.http.requests import StrictRoute
 from minutebook.service.http.responses import After, JsonResponse, Limit, etag_header, iterate_pages, new_id, page_after
-from minutebook.service.responses.compact import compact_now
+from minutebook.service.responses.compaction import compact_now
 from minutebook.service.responses.items import items_of
 from minutebook.service.state import Here, counter_of
 from minutebook.store.base import ConversationStore
@@ -154,7 +154,7 @@ def request_object(number: int, document: Document) -> dict[str, Any]:
     return {**head, "created_at": int(document.created_at.timestamp()), **facts}
 
 
-@router.post("/compact", responses={200: {"model": CompactionResult}, **error_responses(404, 409)})
+@router.post("/compact", responses={200: {"model": CompactedConversationObject}, **error_responses(404, 409)})
 async def compact_conversation(
     service: Here, conversation_id: ConversationId, caller: MayWrite, body: Compact | None = None
 ) -> Response:

@@ -14,7 +14,7 @@ from minutebook.service.access.api_keys import Caller
 from minutebook.service.config.schema import LimitsConfig
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import new_id, require_version
-from minutebook.service.idempotency import Claim
+from minutebook.service.idempotency import IdempotencyKey
 from minutebook.service.responses.items import Item, items_of, require_new_ids, require_room
 from minutebook.service.runs import hold_lease
 from minutebook.service.state import Service
@@ -111,7 +111,7 @@ async def append_items(
     items: Sequence[Item],
     *,
     expected_version: int | None,
-    claim: Claim,
+    idempotency_key: IdempotencyKey,
 ) -> tuple[ConversationHeader, list[Item]]:
     """Append items to a conversation, atomically. Return the new header and the items as stored.
 
@@ -131,7 +131,7 @@ async def append_items(
             entries_of(messages),
             expected_version=loaded.conversation.version,
             lease=lease,
-            documents=[claim.document(f"{start}-{start + len(messages)}")],
+            documents=[idempotency_key.document(f"{start}-{start + len(messages)}")],
         )
         appended: LoadedConversation = await store.load(conversation_id, since=start)
         return appended.conversation, list(items_of(appended))

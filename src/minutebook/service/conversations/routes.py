@@ -38,8 +38,8 @@ from minutebook.service.http.responses import (
     require_version,
     unknown_cursor,
 )
-from minutebook.service.idempotency import claim_of, earlier_run, in_flight, remember
-from minutebook.service.responses.items import usual
+from minutebook.service.idempotency import find_earlier_run_id, idempotency_key_of, in_flight_error, store_key
+from minutebook.service.responses.items import input_items
 from minutebook.service.responses.request import Id, Metadata
 from minutebook.service.state import Here, Service
 from minutebook.store.base import ConversationStore
@@ -79,25 +79,25 @@ async def create_conversation(
     """Create a conversation, optionally with items."""
     body = body or NewConversation()
     store = service.store_of(caller)
-    claim = claim_of(caller, "conversations", request.headers, body.model_dump(exclude_unset=True))
-    earlier_id = await earlier_run(store, claim)
+    idempotency_key = idempotency_key_of(caller, "conversations", request.headers, body.model_dump(exclude_unset=True))
+    earlier_id = await find_earlier_run_id(store, idempotency_key)
     if earlier_id is not None:
         earlier = await read_header(service, caller, earlier_id)
         return JsonResponse(await conversation_object(store, earlier), headers={**etag_header(earlier), **REPLAYED})
     limits = service.config.limits
-    items = usual(body.items, limits)
+    items = input_items(body.items, limits)
     require_item_count(items, limits)
     recipient = caller.recipient or body.recipient
     conversation_id = new_id("conv")
-    documents = [claim.document(conversation_id)] if claim.keyed else []
+    documents = [idempotency_key.document(conversation_id)] if idempotency_key.from_header else []
     if body.metadata:
         documents.append(metadata_document(conversation_id, body.metadata))
     try:
         conversation = await create(store, conversation_id, items, recipient=recipient, documents=documents)
     except DocumentExists:
-        raise in_flight() from None
-    if not claim.keyed:
-        await remember(store, claim, conversation_id, conversation_id)
+        raise in_flight_error() from None
+    if not idempotency_key.from_header:
+        await store_key(store, idempotency_key, conversation_id, conversation_id)
     return JsonResponse(await conversation_object(store, conversation), headers=etag_header(conversation))
 
 

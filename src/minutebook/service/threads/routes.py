@@ -21,7 +21,7 @@ from minutebook.service.conversations.objects import entries_of
 from minutebook.service.http.openapi import error_responses
 from minutebook.service.http.requests import StrictRoute, require_access, require_scope
 from minutebook.service.http.responses import EventStream, JsonResponse, etag_header, new_id
-from minutebook.service.idempotency import Claim, claim_of, earlier_run, find_earlier_answer
+from minutebook.service.idempotency import IdempotencyKey, find_earlier_answer, find_earlier_run_id, idempotency_key_of
 from minutebook.service.state import Here, Service, watch_connection
 from minutebook.service.threads.events import StreamPosition, ThreadRun, parse_event_id
 from minutebook.service.threads.objects import (
@@ -73,12 +73,12 @@ async def create_thread(service: Here, request: Request, caller: MayChat, body: 
     """Create a thread. It starts with the system prompt, if one is configured."""
     body = body or NewThread()
     fields = body.model_dump()
-    claim = claim_of(caller, "threads", request.headers, {"threads": fields})
+    idempotency_key = idempotency_key_of(caller, "threads", request.headers, {"threads": fields})
     _require_metadata(service, body.metadata)
     if caller.recipient is not None and body.recipient not in {None, caller.recipient}:
         raise RequestRefused(403, "This API key is bound to another recipient.", "foreign_recipient", "recipient")
     try:
-        return await _create_stored_thread(service, caller, body, claim)
+        return await _create_stored_thread(service, caller, body, idempotency_key)
     except StoreUnavailable:
         if not service.config.database.optional:
             raise
@@ -89,9 +89,14 @@ async def create_thread(service: Here, request: Request, caller: MayChat, body: 
     )
 
 
-async def _create_stored_thread(service: Service, caller: Caller, body: NewThread, claim: Claim) -> Response:
+async def _create_stored_thread(
+    service: Service, caller: Caller, body: NewThread, idempotency_key: IdempotencyKey
+) -> Response:
     store = service.store_of(caller)
-    thread_id, is_replay = await earlier_run(store, claim) if claim.keyed else None, True
+    thread_id, is_replay = (
+        await find_earlier_run_id(store, idempotency_key) if idempotency_key.from_header else None,
+        True,
+    )
     if thread_id is None:
         thread_id, is_replay = new_id("thread"), False
         prompt = service.config.system_prompt
@@ -103,10 +108,10 @@ async def _create_stored_thread(service: Service, caller: Caller, body: NewThrea
                 recipient=caller.recipient or body.recipient,
                 labels=body.metadata,
                 expected_version=0,
-                documents=[claim.document(thread_id)] if claim.keyed else [],
+                documents=[idempotency_key.document(thread_id)] if idempotency_key.from_header else [],
             )
         except DocumentExists:  # a concurrent request with the same idempotency key
-            thread_id, is_replay = await earlier_run(store, claim) or thread_id, True
+            thread_id, is_replay = await find_earlier_run_id(store, idempotency_key) or thread_id, True
     thread = await store.header(thread_id)
     headers = {**etag_header(thread), "x-history": "recorded"} | ({"idempotent-replayed": "true"} if is_replay else {})
     return JsonResponse(thread_json(thread), status_code=201, headers=headers)
@@ -208,8 +213,8 @@ async def create_message(
         return await _resume(service, request, caller, thread_id, parse_event_id(request.headers["last-event-id"]))
     question = _question(service, thread_id, body, request.headers.get("if-match"))
     fields = {"thread": thread_id, **body.model_dump(exclude_unset=True)}
-    claim = claim_of(caller, thread_id, request.headers, fields)
-    run = await _find_earlier_run(service, caller, thread_id, claim)
+    idempotency_key = idempotency_key_of(caller, thread_id, request.headers, fields)
+    run = await _find_earlier_run(service, caller, thread_id, idempotency_key)
     if run is not None:
         return await _respond(service, request, run, headers={"idempotent-replayed": "true"})
     run = ThreadRun(new_id("run"), caller.tenant, thread_id)
@@ -217,13 +222,13 @@ async def create_message(
         service=service,
         agents=agents,
         caller=caller,
-        claim=claim,
+        idempotency_key=idempotency_key,
         authorization=upstream_key(service, request),
         policy=body.policy or request.headers.get("x-history-policy"),
         question=question,
         run=run,
     )
-    service.runs.start(run, answer.make())
+    service.runs.start(run, answer.execute())
     watch_connection(service, request, run)
     return await _respond(service, request, run)
 
@@ -248,7 +253,9 @@ async def _resume(
     return await _respond(service, request, run, skip=skip)
 
 
-async def _find_earlier_run(service: Service, caller: Caller, thread: str, claim: Claim) -> ThreadRun | None:
+async def _find_earlier_run(
+    service: Service, caller: Caller, thread: str, idempotency_key: IdempotencyKey
+) -> ThreadRun | None:
     """The run of an earlier identical request, if it was answered or is running on this server.
 
     Raises:
@@ -256,7 +263,7 @@ async def _find_earlier_run(service: Service, caller: Caller, thread: str, claim
     """
     store = service.store_of(caller)
     try:
-        stored = await find_earlier_answer(store, claim, SURFACE)
+        stored = await find_earlier_answer(store, idempotency_key, SURFACE)
     except StoreUnavailable:
         if not service.config.database.optional:
             raise
@@ -278,11 +285,11 @@ async def _respond(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """Respond with the run's events after the first `skip`, or with one JSON object, as the client accepts it."""
-    await run.begun()
+    await run.wait_for_first_event()
     response_headers = {"x-run-id": run.id, **run.headers, **(headers or {})}
     accept = request.headers.get("accept", "")
     if "application/json" not in accept or "text/event-stream" in accept:
-        events = run.told(skip, heartbeat_seconds=service.config.server.heartbeat_seconds)
+        events = run.stream(skip, heartbeat_seconds=service.config.server.heartbeat_seconds)
         return EventStream(events, headers=response_headers)
     async for _ in run.follow():
         pass

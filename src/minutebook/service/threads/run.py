@@ -92,11 +92,11 @@ class ThreadAnswer(AnswerRun):
     def __post_init__(self) -> None:
         self._events = ThreadEvents(self.run, expose_tool_details=exposes_tool_details(self.service))
 
-    def _tell_failure(self, failure: Failure) -> None:
+    def _send_failure(self, failure: Failure) -> None:
         if self.run.result is None:
             self._events.fail(failure)
 
-    async def _make(self) -> None:
+    async def _execute(self) -> None:
         await self.agents.ready(self.question.model)
         tools = await self.agents.tools()
         if not self.service.config.database.optional:
@@ -122,7 +122,7 @@ class ThreadAnswer(AnswerRun):
         """Answer and record. `time_limit` is lifted before the model is called."""
         question, store = self.question, self.store
         async with self.lease(question.thread) as held:
-            earlier = await find_earlier_answer(store, self.claim, SURFACE)
+            earlier = await find_earlier_answer(store, self.idempotency_key, SURFACE)
             if earlier is not None and "answer" in earlier.body:
                 await replay_answer(self.service, store, earlier, self._events)
                 return
@@ -130,7 +130,10 @@ class ThreadAnswer(AnswerRun):
             prompt = text_prompt("chat", "", tools)
             call = self._agent_call(thread, prompt, held.lease)
             async with self.service.limiter.spending(self.caller, self._max_tokens(call)) as spending:
-                documents = [self._run_document(call, {"status": "in_progress"}), self.claim.document(self.run.id)]
+                documents = [
+                    self._run_document(call, {"status": "in_progress"}),
+                    self.idempotency_key.document(self.run.id),
+                ]
                 await call.begin(documents=documents, recipient=self.caller.recipient)
                 time_limit.reschedule(None)
                 self.run.headers |= {"x-history": "recorded"}

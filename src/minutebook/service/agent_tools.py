@@ -118,15 +118,15 @@ class Agents:
         self._loaded_models: set[str] = set()
 
     @property
-    def is_database_away(self) -> bool:
+    def is_database_unavailable(self) -> bool:
         """Whether the database was unavailable a moment ago, so that waiting for it again is not worthwhile."""
         return time.monotonic() < self._unavailable_until
 
-    def note_database_away(self) -> None:
+    def note_database_unavailable(self) -> None:
         """Do not use the database for `UNAVAILABLE_SECONDS`."""
         self._unavailable_until = time.monotonic() + UNAVAILABLE_SECONDS
 
-    async def ready(self, model: str) -> None:
+    async def load_model(self, model: str) -> None:
         """Load the model's tokenizer and the client library in a thread. It can take longer than a lease lasts."""
         if model not in self._loaded_models:
             await asyncio.to_thread(_load, model)

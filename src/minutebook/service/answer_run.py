@@ -123,7 +123,7 @@ class AnswerRun:
         with self.service.telemetry.prepare(call.call.conversation) as span:
             await call.begin(documents=documents, recipient=recipient)
             self.headers |= history_headers(call.request)
-            span.pruned(self.service.report(call.request))
+            span.set_pruning(self.service.report(call.request))
 
     async def call_model(
         self,
@@ -149,14 +149,14 @@ class AnswerRun:
             self.service.report(call.request)
 
         model, conversation = call.call.model, call.call.conversation
-        async with self.service.limiter.spending(
+        async with self.service.limiter.reserve_tokens(
             self.caller, call.minutes.tokens_after + max_output_tokens
         ) as spending:
             with self.service.telemetry.chat(model, conversation) as span:
                 result = await retry_overflow(attempt, shorten)
                 span.answered(completion.usage, finish=completion.finish, model=completion.head.get("model"))
             spending.tokens = completion.usage.input_tokens + completion.usage.output_tokens
-        self.service.metrics.usage(model, completion.usage)
+        self.service.metrics.count_usage(model, completion.usage)
         return result
 
     async def finish(
@@ -173,11 +173,11 @@ class AnswerRun:
         release = lease is not None and not call.trims
         async with lease.given_back() if lease is not None and release else nullcontext():
             await call.finish(answer, outcome, documents, release=release)
-        self.service.metrics.appended(time.monotonic() - started)
+        self.service.metrics.observe_append(time.monotonic() - started)
 
     def note_first_token(self) -> None:
         """Record the time from the request to the first token."""
-        self.service.metrics.first_token(time.monotonic() - self._started)
+        self.service.metrics.observe_first_token(time.monotonic() - self._started)
 
 
 def history_headers(request: SentRequest) -> dict[str, str]:

@@ -71,7 +71,7 @@ def test_whoever_needs_no_key_is_not_limited():
     async def main():
         for _ in range(5):
             limiter.request(Caller("default"))
-            async with limiter.spending(Caller("default"), 100):
+            async with limiter.reserve_tokens(Caller("default"), 100):
                 pass
 
     asyncio.run(main())
@@ -79,7 +79,7 @@ def test_whoever_needs_no_key_is_not_limited():
 
 
 async def spent(limiter, most, tokens, caller=PHONE):
-    async with limiter.spending(caller, most) as spending:
+    async with limiter.reserve_tokens(caller, most) as spending:
         spending.tokens = tokens
 
 
@@ -121,7 +121,7 @@ def test_nothing_is_asked_of_the_provider_once_the_limit_is_reached():
         asked = 0
         for _ in range(5):
             try:
-                async with limiter.spending(PHONE, 6) as spending:
+                async with limiter.reserve_tokens(PHONE, 6) as spending:
                     asked += 1
                     spending.tokens = 6
             except RequestRefused:
@@ -134,7 +134,7 @@ def test_nothing_is_asked_of_the_provider_once_the_limit_is_reached():
 def test_requests_on_their_way_hold_back_others_only_until_they_are_done():
     async def main():
         limiter = limiter_on(MemoryStore(), Clock(), tokens_per_day=100)
-        async with limiter.spending(PHONE, 100) as spending:
+        async with limiter.reserve_tokens(PHONE, 100) as spending:
             with pytest.raises(RequestRefused) as refused:
                 await spent(limiter, 10, 10)
             spending.tokens = 20
@@ -150,7 +150,7 @@ def test_what_is_not_told_counts_as_all_that_might_have_been_used():
     async def main():
         limiter = limiter_on(MemoryStore(), Clock(), tokens_per_day=100)
         with pytest.raises(ZeroDivisionError):
-            async with limiter.spending(PHONE, 70):
+            async with limiter.reserve_tokens(PHONE, 70):
                 raise ZeroDivisionError
         return await limiter.tokens_used(PHONE)
 

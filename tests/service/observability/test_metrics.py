@@ -22,14 +22,14 @@ def samples(metrics):
 
 def test_everything_that_happens_is_counted_under_its_name():
     metrics = Metrics()
-    metrics.appended(0.002)
+    metrics.observe_append(0.002)
     metrics.observe_lock_wait(0.1)
-    metrics.first_token(0.3)
-    metrics.pruned(FACT)
+    metrics.observe_first_token(0.3)
+    metrics.count_pruning(FACT)
     metrics.compacted(HistoryCompacted("turns", ("f1",), 500, 100, None, datetime.now(UTC)))
-    metrics.usage("gpt-4o", Usage(100, 20, 60, 0, 5))
-    metrics.unrecorded()
-    metrics.bypassed("CannotFit")
+    metrics.count_usage("gpt-4o", Usage(100, 20, 60, 0, 5))
+    metrics.count_unrecorded()
+    metrics.count_bypass("CannotFit")
     metrics.watch_runs(lambda: 3)
     metrics.request("GET", "/open", 200, 0.01)
 
@@ -53,7 +53,7 @@ def test_everything_that_happens_is_counted_under_its_name():
 def test_a_label_never_has_more_than_so_many_values(names):
     metrics = Metrics()
     for name in [*names, *(f"model-{number}" for number in range(60))]:
-        metrics.usage(name, Usage(1, 1))
+        metrics.count_usage(name, Usage(1, 1))
 
     models = {dict(labels)["model"] for _, *labels in samples(metrics) if labels and dict(labels).get("model")}
     assert len(models) <= MOST_VALUES + 1
@@ -63,8 +63,8 @@ def test_a_label_never_has_more_than_so_many_values(names):
 @pytest.mark.parametrize("name", ["sk-proj-" + "a1" * 20, "x" * 65, "two\nlines", "", '"}'])
 def test_what_is_no_plain_name_is_other(name):
     metrics = Metrics()
-    metrics.usage(name, Usage(1, 1))
-    metrics.bypassed(name)
+    metrics.count_usage(name, Usage(1, 1))
+    metrics.count_bypass(name)
 
     assert {dict(labels).get("model", OTHER) for _, *labels in samples(metrics)} == {OTHER}
 

@@ -92,7 +92,7 @@ async def create_completion(service: Here, request: Request, chat_request: ChatR
     if identity is None:
         answer.headers["x-history"] = "off" if headers.get("x-history") == "off" else "unrecorded"
         answer.headers["x-history-reconcile"] = "bypassed"
-        service.metrics.unrecorded()
+        service.metrics.count_unrecorded()
         return await _respond(service, answer, request)
     try:
         return await _respond(service, answer, request)
@@ -100,7 +100,7 @@ async def create_completion(service: Here, request: Request, chat_request: ChatR
         if not service.config.database.optional or answer.run.events:
             raise
     answer.headers = {"x-history": "unrecorded", "x-history-bypass": "store_unavailable"}
-    service.metrics.unrecorded()
+    service.metrics.count_unrecorded()
     answer.run, answer.recorded = Run(new_id("chatcmpl"), caller.tenant, None), False
     return await _respond(service, answer, request)
 

@@ -78,8 +78,8 @@ async def hold_for_writing(
     """
     await read_header(service, caller, conversation_id)
     store = service.store_of(caller)
-    async with hold_lease(store, conversation_id, new_id("write"), seconds=service.lease_seconds) as held:
-        yield store, held.lease
+    async with hold_lease(store, conversation_id, new_id("write"), seconds=service.lease_seconds) as lease:
+        yield store, lease.lease
 
 
 def require_item_count(items: Sequence[object], limits: LimitsConfig) -> None:

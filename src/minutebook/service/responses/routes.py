@@ -96,7 +96,7 @@ async def create_response(
         if not is_optional or needs_store:
             raise
     answer.headers |= {"x-history": "unrecorded", "x-history-bypass": "store_unavailable"}
-    service.metrics.unrecorded()
+    service.metrics.count_unrecorded()
     answer.run = Run(answer.run.id, caller.tenant, None)
     service.runs.start(answer.run, answer.answer_unrecorded())
     return await _respond(service, answer, request)

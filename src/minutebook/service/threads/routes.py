@@ -82,7 +82,7 @@ async def create_thread(service: Here, request: Request, caller: MayChat, body: 
     except StoreUnavailable:
         if not service.config.database.optional:
             raise
-    service.metrics.unrecorded()
+    service.metrics.count_unrecorded()
     thread = {"id": new_id(DRAFT.rstrip("_")), "object": "thread", "created_at": int(datetime.now(UTC).timestamp())}
     return JsonResponse(
         {**thread, **fields, "version": 0, "turns": 0}, status_code=201, headers={"x-history": "unrecorded"}
@@ -93,12 +93,10 @@ async def _create_stored_thread(
     service: Service, caller: Caller, body: NewThread, idempotency_key: IdempotencyKey
 ) -> Response:
     store = service.store_of(caller)
-    thread_id, is_replay = (
-        await find_earlier_run_id(store, idempotency_key) if idempotency_key.from_header else None,
-        True,
-    )
+    thread_id = await find_earlier_run_id(store, idempotency_key) if idempotency_key.from_header else None
+    is_replay = thread_id is not None
     if thread_id is None:
-        thread_id, is_replay = new_id("thread"), False
+        thread_id = new_id("thread")
         prompt = service.config.system_prompt
         messages = () if prompt is None else ({"role": "system", "content": prompt},)
         try:

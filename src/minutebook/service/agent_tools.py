@@ -47,6 +47,7 @@ class ConfiguredTools:
 
         Raises:
             ToolServerFailed: a server does not start.
+            MissingSetting: the environment variable of a secret is not set.
             MissingExtra: a server is configured, and the package mcp is not installed.
             InvalidPrompt: two tools have the same name.
         """

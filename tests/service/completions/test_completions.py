@@ -200,7 +200,7 @@ def test_an_idempotency_key_stands_for_one_request():
         assert [each.parse().choices[0].message.content for each in made] == ["First.", "First."]
         assert "idempotent-replayed" not in made[0].headers
         assert made[1].headers["idempotent-replayed"] == "true"
-        with pytest.raises(openai.UnprocessableEntityError, match="another body"):
+        with pytest.raises(openai.UnprocessableEntityError, match="a different request"):
             raw.create(model="gpt-4o", messages=[user("two")], extra_headers=key)
         assert len(recorded(here)) == 2
 

@@ -107,7 +107,7 @@ def test_who_asks_too_often_is_told_when_to_come_again():
 
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert error_of(answers[2])["type"] == "rate_limit_error"
-    assert "2 requests a minute" in error_of(answers[2])["message"]
+    assert "2 requests per minute" in error_of(answers[2])["message"]
     assert answers[2].headers["retry-after"] == "30"
 
 

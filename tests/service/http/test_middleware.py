@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook.service.http.middleware import GONE, request_id_of
+from minutebook.service.http.middleware import CLIENT_CLOSED_REQUEST, request_id_of
 from tests.service.guarded import MOST_BYTES, Guarded
 
 
@@ -58,16 +58,16 @@ def test_what_starlette_refuses_has_the_shape_of_all_errors(method, path, status
 @pytest.mark.parametrize(
     ("method", "path", "options", "param", "problem"),
     [
-        ("GET", "/open?number=secretword", {}, "number", "number must be a whole number."),
-        ("GET", "/open?word=SECRETWORD", {}, "word", "word is not written as it must be."),
-        ("POST", "/strict", {"json": {"secretword is long": "x"}}, "…", "… must be a whole number."),
-        ("POST", "/strict", {"json": {"sk-proj-secretword" + "a1" * 9: "x"}}, "…", "… must be a whole number."),
+        ("GET", "/open?number=secretword", {}, "number", "number must be an integer."),
+        ("GET", "/open?word=SECRETWORD", {}, "word", "word has an invalid format."),
+        ("POST", "/strict", {"json": {"secretword is long": "x"}}, "…", "… must be an integer."),
+        ("POST", "/strict", {"json": {"sk-proj-secretword" + "a1" * 9: "x"}}, "…", "… must be an integer."),
         (
             "POST",
             "/strict",
             {"content": b"{secretword", "headers": {"content-type": "application/json"}},
             None,
-            "is not JSON",
+            "is not valid JSON",
         ),
         ("POST", "/strict", {"json": ["secretword"]}, "body", "body must be an object."),
         ("POST", "/strict", {}, "body", "body is missing."),
@@ -181,7 +181,7 @@ def test_a_client_that_goes_away_is_no_failure_of_the_server():
     )
 
     assert sent == []
-    assert [line["status"] for line in guarded.watched.logged()] == [GONE]
+    assert [line["status"] for line in guarded.watched.logged()] == [CLIENT_CLOSED_REQUEST]
 
 
 def test_the_log_says_who_asked_for_which_kind_of_thing_and_not_for_which():

@@ -52,11 +52,11 @@ def test_a_whole_turn_is_one_trace(watched):
     with telemetry.request("POST", {}) as request:
         with telemetry.prepare("conv_1") as prepare:
             with telemetry.compact("conv_1", trigger="overflow") as compact:
-                compact.compacted(HistoryCompacted("turns", ("f1",), 500, 100, None, datetime.now(UTC)))
-            prepare.pruned(FACT)
+                compact.set_compaction(HistoryCompacted("turns", ("f1",), 500, 100, None, datetime.now(UTC)))
+            prepare.set_pruning(FACT)
         with telemetry.chat("gpt-4o", "conv_1", compacted=True) as chat:
             chat.answered(Usage(100, 20, 60), finish="stop", model="gpt-4o-2024", response_id="resp_1")
-        request.responded("POST", "/v1/chat/completions", 200)
+        request.set_response("POST", "/v1/chat/completions", 200)
 
     spans = spans_of(watched)
     root = spans["POST /v1/chat/completions"]
@@ -117,12 +117,12 @@ def test_without_opentelemetry_nothing_is_traced_and_nothing_is_different(monkey
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     telemetry = ServiceTelemetry()
     with telemetry.request("GET", {}) as request, telemetry.prepare("c") as prepare:
-        prepare.pruned(FACT)
+        prepare.set_pruning(FACT)
         prepare.set(bypass="CannotFit")
         with telemetry.chat("gpt-4o", "c") as chat, telemetry.compact("c") as compact:
             chat.answered(Usage(1, 1))
-            compact.compacted(HistoryCompacted("turns", (), 5, 1, None, datetime.now(UTC)))
-        request.responded("GET", "/open", 500)
+            compact.set_compaction(HistoryCompacted("turns", (), 5, 1, None, datetime.now(UTC)))
+        request.set_response("GET", "/open", 500)
 
 
 def test_a_provider_that_is_set_after_the_service_was_made_is_told_everything():

@@ -11,13 +11,12 @@ from minutebook.errors import InvalidConfig, InvalidSetting
 from minutebook.service.config.loader import (
     CommandLineFlag,
     ConfigHolder,
-    Sources,
     config_path,
-    environment_variables,
     flat_settings,
     load_config,
 )
 from minutebook.service.config.schema import LimitsConfig, ServerConfig, ServiceConfig, ToolConfig, UpstreamConfig
+from minutebook.service.config.sources import Sources, environment_variables
 
 EVERYTHING = """\
 conversation:

@@ -73,7 +73,7 @@ PROVIDERS = {
 
 
 @pytest.mark.parametrize("model", PROVIDERS.values(), ids=PROVIDERS)
-def test_of_two_hundred_secrets_none_gets_out_of_the_whole_service(model):
+def test_no_secret_gets_into_logs_traces_metrics_or_errors(model):
     with watched_service(model) as (watched, running, token):
         with running.http() as http:
             answers = planted(http, token, http.get("/openapi.json").json())
@@ -138,7 +138,7 @@ print(json.dumps([sorted(scopes), len(logs.get_finished_logs()), "secretword" in
 """
 
 
-def test_where_everything_is_collected_only_we_tell_of_requests():
+def test_only_the_spans_of_the_service_are_collected():
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", BESIDE], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr

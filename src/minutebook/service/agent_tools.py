@@ -196,5 +196,5 @@ async def agents_of(request: Request) -> Agents:
     return agents
 
 
-Shared = Annotated[Agents, Depends(agents_of)]
+CurrentAgents = Annotated[Agents, Depends(agents_of)]
 """Type of a handler parameter that receives the shared agent resources."""

@@ -133,7 +133,7 @@ async def service_of(request: Request) -> Service:
     return service
 
 
-Here = Annotated[Service, Depends(service_of)]
+CurrentService = Annotated[Service, Depends(service_of)]
 """Type of a handler parameter that receives the service."""
 
 

@@ -35,7 +35,7 @@ async def counted(*, closed):
         closed.append(True)
 
 
-def test_the_first_event_goes_out_before_anybody_watches_the_client():
+def test_the_first_event_is_sent_before_disconnects_are_detected():
     async def main():
         line, closed = Line(), []
         answer = asyncio.create_task(EventStream(counted(closed=closed))({}, line.receive, line.send))
@@ -47,7 +47,7 @@ def test_the_first_event_goes_out_before_anybody_watches_the_client():
     assert line.sent_before_watching == ["http.response.start", b"1"]
 
 
-def test_a_client_that_goes_away_ends_its_stream_and_nothing_else():
+def test_a_disconnect_ends_the_stream_only():
     async def main():
         line, closed = Line(), []
         answer = asyncio.create_task(EventStream(counted(closed=closed))({}, line.receive, line.send))
@@ -59,7 +59,7 @@ def test_a_client_that_goes_away_ends_its_stream_and_nothing_else():
     assert asyncio.run(main()) == ([True], 0)
 
 
-def test_a_stream_that_the_server_breaks_off_says_so():
+def test_a_stream_that_is_cancelled_by_the_server_raises():
     async def main():
         line, closed = Line(), []
         answer = asyncio.create_task(EventStream(counted(closed=closed))({}, line.receive, line.send))
@@ -72,7 +72,7 @@ def test_a_stream_that_the_server_breaks_off_says_so():
     assert asyncio.run(main()) == [True]
 
 
-def test_whoever_listens_has_the_first_words_before_the_run_goes_on():
+def test_readers_get_the_first_token_before_the_run_continues():
     async def main():
         line, run, seen = Line(), Run("r", "t", "c"), []
 
@@ -97,7 +97,7 @@ def test_whoever_listens_has_the_first_words_before_the_run_goes_on():
     assert b"".join(sent[1:]) == b"firstsecond"
 
 
-def test_a_run_that_says_nothing_for_long_shows_that_it_lives():
+def test_an_idle_run_sends_pings():
     async def main():
         run = Run("r", "t", "c")
         run.send(b"0")

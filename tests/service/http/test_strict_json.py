@@ -8,7 +8,7 @@ from minutebook.service.access.api_keys import Caller
 from minutebook.service.completions import routes as completions
 from minutebook.service.http.requests import StrictRoute, _fast_path, require_scope
 from minutebook.service.http.responses import JsonResponse
-from minutebook.service.state import Here
+from minutebook.service.state import CurrentService
 from tests.service.guarded import Guarded
 
 router = APIRouter(route_class=StrictRoute)
@@ -20,13 +20,15 @@ class Word(BaseModel):
 
 
 @router.post("/simple")
-async def simple(service: Here, request: Request, body: Word, caller: Annotated[Caller, require_scope("write")]):
+async def simple(
+    service: CurrentService, request: Request, body: Word, caller: Annotated[Caller, require_scope("write")]
+):
     return respond(service, request, body, caller)
 
 
 @router.post("/with-query")
 async def with_query(
-    service: Here,
+    service: CurrentService,
     request: Request,
     body: Word,
     caller: Annotated[Caller, require_scope("write")],

@@ -21,7 +21,7 @@ def spans_of(watched):
     return {span.name: span for span in watched.spans.get_finished_spans()}
 
 
-def test_a_request_is_a_server_span_that_goes_on_with_the_clients_trace():
+def test_a_request_is_a_server_span_that_continues_the_clients_trace():
     guarded = Guarded()
     trace = "0af7651916cd43dd8448eb211c80319c"
     guarded.get("/things/7", headers={"traceparent": f"00-{trace}-b7ad6b7169203331-01"})
@@ -87,7 +87,7 @@ def test_a_whole_turn_is_one_trace(watched):
     assert spans["compact"].attributes["minutebook.compaction.tokens_before"] == 500
 
 
-def test_an_error_is_told_by_its_type_and_never_by_its_message(watched):
+def test_a_span_has_the_type_of_an_error_and_not_its_message(watched):
     telemetry = watched.telemetry()
     for opened in (telemetry.prepare("c"), telemetry.chat("gpt-4o", "c"), telemetry.compact("c")):
         with pytest.raises(ValueError, match="alice"), opened:
@@ -99,21 +99,21 @@ def test_an_error_is_told_by_its_type_and_never_by_its_message(watched):
     assert "alice" not in "".join(map(told_by, spans))
 
 
-def test_a_model_with_a_strange_name_is_other(watched):
+def test_a_model_with_an_unusual_name_is_traced_as_other(watched):
     with watched.telemetry().chat("sk-proj-" + "a1" * 20, None):
         pass
 
     assert list(spans_of(watched)) == ["chat other"]
 
 
-def test_a_conversation_that_is_named_after_a_key_is_not_traced_by_its_name(watched):
+def test_a_secret_in_a_conversation_id_is_not_traced(watched):
     with watched.telemetry().prepare("sk-proj-" + "a1" * 20):
         pass
 
     assert spans_of(watched)["history.prepare"].attributes["gen_ai.conversation.id"] == "[redacted]"
 
 
-def test_without_opentelemetry_nothing_is_traced_and_nothing_is_different(monkeypatch):
+def test_without_opentelemetry_nothing_is_traced(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     telemetry = ServiceTelemetry()
     with telemetry.request("GET", {}) as request, telemetry.prepare("c") as prepare:
@@ -125,7 +125,7 @@ def test_without_opentelemetry_nothing_is_traced_and_nothing_is_different(monkey
         request.set_response("GET", "/open", 500)
 
 
-def test_a_provider_that_is_set_after_the_service_was_made_is_told_everything():
+def test_a_tracer_provider_that_is_set_later_gets_the_spans():
     """In a process of its own: it can be set once."""
     code = """
 from minutebook.service.observability.telemetry import ServiceTelemetry

@@ -16,7 +16,7 @@ from minutebook.service.http.requests import StrictRoute, require_scope
 from minutebook.service.http.responses import EventStream, JsonResponse, new_id
 from minutebook.service.idempotency import idempotency_key_of
 from minutebook.service.runs import Run
-from minutebook.service.state import Here, Service, watch_connection
+from minutebook.service.state import CurrentService, Service, watch_connection
 
 router = APIRouter(prefix="/v1", tags=["as OpenAI"], route_class=StrictRoute)
 MayChat = Annotated[Caller, require_scope("chat")]
@@ -64,13 +64,15 @@ class ChatRequest(BaseModel):
 @router.get(
     "/models", dependencies=[require_scope("chat")], responses={200: {"model": ModelPage}, **error_responses(502, 504)}
 )
-async def list_models(service: Here, request: Request) -> Response:
+async def list_models(service: CurrentService, request: Request) -> Response:
     """The provider's models."""
     return JsonResponse(await service.upstream.models(authorization=upstream_key(service, request)))
 
 
 @router.post("/chat/completions", responses={**_COMPLETION, **error_responses(404, 409, 412, 422, 502, 504)})
-async def create_completion(service: Here, request: Request, chat_request: ChatRequest, caller: MayChat) -> Response:
+async def create_completion(
+    service: CurrentService, request: Request, chat_request: ChatRequest, caller: MayChat
+) -> Response:
     """Create a chat completion. New messages are added to the record, and the model gets the view that fits."""
     body = chat_request.model_dump(exclude_unset=True)
     body["model"] = service.model_of(chat_request.model)

@@ -102,17 +102,17 @@ class Sources:
             except ValueError as error:  # such as 2026-13-45, which has the form of a date
                 raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from error
 
-        whole = ValueSource("file", file)
+        file_source = ValueSource("file", file)
         try:
             loader = yaml.SafeLoader(data.decode("utf-8-sig"))
             root = loader.get_single_node()
             tree = {} if root is None else compose(root, ())
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            at = whole if mark is None else ValueSource("file", file, mark.line + 1, mark.column + 1)
-            self.report((), f"is not YAML: {error.problem or error.context}", origin=at)
+            origin = file_source if mark is None else ValueSource("file", file, mark.line + 1, mark.column + 1)
+            self.report((), f"is not YAML: {error.problem or error.context}", origin=origin)
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            self.report((), f"is not YAML: {' '.join(str(error).split())}", origin=whole)
+            self.report((), f"is not YAML: {' '.join(str(error).split())}", origin=file_source)
         else:
             if isinstance(tree, dict):
                 self.tree = tree
@@ -121,18 +121,18 @@ class Sources:
 
     def add_environment(self, environment: Mapping[str, str]) -> None:
         """Set the values of environment variables. An unknown variable with the prefix of a section is a problem."""
-        known, kinds = environment_variables(), dict(_leaves(ServiceConfig))
+        variables, kinds = environment_variables(), dict(_leaves(ServiceConfig))
         sections = tuple(f"{_PREFIX}{name.upper()}_" for name in ServiceConfig.model_fields)
         first: dict[str, str] = {}
         for name in sorted(environment):
             origin, text = ValueSource("env", name), environment[name]
-            if key := known.get(name):
+            if key := variables.get(name):
                 if environment[first.setdefault(key, name)] != text:
                     self.report(tuple(key.split(".")), f"differs from {first[key]}", "remove one of them", origin)
                 self.set(key, value_from_text(text, kinds[key]), origin, text)
             elif name.startswith(sections):  # other programs may use the prefix MINUTEBOOK_
-                near = closest(name, known)
-                self.report((), "unknown variable", f"did you mean {near}?" if near else "", origin)
+                suggestion = closest(name, variables)
+                self.report((), "unknown variable", f"did you mean {suggestion}?" if suggestion else "", origin)
 
     def set(self, key: str, value: Any, origin: ValueSource, text: str | None = None) -> None:
         """Set a value, overriding earlier sources."""
@@ -173,13 +173,13 @@ class Sources:
             except ValidationError as error:
                 for details in error.errors(include_url=False):
                     self._reject(details)
-        for location, error in policy_problems(config):
+        for location, setting_error in policy_problems(config):
             # A manager may be written as its name alone.
             at = self._existing_part(location) if isinstance(location[-1], int) else location
-            if isinstance(location[-1], int) and error.name != "manager":
-                self.report(at, f"is invalid: {error}")
+            if isinstance(location[-1], int) and setting_error.name != "manager":
+                self.report(at, f"is invalid: {setting_error}")
             elif location != ("conversation", "policy") or config.conversation.policy not in policy_names:
-                self._report_setting(at, error)  # a policy that exists but is invalid is reported itself
+                self._report_setting(at, setting_error)  # a policy that exists but is invalid is reported itself
         return config
 
     def origin_of(self, at: Location) -> ValueSource | None:
@@ -199,27 +199,31 @@ class Sources:
         at, kind, value = self._existing_part(error["loc"]), error["type"], error["input"]
         cause = error.get("ctx", {}).get("error")
         if kind == "extra_forbidden":
-            known = _section_at(at[:-1]).model_fields
-            near = closest(str(at[-1]), known)
-            hint = f"did you mean {dotted_key((*at[:-1], near))}?" if near else f"known keys: {', '.join(known)}"
+            keys = _section_at(at[:-1]).model_fields
+            suggestion = closest(str(at[-1]), keys)
+            hint = (
+                f"did you mean {dotted_key((*at[:-1], suggestion))}?"
+                if suggestion
+                else f"known keys: {', '.join(keys)}"
+            )
             self.report(at, "unknown key", hint, self.keys.get(at))
         elif kind == "literal_error":
             options, text = re.findall("'(.*?)'", error["ctx"]["expected"]), self.texts.get(at)
             if text in options and text != value:
                 self._container(at)[at[-1]] = text
                 return
-            near = closest(str(text), options)
-            hint = f"did you mean {near!r}?" if near else f"expected {invalid_setting(error, '').expected}"
-            self.report(at, f"is {self._shown(at, value)}", hint)
+            suggestion = closest(str(text), options)
+            hint = f"did you mean {suggestion!r}?" if suggestion else f"expected {invalid_setting(error, '').expected}"
+            self.report(at, f"is {self._value_text(at, value)}", hint)
         elif isinstance(cause, InvalidSetting):
             setting = self._existing_part((*at, cause.name))
             if setting != at or at not in self._incomplete:  # else the removed value may be the cause
                 self._report_setting(setting, cause)
             at = setting
         else:
-            shown = self._shown(at, value) if kind.endswith("_type") else repr(value)
+            text = self._value_text(at, value) if kind.endswith("_type") else repr(value)
             quotes = ", in quotes" if kind == "string_type" and self.texts.get(at) else ""
-            self.report(at, f"is {shown}", f"expected {invalid_setting(error, '').expected}{quotes}")
+            self.report(at, f"is {text}", f"expected {invalid_setting(error, '').expected}{quotes}")
         container = self._container(at)
         if isinstance(container, list):
             container[int(at[-1])] = _VALID_ITEM[str(at[-2])]
@@ -249,7 +253,7 @@ class Sources:
             container = container[part]
         return container
 
-    def _shown(self, at: Location, value: Any) -> str:
+    def _value_text(self, at: Location, value: Any) -> str:
         if isinstance(value, (dict, list)):
             return "a mapping" if isinstance(value, dict) else "a list"
         return "empty" if value is None else repr(self.texts.get(at, value))

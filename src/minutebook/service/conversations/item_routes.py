@@ -36,7 +36,7 @@ from minutebook.service.http.responses import (
 from minutebook.service.idempotency import find_earlier_run_id, idempotency_key_of
 from minutebook.service.responses.items import input_items, items_at, items_of, position_in
 from minutebook.service.responses.request import Id
-from minutebook.service.state import Here, Service
+from minutebook.service.state import CurrentService, Service
 from minutebook.store.types import ConversationHeader
 
 router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversations"], route_class=StrictRoute)
@@ -50,7 +50,7 @@ class NewItems(BaseModel):
     expected_version: Version = None
 
 
-class Fork(BaseModel):
+class ForkRequest(BaseModel):
     """The body of a fork request."""
 
     model_config = ConfigDict(extra="forbid")
@@ -60,7 +60,7 @@ class Fork(BaseModel):
 
 @router.post("/fork", responses={200: {"model": ConversationObject}, **error_responses(404, 409)})
 async def fork_conversation(
-    service: Here, conversation_id: ConversationId, caller: MayWrite, body: Fork | None = None
+    service: CurrentService, conversation_id: ConversationId, caller: MayWrite, body: ForkRequest | None = None
 ) -> Response:
     """Copy a conversation, up to an item, to a new one."""
     conversation = await read_header(service, caller, conversation_id)
@@ -90,7 +90,7 @@ async def _end_of_exchange(service: Service, caller: Caller, conversation: Conve
     dependencies=[INCLUDE_PARAMETER],
 )
 async def create_items(
-    service: Here,
+    service: CurrentService,
     request: Request,
     conversation_id: ConversationId,
     body: NewItems,
@@ -120,7 +120,7 @@ async def create_items(
 
 @router.get("/items", responses={200: {"model": ItemPage}, **error_responses(404)}, dependencies=[INCLUDE_PARAMETER])
 async def list_items(
-    service: Here,
+    service: CurrentService,
     conversation_id: ConversationId,
     caller: MayRead,
     after: After = None,
@@ -159,7 +159,7 @@ async def list_items(
     "/items/{item_id}", responses={200: {"model": ItemObject}, **error_responses(404)}, dependencies=[INCLUDE_PARAMETER]
 )
 async def retrieve_item(
-    service: Here, conversation_id: ConversationId, item_id: ConversationId, caller: MayRead
+    service: CurrentService, conversation_id: ConversationId, item_id: ConversationId, caller: MayRead
 ) -> Response:
     """One item."""
     conversation = await read_header(service, caller, conversation_id)
@@ -170,7 +170,7 @@ async def retrieve_item(
 
 @router.delete("/items/{item_id}", responses=error_responses(404, 405))
 async def delete_item(
-    service: Here, conversation_id: ConversationId, item_id: ConversationId, caller: MayWrite
+    service: CurrentService, conversation_id: ConversationId, item_id: ConversationId, caller: MayWrite
 ) -> Response:
     """Always rejected: the record is append-only, and removing single items would break its tool calls."""
     conversation = await read_header(service, caller, conversation_id)
@@ -200,7 +200,7 @@ async def _find_position(service: Service, caller: Caller, conversation: Convers
 
 @router.get("/turns", responses={200: {"model": TurnPage}, **error_responses(404)})
 async def list_turns(
-    service: Here,
+    service: CurrentService,
     conversation_id: ConversationId,
     caller: MayRead,
     after: Annotated[int | None, Query(ge=0, le=1_000_000_000)] = None,

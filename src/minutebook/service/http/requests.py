@@ -25,7 +25,7 @@ from starlette.responses import Response
 
 from minutebook.errors import ConversationNotFound, InvalidSetting, RequestRefused
 from minutebook.service.access.api_keys import ApiKeys, Caller, Scope, require_tenant, unauthorized
-from minutebook.service.state import Here
+from minutebook.service.state import CurrentService
 from minutebook.store.types import ConversationHeader
 
 _BEARER: Final = HTTPBearer(auto_error=False, description="An API key from `minutebook keys create`.")
@@ -261,7 +261,7 @@ def _fast_path(endpoint: Callable[..., Any]) -> Callable[[StrictRequest], Awaita
 
 def _parameter_role(hint: Any) -> str | None:
     """The role of a handler's parameter, by its annotation; None for another parameter."""
-    if hint == Here:
+    if hint == CurrentService:
         return "service"
     if isinstance(hint, type) and issubclass(hint, Request):
         return "request"

@@ -38,7 +38,7 @@ from minutebook.service.responses.placement import read_placement
 from minutebook.service.responses.request import InputRequest, ResponseRequest, chat_tools
 from minutebook.service.responses.run import CANCEL, ResponseAnswer
 from minutebook.service.runs import Run
-from minutebook.service.state import Here, Service, counter_of, watch_connection
+from minutebook.service.state import CurrentService, Service, counter_of, watch_connection
 from minutebook.store.types import NewDocument
 from minutebook.wire.chat import json_bytes
 from minutebook.wire.responses import items_to_messages
@@ -60,7 +60,7 @@ class CompactRequest(InputRequest):
 
 @router.post("", responses={**_RESPONSE, **error_responses(404, 409, 412, 422, 502, 504)})
 async def create_response(
-    service: Here,
+    service: CurrentService,
     request: Request,
     body: ResponseRequest,
     caller: MayChat,
@@ -156,7 +156,7 @@ async def _respond_as_earlier(service: Service, answer: ResponseAnswer) -> Respo
 
 
 @router.post("/input_tokens", responses={200: {"model": InputTokens}, **error_responses(404)})
-async def count_input_tokens(service: Here, body: CountRequest, caller: MayRead) -> Response:
+async def count_input_tokens(service: CurrentService, body: CountRequest, caller: MayRead) -> Response:
     """Count the tokens of a request and the history that it continues, before pruning."""
     messages = await _read_messages(service, body, caller)
     counter = counter_of(service.model_of(body.model))
@@ -166,7 +166,7 @@ async def count_input_tokens(service: Here, body: CountRequest, caller: MayRead)
 
 
 @router.post("/compact", responses={200: {"model": CompactedObject}, **error_responses(404)})
-async def compact_input(service: Here, body: CompactRequest, caller: MayRead) -> Response:
+async def compact_input(service: CurrentService, body: CompactRequest, caller: MayRead) -> Response:
     """Compact items into one compaction item. It is not stored: send it with the next request."""
     messages = await _read_messages(service, body, caller)
     if not messages:
@@ -204,7 +204,7 @@ async def _read_messages(service: Service, body: InputRequest, caller: Caller) -
     dependencies=[INCLUDE_PARAMETER, OBFUSCATION_PARAMETER],
 )
 async def retrieve_response(
-    service: Here,
+    service: CurrentService,
     response_id: ResponseId,
     caller: MayRead,
     stream: Annotated[bool, Query()] = False,
@@ -223,7 +223,7 @@ async def retrieve_response(
 
 @router.delete("/{response_id}", responses={200: {"model": DeletedObject}, **error_responses(404)})
 async def delete_response(
-    service: Here, response_id: ResponseId, caller: Annotated[Caller, require_scope("write")]
+    service: CurrentService, response_id: ResponseId, caller: Annotated[Caller, require_scope("write")]
 ) -> Response:
     """Delete a response. Its messages stay in the conversation."""
     document = await find_response(service, caller, response_id)
@@ -235,7 +235,7 @@ async def delete_response(
 
 
 @router.post("/{response_id}/cancel", responses={200: {"model": ResponseObject}, **error_responses(404)})
-async def cancel_response(service: Here, response_id: ResponseId, caller: MayChat) -> Response:
+async def cancel_response(service: CurrentService, response_id: ResponseId, caller: MayChat) -> Response:
     """Cancel a background response. It is unchanged if it has ended."""
     store = service.store_of(caller)
     document = await find_response(service, caller, response_id)
@@ -258,7 +258,7 @@ async def cancel_response(service: Here, response_id: ResponseId, caller: MayCha
     dependencies=[INCLUDE_PARAMETER],
 )
 async def list_input_items(
-    service: Here,
+    service: CurrentService,
     response_id: ResponseId,
     caller: MayRead,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,

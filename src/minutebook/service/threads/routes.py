@@ -15,14 +15,14 @@ from starlette.responses import Response
 
 from minutebook.errors import DocumentExists, RequestRefused, StoreUnavailable
 from minutebook.service.access.api_keys import Caller
-from minutebook.service.agent_tools import Agents, Shared
+from minutebook.service.agent_tools import Agents, CurrentAgents
 from minutebook.service.completions.routes import upstream_key
 from minutebook.service.conversations.objects import entries_of
 from minutebook.service.http.openapi import error_responses
 from minutebook.service.http.requests import StrictRoute, require_access, require_scope
 from minutebook.service.http.responses import EventStream, JsonResponse, etag_header, new_id
 from minutebook.service.idempotency import IdempotencyKey, find_earlier_answer, find_earlier_run_id, idempotency_key_of
-from minutebook.service.state import Here, Service, watch_connection
+from minutebook.service.state import CurrentService, Service, watch_connection
 from minutebook.service.threads.events import StreamPosition, ThreadRun, parse_event_id
 from minutebook.service.threads.objects import (
     SURFACE,
@@ -69,7 +69,9 @@ class NewThread(BaseModel):
 
 
 @router.post("", status_code=201, responses=error_responses(409, 422))
-async def create_thread(service: Here, request: Request, caller: MayChat, body: NewThread | None = None) -> Response:
+async def create_thread(
+    service: CurrentService, request: Request, caller: MayChat, body: NewThread | None = None
+) -> Response:
     """Create a thread. It starts with the system prompt, if one is configured."""
     body = body or NewThread()
     fields = body.model_dump()
@@ -117,7 +119,7 @@ async def _create_stored_thread(
 
 @router.get("", responses=error_responses())
 async def list_threads(
-    service: Here, caller: MayRead, limit: Limit = 20, cursor: str | None = None, recipient: str | None = None
+    service: CurrentService, caller: MayRead, limit: Limit = 20, cursor: str | None = None, recipient: str | None = None
 ) -> Response:
     """A page of threads, newest first."""
     if caller.recipient is not None and recipient not in {None, caller.recipient}:
@@ -128,7 +130,7 @@ async def list_threads(
 
 
 @router.get("/{thread_id}", responses=error_responses(404))
-async def get_thread(service: Here, caller: MayRead, thread_id: str) -> Response:
+async def get_thread(service: CurrentService, caller: MayRead, thread_id: str) -> Response:
     """One thread, without its messages."""
     thread = require_access(caller, await service.store_of(caller).header(thread_id))
     return JsonResponse(thread_json(thread), headers=etag_header(thread))
@@ -186,7 +188,7 @@ _EVENTS: Final[dict[int | str, dict[str, Any]]] = {
 
 @router.get("/{thread_id}/messages", responses=error_responses(404))
 async def list_messages(
-    service: Here, caller: MayRead, thread_id: str, limit: Limit = 20, cursor: str | None = None
+    service: CurrentService, caller: MayRead, thread_id: str, limit: Limit = 20, cursor: str | None = None
 ) -> Response:
     """A page of messages, oldest first: user messages, and answers with the tools that they used."""
     store = service.store_of(caller)
@@ -201,7 +203,7 @@ async def list_messages(
 
 @router.post("/{thread_id}/messages", responses={**_EVENTS, **error_responses(404, 409, 412, 422, 502, 504)})
 async def create_message(
-    service: Here, agents: Shared, request: Request, caller: MayChat, thread_id: str, body: NewMessage
+    service: CurrentService, agents: CurrentAgents, request: Request, caller: MayChat, thread_id: str, body: NewMessage
 ) -> Response:
     """Post a message and get the answer, as server-sent events or as one JSON object (`Accept: application/json`).
 
@@ -232,7 +234,9 @@ async def create_message(
 
 
 @router.get("/{thread_id}/runs/{run_id}/events", responses={**_EVENTS, **error_responses(404, 409)})
-async def get_events(service: Here, request: Request, caller: MayRead, thread_id: str, run_id: str) -> Response:
+async def get_events(
+    service: CurrentService, request: Request, caller: MayRead, thread_id: str, run_id: str
+) -> Response:
     """The events of an answer, from the start or after `Last-Event-ID`."""
     position = StreamPosition(run_id)
     if "last-event-id" in request.headers:

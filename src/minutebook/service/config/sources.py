@@ -94,7 +94,7 @@ class Sources:
                         self.report(member, problem, "remove one of them", position(key))
                     else:
                         self.keys[member] = position(key)
-                        members[member[-1]] = compose(value, member)
+                        members[str(key.value)] = compose(value, member)
                 return members
             self.texts[at] = node.value
             try:

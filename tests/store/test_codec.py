@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from minutebook import ConversationEntry
 from minutebook.errors import InvalidMessage
-from minutebook.store.codec import LARGE, body_digest, microseconds, moment, pack, squeezed, unpack, unsqueezed
+from minutebook.store.codec import (
+    MAX_INLINE_BYTES,
+    body_digest,
+    compress,
+    decompress,
+    microseconds,
+    moment,
+    pack,
+    unpack,
+)
 from minutebook.testing.contract.samples import SOME_TIME, entries_of
 from minutebook.wire.chat import entry_from_json, entry_to_json, entry_to_provider_message
 from tests.strategies import any_text, conversations
@@ -48,13 +57,13 @@ def test_real_messages_come_back_byte_for_byte(name):
 
 @given(st.binary(max_size=300), st.integers(1, 100))
 def test_a_piece_put_away_comes_back(piece, times):
-    assert unsqueezed(squeezed(piece * times)) == piece * times
-    assert len(squeezed(piece * times)) <= len(piece * times) + 1
+    assert decompress(compress(piece * times)) == piece * times
+    assert len(compress(piece * times)) <= len(piece * times) + 1
 
 
 def test_what_repeats_takes_little_room():
-    assert len(squeezed(b"all work and no play " * 100)) < 100
-    assert len(squeezed(b"all work and no play " * LARGE)) < LARGE
+    assert len(compress(b"all work and no play " * 100)) < 100
+    assert len(compress(b"all work and no play " * MAX_INLINE_BYTES)) < MAX_INLINE_BYTES
 
 
 @given(st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=30))])))

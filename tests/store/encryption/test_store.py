@@ -100,7 +100,9 @@ def test_no_planted_word_is_in_any_byte_of_the_files(tmp_path):
 
 def test_without_encryption_planted_words_are_there(tmp_path, monkeypatch):
     """So the test above can fail."""
-    monkeypatch.setattr(codec, "SHORT", 1 << 40)  # nothing is deflated, so that everything could be found
+    monkeypatch.setattr(
+        codec, "MAX_UNCOMPRESSED_BYTES", 1 << 40
+    )  # nothing is deflated, so that everything could be found
 
     async def work():
         async with open_store(f"sqlite:///{tmp_path}/chat.db") as store:

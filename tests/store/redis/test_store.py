@@ -365,7 +365,7 @@ def test_vacuum_leaves_nothing_erased_in_the_servers_files(server):
 
 
 def test_nothing_trimmed_and_no_document_that_is_gone_is_left_in_the_servers_files(server, monkeypatch):
-    monkeypatch.setattr(codec, "SHORT", 1 << 40)
+    monkeypatch.setattr(codec, "MAX_UNCOMPRESSED_BYTES", 1 << 40)
 
     def left():
         kept = [path for path in sorted(server.folder.rglob("*")) if path.is_file() and path.name != "log"]

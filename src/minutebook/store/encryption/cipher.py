@@ -25,13 +25,13 @@ from minutebook.record.fold import Fold
 from minutebook.record.message import FUNCTION_ID_PREFIX, MISSING_ID, Message, MessageRole, call_ids, result_id
 from minutebook.store.codec import (
     Packed,
+    compress,
+    decompress,
     fold_from_bytes,
     fold_to_bytes,
     json_from_bytes,
     json_to_bytes,
-    squeezed,
     unpack,
-    unsqueezed,
 )
 from minutebook.store.rules import SEALED
 from minutebook.store.types import Document, PackedDocument
@@ -173,7 +173,7 @@ def sealed_entry(
     outer: dict[str, Any] = {
         "role": packed.role.value,
         "content": "",  # what is not text is in no index of words
-        SEALED: cipher.seal(squeezed(plain), _entry_place(tenant, home, at)),
+        SEALED: cipher.seal(compress(plain), _entry_place(tenant, home, at)),
     }
     if packed.role is MessageRole.TOOL:
         outer["tool_call_id"] = cipher.token(result_id(message))
@@ -192,7 +192,7 @@ def opened_entry(cipher: Cipher, entry: ConversationEntry, tenant: str, home: st
     Raises:
         Unreadable: it was changed, or comes from another place.
     """
-    plain = unsqueezed(cipher.open(str(entry.extras.get(SEALED)), _entry_place(tenant, home, at)))
+    plain = decompress(cipher.open(str(entry.extras.get(SEALED)), _entry_place(tenant, home, at)))
     end = plain.index(b"\n")
     role, evaluation, sequence, created_at, provider, model, *sizes = json.loads(plain[:end])
     if role != entry.role:
@@ -207,7 +207,7 @@ def opened_entry(cipher: Cipher, entry: ConversationEntry, tenant: str, home: st
 
 def sealed_fold(cipher: Cipher, fold: Fold, tenant: str, root: str) -> Fold:
     """A fold over the same range that shows nothing; the same fold gives the same, so it is still added once."""
-    plain = squeezed(fold_to_bytes(fold))
+    plain = compress(fold_to_bytes(fold))
     text = cipher.seal_once(plain, _fold_place(fold, tenant, root))
     return Fold(fold.id, fold.start, fold.stop, ({"role": "system", "content": text},), "sealed")
 
@@ -220,13 +220,13 @@ def opened_fold(cipher: Cipher, fold: Fold, tenant: str, root: str) -> Fold:
     """
     text = fold.shown[0].get("content") if fold.shown else None
     plain = cipher.open(str(text), _fold_place(fold, tenant, root))
-    return fold_from_bytes(fold.id, fold.start, fold.stop, unsqueezed(plain))
+    return fold_from_bytes(fold.id, fold.start, fold.stop, decompress(plain))
 
 
 def sealed_document(cipher: Cipher, wanted: PackedDocument, tenant: str, conversation: str) -> PackedDocument:
     """A document of the same kind and id whose body is sealed, for this conversation alone."""
     place = _document_place(wanted.kind, wanted.id, tenant, conversation)
-    return replace(wanted, body=json_to_bytes({SEALED: cipher.seal(squeezed(wanted.body), place)}))
+    return replace(wanted, body=json_to_bytes({SEALED: cipher.seal(compress(wanted.body), place)}))
 
 
 def opened_document(cipher: Cipher, document: Document, tenant: str) -> Document:
@@ -236,7 +236,7 @@ def opened_document(cipher: Cipher, document: Document, tenant: str) -> Document
         Unreadable: it was changed, or comes from another place.
     """
     place = _document_place(document.kind, document.id, tenant, document.conversation)
-    return replace(document, body=json_from_bytes(unsqueezed(cipher.open(str(document.body[SEALED]), place))))
+    return replace(document, body=json_from_bytes(decompress(cipher.open(str(document.body[SEALED]), place))))
 
 
 def _document_place(kind: str, name: str, tenant: str, conversation: str) -> bytes:

@@ -38,8 +38,8 @@ from minutebook.store.encryption.cipher import (
     sealed_fold,
 )
 from minutebook.store.encryption.keyring import Keyring
-from minutebook.store.rules import require_position, require_version, trimmed
-from minutebook.store.search import scanned
+from minutebook.store.rules import require_position, require_version, trimmed_entry
+from minutebook.store.search import scan
 from minutebook.store.types import (
     ConversationHeader,
     ConversationStatus,
@@ -280,7 +280,7 @@ class EncryptedBackend(Backend):
             require_position(part.conversation, at)
             home = line.home(at)
             entry = self._opened(header, f"entry {at}", opened_entry, cipher, part.entries[0], self.tenant, home, at)
-            made = trimmed(entry, message, at)
+            made = trimmed_entry(entry, message, at)
             if made is not None:
                 less[at] = entry_to_provider_message(sealed_entry(cipher, *made, self.tenant, home, at))
         return await self._inner.trim(conversation, less)
@@ -307,7 +307,7 @@ class EncryptedBackend(Backend):
 
     async def search(self, query: SearchQuery) -> Page[SearchHit]:
         """It decrypts what it reads."""
-        return await scanned(self, query)
+        return await scan(self, query)
 
     async def erase(self, conversation: str | None, recipient: str | None) -> ErasureReceipt:
         """A recipient's data key goes with the conversations."""

@@ -18,7 +18,7 @@ from minutebook.store.redis.connection import Value, errors_of
 from minutebook.store.redis.keys import Claim, created_at_of
 from minutebook.store.redis.rows import LETTERS, Filed, digests_of, entry_to_bytes, first_fields, grown_fields
 from minutebook.store.redis.tenant import Shelf
-from minutebook.store.rules import created, grown, require_recipient, require_version
+from minutebook.store.rules import header_after_append, new_header, require_recipient, require_version
 from minutebook.store.types import ConversationHeader
 
 
@@ -33,18 +33,18 @@ def header_after(command: AppendCommand, found: Filed | None, at: datetime) -> C
     """The header as it will be."""
     require_version(found.conversation if found else None, command.conversation, command.expected_version)
     if found is None:
-        before = created("-", command.conversation, command.recipient, command.labels or {}, at)
+        before = new_header("-", command.conversation, command.recipient, command.labels or {}, at)
     else:
         before = found.conversation
         require_recipient(before, command.recipient)
-    return grown(before, command.messages, broken=command.broken, at=at)
+    return header_after_append(before, command.messages, broken=command.broken, at=at)
 
 
 def new_conversation(command: AppendCommand, tenant: str, claim: Claim, at: datetime) -> Filed:
     """The conversation that a claim makes."""
     begun = moment(created_at_of(claim.rank))
-    empty = created(tenant, command.conversation, command.recipient, command.labels or {}, begun)
-    return Filed(grown(empty, command.messages, broken=command.broken, at=at), claim.nonce)
+    empty = new_header(tenant, command.conversation, command.recipient, command.labels or {}, begun)
+    return Filed(header_after_append(empty, command.messages, broken=command.broken, at=at), claim.nonce)
 
 
 def entry_args(packed: Sequence[Packed], position: int) -> list[Value]:
@@ -116,7 +116,7 @@ async def _written(
         keys, version, position = [*shelf.keys_to_make(name, claim), *documents.voids], "", 0
         member, fields = claim.rank + name, first_fields(made)
     else:
-        made, claim = before.grown(after), Claim(before.nonce, "", after.recipient)
+        made, claim = before.header_after_append(after), Claim(before.nonce, "", after.recipient)
         keys, position = [*shelf.keys_to_make(name, claim), *documents.voids], before.conversation.length
         version, member, fields = str(before.conversation.version), "", grown_fields(after)
         if shelf.lifetime != "":

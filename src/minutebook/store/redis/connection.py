@@ -25,7 +25,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, ResponseError
 
 from minutebook.errors import InvalidSetting, StoreDamaged, StoreFull, StoreReadOnly, StoreUnavailable
-from minutebook.store.per_loop import Loop
+from minutebook.store.loop_thread import LoopThread
 
 _BY_WORD: Final[tuple[tuple[str, type[StoreUnavailable]], ...]] = (
     ("OOM", StoreFull),
@@ -129,12 +129,12 @@ class Engine:
     durable: bool | None = None
     """Whether what was acknowledged is on the server's disk; None where the server does not say."""
     _locks: "WeakValueDictionary[tuple[str, str], asyncio.Lock]" = field(default_factory=WeakValueDictionary)
-    _loop: Loop = field(init=False)
+    _loop: LoopThread = field(init=False)
     _client: "Redis | None" = None
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     def __post_init__(self) -> None:
-        self._loop = Loop(self.address.name)
+        self._loop = LoopThread(self.address.name)
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Do something on our loop."""

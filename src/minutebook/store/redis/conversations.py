@@ -14,7 +14,7 @@ from minutebook.store.redis.folds import numbered, standing_args, standing_numbe
 from minutebook.store.redis.keys import Claim, created_at_of, member_of
 from minutebook.store.redis.rows import Filed, first_fields
 from minutebook.store.redis.tenant import VOID_MILLISECONDS, Shelf
-from minutebook.store.rules import require_cut
+from minutebook.store.rules import require_fork_position
 from minutebook.store.types import ConversationHeader, ErasureReceipt, ForkOrigin
 
 STEP: Final = 500
@@ -30,7 +30,7 @@ async def fork(shelf: Shelf, conversation: str, new_id: str, at: int | None, whe
             taken, _ = await shelf.find(new_id)
             if taken is not None:
                 raise VersionConflict(new_id, taken.conversation.version, 0)
-            cut = require_cut(filed.conversation, at, splits=bool(reply[2]))
+            cut = require_fork_position(filed.conversation, at, splits=bool(reply[2]))
             claim = await shelf.claim(new_id, filed.conversation.recipient, microseconds(when))
             if claim is None:
                 continue

@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 
 from minutebook.errors import DocumentNotFound
 from minutebook.store.backend import DocumentQuery
-from minutebook.store.codec import cursor_of, cursor_values, microseconds, squeezed, unsqueezed
+from minutebook.store.codec import compress, cursor_of, cursor_values, decompress, microseconds
 from minutebook.store.redis.connection import Value
 from minutebook.store.redis.tenant import VOID_MILLISECONDS, Shelf
 from minutebook.store.types import (
@@ -104,7 +104,7 @@ async def planned(shelf: Shelf, place: Place, wanted: Sequence[PackedDocument], 
             head = json.dumps([one.kind, one.id, one.expires_at]).encode()
             ends: Value = "" if one.expires_at is None else one.expires_at
             args += [_name(one.kind, one.id), before, verdict.value, microseconds(at), ends]
-            args.append(head + b"\n" + squeezed(one.body))
+            args.append(head + b"\n" + compress(one.body))
             voids.append(shelf.keys.void(place[1], mine.nonce))
         else:
             return Planned(args, voids)
@@ -243,4 +243,4 @@ def _document(conversation: str, record: bytes) -> Document:
     number, made, rest = record.split(b":", 2)
     head, _, body = rest.partition(b"\n")
     kind, name, expires_at = json.loads(head)
-    return document_of(conversation, kind, name, unsqueezed(body), int(number), int(made), expires_at)
+    return document_of(conversation, kind, name, decompress(body), int(number), int(made), expires_at)

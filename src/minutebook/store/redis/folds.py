@@ -10,7 +10,7 @@ from minutebook.store.codec import fold_from_bytes, fold_to_bytes
 from minutebook.store.redis.connection import Value
 from minutebook.store.redis.rows import Filed, fold_of, fold_record
 from minutebook.store.redis.tenant import Shelf
-from minutebook.store.rules import folds_in_range, require_fold, require_purge, same_fold, visible_folds
+from minutebook.store.rules import folds_in_range, require_fold, require_purge, require_same_fold, visible_folds
 from minutebook.store.types import StoredFold
 
 Numbered = dict[int, StoredFold]
@@ -35,7 +35,7 @@ async def add(shelf: Shelf, conversation: str, fold: Fold, replacing: Iterable[s
         reply = await shelf.ask("load_exchange", conversation, fold.id, fold.start, fold.stop)
         filed, number = shelf.filed(conversation, reply[1]), int(reply[3])
         if reply[2]:
-            return same_fold(conversation, fold_of(reply[2]), fold)
+            return require_same_fold(conversation, fold_of(reply[2]), fold)
         by_id = {fold_of(record).fold.id: int(at) for at, record in zip(reply[4], reply[5], strict=True)}
         others = sorted((fold_of(record).fold for record in reply[5]), key=lambda other: other.start)
         near = folds_in_range(others, fold.start, min(fold.stop, filed.conversation.length))

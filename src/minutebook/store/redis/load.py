@@ -11,7 +11,7 @@ from minutebook.record.entry import ConversationEntry
 from minutebook.store.backend import LoadQuery
 from minutebook.store.redis.rows import Filed, fold_of, whole
 from minutebook.store.redis.tenant import Shelf
-from minutebook.store.rules import folds_in_range, gaps, merged
+from minutebook.store.rules import folds_in_range, gaps, merged_ranges
 from minutebook.store.types import LoadedConversation
 
 AT_A_TIME: Final = 500
@@ -37,7 +37,7 @@ async def load(shelf: Shelf, query: LoadQuery) -> LoadedConversation:
         if query.folded:
             header, bounds = filed.conversation, reply[6]
             pinned = [range(bounds[at], bounds[at + 1]) for at in range(0, len(bounds), 2)]
-            wanted = merged([range(header.first, header.lead), *pinned, range(start, stop)])
+            wanted = merged_ranges([range(header.first, header.lead), *pinned, range(start, stop)])
             parts = [gap for part in wanted for gap in gaps(folds, part.start, part.stop)]
         else:
             folds = folds_in_range(folds, start, stop)

@@ -10,15 +10,15 @@ from minutebook.errors import StoreDamaged
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import MessageRole
 from minutebook.store.codec import (
-    LARGE,
+    MAX_INLINE_BYTES,
     Packed,
+    compress,
+    decompress,
     fold_from_bytes,
     fold_to_bytes,
     microseconds,
     moment,
-    squeezed,
     unpack,
-    unsqueezed,
 )
 from minutebook.store.types import ConversationHeader, ConversationStatus, ForkOrigin, StoredFold
 
@@ -125,13 +125,13 @@ def entry_to_bytes(packed: Packed) -> tuple[bytes, dict[bytes, bytes]]:
     for piece in (packed.text, packed.rest):
         if piece is None:
             sizes.append(None)
-        elif len(piece) > LARGE:
+        elif len(piece) > MAX_INLINE_BYTES:
             digest = sha256(piece).digest()
-            blobs[digest] = squeezed(piece)
+            blobs[digest] = compress(piece)
             named.append(digest)
             sizes.append(-1)
         else:
-            inside.append(squeezed(piece))
+            inside.append(compress(piece))
             sizes.append(len(inside[-1]))
     facts = [packed.role.value, packed.evaluation_id.hex(), packed.sequence, packed.created_at]
     head = json.dumps([*facts, packed.provider, packed.model, *sizes], separators=(",", ":")).encode()
@@ -155,9 +155,9 @@ def entry_from_bytes(kept: bytes, bodies: Mapping[bytes, bytes]) -> Conversation
         if size is None:
             pieces.append(None)
         elif size < 0:
-            pieces.append(unsqueezed(bodies[digests.pop(0)]))
+            pieces.append(decompress(bodies[digests.pop(0)]))
         else:
-            pieces.append(unsqueezed(kept[place : place + size]))
+            pieces.append(decompress(kept[place : place + size]))
             place += size
     return unpack(Packed(MessageRole(role), bytes.fromhex(evaluation), sequence, created_at, provider, model, *pieces))
 

@@ -44,8 +44,8 @@ from minutebook.store.redis.load import load
 from minutebook.store.redis.pages import listed
 from minutebook.store.redis.rows import labels_text
 from minutebook.store.redis.tenant import Shelf
-from minutebook.store.rules import labelled, now, require_position
-from minutebook.store.search import scanned
+from minutebook.store.rules import now, require_position, with_labels
+from minutebook.store.search import scan
 from minutebook.store.types import (
     ConversationHeader,
     ConversationStatus,
@@ -141,7 +141,7 @@ class RedisBackend(Backend):
         async def work() -> ConversationHeader:
             while True:
                 header = (await self.shelf.found(conversation)).conversation
-                changed = labelled(header, labels)
+                changed = with_labels(header, labels)
                 values = (labels_text(header.labels), "labels", labels_text(changed.labels))
                 reply = await self.shelf.ask("set_header_field", conversation, "labels", *values)
                 self._engine.known.pop((self.tenant, conversation), None)
@@ -155,7 +155,7 @@ class RedisBackend(Backend):
 
     async def search(self, query: SearchQuery) -> Page[SearchHit]:
         """It reads the entries."""
-        return await scanned(self, query)
+        return await scan(self, query)
 
     async def erase(self, conversation: str | None, recipient: str | None) -> ErasureReceipt:
         at = self.now()

@@ -7,7 +7,7 @@ from minutebook.record.message import Message
 from minutebook.store.redis.connection import Value
 from minutebook.store.redis.rows import digests_of, entry_to_bytes, whole
 from minutebook.store.redis.tenant import Shelf
-from minutebook.store.rules import require_position, trimmed
+from minutebook.store.rules import require_position, trimmed_entry
 
 
 async def trim(shelf: Shelf, conversation: str, changes: Mapping[int, Message]) -> int:
@@ -24,7 +24,7 @@ async def trim(shelf: Shelf, conversation: str, changes: Mapping[int, Message]) 
         args: list[Value] = []
         count = 0
         for at, kept, entry in zip(places, reply[1], entries, strict=True):
-            made = trimmed(entry, changes[at], at)
+            made = trimmed_entry(entry, changes[at], at)
             if made is None:
                 continue
             count += 1

@@ -22,8 +22,8 @@ from minutebook.store import codec
 from minutebook.store.backend import AppendCommand
 from minutebook.store.codec import pack
 from minutebook.store.redis import leases as redis_leases
-from minutebook.store.redis.append import entry_args, new_conversation
-from minutebook.store.redis.rows import first_fields
+from minutebook.store.redis.append import entry_args, new_row
+from minutebook.store.redis.rows import new_header_fields
 from minutebook.store.types import NewDocument
 from minutebook.store.url import open_store
 from minutebook.testing import StoreContract
@@ -144,13 +144,13 @@ def test_an_append_gives_a_conversation_more_time_and_what_it_was_forked_from():
 
 
 def test_what_is_written_is_acknowledged_also_where_its_lease_cannot_be_given_back(monkeypatch):
-    async def away(_shelf, _lease):
+    async def fail_to_release(_index, _lease):
         raise redis.ConnectionError
 
     async def main():
         async with open_store(new_url()) as store:
             lease = await store.acquire_lease("a", "w", seconds=60)
-            monkeypatch.setattr(redis_leases, "release", away)
+            monkeypatch.setattr(redis_leases, "release", fail_to_release)
             assert await store.append("a", text_entries("1"), lease=lease, release=True) == 1
             return texts((await store.load("a")).entries)
 
@@ -428,7 +428,7 @@ def test_a_server_that_may_lose_what_it_took_is_warned_of(caplog, tmp_path):
 
         assert using(server.url, work) is False
 
-    assert "acknowledged does not mean on the disk" in caplog.text
+    assert "acknowledged writes may not be on the server's disk" in caplog.text
     assert "maxmemory-policy allkeys-lru" in caplog.text
 
 
@@ -443,8 +443,8 @@ def test_an_id_that_was_taken_by_somebody_who_died_can_be_taken_again():
     at = datetime(2026, 1, 1, tzinfo=UTC)
 
     async def work(store):
-        shelf = store.backend.shelf
-        lost = await store._engine.run(lambda: shelf.claim("a", "alice", 0))
+        index = store.backend.index
+        lost = await store._engine.run(lambda: index.claim_id("a", "alice", 0))
         with pytest.raises(ConversationNotFound):
             await store.header("a")
         assert (await store.list()).items == ()
@@ -452,10 +452,11 @@ def test_an_id_that_was_taken_by_somebody_who_died_can_be_taken_again():
 
         packed, messages = zip(*map(pack, text_entries("late")), strict=True)
         late = AppendCommand("a", packed, messages, recipient="alice")
-        fields = first_fields(new_conversation(late, "default", lost, at))
-        facts = [shelf.mark("a"), lost.nonce, "", b"", b"", "", lost.rank + "a", "", 0, 0]
-        args = [*facts, len(fields), *fields, *entry_args(packed, 0)]
-        reply = await store._engine.run(lambda: store._engine.script("append", shelf.keys_to_make("a", lost), args))
+        fields = new_header_fields(new_row(late, "default", lost, at))
+        args = [index.tombstone("a"), lost.nonce, "", b"", b"", "", lost.rank + "a", "", 0, 0]
+        args += [len(fields), *fields, *entry_args(packed, 0)]
+        keys = index.keys_of_claim("a", "alice", lost.nonce)
+        reply = await store._engine.run(lambda: store._engine.run_script("append", keys, args))
 
         assert reply == [b"void"]
         assert [(header.id, header.recipient) for header in (await store.list()).items] == [("a", "bob")]
@@ -468,19 +469,20 @@ def test_an_erasure_that_was_cut_short_is_finished_by_the_next():
 
     async def work(store):
         await store.append("a", text_entries("x"), recipient="alice")
-        place, order, _ = store.backend.shelf.keys.catalogue()
-        leaving = store.backend.shelf.keys.leaving("alice")
+        keys = store.backend.index.keys
+        claims, order, _ = keys.index
+        erased_ids = keys.erased_ids("alice")
         with redis.Redis.from_url(url.partition("?")[0]) as client:
-            claim, member = client.hget(place, "a"), client.zrange(order, 0, -1)[0]
+            claim, member = client.hget(claims, "a"), client.zrange(order, 0, -1)[0]
             await store.erase(recipient="alice")
-            client.hset(place, "a", claim)
+            client.hset(claims, "a", claim)
             client.zadd(order, {member: 0})
-            client.sadd(leaving, "a")
+            client.sadd(erased_ids, "a")
 
             assert (await store.list()).items == ()
             with pytest.raises(ConversationErased):
                 await store.append("a", text_entries("late"), recipient="alice")
             assert (await store.erase(recipient="alice")).conversations == 0
-            assert not client.exists(place, order, leaving)
+            assert not client.exists(claims, order, erased_ids)
 
     using(url, work)

@@ -10,6 +10,7 @@ from minutebook.errors import (
     DocumentNotFound,
     InvalidSetting,
     LeaseLost,
+    MissingSetting,
     StoreUnavailable,
 )
 from minutebook.store.base import ConversationStore
@@ -140,7 +141,7 @@ class EraseContract:
         ):
             assert (receipt.conversations, receipt.entries) == (0, 0)
         assert await store.append("nobody", text_entries("x")) == 1
-        await expect_error(InvalidSetting, store.erase())
+        await expect_error(MissingSetting, store.erase())
         await expect_error(InvalidSetting, store.erase(conversation="a", recipient="a"))
 
     @scenario

@@ -8,6 +8,7 @@ from minutebook.errors import (
     ConversationNotFound,
     InvalidSetting,
     LeaseLost,
+    MissingSetting,
     VersionConflict,
 )
 from minutebook.store.base import ConversationStore
@@ -86,7 +87,7 @@ class LeaseContract:
     @scenario
     async def test_a_lease_is_given_back_with_an_append_that_is_written(self, store: ConversationStore) -> None:
         mine = await store.acquire_lease("a", "w1", seconds=60)
-        await expect_error(InvalidSetting, store.append("a", text_entries("0"), release=True))
+        await expect_error(MissingSetting, store.append("a", text_entries("0"), release=True))
         await expect_error(
             VersionConflict, store.append("a", text_entries("0"), lease=mine, expected_version=3, release=True)
         )

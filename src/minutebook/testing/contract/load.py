@@ -1,6 +1,6 @@
 """Tests of load: whole turns, whole exchanges, and only the part that a view needs."""
 
-from minutebook.errors import ConversationNotFound, InvalidSetting
+from minutebook.errors import ConversationNotFound, InvalidSetting, MissingSetting
 from minutebook.history.view import view_of
 from minutebook.record.entry import ConversationEntry
 from minutebook.store.base import ConversationStore
@@ -54,7 +54,7 @@ class LoadContract:
         await expect_error(InvalidSetting, store.load("a", last_turns=1, last_messages=1))
         await expect_error(InvalidSetting, store.load("a", last_turns=1, since=1))
         await expect_error(InvalidSetting, store.load("a", last_turns=-1))
-        await expect_error(InvalidSetting, store.load("a", limit=3))
+        await expect_error(MissingSetting, store.load("a", limit=3))
         await expect_error(ConversationNotFound, store.load("nobody"))
 
     @scenario

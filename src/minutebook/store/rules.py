@@ -341,8 +341,8 @@ def _pairing(conversation: ConversationHeader) -> Pairing:
     return pairing
 
 
-SEALED: Final = "sealed"
-"""The field of an encrypted message that has its encrypted content. The encryption layer has checked that content."""
+CIPHERTEXT: Final = "sealed"
+"""The field with the ciphertext of an encrypted message. The encryption layer has checked the content."""
 
 
 def trimmed_entry(entry: ConversationEntry, message: Message, position: int) -> tuple[Packed, Message] | None:
@@ -363,8 +363,8 @@ def trimmed_entry(entry: ConversationEntry, message: Message, position: int) -> 
     (old_packed, old), (new_packed, new) = pack(entry, position), pack(new_entry, position)
     if (old_packed.text, old_packed.rest) == (new_packed.text, new_packed.rest):
         return None
-    if _is_sealed(old) and _is_sealed(new):
-        old, new = {**old, SEALED: ""}, {**new, SEALED: ""}
+    if _is_encrypted(old) and _is_encrypted(new):
+        old, new = {**old, CIPHERTEXT: ""}, {**new, CIPHERTEXT: ""}
     elif _size(new_packed) > _size(old_packed):
         expected = f"at most {_size(old_packed)} bytes, the size of the stored message"
         raise InvalidSetting(f"changes[{position}]", f"{_size(new_packed)} bytes", expected)
@@ -386,8 +386,8 @@ def _without_payloads(message: Message) -> dict[str, Any]:
     return copy
 
 
-def _is_sealed(message: Mapping[str, Any]) -> bool:
-    return message.get("content") == "" and isinstance(message.get(SEALED), str)
+def _is_encrypted(message: Mapping[str, Any]) -> bool:
+    return message.get("content") == "" and isinstance(message.get(CIPHERTEXT), str)
 
 
 def _size(packed: Packed) -> int:

@@ -20,8 +20,8 @@ from minutebook.record.message import MessageRole
 from minutebook.store import codec
 from minutebook.store.base import ConversationStore
 from minutebook.store.encryption import encrypted
-from minutebook.store.encryption.cipher import SEALED
-from minutebook.store.encryption.store import KEY_LABEL
+from minutebook.store.encryption.cipher import CIPHERTEXT
+from minutebook.store.encryption.keyring import KEY_LABEL
 from minutebook.store.memory import MemoryEngine, MemoryStore
 from minutebook.store.sql import entries, headers
 from minutebook.store.sqlite.store import SqliteBackend
@@ -122,7 +122,7 @@ def test_the_same_text_never_looks_the_same():
         await store.append("b", text_entries("yes"), recipient="alice")
 
         kept = [*(await inner.load("a")).entries, *(await inner.load("b")).entries]
-        assert len({entry.extras[SEALED] for entry in kept}) == 4
+        assert len({entry.extras[CIPHERTEXT] for entry in kept}) == 4
 
     run(work())
 
@@ -180,9 +180,9 @@ def change(rows, position, **changes):
 
 
 TAMPERINGS = {
-    "a changed letter": lambda a, b: change(a, 0, extras={SEALED: a[0].extras[SEALED][:-2] + "AA"}),
-    "no base64": lambda a, b: change(a, 0, extras={SEALED: "°"}),
-    "too little": lambda a, b: change(a, 0, extras={SEALED: "AAAA"}),
+    "a changed letter": lambda a, b: change(a, 0, extras={CIPHERTEXT: a[0].extras[CIPHERTEXT][:-2] + "AA"}),
+    "no base64": lambda a, b: change(a, 0, extras={CIPHERTEXT: "°"}),
+    "too little": lambda a, b: change(a, 0, extras={CIPHERTEXT: "AAAA"}),
     "nothing": lambda a, b: change(a, 0, extras={}),
     "another role": lambda a, b: change(a, 0, role=MessageRole.SYSTEM),
     "the order": lambda a, b: swap(a, 0, 1),
@@ -377,7 +377,7 @@ def test_nothing_unreadable_is_left_when_a_recipient_is_erased_while_writing(tmp
                 appends = [store.append(name, text_entries(name), recipient="alice") for name in names]
                 appends.insert(round_ * 2, store.erase(recipient="alice"))
                 answers = await asyncio.gather(*appends, return_exceptions=True)
-                assert {type(answer).__name__ for answer in answers} <= {"int", "Receipt", "ConversationErased"}
+                assert {type(answer).__name__ for answer in answers} <= {"int", "ErasureReceipt", "ConversationErased"}
                 for header in (await store.list()).items:
                     assert texts((await store.load(header.id)).entries) == [header.id]
 

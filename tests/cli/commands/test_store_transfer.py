@@ -212,7 +212,7 @@ def test_a_recipient_may_be_named_for_what_is_imported(kept: OnDatabase, run: Ru
         ("nonsense", "log.jsonl:1: not JSON"),
         ('{"conversation": {"format": 99}}\n', "log.jsonl:1: not a line of an export"),
         ('{HEAD}\n{"entry": 3}\n', "log.jsonl:2: not a line of an export"),
-        ('{HEAD}\n{HEAD}\n\n{"spoon": 3}\n', "log.jsonl:4: 'spoon' is none of"),
+        ('{HEAD}\n{HEAD}\n\n{"spoon": 3}\n', "log.jsonl:4: unknown kind of line 'spoon'"),
         ('{"role": "user", "content": "a"}\n\n{"role": "wizard", "content": "b"}\n', "log.jsonl:3: "),
         ('{"role": "user", "content": "a"}\n[]\n', "log.jsonl:2: "),
     ],

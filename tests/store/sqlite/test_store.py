@@ -20,7 +20,7 @@ from minutebook.store.types import NewDocument
 from minutebook.store.url import open_store
 from minutebook.testing import coding_session
 from minutebook.testing.contract.samples import entries_of, expect_error, note, text_entries, texts, turn, turns
-from tests.store.leaving import GONE, STAYS, gone_in, plant, remove
+from tests.store.deleted_data import GONE, STAYS, gone_in, plant, remove
 from torture.trouble import folder_for_all, gone, read_only
 
 

@@ -69,7 +69,7 @@ class _ScannedEntry:
 async def scan(backend: Backend, query: SearchQuery) -> Page[SearchHit]:
     """Search by reading entries: newest conversation first, and the newest entries of each first."""
     after = cursor_values(query.cursor, int, str, int)
-    in_one = query.conversation is not None
+    in_conversation = query.conversation is not None
     if query.conversation is not None:
         headers = _single_header(backend, query.conversation)
     else:
@@ -79,7 +79,9 @@ async def scan(backend: Backend, query: SearchQuery) -> Page[SearchHit]:
     last: _ScannedEntry | None = None
     async for header in headers:
         stop = after[2] if after is not None and after[1] == header.id else header.length
-        async for scanned_entry in _scan_entries(backend, header, stop, set(query.words), include_shared=in_one):
+        async for scanned_entry in _scan_entries(
+            backend, header, stop, set(query.words), include_shared=in_conversation
+        ):
             if last is not None and (len(hits) == query.limit or read_count >= MAX_SCANNED_ENTRIES):
                 return Page(tuple(hits), last.cursor)
             last, read_count = scanned_entry, read_count + 1

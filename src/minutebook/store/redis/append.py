@@ -57,10 +57,10 @@ async def _append(index: TenantIndex, command: AppendCommand, at: datetime) -> i
                     raise
                 row = None  # the cached row may be stale
                 continue
-            attempt = await _write(index, command, row, after, documents, at)
-            if attempt.version is not None:
-                return attempt.version
-            row, is_current = attempt.row, attempt.is_current
+            result = await _write(index, command, row, after, documents, at)
+            if result.version is not None:
+                return result.version
+            row, is_current = result.row, result.is_current
 
 
 def _earlier_version(command: AppendCommand, earlier_append: bytes) -> int:
@@ -71,7 +71,7 @@ def _earlier_version(command: AppendCommand, earlier_append: bytes) -> int:
 
 
 def _header_after(command: AppendCommand, row: HeaderRow | None, at: datetime) -> ConversationHeader:
-    """The header after the append; for a new conversation without the tenant and its creation time."""
+    """The header after the append. For a new conversation, tenant and creation time are placeholders: see `new_row`."""
     require_version(row.conversation if row else None, command.conversation, command.expected_version)
     if row is None:
         before = new_header("-", command.conversation, command.recipient, command.labels or {}, at)
@@ -81,7 +81,7 @@ def _header_after(command: AppendCommand, row: HeaderRow | None, at: datetime) -
     return header_after_append(before, command.messages, broken=command.broken, at=at)
 
 
-class _Attempt(NamedTuple):
+class _WriteResult(NamedTuple):
     """The result of an attempt to write."""
 
     row: HeaderRow | None
@@ -99,12 +99,12 @@ async def _write(
     after: ConversationHeader,
     documents: redis_documents.DocumentWrites,
     at: datetime,
-) -> _Attempt:
+) -> _WriteResult:
     conversation, lease = command.conversation, command.lease
     if before is None:
         claim = await index.claim_id(conversation, after.recipient, microseconds(at))
         if claim is None:
-            return _Attempt(None)
+            return _WriteResult(None)
         row = new_row(command, index.tenant, claim, at)
         version, position, member, fields = "", 0, claim.rank + conversation, new_header_fields(row)
     else:
@@ -133,18 +133,18 @@ async def _write(
             await redis_documents.delete_expired(
                 index, redis_documents.Owner(conversation, after.recipient), reply[1], at
             )
-            return _Attempt(row, is_current=True, version=row.conversation.version)
+            return _WriteResult(row, is_current=True, version=row.conversation.version)
         case b"repeated":
-            return _Attempt(None, version=_earlier_version(command, reply[1]))
+            return _WriteResult(None, version=_earlier_version(command, reply[1]))
         case b"conflict":
-            return _Attempt(index.row(conversation, reply[1]), is_current=True)
+            return _WriteResult(index.row(conversation, reply[1]), is_current=True)
     index.engine.forget(index.tenant, conversation)
     match reply[0]:
         case b"lost" if lease is not None:
             raise LeaseLost(conversation, lease.holder, lease.fence)
         case b"erased":
             raise ConversationErased(conversation)
-    return _Attempt(None)
+    return _WriteResult(None)
 
 
 def new_row(command: AppendCommand, tenant: str, claim: IdClaim, at: datetime) -> HeaderRow:

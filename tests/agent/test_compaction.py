@@ -13,7 +13,7 @@ from minutebook import (
     counter_for,
 )
 from minutebook.agent import RetryPolicy
-from minutebook.compaction.fact_ledger import spelled_out
+from minutebook.compaction.fact_ledger import with_braces_expanded
 from minutebook.record import is_valid
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, say
 from tests.agent.parts import ADAPTERS, Path, adapter_for, assert_coherent, prompt_of, recorded
@@ -97,5 +97,7 @@ def test_a_custom_summarizer_runs_within_the_run():
 
     assert len(events) == 1
     assert "nothing but foxes and dogs" in str(provider.requests[-1].body)
-    assert "log/3.txt" in spelled_out(str(provider.requests[-1].body))  # from the ledger: the summary does not name it
+    assert "log/3.txt" in with_braces_expanded(
+        str(provider.requests[-1].body)
+    )  # from the ledger: the summary does not name it
     assert response.text == "I have read it all."

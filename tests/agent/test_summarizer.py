@@ -68,7 +68,7 @@ def test_a_rejected_summary_is_returned_to_the_model_with_the_reason():
     result, requests, _ = summarize([say("word " * 900), say("Short.")])
 
     assert result == "Short."
-    assert "tokens and may have 200" in requests[1]
+    assert "tokens, more than the maximum of 200" in requests[1]
 
 
 def test_after_the_last_attempt_an_invalid_summary_is_an_error():

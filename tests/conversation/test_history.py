@@ -307,7 +307,7 @@ def test_of_two_compactions_at_a_time_one_stands_and_the_other_says_that_it_does
         (Saying(""), "rejected", "is empty"),
         (Saying(None), "rejected", "not a text"),
         (Saying('{"tool": "x"}'), "rejected", "is a tool call or data"),
-        (Saying("word " * 5_000), "rejected", "tokens and may have"),
+        (Saying("word " * 5_000), "rejected", "tokens, more than the maximum of"),
         (Growing(), "rejected", "would be shown with"),
     ],
     ids=["raises", "empty", "none", "data", "long", "longer when shown"],

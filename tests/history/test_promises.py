@@ -148,7 +148,7 @@ def test_3_every_view_keeps_what_matters(manager, chat, context):
 
     whole = Transcript.of(chat).coherent()
     if context.preserve_system:
-        assert view.messages[: whole.lead] == whole[: whole.lead]
+        assert view.messages[: whole.leading_system_count] == whole[: whole.leading_system_count]
     if whole.newest_request is not None:
         assert whole[whole.newest_request] in view.messages
     for pin in context.pins:
@@ -319,7 +319,7 @@ def _keeps_every_promise(transcript, manager, budget, label):
     whole = transcript.coherent()
     assert not says_something(whole) or is_valid(view), label
     assert budget is None or sum(map(COUNT, view)) <= budget, label
-    assert view[: whole.lead] == whole[: whole.lead], label
+    assert view[: whole.leading_system_count] == whole[: whole.leading_system_count], label
     assert whole.newest_request is None or whole[whole.newest_request] in view, label
     if budget is not None:
         assert whole.first_request is None or whole[whole.first_request] in view, label

@@ -9,7 +9,7 @@ from typing import Final
 from minutebook.agent.adapter import ProviderAdapter
 from minutebook.agent.limits import Deadline
 from minutebook.agent.messages import PromptResponse
-from minutebook.compaction.summarizer import SummaryRequest, paragraphs, quotation, summarize_in_pieces, write_summary
+from minutebook.compaction.summarizer import SummaryRequest, paragraphs, quotation, request_summary, summarize_in_chunks
 from minutebook.errors import InvalidSetting
 from minutebook.prompt.markdown import MarkdownSection
 from minutebook.prompt.template import Prompt, PromptTemplate
@@ -81,7 +81,7 @@ class ModelSummarizer:
         async def write(piece: str, previous: str | None) -> str:
             return await self._summarize_piece(piece, previous, request)
 
-        return await summarize_in_pieces(parts, request, write, max_piece_tokens=self._max_piece_tokens(request))
+        return await summarize_in_chunks(parts, request, write, max_chunk_tokens=self._max_piece_tokens(request))
 
     def _max_piece_tokens(self, request: SummaryRequest) -> int:
         """The tokens of the record that fit into one request with the prompt, the previous summary and rejected answers."""
@@ -104,4 +104,4 @@ class ModelSummarizer:
             with Session() as session:
                 return await self._adapter.evaluate(self._prompt, session=session, request=text, deadline=deadline)
 
-        return await write_summary(ask, question, request, attempts=self._attempts)
+        return await request_summary(ask, question, request, attempts=self._attempts)

@@ -191,7 +191,7 @@ class _Work:
             required |= dict.fromkeys(range(keep.tail(source), len(source)), "one of the last messages")
         if source.newest_request is not None:
             required[source.newest_request] = "the newest request"
-        if source.open_calls or (source.newest_request is None and len(source) > source.lead):
+        if source.open_calls or (source.newest_request is None and len(source) > source.leading_system_count):
             required |= dict.fromkeys(last_exchange(source), "the exchange that is still open")
         return required
 

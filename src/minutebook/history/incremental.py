@@ -40,7 +40,7 @@ class KeepSet:
 
     def lead(self, source: Transcript) -> int:
         """How many messages at the front always stay."""
-        return source.lead if self.system else 0
+        return source.leading_system_count if self.system else 0
 
     def pinned(self, source: Transcript) -> set[int]:
         """The pinned messages with the whole exchanges they belong to."""
@@ -206,7 +206,7 @@ class IncrementalWindow(IncrementalView):
     def advance(self) -> None:
         source, keep = self.source, self.keep
         start = min(self._starts_at(source), keep.tail(source))
-        if start <= source.lead:
+        if start <= source.leading_system_count:
             start, head = 0, []
         else:
             kept = {*range(keep.lead(source)), *keep.pinned(source), *self._extra(source, start)}

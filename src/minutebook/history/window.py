@@ -46,10 +46,10 @@ class SlidingWindowManager(IncrementalManager):
         return IncrementalWindow(source, keep, self._start, self._requests, reason)
 
     def fits(self, messages: Sequence[Message]) -> bool:
-        return len(messages) - Transcript.of(messages).lead <= self.window_size
+        return len(messages) - Transcript.of(messages).leading_system_count <= self.window_size
 
     def _start(self, source: Transcript) -> int:
-        end, lead = len(source), source.lead
+        end, lead = len(source), source.leading_system_count
         start = lead + stepped(end - lead, self.window_size, self.slack)
         if start >= end or start <= lead:
             return start

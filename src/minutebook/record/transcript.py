@@ -48,7 +48,7 @@ class Transcript(Sequence[Message]):
         self._total = 0
         self._pairing = Pairing()
         self._findings: list[Finding] = []
-        self.lead = 0
+        self.leading_system_count = 0
         """The number of system messages at the start."""
         self.exchange_starts: list[int] = []
         self.turn_starts: list[int] = []
@@ -118,8 +118,8 @@ class Transcript(Sequence[Message]):
                 return
         elif role == "user":
             self.turn_starts.append(index)
-        elif role in SYSTEM_ROLES and self.lead == index:
-            self.lead += 1
+        elif role in SYSTEM_ROLES and self.leading_system_count == index:
+            self.leading_system_count += 1
         self.exchange_starts.append(index)
 
     @property

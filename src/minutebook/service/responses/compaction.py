@@ -44,7 +44,7 @@ async def compact_above(
     keep = FoldStorage(store, placement.conversation, source.folds).keep
     window = ModelInfo(model, max_input_tokens=threshold)
     manager = CompactionManager(strategy, window, folds=source.folds, keep=keep)
-    if manager.situation(source.record).tokens <= threshold:
+    if manager.compaction_input(source.record).tokens <= threshold:
         return placement
     try:
         await manager.check_and_apply(source.record)

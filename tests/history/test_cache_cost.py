@@ -27,5 +27,5 @@ def test_the_cost_is_in_plain_input_tokens_whatever_they_are_sold_for(prices, co
 
 @pytest.mark.parametrize("price", [None, 0.0])
 def test_prices_without_one_for_input_are_refused(price):
-    with pytest.raises(InvalidSetting, match="give ones with a price of input above 0"):
+    with pytest.raises(InvalidSetting, match="expected prices with input above 0"):
         CacheLedger(Prices(input=price, cache_read=0.1))

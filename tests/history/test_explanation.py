@@ -78,7 +78,7 @@ def test_explains_a_plain_list_by_what_it_says():
 
     assert fates(explain(CHAT, view)) == [
         *((at, "dropped", "not in the view") for at in range(1, 5)),
-        (7, "truncated", "not as it is in the record"),
+        (7, "truncated", "changed from the record"),
         (None, "added", "not in the record"),
     ]
 
@@ -120,9 +120,7 @@ def test_every_message_has_a_fate_and_every_loss_a_reason(manager, chat):
     assert sum(line.status is not NoteStatus.DROPPED for line in explanation.lines) == len(view)
     assert all(line.reason for line in explanation.lines if line.status is not NoteStatus.SENT)
     if manager is not MANAGERS["passthrough"]:
-        assert not [
-            line for line in explanation.lines if line.reason in {"not in the view", "not as it is in the record"}
-        ]
+        assert not [line for line in explanation.lines if line.reason in {"not in the view", "changed from the record"}]
 
 
 @given(chat=broken())

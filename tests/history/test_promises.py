@@ -183,7 +183,7 @@ def test_5_between_two_cuts_every_view_begins_with_the_one_before(manager, chat)
 
 def was_cut(earlier, later):
     """Whether something was decided between the two views: the trails grow by a step for every cut."""
-    return any(one is not other for one, other in zip(earlier.trails, later.trails, strict=True))
+    return any(one is not other for one, other in zip(earlier.note_chains, later.note_chains, strict=True))
 
 
 @pytest.mark.fuzz
@@ -199,10 +199,10 @@ def test_5_a_cut_goes_down_to_the_target_so_that_cuts_are_rare(chat, target):
             return
         if transcript.open_calls or message["role"] not in {"user", "tool"}:
             continue
-        if view.trails[0] is not None and id(view.trails[0]) not in tokens:
+        if view.note_chains[0] is not None and id(view.note_chains[0]) not in tokens:
             staying = sum(COUNT(m) for m in view if is_system(m) or is_user(m)) + _last_exchange_tokens(transcript)
             assert view.tokens <= max(manager.goal, staying + 60), "a cut left more than the target and what must stay"
-        tokens[id(view.trails[0])] = view.tokens
+        tokens[id(view.note_chains[0])] = view.tokens
 
 
 def _last_exchange_tokens(transcript):

@@ -57,7 +57,7 @@ class AgentRun(Generic[Out]):
             overrides=runner.visibility_overrides,
             native_output=self.adapter.native_output,
         )
-        manager_counter = getattr(self.manager, "counts_with", lambda: None)()
+        manager_counter = getattr(self.manager, "default_counter", lambda: None)()
         conversation, self.first_messages = self.prompt_message.start(
             runner.conversation, runner.request, manager_counter or self.adapter.counter
         )
@@ -120,13 +120,13 @@ class AgentRun(Generic[Out]):
 
         def shorten(overflow: ContextOverflow) -> None:
             nonlocal view
-            self.adaptive_view.narrow(view, overflow)
+            self.adaptive_view.lower_limit(view, overflow)
             view = self._build_view(folds)
 
         try:
             reply = await retry_overflow(lambda: self._send(view), shorten)
         except ContextOverflow as overflow:
-            raise self.adaptive_view.too_long(view) from overflow
+            raise self.adaptive_view.overflow_error(view) from overflow
         return view, reply
 
     async def _update_folds(self) -> Sequence[Fold]:

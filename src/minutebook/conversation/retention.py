@@ -69,7 +69,7 @@ class RecentTurns(IncrementalManager):
     """Maximum messages without the leading system messages; 0 keeps only the newest turn."""
     turns: int = 1
 
-    def draft(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002 - it depends on messages alone
+    def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002 - it depends on messages alone
         reason = f"older than the last {self.messages} messages"
         return IncrementalWindow(source, keep, self._start, _no_extra_indexes, reason)
 

@@ -1,4 +1,4 @@
-"""What one model call is sent, with its reasons."""
+"""The view of one model call, with the reasons for what it leaves out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,23 +16,23 @@ from minutebook.tokens import TokenCounter
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The messages of one model call, and everything there is to say about them."""
+    """The messages of one model call, with the record and the folds from which they come."""
 
     messages: Curated
-    """What to send."""
+    """The messages to send."""
     record: Transcript
     violations: tuple[Violation, ...]
-    """What the guard had to put right in the manager's view."""
+    """The violations that the guard repaired in the manager's view."""
     hidden: Mapping[int, Fold]
-    """The messages of the record that folds stand for."""
+    """Index of each message of the record that is not shown → its fold."""
 
     @property
     def tokens(self) -> int:
-        """The tokens of its messages, by the record's counter."""
+        """Tokens of its messages, by the record's counter."""
         return tokens_of_view(self.record, self.messages)
 
     def explain(self, *, previous: "View | None" = None) -> Explanation:
-        """What became of every message of the record, and why."""
+        """Explain for every message of the record whether it is sent, and why."""
         before = None if previous is None else previous.messages
         return explain(self.record, self.messages, previous=before, hidden=self.hidden)
 
@@ -49,12 +49,12 @@ def view_of(
     counter: TokenCounter | None = None,
     strict: bool = False,
 ) -> View:
-    """The view of a conversation that keeps every promise: folds applied, curated by the manager, guarded.
+    """The view of a conversation: folds are applied, the manager curates, and the guard enforces the guarantees.
 
     Raises:
-        CannotFit: what must be in the view is larger than the budget.
-        PromiseBroken: `strict`, and the manager's view breaks a promise.
-        RecordIsReadOnly: the manager tried to change a message in place.
+        CannotFit: the required messages exceed the budget.
+        GuaranteeViolated: `strict` is set, and the manager's view violates a guarantee.
+        RecordIsReadOnly: the manager tried to change a message in index.
     """
     record = Transcript.of(messages, counter=counter)
     context = context or NO_CONTEXT

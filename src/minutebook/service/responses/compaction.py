@@ -43,7 +43,7 @@ async def compact_above(
     strategy = service.policy(model).strategy or strategy_named(_STRATEGY)
     keep = FoldStorage(store, placement.conversation, source.folds).keep
     window = ModelInfo(model, max_input_tokens=threshold)
-    manager = CompactionManager(strategy, window, folds=source.folds, keep=keep)
+    manager = CompactionManager(strategy, window, folds=source.folds, save_fold=keep)
     if manager.compaction_input(source.record).tokens <= threshold:
         return placement
     try:

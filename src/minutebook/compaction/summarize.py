@@ -73,8 +73,8 @@ class SummarizeStrategy(WindowStrategy):
         stop = self._tail_start(history, limit, floor)
         required = required_indexes(record) | self._file_exchanges(record, floor, stop, int(limit * _FILES_SHARE))
         ranges, previous = foldable_ranges(history, required, stop), history.summary
-        summarized = [] if previous is None else [range(previous.start, previous.stop)]
-        new = [record[index] for indexes in ranges for index in indexes_outside(indexes, summarized)]
+        summarized_ranges = [] if previous is None else [range(previous.start, previous.stop)]
+        new = [record[index] for indexes in ranges for index in indexes_outside(indexes, summarized_ranges)]
         if not new:
             return
         ledger_tokens = min(self.max_ledger_tokens, int(limit * _LEDGER_SHARE))

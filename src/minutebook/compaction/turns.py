@@ -63,9 +63,9 @@ class TurnStrategy:
         previous = next(
             (fold for fold in history.active_folds if fold.start == folded.start and is_summary_fold(fold)), None
         )
-        summarized = [] if previous is None else [range(previous.start, previous.stop)]
+        summarized_ranges = [] if previous is None else [range(previous.start, previous.stop)]
         lead = record.leading_system_count
-        new = [record[index] for index in indexes_outside(folded, summarized) if index >= lead]
+        new = [record[index] for index in indexes_outside(folded, summarized_ranges) if index >= lead]
         turns = sum(map(is_user, new))
         if not turns:
             return

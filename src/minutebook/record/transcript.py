@@ -244,7 +244,7 @@ class Transcript(Sequence[Message]):
         return index if self.roots is None else self.roots[index]
 
     def indexes_of(self, roots: Iterable[int | None]) -> list[int | None]:
-        """Indexes in this transcript of messages at these positions of the record: the inverse of `root_of`."""
+        """Indexes in this transcript of messages at these positions of the record: the inverse of `position_of`."""
         if self.roots is None:
             return list(roots)
         indexes = {root: index for index, root in enumerate(self.roots) if root is not None}

@@ -75,7 +75,7 @@ def test_after_the_last_attempt_an_invalid_summary_is_an_error():
     result, requests, _ = summarize([say('{"a": 1}'), say("Half of it") + ends("length")])
 
     assert isinstance(result, SummaryRejected)
-    assert "ended with 'length'" in str(result)
+    assert "stopped with 'length'" in str(result)
     assert len(requests) == 2
 
 

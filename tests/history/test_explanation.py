@@ -13,10 +13,10 @@ from minutebook import (
 from minutebook.history import NoteStatus, ToolStripper, explain
 from tests.every import MANAGERS
 from tests.history.test_manager_guarantees import curated, every_manager
-from tests.history.test_managers import BUDGET, SYSTEM, answered, asked, big, budget, said, turn, user
+from tests.history.test_managers import BUDGET, SYSTEM, assistant, big, budget, call_message, result_message, turn, user
 from tests.strategies import broken, conversations
 
-CHAT = [SYSTEM, *turn(1), user("go"), asked("a"), answered("a", "r" * 99)]
+CHAT = [SYSTEM, *turn(1), user("go"), call_message("a"), result_message("a", "r" * 99)]
 
 
 def statuses(explanation):
@@ -45,15 +45,15 @@ def test_explains_what_a_budget_clears_and_drops():
     chat = [
         SYSTEM,
         user("task"),
-        asked("a"),
+        call_message("a"),
         big("a"),
-        said("word " * 90),
+        assistant("word " * 90),
         user("go"),
-        asked("b"),
+        call_message("b"),
         big("b"),
-        asked("c"),
+        call_message("c"),
         big("c"),
-        asked("d"),
+        call_message("d"),
         big("d"),
     ]
     found = statuses(explain(chat, budget(target=0.9).curate(chat)))
@@ -84,7 +84,7 @@ def test_explains_a_plain_list_by_its_content():
 
 
 def test_explains_repairs():
-    chat = [user("a"), answered("x"), asked("b"), user("c"), answered("b")]
+    chat = [user("a"), result_message("x"), call_message("b"), user("c"), result_message("b")]
 
     assert statuses(view_of(chat).explain()) == [(1, "dropped", "orphan result ('x'): dropped")]
     moved = next(line for line in view_of(chat).explain().lines if line.index == 4)
@@ -94,7 +94,7 @@ def test_explains_repairs():
 def test_counts_the_cached_tokens():
     transcript = Transcript(CHAT)
     first = view_of(transcript, TokenBudgetManager(5_000))
-    transcript.append(said("done"))
+    transcript.append(assistant("done"))
     second = view_of(transcript, TokenBudgetManager(5_000)).explain(previous=first)
 
     assert second.cached_tokens == sum(transcript.token_counts()[:-1])

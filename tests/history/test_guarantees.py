@@ -7,7 +7,7 @@ from minutebook.errors import GuaranteeViolated, RecordIsReadOnly
 from minutebook.history import Guarantee, guard
 from minutebook.record import is_valid
 from minutebook.record.finding import errors
-from tests.history.test_managers import SYSTEM, answered, asked, said, texts, turn, user
+from tests.history.test_managers import SYSTEM, assistant, call_message, result_message, texts, turn, user
 from tests.strategies import conversations
 
 CHAT = [SYSTEM, *turn(1), *turn(2), user("now")]
@@ -63,7 +63,7 @@ def test_strict_raises_what_the_default_would_repair():
 
 
 def test_an_over_large_view_is_cut_down_or_refused():
-    view = view_of([*CHAT[:-1], said("word " * 300), user("now")], Manager(list), max_tokens=100)
+    view = view_of([*CHAT[:-1], assistant("word " * 300), user("now")], Manager(list), max_tokens=100)
 
     assert Guarantee.FITS in violations(view)
     assert sum(Transcript(view.messages).token_counts()) <= 100
@@ -99,19 +99,19 @@ def test_a_manager_cannot_change_the_record():
 
 def test_problems_of_the_record_are_no_violations():
     for manager in (None, SlidingWindowManager(9), Manager(list)):
-        view = view_of([user("go"), asked("a"), user("hello?"), answered("zz")], manager, strict=True)
+        view = view_of([user("go"), call_message("a"), user("hello?"), result_message("zz")], manager, strict=True)
         assert is_valid(view.messages)
 
 
 def test_an_open_call_gets_a_placeholder_result():
-    view = view_of([user("go"), asked("a")], SlidingWindowManager(1), strict=True)
+    view = view_of([user("go"), call_message("a")], SlidingWindowManager(1), strict=True)
 
     assert is_valid(view.messages)
-    assert view.messages[1] == asked("a")
+    assert view.messages[1] == call_message("a")
 
 
 def test_a_view_starts_with_a_user_message_if_the_provider_requires_it():
-    view = view_of([SYSTEM, said("hello"), user("hi")], provider="anthropic", strict=True)
+    view = view_of([SYSTEM, assistant("hello"), user("hi")], provider="anthropic", strict=True)
 
     assert [message["role"] for message in view.messages] == ["system", "user", "assistant", "user"]
 

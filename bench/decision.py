@@ -169,7 +169,7 @@ def _costs_of(
         return first, due, seconds
 
     first, due, seconds = asyncio.run(calls())
-    sent = len(compactor.situation(record).shown)
+    sent = len(compactor.compaction_input(record).shown)
     usual = Cost(name, "folded before" if due else "nothing folded", median(seconds), sent, len(seconds))
     return [usual, Cost(name, "due", first, sent, 1)] if due else [usual]
 
@@ -190,7 +190,7 @@ def their_costs(rounds: int) -> list[Cost]:
     record, compactor = _started(SummarizeStrategy(), WINDOW, session)
     done = asyncio.run(compactor.check_and_apply(record))
     assert done
-    view: list[Message] = [dict(message) for message in compactor.situation(record).shown]
+    view: list[Message] = [dict(message) for message in compactor.compaction_input(record).shown]
     sent: dict[Case, list[Message]] = {"nothing folded": session, "folded before": view}
     found = []
     for case, messages in sent.items():

@@ -12,7 +12,14 @@ from bench.corpus import conversations, folder
 from bench.replay import plain
 from bench.report import Part, Table, Target, progress
 from minutebook import CompactionManager, Message, ModelInfo, SummarizeStrategy, Transcript, view_of
-from minutebook.compaction.fact_ledger import HEAD, WEIGHTS, Notes, Reading, Weights, spelled_out
+from minutebook.compaction.fact_ledger import (
+    DEFAULT_WEIGHTS,
+    HEADING,
+    FactReader,
+    FactWeights,
+    LedgerCache,
+    with_braces_expanded,
+)
 from minutebook.compaction.summarizer import is_summary, summary_text
 
 FILES = ("coding_agents", "claude_code", "codex_responses")
@@ -87,19 +94,19 @@ class Told:
     file: str
     group: str
     chat: list[Message]
-    read: Reading
+    read: FactReader
     future: Future
 
 
 FIRST, SECOND, OTHERS = "first half", "second half", "others"
 AS_IT_IS, NO_WEIGHTS = "as it is", "no weights"
 WEIGHINGS = {
-    AS_IT_IS: WEIGHTS,
-    "own words 1": replace(WEIGHTS, own_words=1),
-    "own words 16": replace(WEIGHTS, own_words=16),
-    "half-life 100": replace(WEIGHTS, half_life=100),
-    "half-life 1,000": replace(WEIGHTS, half_life=1_000),
-    NO_WEIGHTS: Weights(own_words=1, half_life=inf),
+    AS_IT_IS: DEFAULT_WEIGHTS,
+    "own words 1": replace(DEFAULT_WEIGHTS, own_words=1),
+    "own words 16": replace(DEFAULT_WEIGHTS, own_words=16),
+    "half-life 100": replace(DEFAULT_WEIGHTS, half_life=100),
+    "half-life 1,000": replace(DEFAULT_WEIGHTS, half_life=1_000),
+    NO_WEIGHTS: FactWeights(own_words=1, half_life=inf),
 }
 LIMIT = 1_500
 LONGEST = 9
@@ -126,7 +133,7 @@ def _sessions(most: int) -> Iterator[Told]:
         groups += [OTHERS] * most if most == LONGEST else []
         for group, recorded in zip(groups, found, strict=False):
             chat = [plain(dict(message)) for message in recorded["messages"]]
-            yield Told(name, group, chat, Reading(), Future(chat))
+            yield Told(name, group, chat, FactReader(), Future(chat))
 
 
 def _beside_none(sessions: Sequence[Told], part: Part) -> Table:
@@ -197,7 +204,7 @@ def _longest(sessions: Sequence[Told]) -> list[Told]:
     return [told for told in sessions if told.group != OTHERS]
 
 
-def _kept(sessions: Sequence[Told], weights: Weights) -> dict[str, Share]:
+def _kept(sessions: Sequence[Told], weights: FactWeights) -> dict[str, Share]:
     """Of what is used again, what is in view: by half, and by file for the halves together."""
     found = {group: Share() for group in (FIRST, SECOND, OTHERS, *FILES)}
     for told in sessions:
@@ -226,11 +233,11 @@ class Seen:
         return (text for kind in KINDS for text in self.gone[kind] if told.future.names(text, self.place))
 
 
-def _replayed(told: Told, limit: int, weights: Weights = WEIGHTS) -> list[Seen]:
+def _replayed(told: Told, limit: int, weights: FactWeights = DEFAULT_WEIGHTS) -> list[Seen]:
     return asyncio.run(_compactions(told, replace(SummarizeStrategy(), max_ledger_tokens=limit), weights))
 
 
-async def _compactions(told: Told, strategy: SummarizeStrategy, weights: Weights) -> list[Seen]:
+async def _compactions(told: Told, strategy: SummarizeStrategy, weights: FactWeights) -> list[Seen]:
     record = Transcript(broken="mark")
     compactor = CompactionManager(strategy, ModelInfo("any", max_input_tokens=WINDOW))
     found = []
@@ -238,17 +245,17 @@ async def _compactions(told: Told, strategy: SummarizeStrategy, weights: Weights
         record.append(message)
         if record.open_calls or record.newest_request is None or message["role"] == "assistant":
             continue
-        Notes.of(record, weights)
+        LedgerCache.of(record, weights)
         done = await compactor.check_and_apply(record)
         summaries = [summary_text(fold.shown[0]) for fold in done.added if fold.shown and is_summary(fold.shown[0])]
         if not summaries:
             continue
         view = view_of(record, folds=done.folds)
-        text = spelled_out(flat("\n".join(json.dumps(shown, ensure_ascii=False) for shown in view.messages)))
+        text = with_braces_expanded(flat("\n".join(json.dumps(shown, ensure_ascii=False) for shown in view.messages)))
         gone: dict[str, list[str]] = {kind: [] for kind in KINDS}
         for kind, fact in dict.fromkeys(key for at in view.hidden for key in told.read(record[at])):
             if kind in gone:
                 gone[kind].append(flat(fact))
-        _, head, lines = summaries[0].partition(HEAD)
+        _, head, lines = summaries[0].partition(HEADING)
         found.append(Seen(place, gone, text, record.counter.count(head + lines)))
     return found

@@ -1,4 +1,4 @@
-"""One real model for the whole run, and the official clients that talk to it."""
+"""One real model for the whole test run, and the official clients for it."""
 
 import anthropic
 import openai
@@ -9,14 +9,14 @@ from minutebook.testing import CALLING_TEMPLATE, LocalModel
 
 @pytest.fixture(scope="session")
 def local():
-    """The model as it comes: it answers with text, and is never shown the tools it is offered."""
+    """The model with its own template, which ignores tools: it answers with text."""
     with LocalModel() as model:
         yield model
 
 
 @pytest.fixture(scope="session")
-def calling():
-    """The model with a template that shows it the tools: with `tool_choice="required"` it calls one."""
+def tool_model():
+    """The model with a template that lists the tools: with `tool_choice="required"` it calls one."""
     with LocalModel(chat_template=CALLING_TEMPLATE) as model:
         yield model
 

@@ -1,4 +1,4 @@
-"""The whole loop against a real model: prompt, views, tools, record."""
+"""The agent loop with a real model: prompt, views, tools, record."""
 
 import asyncio
 from dataclasses import dataclass, field, replace
@@ -54,7 +54,7 @@ def recorded(session):
 
 
 @pytest.mark.parametrize("kind", sorted(ADAPTERS))
-def test_a_chat_of_many_turns_stays_within_its_window_and_is_recorded_whole(local, kind):
+def test_a_chat_of_many_turns_stays_within_its_window_and_is_recorded_completely(local, kind):
     session, conversation, sent = Session(), None, []
 
     with ADAPTERS[kind](local) as adapter:
@@ -90,24 +90,24 @@ def test_a_streamed_answer_is_the_one_that_is_recorded(local, kind):
     assert words == events[-1].response.text == recorded(session)[-1]["content"]
 
 
-def test_a_structured_answer_is_held_to_its_schema(local):
+def test_a_structured_answer_matches_its_schema(local):
     with ADAPTERS["openai"](local, options={"max_tokens": 64}) as adapter:
         response = adapter.evaluate_sync(prompt_of("Name a colour.", output=Colour), session=Session())
 
     assert isinstance(response.output, Colour)
 
 
-def test_a_tool_is_called_run_and_answered(calling):
+def test_a_tool_is_called_run_and_answered(tool_model):
     added = []
 
-    def add(params, *, context):  # noqa: ARG001 - a handler's shape
+    def add(params, *, context):  # noqa: ARG001 - the signature of a handler
         added.append(params)
         return ToolResult.ok(f"The sum is {params.a + params.b}.")
 
     tool = Tool[Numbers, None](name="add", description="Adds two numbers", handler=add)
 
-    class Calls(OpenAIAdapter):
-        """This small model calls a tool when it must, and answers when it has none."""
+    class CallOnceAdapter(OpenAIAdapter):
+        """Removes the tools from the second request: this small model answers only if it has none."""
 
         async def ask(self, request, *, on_delta=None):
             if request.messages[-1]["role"] == "tool":
@@ -116,7 +116,7 @@ def test_a_tool_is_called_run_and_answered(calling):
 
     session = Session()
     options = {"parallel_tool_calls": False, "max_tokens": 60}
-    with Calls(calling.model, base_url=calling.base_url, api_key="any", options=options) as adapter:
+    with CallOnceAdapter(tool_model.model, base_url=tool_model.base_url, api_key="any", options=options) as adapter:
 
         async def run():
             runner = ConversationRunner(
@@ -139,7 +139,7 @@ def test_a_tool_is_called_run_and_answered(calling):
     assert not check(recorded(session))
 
 
-def test_a_window_that_is_too_small_is_noticed_and_the_view_made_tighter():
+def test_an_overflow_is_retried_with_a_shorter_view():
     session, conversation = Session(), None
     views = []
 
@@ -160,30 +160,30 @@ def test_a_window_that_is_too_small_is_noticed_and_the_view_made_tighter():
     with LocalModel(max_context_tokens=512) as small:
         asyncio.run(chat())
 
-    assert len(views) > 3  # one was refused and made again
+    assert len(views) > 3  # one was rejected and replaced by a shorter view
     assert len(recorded(session)) == 7
 
 
 def test_a_conversation_is_summarized(local):
-    talk = "\n".join(f"{who}: We sail at {hour}." for hour, who in enumerate(["Ann", "Ben"] * 4, start=5))
+    conversation = "\n".join(f"{who}: We sail at {hour}." for hour, who in enumerate(["Ann", "Ben"] * 4, start=5))
     with ADAPTERS["openai"](local, **SHORT) as adapter:
         response = adapter.evaluate_sync(
-            prompt_of(f"Summarize this conversation in one sentence:\n\n{talk}"), session=Session()
+            prompt_of(f"Summarize this conversation in one sentence:\n\n{conversation}"), session=Session()
         )
 
     assert response.text.strip()
 
 
-def test_the_cache_of_a_real_server_is_seen(local):
+def test_cached_tokens_of_a_real_server_are_counted(local):
     with ADAPTERS["openai"](local, **SHORT) as adapter:
         prompt = prompt_of("You know the ship's log: " + "All is well on deck. " * 60)
         first = adapter.evaluate_sync(prompt, session=Session(), request="What is the time?")
-        again = adapter.evaluate_sync(prompt, session=Session(), request="What is the date?")
+        second = adapter.evaluate_sync(prompt, session=Session(), request="What is the date?")
 
-    assert again.usage.cached_tokens > first.usage.input_tokens // 2
+    assert second.usage.cached_tokens > first.usage.input_tokens // 2
 
 
-def test_a_budget_in_tokens_of_another_vocabulary_holds_with_the_models_own_count(local):
+def test_a_budget_counted_with_another_tokenizer_limits_the_view(local):
     session, conversation = Session(), None
     manager = TokenBudgetManager(300)
     with ADAPTERS["openai"](local, **SHORT) as adapter:

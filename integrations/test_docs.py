@@ -1,6 +1,6 @@
-"""The blocks that need the local model run, and print what the page says they print.
+"""Code blocks in the docs that need the local model run and print the documented output.
 
-They open with ```` ```python local ````: the second word names the extra, and `tests/test_docs.py` leaves them to us.
+They start with ```` ```python local ````: the second word names the extra, and `tests/test_docs.py` skips them.
 """
 
 import contextlib
@@ -19,14 +19,16 @@ def blocks(page):
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "```python local" in page.read_text()], ids=name_of)
-def test_every_block_with_the_local_model_runs_and_prints_what_it_says(page):
+def test_every_block_with_the_local_model_runs_and_prints_its_output(page):
     namespace = {"__name__": "docs"}
-    found = blocks(page)
-    for place, (language, code) in enumerate(found):
+    page_blocks = blocks(page)
+    for index, (language, code) in enumerate(page_blocks):
         if language == "text":
             continue
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
+        stdout = io.StringIO()
+        with contextlib.redirect_stdout(stdout):
             exec(compile(code, name_of(page), "exec"), namespace)
-        shown = found[place + 1][1] if place + 1 < len(found) and found[place + 1][0] == "text" else ""
-        assert alike(printed.getvalue(), shown), printed.getvalue()
+        output = (
+            page_blocks[index + 1][1] if index + 1 < len(page_blocks) and page_blocks[index + 1][0] == "text" else ""
+        )
+        assert alike(stdout.getvalue(), output), stdout.getvalue()

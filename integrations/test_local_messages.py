@@ -1,4 +1,4 @@
-"""The same model as Anthropic's client sees it."""
+"""The local model with Anthropic's client."""
 
 import anthropic
 import pytest
@@ -7,12 +7,12 @@ HELLO = [{"role": "user", "content": "Name three colours."}]
 TOO_LONG = [{"role": "user", "content": "word " * 5_000}]
 
 
-def asked(client, local, messages=HELLO, **more):
-    return client.messages.create(**{"model": local.model, "messages": messages, "max_tokens": 24, **more})
+def ask(client, local, messages=HELLO, **options):
+    return client.messages.create(**{"model": local.model, "messages": messages, "max_tokens": 24, **options})
 
 
 def test_an_answer_has_text_and_counts_its_tokens(local, anthropic_client):
-    answer = asked(anthropic_client, local)
+    answer = ask(anthropic_client, local)
 
     assert [block.type for block in answer.content] == ["text"]
     assert answer.content[0].text.strip()
@@ -20,9 +20,9 @@ def test_an_answer_has_text_and_counts_its_tokens(local, anthropic_client):
     assert 0 < answer.usage.output_tokens <= 24
 
 
-def test_a_stream_says_the_same_as_one_answer(local, anthropic_client):
-    asked(anthropic_client, local)  # so that both answers below begin with the same tokens in the cache
-    whole = asked(anthropic_client, local)
+def test_a_stream_has_the_same_text_as_a_whole_answer(local, anthropic_client):
+    ask(anthropic_client, local)  # so that both answers below start with the same tokens in the cache
+    whole = ask(anthropic_client, local)
     with anthropic_client.messages.stream(model=local.model, messages=HELLO, max_tokens=24) as streamed:
         text = "".join(streamed.text_stream)
         final = streamed.get_final_message()
@@ -32,34 +32,34 @@ def test_a_stream_says_the_same_as_one_answer(local, anthropic_client):
 
 
 def test_tokens_are_counted_as_they_are_billed(local, anthropic_client):
-    for more in ({}, {"system": "Be brief."}):
-        counted = anthropic_client.messages.count_tokens(model=local.model, messages=HELLO, **more).input_tokens
-        usage = asked(anthropic_client, local, max_tokens=1, **more).usage
+    for options in ({}, {"system": "Be brief."}):
+        counted = anthropic_client.messages.count_tokens(model=local.model, messages=HELLO, **options).input_tokens
+        usage = ask(anthropic_client, local, max_tokens=1, **options).usage
 
         assert counted == usage.input_tokens + usage.cache_read_input_tokens
 
 
-def test_what_does_not_fit_can_still_be_counted(local, anthropic_client):
+def test_a_prompt_that_does_not_fit_can_still_be_counted(local, anthropic_client):
     counted = anthropic_client.messages.count_tokens(model=local.model, messages=TOO_LONG)
 
     assert counted.input_tokens > local.max_context_tokens
 
 
-def test_what_exceeds_the_window_is_refused_in_openais_shape(local, anthropic_client):
-    with pytest.raises(anthropic.BadRequestError) as refused:
-        asked(anthropic_client, local, TOO_LONG)
+def test_a_prompt_that_exceeds_the_window_is_refused_in_openais_format(local, anthropic_client):
+    with pytest.raises(anthropic.BadRequestError) as caught:
+        ask(anthropic_client, local, TOO_LONG)
 
-    body = refused.value.response.json()
+    body = caught.value.response.json()
     assert set(body) == {"error"}
     assert set(body["error"]) == {"code", "message", "type", "n_prompt_tokens", "n_ctx"}
     assert (body["error"]["code"], body["error"]["type"]) == (400, "exceed_context_size_error")
     assert "exceeds the available context size" in body["error"]["message"]
 
 
-def test_a_repeated_beginning_is_read_from_the_cache(local, anthropic_client):
+def test_a_repeated_prefix_is_read_from_the_cache(local, anthropic_client):
     system = "The lighthouse keeper notes the wind at every bell. " * 8
-    asked(anthropic_client, local, [{"role": "user", "content": "What wind?"}], system=system, max_tokens=2)
-    second = asked(anthropic_client, local, [{"role": "user", "content": "And now?"}], system=system, max_tokens=2)
+    ask(anthropic_client, local, [{"role": "user", "content": "What wind?"}], system=system, max_tokens=2)
+    second = ask(anthropic_client, local, [{"role": "user", "content": "And now?"}], system=system, max_tokens=2)
 
     assert second.usage.cache_read_input_tokens > 80
     assert second.usage.input_tokens < 80

@@ -1,4 +1,4 @@
-"""What a real model answers to the official clients. Only facts that 135 million parameters can hold are asserted."""
+"""Answers of a real model to the official clients. A model of 135 million parameters is only tested for format."""
 
 import asyncio
 import json
@@ -10,8 +10,8 @@ from minutebook.testing import LocalModel
 
 HELLO = [{"role": "user", "content": "Name three colours."}]
 TOO_LONG = [{"role": "user", "content": "word " * 5_000}]
-FROM_COLD = {"cache_prompt": False}
-"""A reused beginning is computed in other batches, whose rounding can change a word; this keeps two answers comparable."""
+NO_CACHE = {"cache_prompt": False}
+"""With a cached prefix, tokens are computed in other batches, and rounding can change a word. Without it, answers are equal."""
 
 PERSON = {
     "type": "object",
@@ -24,17 +24,17 @@ PERSON = {
 }
 
 
-def asked(client, local, messages=HELLO, **more):
-    return client.chat.completions.create(**{"model": local.model, "messages": messages, "max_tokens": 24, **more})
+def ask(client, local, messages=HELLO, **options):
+    return client.chat.completions.create(**{"model": local.model, "messages": messages, "max_tokens": 24, **options})
 
 
-def test_it_is_the_model_it_says(local, openai_client):
+def test_the_model_is_listed_and_named_in_answers(local, openai_client):
     assert [model.id for model in openai_client.models.list()] == [local.model]
-    assert asked(openai_client, local).model == local.model
+    assert ask(openai_client, local).model == local.model
 
 
 def test_an_answer_has_text_and_counts_its_tokens(local, openai_client):
-    answer = asked(openai_client, local)
+    answer = ask(openai_client, local)
 
     assert answer.choices[0].message.content.strip()
     assert answer.choices[0].finish_reason in {"stop", "length"}
@@ -42,11 +42,9 @@ def test_an_answer_has_text_and_counts_its_tokens(local, openai_client):
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
 
 
-def test_a_stream_says_the_same_as_one_answer(local, openai_client):
-    whole = asked(openai_client, local, extra_body=FROM_COLD)
-    events = list(
-        asked(openai_client, local, extra_body=FROM_COLD, stream=True, stream_options={"include_usage": True})
-    )
+def test_a_stream_has_the_same_text_as_a_whole_answer(local, openai_client):
+    whole = ask(openai_client, local, extra_body=NO_CACHE)
+    events = list(ask(openai_client, local, extra_body=NO_CACHE, stream=True, stream_options={"include_usage": True}))
 
     pieces = [event.choices[0].delta.content or "" for event in events if event.choices]
     assert "".join(pieces) == whole.choices[0].message.content
@@ -55,9 +53,9 @@ def test_a_stream_says_the_same_as_one_answer(local, openai_client):
     assert events[-1].usage.prompt_tokens == whole.usage.prompt_tokens
 
 
-def test_a_schema_is_kept_to(local, openai_client):
+def test_a_structured_answer_matches_its_schema(local, openai_client):
     form = {"type": "json_schema", "json_schema": {"name": "person", "strict": True, "schema": PERSON}}
-    answer = asked(openai_client, local, max_tokens=120, response_format=form)
+    answer = ask(openai_client, local, max_tokens=120, response_format=form)
 
     person = json.loads(answer.choices[0].message.content)
     assert set(person) == {"name", "age"}
@@ -65,30 +63,30 @@ def test_a_schema_is_kept_to(local, openai_client):
     assert 0 <= person["age"] <= 150
 
 
-def test_an_answer_ends_where_its_request_says(local, openai_client):
-    answer = asked(openai_client, local, max_tokens=3, extra_body={"ignore_eos": True})
+def test_an_answer_ends_after_max_tokens(local, openai_client):
+    answer = ask(openai_client, local, max_tokens=3, extra_body={"ignore_eos": True})
 
     assert answer.choices[0].finish_reason == "length"
     assert answer.usage.completion_tokens == 3
 
 
-def test_an_answer_without_a_limit_ends_all_the_same():
+def test_an_answer_without_a_limit_ends_after_max_answer_tokens():
     with (
         LocalModel(max_context_tokens=256, max_answer_tokens=5) as model,
         openai.OpenAI(base_url=model.base_url, api_key="any", max_retries=0) as client,
     ):
-        answer = asked(client, model, max_tokens=None, extra_body={"ignore_eos": True})
+        answer = ask(client, model, max_tokens=None, extra_body={"ignore_eos": True})
 
     assert (answer.choices[0].finish_reason, answer.usage.completion_tokens) == ("length", 5)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_exceeds_the_window_is_refused_with_both_sizes(local, openai_client, stream):
-    with pytest.raises(openai.BadRequestError) as refused:
-        asked(openai_client, local, TOO_LONG, stream=stream)
+def test_a_prompt_that_exceeds_the_window_is_refused_with_both_sizes(local, openai_client, stream):
+    with pytest.raises(openai.BadRequestError) as caught:
+        ask(openai_client, local, TOO_LONG, stream=stream)
 
-    error = refused.value.response.json()["error"]
-    assert refused.value.status_code == 400
+    error = caught.value.response.json()["error"]
+    assert caught.value.status_code == 400
     assert (error["code"], error["type"]) == (400, "exceed_context_size_error")
     assert error["n_ctx"] == local.max_context_tokens
     assert error["n_prompt_tokens"] > 5_000
@@ -98,10 +96,10 @@ def test_what_exceeds_the_window_is_refused_with_both_sizes(local, openai_client
     )
 
 
-def test_a_repeated_beginning_is_read_from_the_cache(local, openai_client):
+def test_a_repeated_prefix_is_read_from_the_cache(local, openai_client):
     system = {"role": "system", "content": "The harbour master writes every ship into the book. " * 8}
-    first = asked(openai_client, local, [system, {"role": "user", "content": "Which ships came?"}], max_tokens=2)
-    second = asked(openai_client, local, [system, {"role": "user", "content": "And which left?"}], max_tokens=2)
+    first = ask(openai_client, local, [system, {"role": "user", "content": "Which ships came?"}], max_tokens=2)
+    second = ask(openai_client, local, [system, {"role": "user", "content": "And which left?"}], max_tokens=2)
 
     assert first.usage.prompt_tokens_details.cached_tokens < 20
     assert second.usage.prompt_tokens_details.cached_tokens > 80
@@ -116,25 +114,25 @@ def test_the_history_of_an_agent_is_accepted(local, openai_client):
         {"role": "tool", "tool_call_id": "c1", "content": "18 degrees, sunny"},
     ]
 
-    assert asked(openai_client, local, history).choices[0].message.content
+    assert ask(openai_client, local, history).choices[0].message.content
 
 
-def test_many_may_ask_at_once(local):
-    async def all_asked():
+def test_requests_in_parallel_are_answered(local):
+    async def ask_in_parallel():
         async with openai.AsyncOpenAI(base_url=local.base_url, api_key="any", max_retries=0) as client:
-            return await asyncio.gather(*(asked(client, local, max_tokens=4) for _ in range(4)))
+            return await asyncio.gather(*(ask(client, local, max_tokens=4) for _ in range(4)))
 
-    answers = asyncio.run(all_asked())
+    answers = asyncio.run(ask_in_parallel())
 
     assert all(answer.choices[0].message.content for answer in answers)
 
 
-def test_another_start_gives_the_same_answers():
+def test_a_restarted_model_gives_the_same_answers():
     def answers():
         with (
             LocalModel(max_context_tokens=512) as model,
             openai.OpenAI(base_url=model.base_url, api_key="any", max_retries=0) as client,
         ):
-            return [asked(client, model).choices[0].message.content for _ in range(2)]
+            return [ask(client, model).choices[0].message.content for _ in range(2)]
 
     assert answers() == answers()

@@ -1,4 +1,4 @@
-"""The server's process: that it starts, fails clearly, and never outlives its owner."""
+"""The server's process: start, errors, and exit with the process that started it."""
 
 import os
 import select
@@ -30,7 +30,7 @@ def test_closing_ends_the_process_and_frees_the_port():
         pass
 
 
-def test_closing_does_not_wait_for_an_answer_under_way():
+def test_closing_does_not_wait_for_a_running_answer():
     with LocalModel(max_context_tokens=256) as model, socket.create_connection(("127.0.0.1", port_of(model))) as client:
         body = b'{"messages": [{"role": "user", "content": "Tell a story."}], "ignore_eos": true, "stream": true}'
         client.sendall(
@@ -41,11 +41,11 @@ def test_closing_does_not_wait_for_an_answer_under_way():
         model.close()
 
 
-def test_ctrl_c_in_a_terminal_does_not_reach_it(local):
+def test_ctrl_c_in_a_terminal_does_not_stop_the_server(local):
     assert os.getpgid(local._process.pid) != os.getpgrp()
 
 
-def test_it_ends_when_its_owner_is_killed():
+def test_the_server_ends_when_its_owner_is_killed():
     code = (
         "import sys; from minutebook.testing import LocalModel; model = LocalModel(max_context_tokens=256)\n"
         "print(model._process.pid, flush=True); sys.stdin.read()"
@@ -62,38 +62,38 @@ def test_it_ends_when_its_owner_is_killed():
         os.close(server)
 
 
-def test_the_window_is_what_the_model_has_in_the_end():
+def test_the_window_is_rounded_up_by_the_server():
     with LocalModel(max_context_tokens=300) as model:
         assert model.max_context_tokens == 512
 
 
-def test_more_than_the_model_was_trained_for_is_refused():
-    with pytest.raises(InvalidSetting, match="max_context_tokens is 9000; give at most 8192"):
+def test_a_window_larger_than_the_model_was_trained_with_is_refused():
+    with pytest.raises(InvalidSetting, match="max_context_tokens=9000: expected at most 8192"):
         LocalModel(max_context_tokens=9000)
 
 
-def test_weights_of_ones_own_are_served_under_their_name(tmp_path):
-    mine = tmp_path / "mine.gguf"
-    mine.symlink_to(smollm2())
+def test_given_weights_are_served_under_their_file_name(tmp_path):
+    weights = tmp_path / "mine.gguf"
+    weights.symlink_to(smollm2())
 
-    with LocalModel(weights=mine, max_context_tokens=256) as model:
+    with LocalModel(weights=weights, max_context_tokens=256) as model:
         assert model.model == "mine"
 
 
-def test_weights_that_cannot_be_read_are_an_error_with_the_servers_words(tmp_path):
+def test_invalid_weights_are_an_error_with_the_servers_log(tmp_path):
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + bytes(100))
 
-    with pytest.raises(ModelDidNotStart, match="broken did not start: gguf_init") as failed:
+    with pytest.raises(ModelDidNotStart, match="broken did not start: gguf_init") as caught:
         LocalModel(weights=broken)
-    assert "failed to load model" in failed.value.log
+    assert "failed to load model" in caught.value.log
 
 
-def test_a_template_that_cannot_be_read_is_an_error():
+def test_an_invalid_template_is_an_error():
     with pytest.raises(ModelDidNotStart, match="did not start: common_chat_templates_init: error"):
         LocalModel(chat_template="{% for %}", max_context_tokens=256)
 
 
-def test_a_start_that_takes_too_long_is_given_up():
+def test_a_start_that_exceeds_start_seconds_is_an_error():
     with pytest.raises(ModelDidNotStart, match=r"it was not ready after 0\.001 seconds"):
         LocalModel(start_seconds=0.001)

@@ -1,4 +1,4 @@
-"""How far a model of 135 million parameters goes with tools: ignored as it comes, called when a template makes it."""
+"""Tool calls of a model of 135 million parameters: none with its own template, valid ones with `CALLING_TEMPLATE`."""
 
 import json
 
@@ -6,7 +6,7 @@ import anthropic
 import openai
 import pytest
 
-ASKING = [{"role": "user", "content": "Add 2 and 3."}]
+QUESTION = [{"role": "user", "content": "Add 2 and 3."}]
 NUMBERS = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}
 CITY = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 30}}, "required": ["city"]}
 TOOLS = [
@@ -17,27 +17,27 @@ REQUIRED = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": Fa
 
 
 @pytest.fixture(scope="module")
-def client(calling):
-    with openai.OpenAI(base_url=calling.base_url, api_key="any", max_retries=0) as client:
+def client(tool_model):
+    with openai.OpenAI(base_url=tool_model.base_url, api_key="any", max_retries=0) as client:
         yield client
 
 
-def asked(client, model, messages=ASKING, **more):
-    return client.chat.completions.create(model=model.model, messages=messages, **more)
+def ask(client, model, messages=QUESTION, **options):
+    return client.chat.completions.create(model=model.model, messages=messages, **options)
 
 
 @pytest.mark.parametrize("choice", ["auto", "required", "none"])
-def test_as_it_comes_the_model_never_sees_a_tool(local, openai_client, choice):
-    without = asked(openai_client, local, max_tokens=8)
-    offered = asked(openai_client, local, max_tokens=8, tools=TOOLS, tool_choice=choice)
+def test_with_its_own_template_the_model_does_not_see_tools(local, openai_client, choice):
+    without_tools = ask(openai_client, local, max_tokens=8)
+    with_tools = ask(openai_client, local, max_tokens=8, tools=TOOLS, tool_choice=choice)
 
-    assert offered.usage.prompt_tokens == without.usage.prompt_tokens
-    assert offered.choices[0].message.content
-    assert offered.choices[0].message.tool_calls is None
+    assert with_tools.usage.prompt_tokens == without_tools.usage.prompt_tokens
+    assert with_tools.choices[0].message.content
+    assert with_tools.choices[0].message.tool_calls is None
 
 
-def test_a_required_call_names_a_tool_and_fits_its_schema(calling, client):
-    answer = asked(client, calling, **REQUIRED).choices[0]
+def test_a_required_call_names_a_tool_and_matches_its_schema(tool_model, client):
+    answer = ask(client, tool_model, **REQUIRED).choices[0]
 
     [call] = answer.message.tool_calls
     assert answer.finish_reason == "tool_calls"
@@ -48,10 +48,10 @@ def test_a_required_call_names_a_tool_and_fits_its_schema(calling, client):
     assert set(arguments) == ({"a", "b"} if call.function.name == "add" else {"city"})
 
 
-def test_a_streamed_call_comes_in_pieces_that_make_a_whole(calling, client):
+def test_a_streamed_call_is_sent_in_pieces(tool_model, client):
     pieces = [
         call
-        for event in asked(client, calling, stream=True, **REQUIRED)
+        for event in ask(client, tool_model, stream=True, **REQUIRED)
         for choice in event.choices
         for call in choice.delta.tool_calls or ()
     ]
@@ -62,18 +62,18 @@ def test_a_streamed_call_comes_in_pieces_that_make_a_whole(calling, client):
     assert isinstance(json.loads("".join(piece.function.arguments or "" for piece in pieces)), dict)
 
 
-def test_a_result_leads_to_an_answer(calling, client):
-    said = asked(client, calling, **REQUIRED).choices[0].message
-    result = {"role": "tool", "tool_call_id": said.tool_calls[0].id, "content": "5"}
-    history = [*ASKING, said.model_dump(exclude_none=True), result]
-    answer = asked(client, calling, history, tools=TOOLS, tool_choice="none", max_tokens=16)
+def test_after_a_result_the_model_answers(tool_model, client):
+    message = ask(client, tool_model, **REQUIRED).choices[0].message
+    result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "5"}
+    history = [*QUESTION, message.model_dump(exclude_none=True), result]
+    answer = ask(client, tool_model, history, tools=TOOLS, tool_choice="none", max_tokens=16)
 
     assert answer.choices[0].message.content
     assert answer.choices[0].message.tool_calls is None
 
 
-def test_a_call_that_is_cut_off_says_so_and_is_no_json(calling, client):
-    answer = asked(client, calling, **{**REQUIRED, "max_tokens": 12}).choices[0]
+def test_a_truncated_call_has_the_finish_reason_length_and_invalid_json(tool_model, client):
+    answer = ask(client, tool_model, **{**REQUIRED, "max_tokens": 12}).choices[0]
 
     assert answer.finish_reason == "length"
     for call in answer.message.tool_calls or ():
@@ -81,36 +81,36 @@ def test_a_call_that_is_cut_off_says_so_and_is_no_json(calling, client):
             json.loads(call.function.arguments)
 
 
-def test_where_the_model_may_choose_and_answers_with_text_the_server_fails(calling, client):
-    """A limit of this form of calls in llama.cpp, written down so that its end is noticed."""
+def test_with_tool_choice_auto_the_server_fails_on_a_text_answer(tool_model, client):
+    """A limitation of this call format in llama.cpp; the test fails when it is fixed."""
     with pytest.raises(openai.InternalServerError, match="does not match the expected"):
-        asked(client, calling, tools=TOOLS, tool_choice="auto", max_tokens=16)
+        ask(client, tool_model, tools=TOOLS, tool_choice="auto", max_tokens=16)
 
 
-def test_anthropics_client_gets_a_tool_use_and_an_answer_to_its_result(calling):
+def test_anthropics_client_gets_a_tool_use_and_an_answer_to_its_result(tool_model):
     tools = [
         {"name": f["name"], "description": f["description"], "input_schema": f["parameters"]}
         for f in (tool["function"] for tool in TOOLS)
     ]
-    with anthropic.Anthropic(base_url=calling.anthropic_url, api_key="any", max_retries=0) as client:
-        made = client.messages.create(
-            model=calling.model,
-            messages=ASKING,
+    with anthropic.Anthropic(base_url=tool_model.anthropic_url, api_key="any", max_retries=0) as client:
+        response = client.messages.create(
+            model=tool_model.model,
+            messages=QUESTION,
             tools=tools,
             tool_choice={"type": "any"},
             stop_sequences=[", <function"],  # this server does not know disable_parallel_tool_use
             max_tokens=100,
         )
-        calls = [block for block in made.content if block.type == "tool_use"]
+        calls = [block for block in response.content if block.type == "tool_use"]
         results = [{"type": "tool_result", "tool_use_id": block.id, "content": "5"} for block in calls]
         history = [
-            *ASKING,
+            *QUESTION,
             {"role": "assistant", "content": [block.model_dump(exclude_none=True) for block in calls]},
             {"role": "user", "content": results},
         ]
-        answer = client.messages.create(model=calling.model, messages=history, max_tokens=16)
+        answer = client.messages.create(model=tool_model.model, messages=history, max_tokens=16)
 
-    assert made.stop_reason == "tool_use"
+    assert response.stop_reason == "tool_use"
     assert {block.name for block in calls} <= {"add", "weather"}
     assert all(isinstance(block.input, dict) for block in calls)
     assert [block.type for block in answer.content] == ["text"]

@@ -1,8 +1,8 @@
-"""How far a real model of 135 million parameters keeps a plan and sums up its steps.
+"""Planning and step summaries with a real model of 135 million parameters.
 
-It writes what stands in the calls: the objective, the titles, the summary, held to the tools' own schemas. What it cannot
-do is scripted here: which tool comes next, the number of the step, and how long a text may be, for it would choose at
-random and find no end.
+The model writes the texts of the calls (objective, titles, summary), which the tools' schemas constrain. The script selects
+the next tool, the number of the step and the maximum length of texts, because the model would choose at random and never
+stop.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ SCRIPT = (
     ("summarize_step", {"step_id": FIRST, "summary": {"type": "string", "minLength": 10, "maxLength": 120}}),
     ("planning_update_step", {"step_id": FIRST, "status": {"const": "done"}}),
 )
-"""Which tool comes next, and how its schema is narrowed."""
+"""The tools to call in order, each with the properties that replace those of its schema."""
 
 
 @dataclass(frozen=True)
@@ -55,24 +55,24 @@ class Recipe:
     name: str
 
 
-def read_recipe(params, *, context):  # noqa: ARG001 - a handler's shape
+def read_recipe(params, *, context):  # noqa: ARG001 - the signature of a handler
     return ToolResult.ok(f"{params.name}: " + "flour, water, salt and time; knead, rest, bake at 240 degrees. " * 12)
 
 
-class Driven(OpenAIAdapter):
-    """The model, told by the script which tool to call, and asked for words when the script is at its end."""
+class ScriptedAdapter(OpenAIAdapter):
+    """Offers the model only the next tool of the script, and none after the last, so that it answers with text."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
-        self.left = list(SCRIPT)
+        self.remaining = list(SCRIPT)
 
     async def ask(self, request, *, on_delta=None):
-        if not self.left:
+        if not self.remaining:
             return await super().ask(replace(request, tools=(), tool_choice=None), on_delta=on_delta)
-        name, narrowed = self.left.pop(0)
+        name, properties = self.remaining.pop(0)
         tool = deepcopy(next(tool for tool in request.tools if tool["function"]["name"] == name))
-        assert set(narrowed) <= set(tool["function"]["parameters"]["properties"])
-        tool["function"]["parameters"] |= {"required": list(narrowed), "properties": narrowed}
+        assert set(properties) <= set(tool["function"]["parameters"]["properties"])
+        tool["function"]["parameters"] |= {"required": list(properties), "properties": properties}
         return await super().ask(replace(request, tools=(tool,), tool_choice="required"), on_delta=on_delta)
 
 
@@ -81,26 +81,26 @@ def sections(session):
     return [
         MarkdownSection(title="Task", key="task", template="You help in a kitchen.", tools=[tool]),
         PlanningToolsSection(session=session),
-        TaskHistorySection(session=session, keep_tokens=0),  # the talk is short, and all of it would stay
+        TaskHistorySection(session=session, keep_tokens=0),  # the conversation is short, and all of it would be kept
     ]
 
 
 @pytest.fixture(scope="module")
-def worked(calling):
-    """A session in which the model has planned, worked and summed up, and what it was sent."""
+def run(tool_model):
+    """A session in which the model has planned, worked and summarized, its views and the response."""
     session, views = Session(), []
     session.bus.subscribe(HistoryCurated, views.append)
     prompt = Prompt(PromptTemplate[str](ns="integrations", key="kitchen", sections=sections(session)))
     options = {"parallel_tool_calls": False, "max_tokens": 200}
-    with Driven(calling.model, base_url=calling.base_url, api_key="any", options=options) as adapter:
+    with ScriptedAdapter(tool_model.model, base_url=tool_model.base_url, api_key="any", options=options) as adapter:
         response = adapter.evaluate_sync(
             prompt, session=session, request="Plan how to bake a bread.", history_manager=StepHistoryManager()
         )
     return session, views, response
 
 
-def test_the_model_makes_a_plan_in_its_own_words(worked):
-    session, _, _ = worked
+def test_the_model_writes_the_texts_of_the_plan(run):
+    session, _, _ = run
 
     plan = session.query(Plan).latest()
     assert plan.objective.strip()
@@ -108,8 +108,8 @@ def test_the_model_makes_a_plan_in_its_own_words(worked):
     assert all(step.title.strip() for step in plan.steps)
 
 
-def test_the_model_sums_up_its_step_and_the_view_shrinks(worked):
-    session, views, response = worked
+def test_the_model_summarizes_its_step_and_the_view_shrinks(run):
+    session, views, response = run
 
     step = session.query(TaskHistory).latest().step(1)
     prompt = response.view.messages[0]["content"]
@@ -120,29 +120,29 @@ def test_the_model_sums_up_its_step_and_the_view_shrinks(worked):
     assert "bake at 240 degrees" not in str(list(response.view.messages))
 
 
-def test_the_record_is_complete_and_every_view_was_taken(worked):
-    session, views, response = worked
+def test_the_record_is_complete_and_every_view_was_accepted(run):
+    session, views, response = run
 
-    said = [entry_to_provider_message(entry) for entry in session.query(ConversationEntry).all()]
-    names = [call["function"]["name"] for message in said for call in message.get("tool_calls") or ()]
+    messages = [entry_to_provider_message(entry) for entry in session.query(ConversationEntry).all()]
+    names = [call["function"]["name"] for message in messages for call in message.get("tool_calls") or ()]
     assert names == [name for name, _ in SCRIPT]
-    assert all(json.loads(call["function"]["arguments"]) for m in said for call in m.get("tool_calls") or ())
-    assert not errors(check([message for message in said if message["role"] != "system"]))
+    assert all(json.loads(call["function"]["arguments"]) for m in messages for call in m.get("tool_calls") or ())
+    assert not errors(check([message for message in messages if message["role"] != "system"]))
     assert is_valid(response.view.messages)
     assert len(views) == len(SCRIPT) + 1
     assert response.text
 
 
-def test_asked_for_the_minutes_of_a_step_the_model_writes_some_or_is_refused(local, worked):
-    session, _, _ = worked
+def test_the_summary_of_a_step_by_the_model_is_stored_or_rejected(local, run):
+    session, _, _ = run
     before = session.snapshot()
 
-    async def summed_up():
+    async def summarize():
         async with OpenAIAdapter(local.model, base_url=local.base_url, api_key="any") as adapter:
             return await auto_summarize_step(session, 1, adapter)
 
     try:
-        summary = asyncio.run(summed_up())
+        summary = asyncio.run(summarize())
     except SummaryRejected:
         assert session.snapshot().slices == before.slices
     else:

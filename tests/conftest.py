@@ -1,4 +1,4 @@
-"""What every test shares: how many examples Hypothesis tries."""
+"""Settings of all tests: the number of Hypothesis examples."""
 
 import os
 

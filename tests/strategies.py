@@ -1,4 +1,4 @@
-"""Conversations that a provider would accept, by construction; and ways of breaking them."""
+"""Hypothesis strategies: conversations that a provider accepts by construction, and broken ones."""
 
 from typing import Any
 
@@ -39,18 +39,18 @@ def exchanges(draw: st.DrawFn, number: int, names: tuple[str, ...] = ("read", "s
     count = draw(st.sampled_from([1, 1, 1, 2, 3, 5]))
     calls = [
         {
-            "id": f"call_{number}_{at}",
+            "id": f"call_{number}_{index}",
             "type": "function",
             "function": {"name": draw(st.sampled_from(names)), "arguments": '{"path": "src/app/main.py"}'},
         }
-        for at in range(count)
+        for index in range(count)
     ]
-    asking = {"role": "assistant", "content": draw(st.one_of(st.none(), any_text)), "tool_calls": calls}
+    call_message = {"role": "assistant", "content": draw(st.one_of(st.none(), any_text)), "tool_calls": calls}
     results = [
         {"role": "tool", "tool_call_id": call["id"], "content": draw(contents), **draw(extras)}
         for call in draw(st.permutations(calls))
     ]
-    return [asking, *results]
+    return [call_message, *results]
 
 
 @st.composite
@@ -75,7 +75,7 @@ def conversations(draw: st.DrawFn, *, user_first: bool = False, max_steps: int =
 
 @st.composite
 def in_flight(draw: st.DrawFn) -> Chat:
-    """A conversation that may stop while results are still on their way."""
+    """A conversation that may end before all results have arrived."""
     chat = draw(conversations())
     if draw(st.booleans()):
         chat += draw(exchanges(999))
@@ -84,11 +84,11 @@ def in_flight(draw: st.DrawFn) -> Chat:
 
 
 def _last_call(chat: Chat) -> int:
-    return max(at for at, message in enumerate(chat) if message.get("tool_calls"))
+    return max(index for index, message in enumerate(chat) if message.get("tool_calls"))
 
 
-def places(chat: Chat, role: str) -> list[int]:
-    return [at for at, message in enumerate(chat) if message["role"] == role]
+def indexes_of_role(chat: Chat, role: str) -> list[int]:
+    return [index for index, message in enumerate(chat) if message["role"] == role]
 
 
 BREAKAGES = (
@@ -105,40 +105,40 @@ BREAKAGES = (
 
 @st.composite
 def broken(draw: st.DrawFn) -> Chat:
-    """A conversation after one or several accidents."""
+    """A conversation with one to three kinds of damage."""
     chat = draw(conversations(user_first=True))
     for _ in range(draw(st.integers(1, 3))):
         break_once(chat, draw(st.sampled_from(BREAKAGES)), lambda n: draw(st.integers(0, n)))
     return chat
 
 
-def break_once(chat: Chat, how: str, pick: Any) -> bool:
-    """Do one kind of damage to a conversation, in place; False if there is nothing to damage in that way.
+def break_once(chat: Chat, breakage: str, pick: Any) -> bool:
+    """Damage a conversation in place; return False if this kind of damage is not possible.
 
-    `pick(n)` chooses a number from 0 to n.
+    `pick(n)` selects a number from 0 to n.
     """
-    results = places(chat, "tool")
-    if how == "odd role":
+    results = indexes_of_role(chat, "tool")
+    if breakage == "odd role":
         chat.insert(pick(len(chat)), {"role": "narrator", "content": "meanwhile"})
         return True
     if not results:
         return False
-    at = results[pick(len(results) - 1)]
-    if how == "lost result":
-        del chat[at]
-    elif how == "lost call":
-        calls = [place for place in places(chat, "assistant") if chat[place].get("tool_calls")]
+    index = results[pick(len(results) - 1)]
+    if breakage == "lost result":
+        del chat[index]
+    elif breakage == "lost call":
+        calls = [call_index for call_index in indexes_of_role(chat, "assistant") if chat[call_index].get("tool_calls")]
         if not calls:
             return False
         del chat[calls[pick(len(calls) - 1)]]
-    elif how == "double result":
-        chat.insert(at + 1 + pick(len(chat) - at - 1), dict(chat[at]))
-    elif how == "user inside":
-        chat.insert(at, {"role": "user", "content": "wait"})
-    elif how == "late result":
-        chat.insert(at + pick(len(chat) - at - 1), chat.pop(at))
-    elif how == "early result":
-        chat.insert(pick(at), chat.pop(at))
-    elif how == "no id":
-        chat[at] = {key: value for key, value in chat[at].items() if key != "tool_call_id"}
+    elif breakage == "double result":
+        chat.insert(index + 1 + pick(len(chat) - index - 1), dict(chat[index]))
+    elif breakage == "user inside":
+        chat.insert(index, {"role": "user", "content": "wait"})
+    elif breakage == "late result":
+        chat.insert(index + pick(len(chat) - index - 1), chat.pop(index))
+    elif breakage == "early result":
+        chat.insert(pick(index), chat.pop(index))
+    elif breakage == "no id":
+        chat[index] = {key: value for key, value in chat[index].items() if key != "tool_call_id"}
     return True

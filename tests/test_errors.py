@@ -34,8 +34,8 @@ EXAMPLES = [
     ),
     (errors.UnknownName("vocabulary", "x", ["a", "b"]), "unknown vocabulary 'x'; choose one of a, b"),
     (
-        errors.UnknownName("strategy", "sumarize", ["summarize"], "register_strategy it"),
-        "unknown strategy 'sumarize'; did you mean 'summarize'? Choose one of summarize, or register_strategy it",
+        errors.UnknownName("strategy", "sumarize", ["summarize"], "register it with register_strategy"),
+        "unknown strategy 'sumarize'; did you mean 'summarize'? Choose one of summarize, or register it with register_strategy",
     ),
     (errors.UnknownName("type", 3, [], "register it"), "unknown type 3; choose another, or register it"),
     (

@@ -1,11 +1,11 @@
-"""Agents that work side by side: each has a branch of the session, and a record of its own."""
+"""Parallel agents: each has a branch of the session and a separate record."""
 
 import warnings
 
 import pytest
 from google.adk.agents import ParallelAgent
 
-from integrations.adk.conftest import WINDOW, Ship, folds, mate, pages, recorded
+from integrations.adk.conftest import WINDOW, RunnerHarness, folds, log_reader, pages, recorded
 from minutebook import check
 from minutebook.integrations.adk.compaction import AdkCompaction
 from minutebook.testing import LoopbackProvider, ScriptedModel
@@ -16,16 +16,16 @@ CREW = ["bosun", "cook"]
 @pytest.fixture
 def provider():
     scripts = {name: ScriptedModel(*(pages(n) for n in range(12)), f"{name} is done.") for name in CREW}
-    serve = lambda request: next(scripts[name] for name in CREW if f'"{name}"' in str(request.messages[0]))  # noqa: E731
-    with LoopbackProvider(serve, max_context_tokens=WINDOW) as running:
-        yield running
+    script_of = lambda request: next(scripts[name] for name in CREW if f'"{name}"' in str(request.messages[0]))  # noqa: E731
+    with LoopbackProvider(script_of, max_context_tokens=WINDOW) as provider:
+        yield provider
 
 
-def test_each_branch_is_recorded_whole_and_folded_by_itself(provider, store, model):
+def test_each_branch_is_recorded_completely_and_folded_separately(provider, store, model):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # google-adk would rather have a Workflow
-        crew = ParallelAgent(name="crew", sub_agents=[mate(provider.base_url, name=name) for name in CREW])
-    ship = Ship(provider.base_url, AdkCompaction(store, model), agent=crew)
+        warnings.simplefilter("ignore", DeprecationWarning)  # google-adk recommends a Workflow instead
+        crew = ParallelAgent(name="crew", sub_agents=[log_reader(provider.base_url, name=name) for name in CREW])
+    ship = RunnerHarness(provider.base_url, AdkCompaction(store, model), agent=crew)
     ship.run("Read the whole log.")
 
     assert provider.problems == []

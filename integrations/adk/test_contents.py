@@ -8,7 +8,7 @@ from google.genai import types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from integrations.adk.conftest import without_note
+from integrations.adk.conftest import without_extension
 from minutebook.integrations.adk.contents import contents_of, messages_of
 from minutebook.wire import entry_to_provider_message, provider_message_to_entry
 
@@ -25,7 +25,7 @@ files = st.builds(
     types.FileData, file_uri=st.just("gs://ship/log.png"), mime_type=st.sampled_from(["image/png", "a/b"])
 )
 signatures = st.one_of(st.none(), st.binary(min_size=1, max_size=9))
-spoken = st.one_of(
+message_parts = st.one_of(
     st.builds(types.Part, text=texts, thought=st.sampled_from([None, True]), thought_signature=signatures),
     st.builds(types.Part, inline_data=blobs),
     st.builds(types.Part, file_data=files),
@@ -34,7 +34,7 @@ spoken = st.one_of(
         types.Part, executable_code=st.builds(types.ExecutableCode, code=texts, language=st.just(types.Language.PYTHON))
     ),
 )
-answered = st.builds(types.Part, function_response=results)
+result_parts = st.builds(types.Part, function_response=results)
 
 
 def content(role, parts):
@@ -42,51 +42,51 @@ def content(role, parts):
 
 
 contents = st.one_of(
-    st.lists(spoken, min_size=1, max_size=4).map(lambda parts: content("model", parts)),
-    st.lists(spoken.filter(lambda part: part.function_call is None), min_size=1, max_size=4).map(
+    st.lists(message_parts, min_size=1, max_size=4).map(lambda parts: content("model", parts)),
+    st.lists(message_parts.filter(lambda part: part.function_call is None), min_size=1, max_size=4).map(
         lambda parts: content("user", parts)
     ),
-    st.lists(answered, min_size=1, max_size=3).map(lambda parts: content("user", parts)),
+    st.lists(result_parts, min_size=1, max_size=3).map(lambda parts: content("user", parts)),
 )
 
 
 @given(contents)
 @settings(max_examples=300, deadline=None)
-def test_the_way_to_messages_and_back_loses_nothing(said):
-    messages = json.loads(json.dumps(messages_of(said, event="e-1")))
+def test_conversion_to_messages_and_back_loses_nothing(original):
+    messages = json.loads(json.dumps(messages_of(original, event="e-1")))
 
-    assert contents_of(messages) == [said]
+    assert contents_of(messages) == [original]
 
 
 @given(contents)
 @settings(max_examples=100, deadline=None)
-def test_a_store_gives_back_the_same_content(said):
+def test_conversion_to_entries_and_back_loses_nothing(original):
     entries = [
-        provider_message_to_entry(message, evaluation_id=uuid.uuid4(), sequence=place, created_at=datetime.now(UTC))
-        for place, message in enumerate(messages_of(said))
+        provider_message_to_entry(message, evaluation_id=uuid.uuid4(), sequence=sequence, created_at=datetime.now(UTC))
+        for sequence, message in enumerate(messages_of(original))
     ]
 
-    assert contents_of(map(entry_to_provider_message, entries)) == [said]
+    assert contents_of(map(entry_to_provider_message, entries)) == [original]
 
 
 @given(st.builds(types.Part, function_response=results, thought_signature=st.binary(min_size=1, max_size=9)))
-def test_a_result_that_a_fold_has_cleared_stays_cleared(part):
+def test_a_cleared_result_stays_cleared(part):
     (message,) = messages_of(content("user", [part]))
 
-    (shown,) = contents_of([{**message, "content": "[cleared]"}])
+    (restored,) = contents_of([{**message, "content": "[cleared]"}])
 
-    assert shown.parts[0].function_response.response == {"result": "[cleared]"}
-    assert shown.parts[0].function_response.id == part.function_response.id
+    assert restored.parts[0].function_response.response == {"result": "[cleared]"}
+    assert restored.parts[0].function_response.id == part.function_response.id
 
 
-def test_calls_made_at_once_are_one_message_and_their_results_one_each():
-    asked = [types.FunctionCall(id=f"c{n}", name="read_log", args={"number": n}) for n in range(2)]
-    told = [types.FunctionResponse(id=f"c{n}", name="read_log", response={"page": n}) for n in range(2)]
+def test_parallel_calls_are_one_message_and_each_result_is_one():
+    calls = [types.FunctionCall(id=f"c{n}", name="read_log", args={"number": n}) for n in range(2)]
+    results = [types.FunctionResponse(id=f"c{n}", name="read_log", response={"page": n}) for n in range(2)]
 
-    (asking,) = messages_of(content("model", [types.Part(function_call=call) for call in asked]))
-    answers = messages_of(content("user", [types.Part(function_response=one) for one in told]))
+    (assistant,) = messages_of(content("model", [types.Part(function_call=call) for call in calls]))
+    result_messages = messages_of(content("user", [types.Part(function_response=result) for result in results]))
 
-    assert [call["id"] for call in asking["tool_calls"]] == ["c0", "c1"]
-    assert [without_note(answer) for answer in answers] == [
+    assert [call["id"] for call in assistant["tool_calls"]] == ["c0", "c1"]
+    assert [without_extension(answer) for answer in result_messages] == [
         {"role": "tool", "tool_call_id": f"c{n}", "name": "read_log", "content": f'{{"page": {n}}}'} for n in range(2)
     ]

@@ -1,4 +1,4 @@
-"""The service in front of a provider with a small window, for clients that are not ours."""
+"""The service with a provider that has a small window, for clients of other projects."""
 
 import asyncio
 
@@ -14,20 +14,20 @@ policies:
 """
 
 
-def looking(request):
-    """Looks two things up for every question, then answers."""
+def look_up_twice(request):
+    """Call a tool twice for every question, then answer."""
     if request.messages[-1]["role"] == "tool":
         return f"Answer to {sum(each['role'] == 'user' for each in request.messages)} questions that I see."
-    asked = len([each for each in request.messages if each["role"] == "user"])
-    return call("look_up", at=f"{asked}a") + call("look_up", at=f"{asked}b")
+    question_count = len([message for message in request.messages if message["role"] == "user"])
+    return call("look_up", at=f"{question_count}a") + call("look_up", at=f"{question_count}b")
 
 
 @pytest.fixture
 def service(tmp_path):
     db = f"sqlite:///{tmp_path / 'chat.db'}"
-    model = ScriptedModel(otherwise=looking)
-    with served(model, db=db, config=SMALL, folder=tmp_path, max_context_tokens=1_200) as here:
-        yield here
+    model = ScriptedModel(otherwise=look_up_twice)
+    with served(model, db=db, config=SMALL, folder=tmp_path, max_context_tokens=1_200) as server:
+        yield server
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The openai-agents SDK, with its own session for OpenAI's conversations, against the service."""
+"""The openai-agents SDK with its session for OpenAI's conversations, against the service."""
 
 import asyncio
 
@@ -22,34 +22,34 @@ def look_up(at: str) -> str:
     return f"Found {at}. " + "fact " * 40
 
 
-async def talk(service, *, streaming):
+async def run_conversation(service, *, streaming):
     agents.set_tracing_disabled(disabled=True)
     async with openai.AsyncOpenAI(base_url=service.base_url, api_key="none") as client:
         model = agents.OpenAIResponsesModel("gpt-4o", client)
         agent = agents.Agent("clerk", instructions="You look things up.", tools=[look_up], model=model)
         session = agents.OpenAIConversationsSession(openai_client=client)
-        heard = []
+        expected = []
         for turn in range(TURNS):
-            asked = f"Question {turn}: " + "word " * 20
+            question = f"Question {turn}: " + "word " * 20
             if streaming:
-                run = agents.Runner.run_streamed(agent, asked, session=session)
+                run = agents.Runner.run_streamed(agent, question, session=session)
                 async for _ in run.stream_events():
                     pass
             else:
-                run = await agents.Runner.run(agent, asked, session=session)
-            heard += [("user", asked), ("assistant", run.final_output)]
-        return await session._get_session_id(), heard
+                run = await agents.Runner.run(agent, question, session=session)
+            expected += [("user", question), ("assistant", run.final_output)]
+        return await session._get_session_id(), expected
 
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
-def test_an_agent_with_a_conversations_session_has_its_whole_history_kept(service, recorded, streaming):
-    conversation, heard = asyncio.run(talk(service, streaming=streaming))
-    kept = recorded(conversation)
+def test_an_agent_with_a_conversations_session_has_its_whole_history_stored(service, recorded, streaming):
+    conversation, expected = asyncio.run(run_conversation(service, streaming=streaming))
+    messages = recorded(conversation)
     assert service.provider.problems == []
-    assert not errors(check(kept))
-    spoken = [
-        (each["role"], each["content"])
-        for each in kept
-        if each["role"] in {"user", "assistant"} and each.get("content")
+    assert not errors(check(messages))
+    texts = [
+        (message["role"], message["content"])
+        for message in messages
+        if message["role"] in {"user", "assistant"} and message.get("content")
     ]
-    assert spoken == heard
+    assert texts == expected

@@ -1,4 +1,4 @@
-"""A plain curl, streaming and not."""
+"""Requests with curl, streamed and not."""
 
 import json
 import shutil
@@ -13,12 +13,12 @@ TURNS = 20
 def curl(service, body):
     command = ["curl", "-sSN", "--fail-with-body", f"{service.base_url}/chat/completions"]
     headers = ["-H", "Content-Type: application/json", "-H", "X-Conversation-Id: by-curl", "-d", json.dumps(body)]
-    done = subprocess.run([*command, *headers], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    process = subprocess.run([*command, *headers], capture_output=True, text=True, timeout=60, check=False)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
-def said(service, body, *, stream):
+def ask(service, body, *, stream):
     answer = curl(service, {**body, "stream": stream})
     if not stream:
         return json.loads(answer)["choices"][0]["message"]
@@ -32,17 +32,19 @@ def said(service, body, *, stream):
 
 @needs_curl
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-def test_the_last_words_alone_are_enough(service, recorded, stream):
+def test_sending_only_the_new_messages_is_enough(service, recorded, stream):
     tools = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}}}]
     for turn in range(TURNS):
         new = [{"role": "user", "content": f"Question {turn}"}]
         while new:
-            answer = said(service, {"model": "gpt-4o", "messages": new, "tools": tools}, stream=stream)
+            answer = ask(service, {"model": "gpt-4o", "messages": new, "tools": tools}, stream=stream)
             new = [
                 {"role": "tool", "tool_call_id": call["id"], "content": "Found."}
                 for call in answer.get("tool_calls") or ()
             ]
-    kept = recorded("by-curl")
-    assert [each["content"] for each in kept if each["role"] == "user"] == [f"Question {turn}" for turn in range(TURNS)]
-    assert len(kept) == TURNS * 5
+    messages = recorded("by-curl")
+    assert [message["content"] for message in messages if message["role"] == "user"] == [
+        f"Question {turn}" for turn in range(TURNS)
+    ]
+    assert len(messages) == TURNS * 5
     assert service.provider.problems == []

@@ -1,4 +1,4 @@
-"""OpenAI's JavaScript client, unmodified but for its `baseURL`."""
+"""OpenAI's JavaScript client, with another `baseURL`."""
 
 import json
 import os
@@ -19,23 +19,23 @@ needs_node = pytest.mark.skipif(
 TURNS = 20
 
 
-def talk(service, kind, conversation="order-17"):
-    command = ["node", str(HERE / "talk.mjs"), service.base_url, kind, conversation, str(TURNS)]
-    done = subprocess.run(
+def run_client(service, kind, conversation="order-17"):
+    command = ["node", str(HERE / "client.mjs"), service.base_url, kind, conversation, str(TURNS)]
+    process = subprocess.run(
         command, capture_output=True, text=True, timeout=300, env={**os.environ, "OPENAI_HOME": str(HOME)}, check=False
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
 
 
 def texts(messages):
-    return [(each["role"], each.get("content") or None) for each in messages]
+    return [(message["role"], message.get("content") or None) for message in messages]
 
 
 @needs_node
 @pytest.mark.parametrize("kind", ["chat", "chat-stream"])
-def test_chat_completions_keep_the_whole_history_within_a_small_window(service, recorded, kind):
-    history = talk(service, kind)
+def test_chat_completions_store_the_whole_history_with_a_small_window(service, recorded, kind):
+    history = run_client(service, kind)
     assert service.provider.problems == []
     assert texts(recorded("order-17")) == texts(history)
     assert len(service.provider.requests) == 2 * TURNS
@@ -44,11 +44,11 @@ def test_chat_completions_keep_the_whole_history_within_a_small_window(service, 
 
 @needs_node
 @pytest.mark.parametrize("kind", ["responses", "responses-stream"])
-def test_responses_of_a_conversation_keep_the_whole_history_within_a_small_window(service, recorded, kind):
-    made = talk(service, kind)
-    kept = recorded(made["conversation"])
+def test_responses_of_a_conversation_store_the_whole_history_with_a_small_window(service, recorded, kind):
+    result = run_client(service, kind)
+    messages = recorded(result["conversation"])
     assert service.provider.problems == []
-    assert not errors(check(kept))
-    spoken = [(role, text) for role, text in texts(kept) if role != "assistant" or text]
-    assert spoken == texts(made["heard"])
+    assert not errors(check(messages))
+    stored = [(role, text) for role, text in texts(messages) if role != "assistant" or text]
+    assert stored == texts(result["messages"])
     assert len(service.provider.requests) == 2 * TURNS

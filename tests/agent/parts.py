@@ -1,4 +1,4 @@
-"""What the agent's tests share: tools, prompts, adapters against a real server, and what a session has recorded."""
+"""Shared by the agent's tests: tools, prompts, adapters for a real server, and the messages of a session."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -55,20 +55,20 @@ def prompt_of(*sections, output=str, text="Look into it.", tools=TOOLS, name="wo
     return Prompt(PromptTemplate[output](ns="tests", key=name, sections=sections))
 
 
-async def at_once(seconds):
-    """A sleep that nobody waits for, and at which others may still go on."""
+async def no_sleep(seconds):
+    """Replaces sleep: returns after one iteration of the event loop."""
     await asyncio.sleep(0)
 
 
-PATIENT = RetryPolicy(sleep=at_once, draw=lambda: 0.0)
+INSTANT_RETRIES = RetryPolicy(sleep=no_sleep, draw=lambda: 0.0)
 
 ADAPTERS = {"openai": (OpenAIAdapter, "base_url"), "anthropic": (AnthropicAdapter, "anthropic_url")}
 
 
 def adapter_for(provider, kind="openai", **options):
-    made, url = ADAPTERS[kind]
-    options.setdefault("retry_policy", PATIENT)
-    return made("gpt-4o", base_url=getattr(provider, url), api_key="any", **options)
+    adapter_class, url = ADAPTERS[kind]
+    options.setdefault("retry_policy", INSTANT_RETRIES)
+    return adapter_class("gpt-4o", base_url=getattr(provider, url), api_key="any", **options)
 
 
 @asynccontextmanager
@@ -82,8 +82,8 @@ def recorded(session):
     return [entry_to_provider_message(entry) for entry in session.query(ConversationEntry).all()]
 
 
-def spoken(session):
-    """Who said what, in short."""
+def roles_and_texts(session):
+    """Role and content of each recorded message."""
     return [(message["role"], message["content"]) for message in recorded(session)]
 
 
@@ -97,11 +97,11 @@ def assert_coherent(session):
         assert sequence == list(range(len(sequence)))
 
 
-class InProcess(ProviderAdapter):
-    """A model without a network: it gives the replies it was told to, and waits a few times before each."""
+class InProcessAdapter(ProviderAdapter):
+    """A model without a network: returns the given replies, after `steps` iterations of the event loop each."""
 
     def __init__(self, *replies, steps=2, **options):
-        super().__init__("gpt-4o", **{"retry_policy": PATIENT, **options})
+        super().__init__("gpt-4o", **{"retry_policy": INSTANT_RETRIES, **options})
         self.replies = list(replies)
         self.steps = steps
         self.requests = []
@@ -120,22 +120,22 @@ class InProcess(ProviderAdapter):
         return reply
 
 
-def cancelled_after(beats, work):
-    """Run a coroutine and cancel it after that many turns of the event loop; whether it came to its end before."""
+def run_and_cancel(iterations, work):
+    """Run a coroutine and cancel it after a number of event-loop iterations. Return whether it finished before that."""
 
     async def main():
         loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
         count = 0
 
-        def beat():
+        def step():
             nonlocal count
             count += 1
-            if count == beats:
+            if count == iterations:
                 task.cancel()
             elif not task.done():
-                loop.call_soon(beat)
+                loop.call_soon(step)
 
-        loop.call_soon(beat)
+        loop.call_soon(step)
         try:
             await task
         except asyncio.CancelledError:

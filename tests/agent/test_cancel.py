@@ -1,4 +1,4 @@
-"""A run is killed at every turn of the event loop: the record is whole each time, and the next run goes on."""
+"""A run is cancelled at every iteration of the event loop: the record is valid each time, and the next run continues."""
 
 import asyncio
 import os
@@ -12,27 +12,27 @@ import pytest
 from minutebook import ConversationRunner, MarkdownSection, Session, SlidingWindowManager, Tool, Transcript
 from minutebook.agent import ModelReply
 from minutebook.prompt import SectionVisibility
-from minutebook.store.per_loop import run_sync
+from minutebook.store.loop_thread import run_sync
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, cut, fail, say
 from tests.agent.parts import (
     FETCH,
     READ,
-    InProcess,
+    InProcessAdapter,
     Path,
     adapter_for,
     assert_coherent,
-    cancelled_after,
     prompt_of,
     recorded,
+    run_and_cancel,
 )
 
 
 def reply(content=None, *calls):
-    made = [
+    tool_calls = [
         {"id": f"c{number}", "type": "function", "function": {"name": name, "arguments": f'{{"path": "{path}"}}'}}
         for number, (name, path) in enumerate(calls)
     ]
-    return ModelReply({"role": "assistant", "content": content, **({"tool_calls": made} if made else {})})
+    return ModelReply({"role": "assistant", "content": content, **({"tool_calls": tool_calls} if tool_calls else {})})
 
 
 def replies():
@@ -43,77 +43,81 @@ def replies():
     ]
 
 
-def killed_everywhere(make):
-    """Each record of a run that was killed one turn later than the one before, until one comes to its end."""
-    for beats in range(1, 500):
-        session, work = make()
-        done = cancelled_after(beats, work)
+def runs_cancelled_at_every_iteration(start_run):
+    """Start runs and cancel each one iteration later than the one before, until a run finishes."""
+    for iterations in range(1, 500):
+        session, work = start_run()
+        done = run_and_cancel(iterations, work)
         yield session, done
         if done:
             return
-    raise AssertionError("it never came to its end")
+    raise AssertionError("no run has finished")
 
 
-def is_cut_of(record, whole):
-    """Whether a record is the beginning of another, but for what says that it was interrupted."""
-    for one, other in zip(record, whole, strict=False):
-        if "interrupted" in str(one.get("content")) or one.get("interrupted"):
+def is_beginning_of(record, whole):
+    """Whether a record is the beginning of another, except for messages marked as interrupted."""
+    for message, complete in zip(record, whole, strict=False):
+        if "interrupted" in str(message.get("content")) or message.get("interrupted"):
             continue
-        if one != other:
+        if message != complete:
             return False
     return len(record) <= len(whole)
 
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streaming"])
-def test_wherever_it_is_killed_the_record_is_whole_and_the_next_run_goes_on(streaming):
+def test_wherever_it_is_cancelled_the_record_is_valid_and_the_next_run_continues(streaming):
     conversation = None
 
-    def make():
+    def start_run():
         nonlocal conversation
         session, conversation = Session(), Transcript()
         runner = ConversationRunner(
-            adapter=InProcess(*replies()), prompt=prompt_of(), session=session, conversation=conversation, request="Go."
+            adapter=InProcessAdapter(*replies()),
+            prompt=prompt_of(),
+            session=session,
+            conversation=conversation,
+            request="Go.",
         )
         return session, runner.run(streaming=streaming)
 
     runs = []
-    for session, _ in killed_everywhere(make):
+    for session, _ in runs_cancelled_at_every_iteration(start_run):
         assert_coherent(session)
-        said = recorded(session)
-        assert list(conversation) == said
-        runs.append(said)
-        again = InProcess(reply("Yes."))
-        asyncio.run(again.evaluate(prompt_of(), session=session, conversation=conversation, request="Are you there?"))
+        messages = recorded(session)
+        assert list(conversation) == messages
+        runs.append(messages)
+        adapter = InProcessAdapter(reply("Yes."))
+        asyncio.run(adapter.evaluate(prompt_of(), session=session, conversation=conversation, request="Are you there?"))
         assert recorded(session)[-1]["content"] == "Yes."
         assert_coherent(session)
 
     assert len(runs) > 15
-    assert all(is_cut_of(run, runs[-1]) for run in runs)
+    assert all(is_beginning_of(run, runs[-1]) for run in runs)
     assert any(message.get("interrupted") for run in runs for message in run) == streaming
 
 
-def test_results_that_were_there_already_are_kept_when_the_others_are_interrupted():
+def test_finished_results_are_recorded_when_the_others_are_interrupted():
     async def forever(params, *, context):
         await asyncio.Event().wait()
 
     stuck = Tool[Path, None](name="stuck", description="Never ends.", handler=forever)
     session = Session()
-    adapter = InProcess(reply(None, ("stuck", "a"), ("fetch", "b"), ("read", "c")))
+    adapter = InProcessAdapter(reply(None, ("stuck", "a"), ("fetch", "b"), ("read", "c")))
 
-    cancelled_after(2000, adapter.evaluate(prompt_of(tools=[stuck, FETCH, READ]), session=session))
+    run_and_cancel(2000, adapter.evaluate(prompt_of(tools=[stuck, FETCH, READ]), session=session))
 
     results = [message["content"] for message in recorded(session) if message["role"] == "tool"]
     assert "interrupted" in results[0]
     assert results[1:] == ["What b says.", "The content of c."]
 
 
-def test_killed_at_every_turn_against_a_real_server_with_failures():
+def test_cancelled_at_every_iteration_against_a_real_server_with_failures():
     async def stream(provider, session):
         async with adapter_for(provider) as adapter:
             async for _ in adapter.stream(prompt_of(), session=session, history_manager=SlidingWindowManager(2)):
                 pass
 
-    for beats in [*range(1, 40), *range(40, 400, 9)]:
+    for iterations in [*range(1, 40), *range(40, 400, 9)]:
         session = Session()
         model = ScriptedModel(
             fail(429),
@@ -122,15 +126,15 @@ def test_killed_at_every_turn_against_a_real_server_with_failures():
             say("Done."),
         )
         with LoopbackProvider(model) as provider:
-            cancelled_after(beats, stream(provider, session))
+            run_and_cancel(iterations, stream(provider, session))
         assert_coherent(session)
 
 
-def test_killed_while_sections_are_being_opened():
+def test_cancelled_while_sections_are_being_opened():
     guide = MarkdownSection(
         title="Guide", key="guide", template="Tabs.", summary="How.", visibility=SectionVisibility.SUMMARY, tools=[READ]
     )
-    opened = ModelReply(
+    open_section = ModelReply(
         {
             "role": "assistant",
             "content": None,
@@ -143,18 +147,21 @@ def test_killed_while_sections_are_being_opened():
         }
     )
 
-    def make():
+    def start_run():
         session = Session()
         runner = ConversationRunner(
-            adapter=InProcess(opened, reply("Done.")), prompt=prompt_of(guide), session=session, max_expansions=1
+            adapter=InProcessAdapter(open_section, reply("Done.")),
+            prompt=prompt_of(guide),
+            session=session,
+            max_expansions=1,
         )
         return session, runner.run()
 
-    for session, _ in killed_everywhere(make):
+    for session, _ in runs_cancelled_at_every_iteration(start_run):
         assert_coherent(session)
 
 
-def test_interrupting_a_wait_cancels_the_run_and_waits_until_it_has_settled():
+def test_interrupting_run_sync_cancels_the_run_and_waits_until_it_has_ended():
     session, started = Session(), threading.Event()
 
     async def forever(params, *, context):
@@ -162,28 +169,28 @@ def test_interrupting_a_wait_cancels_the_run_and_waits_until_it_has_settled():
         await asyncio.Event().wait()
 
     stuck = Tool[Path, None](name="stuck", description="Never ends.", handler=forever)
-    adapter = InProcess(reply(None, ("stuck", "a")))
+    adapter = InProcessAdapter(reply(None, ("stuck", "a")))
     work = adapter.evaluate(prompt_of(tools=[stuck]), session=session)
 
-    with interrupted_when(started), pytest.raises(KeyboardInterrupt):
+    with interrupt_when(started), pytest.raises(KeyboardInterrupt):
         run_sync(work)
 
     assert [message["role"] for message in recorded(session)] == ["user", "assistant", "tool"]
 
 
-def test_a_wait_sees_the_context_of_whoever_waits():
-    name = ContextVar("name", default="nobody")
+def test_run_sync_uses_the_context_of_the_caller():
+    name = ContextVar("name", default="unset")
     name.set("caller")
 
-    async def seen():
+    async def read_name():
         return name.get()
 
-    assert run_sync(seen()) == "caller"
+    assert run_sync(read_name()) == "caller"
 
 
 @contextmanager
-def interrupted_when(started):
-    """Send this process what Ctrl-C sends, once that has happened; also where it was begun so that it would not hear it."""
+def interrupt_when(started):
+    """Send SIGINT to this process once `started` is set, also if the process was started with SIGINT ignored."""
 
     def send():
         started.wait(20)

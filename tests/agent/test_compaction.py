@@ -1,4 +1,4 @@
-"""The failure that all this is about: a run whose history grows past the window in the middle of its work."""
+"""A run whose history grows beyond the context window while it works."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from minutebook import (
     counter_for,
 )
 from minutebook.agent import RetryPolicy
-from minutebook.compaction.fact_ledger import spelled_out
+from minutebook.compaction.fact_ledger import with_braces_expanded
 from minutebook.record import is_valid
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, say
 from tests.agent.parts import ADAPTERS, Path, adapter_for, assert_coherent, prompt_of, recorded
@@ -25,12 +25,12 @@ PAGE = "The quick brown fox jumps over the lazy dog, line after line after line.
 
 
 def big_reads():
-    """Tools whose results come to more than the window together, in chapters that can be told apart."""
+    """A tool whose results are together larger than the window, each with its own chapter number."""
     counter = counter_for("gpt-4o")
-    times = TOTAL // CALLS * 100 // counter.count(PAGE * 100)
+    repetitions = TOTAL // CALLS * 100 // counter.count(PAGE * 100)
 
     def read(params, *, context):
-        return ToolResult.ok(f"Chapter {params.path} of log/{params.path}.txt\n" + PAGE * times)
+        return ToolResult.ok(f"Chapter {params.path} of log/{params.path}.txt\n" + PAGE * repetitions)
 
     return Tool[Path, None](name="read", description="Read a chapter.", handler=read)
 
@@ -55,7 +55,7 @@ def run(kind, compactor, events):
 
 @pytest.mark.parametrize("strategy", ["summarize", "truncate", "hybrid"])
 @pytest.mark.parametrize("kind", sorted(ADAPTERS))
-def test_a_run_that_would_outgrow_its_window_finishes(kind, strategy):
+def test_a_run_whose_history_exceeds_the_window_finishes(kind, strategy):
     events = []
     model = ModelInfo("claude", max_input_tokens=WINDOW)
 
@@ -73,7 +73,7 @@ def test_a_run_that_would_outgrow_its_window_finishes(kind, strategy):
     assert_coherent(session)
 
 
-def test_without_a_strategy_the_provider_refuses_it_and_one_tighter_view_saves_the_run():
+def test_without_a_strategy_an_overflow_is_retried_with_a_shorter_view():
     response, provider, _ = run("openai", None, [])
 
     assert response.text == "I have read it all."
@@ -81,8 +81,8 @@ def test_without_a_strategy_the_provider_refuses_it_and_one_tighter_view_saves_t
     assert "200000" in provider.problems[0]
 
 
-def test_the_summary_of_a_model_is_made_within_the_run():
-    class Told:
+def test_a_custom_summarizer_runs_within_the_run():
+    class FixedSummarizer:
         async def summarize(self, request):
             assert request.messages
             return "Chapters were read; nothing but foxes and dogs."
@@ -91,11 +91,13 @@ def test_the_summary_of_a_model_is_made_within_the_run():
     strategy = SummarizeStrategy()
     response, provider, _ = run(
         "openai",
-        lambda bus: CompactionManager(strategy, ModelInfo("m", max_input_tokens=WINDOW), Told(), bus=bus),
+        lambda bus: CompactionManager(strategy, ModelInfo("m", max_input_tokens=WINDOW), FixedSummarizer(), bus=bus),
         events,
     )
 
     assert len(events) == 1
     assert "nothing but foxes and dogs" in str(provider.requests[-1].body)
-    assert "log/3.txt" in spelled_out(str(provider.requests[-1].body))  # from the ledger: the summary does not name it
+    assert "log/3.txt" in with_braces_expanded(
+        str(provider.requests[-1].body)
+    )  # from the ledger: the summary does not name it
     assert response.text == "I have read it all."

@@ -10,7 +10,7 @@ NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("said", "sizes"),
+    ("problem", "sizes"),
     [
         (
             "This model's maximum context length is 8192 tokens. However, your messages resulted in 9031 tokens.",
@@ -24,18 +24,19 @@ NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
     ],
     ids=["openai", "anthropic", "llama.cpp", "anthropic-output", "gemini", "responses"],
 )
-def test_knows_how_providers_say_that_a_prompt_is_too_long(said, sizes):
-    failure = error_from_status("any", 400, said)
+def test_recognizes_the_overflow_errors_of_providers(problem, sizes):
+    failure = error_from_status("any", 400, problem)
 
     assert isinstance(failure, ContextOverflow)
     assert (failure.tokens, failure.maximum) == sizes
 
 
 @pytest.mark.parametrize(
-    "said", ["Invalid value for 'temperature'", "messages with role 'tool' must follow", "max_tokens: field required"]
+    "problem",
+    ["Invalid value for 'temperature'", "messages with role 'tool' must follow", "max_tokens: field required"],
 )
-def test_other_bad_requests_are_not_taken_for_an_overflow(said):
-    assert not isinstance(error_from_status("any", 400, said), ContextOverflow)
+def test_other_bad_requests_are_not_overflows(problem):
+    assert not isinstance(error_from_status("any", 400, problem), ContextOverflow)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_other_bad_requests_are_not_taken_for_an_overflow(said):
     ],
     ids=str,
 )
-def test_knows_what_waiting_mends(status, code, headers, retryable):
+def test_knows_which_failures_are_retryable(status, code, headers, retryable):
     assert error_from_status("any", status, "problem", code=code, headers=headers).retryable is retryable
 
 
@@ -71,20 +72,20 @@ def test_knows_what_waiting_mends(status, code, headers, retryable):
     ],
     ids=str,
 )
-def test_reads_how_long_to_wait_in_every_form(headers, seconds):
+def test_reads_every_form_of_retry_after(headers, seconds):
     assert retry_after(headers, clock=lambda: NOON) == seconds
 
 
-def test_a_deadline_counts_by_its_own_clock():
+def test_a_deadline_uses_its_clock():
     assert Deadline.after(90, clock=lambda: NOON).remaining_seconds() == 90
 
 
 def test_a_deadline_without_a_time_zone_is_refused():
     with pytest.raises(InvalidSetting, match="aware"):
-        Deadline(datetime(2026, 1, 1))  # noqa: DTZ001 - that is the point
+        Deadline(datetime(2026, 1, 1))  # noqa: DTZ001 - tested here
 
 
 @pytest.mark.parametrize("name", ["max_total_tokens", "max_input_tokens", "max_output_tokens"])
-def test_a_budget_of_nothing_is_refused(name):
+def test_a_budget_of_0_is_refused(name):
     with pytest.raises(InvalidSetting, match=name):
         Budget(**{name: 0})

@@ -1,4 +1,4 @@
-"""The provider finds the prompt too long: tighter views, then an error that says what does not fit."""
+"""Context overflows: shorter views, then an error that names what does not fit."""
 
 import pytest
 
@@ -6,16 +6,16 @@ from minutebook import CannotFit, Session, TokenBudgetManager
 from minutebook.agent import ViewBuilt
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, overflow, say
 from tests.agent.parts import ADAPTERS, adapter_for, assert_coherent, prompt_of, recorded
-from tests.agent.providers.test_adapters import evaluate as evaluated
+from tests.agent.providers.test_adapters import evaluate
 
 LONG = "word " * 300
 
 
 @pytest.mark.parametrize("kind", sorted(ADAPTERS))
-def test_a_prompt_that_was_too_long_is_sent_again_with_less(kind):
+def test_after_an_overflow_a_shorter_view_is_sent(kind):
     steps = [call("read", path=f"{n} {LONG}") for n in range(12)]
 
-    response, _, provider, session = evaluated(
+    response, _, provider, session = evaluate(
         kind, "async", ScriptedModel(*steps, say("Done.")), provider_options={"max_context_tokens": 4000}
     )
 
@@ -25,10 +25,10 @@ def test_a_prompt_that_was_too_long_is_sent_again_with_less(kind):
     assert_coherent(session)
 
 
-def test_after_one_overflow_the_views_stay_within_what_was_learnt():
+def test_after_one_overflow_later_views_stay_within_the_window():
     steps = [call("read", path=f"{n} {LONG}") for n in range(16)]
 
-    _, events, provider, _ = evaluated(
+    _, events, provider, _ = evaluate(
         "openai", "stream", ScriptedModel(*steps, say("Done.")), provider_options={"max_context_tokens": 4000}
     )
 
@@ -36,32 +36,32 @@ def test_after_one_overflow_the_views_stay_within_what_was_learnt():
     assert max(event.view.tokens for event in events[-20:] if isinstance(event, ViewBuilt)) <= 4000
 
 
-def test_what_cannot_be_made_shorter_is_an_error_that_names_it():
+def test_messages_that_cannot_be_left_out_are_named_in_the_error():
     session = Session()
 
-    with pytest.raises(CannotFit, match="must stay"):
+    with pytest.raises(CannotFit, match="cannot be left out: the newest request"):
         with LoopbackProvider(ScriptedModel(), max_context_tokens=500) as provider, adapter_for(provider) as adapter:
             adapter.evaluate_sync(prompt_of(text=LONG * 3), session=session)
 
     assert_coherent(session)
 
 
-def test_a_provider_that_still_finds_it_too_long_is_not_asked_a_fourth_time():
+def test_a_call_is_given_up_after_three_overflows():
     model = ScriptedModel(*[call("read", path=f"{n} {LONG}") for n in range(4)], *[overflow(9000, 8000)] * 3)
     session = Session()
 
     with LoopbackProvider(model) as provider, adapter_for(provider) as adapter:
         with pytest.raises(CannotFit):
             adapter.evaluate_sync(prompt_of(), session=session)
-        asked = len(provider.requests)
+        request_count = len(provider.requests)
 
-    assert asked == 7
+    assert request_count == 7
 
 
-def test_max_tokens_holds_whatever_the_manager_does():
+def test_max_tokens_limits_every_view_whatever_the_manager_does():
     steps = [call("read", path=f"{n} {LONG}") for n in range(8)]
 
-    _, events, _, _ = evaluated("openai", "stream", ScriptedModel(*steps, say("Done.")), max_tokens=2000)
+    _, events, _, _ = evaluate("openai", "stream", ScriptedModel(*steps, say("Done.")), max_tokens=2000)
 
     assert max(event.view.tokens for event in events if isinstance(event, ViewBuilt)) <= 2000
 
@@ -69,7 +69,7 @@ def test_max_tokens_holds_whatever_the_manager_does():
 def test_with_a_budget_manager_no_prompt_is_ever_too_long():
     steps = [call("read", path=f"{n} {LONG}") for n in range(20)]
 
-    _, _, provider, _ = evaluated(
+    _, _, provider, _ = evaluate(
         "openai",
         "async",
         ScriptedModel(*steps, say("Done.")),

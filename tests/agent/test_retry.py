@@ -9,7 +9,7 @@ from minutebook.errors import InvalidSetting, ProviderFailed, RetriesExhausted
 
 
 class Clock:
-    """Time passes only while somebody sleeps."""
+    """A clock that only advances during `sleep`."""
 
     def __init__(self):
         self.now = 0.0
@@ -27,77 +27,77 @@ def busy(retry_after=None):
     return ProviderFailed("openai", 429, "busy", retry_after, retryable=True)
 
 
-def asked(*outcomes):
-    left = list(outcomes)
+def sender(*outcomes):
+    remaining = list(outcomes)
 
-    async def ask():
-        outcome = left.pop(0) if len(left) > 1 else left[0]
+    async def send():
+        outcome = remaining.pop(0) if len(remaining) > 1 else remaining[0]
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
-    return ask
+    return send
 
 
-def test_waits_within_twice_as_much_each_time_up_to_the_most():
+def test_the_longest_wait_doubles_up_to_the_maximum():
     clock = Clock()
     policy = clock.policy(draw=lambda: 1.0, first_wait_seconds=1, max_wait_seconds=5, attempts=6)
 
-    assert asyncio.run(policy.call(asked(*[busy()] * 5, "answer"))) == "answer"
+    assert asyncio.run(policy.call(sender(*[busy()] * 5, "answer"))) == "answer"
     assert clock.waits == [1, 2, 4, 5, 5]
 
 
 @given(st.floats(0, 1), st.floats(0, 50))
-def test_never_waits_less_than_the_provider_asks_for(drawn, wanted):
+def test_never_waits_less_than_retry_after(drawn, retry_after):
     clock = Clock()
 
-    asyncio.run(clock.policy(draw=lambda: drawn).call(asked(busy(wanted), "answer")))
+    asyncio.run(clock.policy(draw=lambda: drawn).call(sender(busy(retry_after), "answer")))
 
-    assert clock.waits[0] >= wanted
+    assert clock.waits[0] >= retry_after
 
 
-def test_gives_up_at_once_when_the_wait_would_be_too_long():
+def test_fails_immediately_when_the_wait_would_exceed_the_total():
     clock = Clock()
 
     with pytest.raises(RetriesExhausted, match="1 attempts"):
-        asyncio.run(clock.policy(total_seconds=60).call(asked(busy(61))))
+        asyncio.run(clock.policy(total_seconds=60).call(sender(busy(61))))
 
     assert clock.waits == []
 
 
 @given(st.lists(st.floats(0, 30), max_size=8), st.floats(0, 1))
-def test_never_sleeps_beyond_its_total(wanted, drawn):
+def test_never_sleeps_beyond_its_total(retry_after, drawn):
     clock = Clock()
 
     try:
-        asyncio.run(clock.policy(total_seconds=40, draw=lambda: drawn).call(asked(*map(busy, wanted), "answer")))
-    except RetriesExhausted as given_up:
-        assert given_up.waited_seconds == clock.now
+        asyncio.run(clock.policy(total_seconds=40, draw=lambda: drawn).call(sender(*map(busy, retry_after), "answer")))
+    except RetriesExhausted as exhausted:
+        assert exhausted.waited_seconds == clock.now
 
     assert clock.now <= 40
 
 
-def test_what_no_retry_mends_is_raised_at_once():
+def test_an_error_that_is_not_retryable_is_raised_immediately():
     clock = Clock()
-    wrong = ProviderFailed("openai", 401, "who are you?")
+    failure = ProviderFailed("openai", 401, "invalid key")
 
     with pytest.raises(ProviderFailed) as caught:
-        asyncio.run(clock.policy().call(asked(wrong)))
+        asyncio.run(clock.policy().call(sender(failure)))
 
-    assert caught.value is wrong
+    assert caught.value is failure
 
 
-def test_whoever_wants_to_know_is_told_of_each_retry():
-    told = []
+def test_on_retry_is_called_for_each_retry():
+    failures = []
 
-    asyncio.run(Clock().policy().call(asked(busy(), busy(), "answer"), on_retry=told.append))
+    asyncio.run(Clock().policy().call(sender(busy(), busy(), "answer"), on_retry=failures.append))
 
-    assert [failure.status for failure in told] == [429, 429]
+    assert [failure.status for failure in failures] == [429, 429]
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"attempts": 0}, {"first_wait_seconds": -1}, {"max_wait_seconds": -1}, {"total_seconds": -1}], ids=str
+    "settings", [{"attempts": 0}, {"first_wait_seconds": -1}, {"max_wait_seconds": -1}, {"total_seconds": -1}], ids=str
 )
-def test_settings_that_cannot_be_meant(wrong):
+def test_invalid_settings_are_refused(settings):
     with pytest.raises(InvalidSetting):
-        RetryPolicy(**wrong)
+        RetryPolicy(**settings)

@@ -45,18 +45,18 @@ def test_a_run_is_a_span_with_one_for_every_call_and_every_tool():
     assert by_name["execute_tool read"].attributes["gen_ai.tool.name"] == "read"
 
 
-def test_what_was_said_is_in_no_span_unless_asked_for():
+def test_spans_contain_no_message_texts_by_default():
     _, spans = spans_of(ScriptedModel(*SCRIPT))
 
     assert "secret" not in str([(span.name, dict(span.attributes)) for span in spans])
 
 
-def test_what_was_said_is_there_when_it_is_asked_for():
+def test_with_content_spans_contain_message_texts():
     _, spans = spans_of(ScriptedModel(*SCRIPT), content=True)
 
-    said = str([dict(span.attributes) for span in spans])
-    assert "secret.txt" in said
-    assert "The secret is out." in said
+    attributes = str([dict(span.attributes) for span in spans])
+    assert "secret.txt" in attributes
+    assert "The secret is out." in attributes
 
 
 def test_a_failure_marks_its_spans():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minutebook.compaction.extractive import ExtractiveSummarizer
-from minutebook.compaction.summarizer import SummaryRequest, require_summary, summary_message, words_of
+from minutebook.compaction.summarizer import SummaryRequest, readable_text, require_summary, summary_message
 from minutebook.tokens import EstimatedCounter
 from tests.strategies import conversations
 from tests.transcripts import FILES, needs_corpus, real
@@ -40,22 +40,22 @@ TRIP = [
 
 
 def test_keeps_the_first_request_the_decision_and_the_facts_and_leaves_out_the_greetings():
-    said = summary(TRIP, max_tokens=110)
+    text = summary(TRIP, max_tokens=110)
 
-    assert said.startswith("User: I want to book a flight from Oslo to Lisbon on May 20.")
+    assert text.startswith("User: I want to book a flight from Oslo to Lisbon on May 20.")
     for fact in ("TP761", "QX7-114", "allergic to nuts", "Not before 11"):
-        assert fact in said
-    for nothing in ("Hi there", "Hello", "You're welcome", "Anything else"):
-        assert nothing not in said
+        assert fact in text
+    for greeting in ("Hi there", "Hello", "You're welcome", "Anything else"):
+        assert greeting not in text
 
 
-def test_tells_who_said_it_in_the_order_in_which_it_was_said():
-    lines = summary([user("Mend src/app.py please.", name="maria"), assistant("I mended it in 3 lines.")]).splitlines()
+def test_lines_have_their_speakers_and_the_order_of_the_conversation():
+    lines = summary([user("Fix src/app.py please.", name="maria"), assistant("I fixed it in 3 lines.")]).splitlines()
 
-    assert lines == ["User (maria): Mend src/app.py please.", "Assistant: I mended it in 3 lines."]
+    assert lines == ["User (maria): Fix src/app.py please.", "Assistant: I fixed it in 3 lines."]
 
 
-def test_a_summary_that_is_carried_on_keeps_its_best_lines_word_for_word():
+def test_the_best_lines_of_a_previous_summary_are_kept_word_for_word():
     first = summary(TRIP, max_tokens=110)
     later = [user(f"And what about museum {n} in Lisbon?") for n in range(1, 9)]
 
@@ -66,51 +66,51 @@ def test_a_summary_that_is_carried_on_keeps_its_best_lines_word_for_word():
     assert "museum 8" in again
 
 
-def test_reads_another_summarizers_prose_too():
-    said = summary([user("Now test it on Windows 11.")], previous="The user wants a parser for RFC 8259. It is done.")
+def test_reads_the_prose_of_another_summarizer():
+    text = summary([user("Now test it on Windows 11.")], previous="The user wants a parser for RFC 8259. It is done.")
 
-    assert "Earlier: The user wants a parser for RFC 8259." in said
-    assert "Windows 11" in said
+    assert "Earlier: The user wants a parser for RFC 8259." in text
+    assert "Windows 11" in text
 
 
 def test_a_summary_among_the_messages_is_read_in_its_place():
-    said = summary([summary_message("User: The deadline is 2026-03-01."), user("What is left to do for release 4?")])
+    text = summary([summary_message("User: The deadline is 2026-03-01."), user("What is left to do for release 4?")])
 
-    assert said.splitlines()[0] == "User: The deadline is 2026-03-01."
+    assert text.splitlines()[0] == "User: The deadline is 2026-03-01."
 
 
-def test_what_holds_no_word_is_told_by_its_tools():
+def test_messages_without_text_are_summarized_by_their_tools():
     calls = [{"id": n, "type": "function", "function": {"name": "read", "arguments": "{}"}} for n in "ab"]
 
-    said = summary([{"role": "assistant", "content": None, "tool_calls": calls}, user("")])
+    text = summary([{"role": "assistant", "content": None, "tool_calls": calls}, user("")])
 
-    assert said == "Nothing was said in words. Tools used: read ×2."  # noqa: RUF001 - times
+    assert text == "No text messages. Tools used: read ×2."  # noqa: RUF001 - times
 
 
-def test_does_not_repeat_what_was_said_again_and_again():
-    said = summary([user("Is order 4711 there?")] * 30)
+def test_does_not_repeat_a_repeated_sentence():
+    text = summary([user("Is order 4711 there?")] * 30)
 
-    assert said.count("4711") == 1
+    assert text.count("4711") == 1
 
 
 @given(conversations(user_first=True), st.integers(12, 300))
-def test_is_within_its_bound_and_may_be_used_whatever_was_said(chat, most):
-    request = SummaryRequest(chat, None, most, COUNTER)
+def test_is_usable_and_within_its_bound(chat, max_tokens):
+    request = SummaryRequest(chat, None, max_tokens, COUNTER)
 
-    said = asyncio.run(ExtractiveSummarizer().summarize(request))
+    text = asyncio.run(ExtractiveSummarizer().summarize(request))
 
-    assert COUNTER.count(said) <= most
-    if any(word.isalnum() for message in chat if message["role"] == "user" for word in words_of(message)):
-        assert require_summary(said, request) == said.strip()
-    assert asyncio.run(ExtractiveSummarizer().summarize(request)) == said
+    assert COUNTER.count(text) <= max_tokens
+    if any(word.isalnum() for message in chat if message["role"] == "user" for word in readable_text(message)):
+        assert require_summary(text, request) == text.strip()
+    assert asyncio.run(ExtractiveSummarizer().summarize(request)) == text
 
 
 @needs_corpus
 @pytest.mark.parametrize("name", FILES)
-def test_sums_up_real_conversations_within_its_bound(name):
-    for one, _ in zip(real(name), range(4), strict=False):
-        request = SummaryRequest(one["messages"], None, 400, COUNTER)
+def test_summarizes_real_conversations_within_its_bound(name):
+    for conversation, _ in zip(real(name), range(4), strict=False):
+        request = SummaryRequest(conversation["messages"], None, 400, COUNTER)
 
-        said = asyncio.run(ExtractiveSummarizer().summarize(request))
+        text = asyncio.run(ExtractiveSummarizer().summarize(request))
 
-        assert require_summary(said, request) == said
+        assert require_summary(text, request) == text

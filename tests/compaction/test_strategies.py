@@ -1,4 +1,4 @@
-"""What holds of every strategy, whatever the conversation and however small the window."""
+"""Properties of every strategy, for any conversation and any window."""
 
 import asyncio
 import json
@@ -45,15 +45,15 @@ ROLES = ("user", "assistant")
 EVERY = pytest.mark.parametrize("name", sorted(STRATEGIES))
 
 
-class Listening(ExtractiveSummarizer):
-    """Sums up, and remembers what it was given."""
+class RecordingSummarizer(ExtractiveSummarizer):
+    """Records the messages that it gets."""
 
     def __init__(self):
         super().__init__()
-        self.heard = []
+        self.messages = []
 
     async def summarize(self, request):
-        self.heard += request.messages
+        self.messages += request.messages
         return await super().summarize(request)
 
 
@@ -61,10 +61,10 @@ def manager(name, window, summarizer=None, **options):
     return CompactionManager(STRATEGIES[name], ModelInfo("m", max_input_tokens=window), summarizer, **options)
 
 
-async def played(record, compactor, chat):
-    """Play a conversation call by call, checking before each; what the manager did each time.
+async def compactions(record, compactor, chat):
+    """Play a conversation and yield the result of the compaction before each model call.
 
-    In one event loop: to make and close one for every call takes longer than the call.
+    All run in one event loop: creating one for every call takes longer than the call.
     """
     for message in chat:
         record.append(message)
@@ -72,12 +72,12 @@ async def played(record, compactor, chat):
             yield await compactor.check_and_apply(record)
 
 
-def told(name, chat, window, summarizer=None):
-    """The record after a conversation was played, and its manager."""
+def play_conversation(name, chat, window, summarizer=None):
+    """Play a conversation; return its record and its manager."""
     record, compactor = Transcript(broken="mark"), manager(name, window, summarizer)
 
     async def play():
-        async for _ in played(record, compactor, chat):
+        async for _ in compactions(record, compactor, chat):
             pass
 
     asyncio.run(play())
@@ -86,7 +86,7 @@ def told(name, chat, window, summarizer=None):
 
 @EVERY
 @given(chat=conversations(user_first=True), window=st.sampled_from([300, 1_000, 4_000, 20_000]))
-def test_every_view_is_valid_keeps_what_matters_and_fits_or_says_so(name, chat, window):
+def test_every_view_is_valid_keeps_the_essentials_and_fits_or_raises(name, chat, window):
     record, compactor = Transcript(broken="mark"), manager(name, window)
 
     async def play():
@@ -94,13 +94,13 @@ def test_every_view_is_valid_keeps_what_matters_and_fits_or_says_so(name, chat, 
             record.append(message)
             if record.open_calls or record.newest_request is None:
                 continue
-            done = await compactor.check_and_apply(record)
-            view = view_of(record, folds=done.folds)
+            result = await compactor.check_and_apply(record)
+            view = view_of(record, folds=result.folds)
             assert is_valid(view.messages)
             assert record[record.newest_request] in view.messages
-            assert list(record[: record.lead]) == view.messages[: record.lead]
-            if name != "turns" or done:
-                assert compactor.situation(record).tokens <= window
+            assert list(record[: record.leading_system_count]) == view.messages[: record.leading_system_count]
+            if name != "turns" or result:
+                assert compactor.compaction_input(record).tokens <= window
 
     try:
         asyncio.run(play())
@@ -125,19 +125,19 @@ def test_applying_twice_changes_nothing(name, chat, window):
 
 @pytest.mark.parametrize("name", ["summarize", "turns", "hybrid"])
 @given(chat=conversations(user_first=True, max_steps=20), window=st.sampled_from([600, 2_000]))
-def test_nothing_is_evicted_unseen(name, chat, window):
-    summarizer = Listening()
+def test_the_summarizer_sees_every_folded_message(name, chat, window):
+    summarizer = RecordingSummarizer()
     try:
-        record, compactor = told(name, chat, window, summarizer)
+        record, compactor = play_conversation(name, chat, window, summarizer)
     except CannotFit:
         assume(False)
     assume(not any(fold.id.startswith(("truncate", "clip")) for fold in compactor.folds))  # there was no other way
-    standing = compactor.situation(record).standing
-    summarized = [fold for fold in standing if fold.id.startswith(("summarize", "turns"))]
+    active = compactor.compaction_input(record).active_folds
+    summarized = [fold for fold in active if fold.id.startswith(("summarize", "turns"))]
 
-    gone = [record[place] for fold in summarized for place in range(fold.start, fold.stop)]
+    hidden = [record[index] for fold in summarized for index in range(fold.start, fold.stop)]
 
-    assert all(any(message is heard for heard in summarizer.heard) for message in gone)
+    assert all(any(message is seen for seen in summarizer.messages) for message in hidden)
 
 
 @EVERY
@@ -146,76 +146,76 @@ def test_undoing_a_fold_restores_the_exact_view(name, chat, window):
     record, compactor = Transcript(chat, broken="mark"), manager(name, window)
     whole = view_of(record).messages
     try:
-        done = asyncio.run(compactor.check_and_apply(record))
+        result = asyncio.run(compactor.check_and_apply(record))
     except CannotFit:
         assume(False)
 
-    kept = [fold for fold in done.folds if fold not in done.added]
+    earlier = [fold for fold in result.folds if fold not in result.added]
 
-    assert json.dumps(view_of(record, folds=kept).messages) == json.dumps(whole)
+    assert json.dumps(view_of(record, folds=earlier).messages) == json.dumps(whole)
 
 
-class Watched(Transcript):
-    """A record that counts how many of its messages are looked at."""
+class CountingTranscript(Transcript):
+    """A record that counts the reads of its messages."""
 
-    looks = 0
+    reads = 0
 
     def tokens_of(self, index):
-        self.looks += 1
+        self.reads += 1
         return super().tokens_of(index)
 
     def since(self, index):
-        found = super().since(index)
-        self.looks += len(found)
-        return found
+        messages = super().since(index)
+        self.reads += len(messages)
+        return messages
 
     def exchange_of(self, index):
-        self.looks += 1
+        self.reads += 1
         return super().exchange_of(index)
 
     def __getitem__(self, index):
-        found = super().__getitem__(index)
-        self.looks += len(found) if isinstance(index, slice) else 1
-        return found
+        result = super().__getitem__(index)
+        self.reads += len(result) if isinstance(index, slice) else 1
+        return result
 
     def __iter__(self):
-        self.looks += len(self)
+        self.reads += len(self)
         return super().__iter__()
 
 
-def looks(name, entries, window):
-    """How many messages are looked at to see, call after call, that nothing is due, after so many entries."""
-    record, compactor = Watched(broken="mark"), manager(name, window)
+def reads_when_not_due(name, entries, window):
+    """The number of reads in five checks that find nothing due, in a record with this number of entries."""
+    record, compactor = CountingTranscript(broken="mark"), manager(name, window)
     for number in range(entries // 2):
         record.append({"role": "user", "content": f"Chapter {number}, please. " + "word " * 30})
         record.append({"role": "assistant", "content": f"Chapter {number} says: " + "deed " * 30})
     record.append({"role": "user", "content": "And the end?"})
     asyncio.run(compactor.check_and_apply(record))
-    before, folds = record.looks, compactor.folds
+    before, folds = record.reads, compactor.folds
     for number in range(5):
         record.append({"role": "assistant", "content": f"Part {number} of the end."})
         record.append({"role": "system", "content": "Go on."})
         asyncio.run(compactor.check_and_apply(record))
 
     assert compactor.folds is folds
-    return record.looks - before
+    return record.reads - before
 
 
 @EVERY
 @pytest.mark.parametrize("window", [8_000, 10_000_000], ids=["folded", "whole"])
-def test_to_see_that_nothing_is_due_costs_as_much_however_long_the_record_is(name, window):
-    assert looks(name, 1_000, window) == looks(name, 200, window) <= 40
+def test_a_check_that_finds_nothing_due_costs_the_same_in_a_long_record(name, window):
+    assert reads_when_not_due(name, 1_000, window) == reads_when_not_due(name, 200, window) <= 40
 
 
-class Broken:
-    """A summarizer that cannot."""
+class FailingSummarizer:
+    """Raises, or returns an unusable summary."""
 
     def __init__(self, answer=None):
         self.answer = answer
-        self.asked = 0
+        self.calls = 0
 
     async def summarize(self, request):
-        self.asked += 1
+        self.calls += 1
         if self.answer is None:
             raise RuntimeError("no model today")
         return self.answer
@@ -238,40 +238,40 @@ LONG = [
 @pytest.mark.parametrize(
     "answer", [None, "", '{"tool": 1}', "word " * 5_000], ids=["raises", "empty", "data", "too-long"]
 )
-def test_a_summary_that_fails_changes_nothing_and_says_so(answer):
+def test_a_failed_summary_changes_nothing_and_is_reported(answer):
     record = Transcript(LONG)
-    compactor = manager("summarize", int(record.tokens * 1.1), Broken(answer))
+    compactor = manager("summarize", int(record.tokens * 1.1), FailingSummarizer(answer))
 
-    done = asyncio.run(compactor.check_and_apply(record))
+    result = asyncio.run(compactor.check_and_apply(record))
 
-    assert not done
-    assert done.folds == ()
-    assert done.error is not None
+    assert not result
+    assert result.folds == ()
+    assert result.error is not None
 
 
-def test_where_the_call_would_not_fit_a_failed_summary_is_followed_by_truncation():
+def test_a_conversation_that_does_not_fit_is_truncated_after_a_failed_summary():
     record = Transcript(LONG)
-    compactor = manager("summarize", int(record.tokens * 0.8), Broken())
+    compactor = manager("summarize", int(record.tokens * 0.8), FailingSummarizer())
 
-    done = asyncio.run(compactor.check_and_apply(record))
+    result = asyncio.run(compactor.check_and_apply(record))
 
-    assert done
-    assert done.event.fallback == "RuntimeError: no model today"
-    assert "truncated to fit context window" in view_of(record, folds=done.folds).messages[2]["content"]
+    assert result
+    assert result.event.fallback == "RuntimeError: no model today"
+    assert "truncated to fit context window" in view_of(record, folds=result.folds).messages[2]["content"]
 
 
-def test_a_summarizer_that_goes_on_failing_is_not_asked_for_ever():
-    record, summarizer = Transcript(LONG), Broken()
+def test_a_summarizer_that_keeps_failing_is_not_called_again():
+    record, summarizer = Transcript(LONG), FailingSummarizer()
     compactor = manager("summarize", int(record.tokens * 1.2), summarizer)
     for number in range(200):
         record.append({"role": "assistant", "content": f"Number {number}: " + "more " * 40})
         record.append({"role": "user", "content": "Go on."})
         asyncio.run(compactor.check_and_apply(record))
 
-    assert summarizer.asked == 3
+    assert summarizer.calls == 3
 
 
-def test_beside_a_summary_too_the_newest_results_are_cut_to_the_room_there_is():
+def test_the_newest_results_are_cut_to_fit_also_after_a_summary():
     record, compactor = Transcript(LONG), manager("summarize", 3_000)
     assert asyncio.run(compactor.check_and_apply(record))
     calls = [
@@ -281,15 +281,15 @@ def test_beside_a_summary_too_the_newest_results_are_cut_to_the_room_there_is():
     for call, words in zip(calls, (900, 1_500, 300), strict=True):
         record.append({"role": "tool", "tool_call_id": call["id"], "content": "word " * words})
 
-    done = asyncio.run(compactor.check_and_apply(record))
-    view = view_of(record, folds=done.folds).messages
+    result = asyncio.run(compactor.check_and_apply(record))
+    view = view_of(record, folds=result.folds).messages
 
-    assert compactor.situation(record).tokens <= 3_000
+    assert compactor.compaction_input(record).tokens <= 3_000
     assert is_valid(view)
     assert any(map(is_summary, view))
 
 
-def test_the_previous_summary_is_carried_on():
+def test_the_summarizer_gets_the_previous_summary():
     requests = []
 
     class Recording(ExtractiveSummarizer):
@@ -310,7 +310,7 @@ def test_the_previous_summary_is_carried_on():
     assert len(shown) == 1
 
 
-def test_the_marker_of_a_truncation_counts_all_that_is_gone():
+def test_the_marker_of_a_truncation_counts_all_hidden_messages():
     record = Transcript(LONG)
     compactor = manager("truncate", 2_000)
     asyncio.run(compactor.check_and_apply(record))
@@ -329,8 +329,8 @@ def test_exactly_the_threshold_does_not_trigger():
     record = Transcript(LONG)
     tokens = record.tokens
 
-    assert not TruncateStrategy().should_trigger(manager("truncate", -(-tokens * 10 // 8)).situation(record))
-    assert TruncateStrategy().should_trigger(manager("truncate", int(tokens / 0.8) - 1).situation(record))
+    assert not TruncateStrategy().should_trigger(manager("truncate", -(-tokens * 10 // 8)).compaction_input(record))
+    assert TruncateStrategy().should_trigger(manager("truncate", int(tokens / 0.8) - 1).compaction_input(record))
 
 
 def test_tools_and_the_reply_count_too():
@@ -343,8 +343,8 @@ def test_tools_and_the_reply_count_too():
     assert asyncio.run(CompactionManager("truncate", model, reply_tokens=600).check_and_apply(record))
 
 
-def test_the_latest_files_stay_with_their_calls_and_results():
-    record = Transcript([{"role": "user", "content": "Mend it."}])
+def test_the_most_recent_files_are_kept_with_their_calls_and_results():
+    record = Transcript([{"role": "user", "content": "Fix it."}])
     for number in range(40):
         call = {
             "id": f"c{number}",
@@ -356,8 +356,8 @@ def test_the_latest_files_stay_with_their_calls_and_results():
         record.append({"role": "assistant", "content": "Thinking aloud. " * 20})
     compactor = manager("summarize", 6_000)
 
-    done = asyncio.run(compactor.check_and_apply(record))
-    view = view_of(record, folds=done.folds)
+    result = asyncio.run(compactor.check_and_apply(record))
+    view = view_of(record, folds=result.folds)
 
     read = [message["tool_calls"][0]["function"]["arguments"] for message in view.messages if message.get("tool_calls")]
     assert len(read) >= 10
@@ -365,70 +365,70 @@ def test_the_latest_files_stay_with_their_calls_and_results():
     assert is_valid(view.messages)
 
 
-def test_a_compaction_is_an_event_for_people_and_never_for_the_model():
+def test_a_compaction_is_published_and_not_sent_to_the_model():
     bus, events = InProcessEventBus(), []
     bus.subscribe(HistoryCompacted, events.append)
     record, session = Transcript(LONG), Session()
     compactor = manager("truncate", 2_000, bus=bus)
 
-    done = asyncio.run(compactor.check_and_apply(record, session=session))
+    result = asyncio.run(compactor.check_and_apply(record, session=session))
 
     assert [event.notice for event in events] == ["[History compacted using truncate strategy]"]
     assert events[0].tokens_after < events[0].tokens_before
     assert events[0].session_id == session.session_id
-    assert "History compacted" not in str(view_of(record, folds=done.folds).messages)
+    assert "History compacted" not in str(view_of(record, folds=result.folds).messages)
 
 
-def test_folds_are_kept_before_they_count():
-    kept = []
+def test_folds_are_saved_before_they_are_added():
+    saved = []
 
-    async def refuse(fold):
-        kept.append(fold)
+    async def fail(fold):
+        saved.append(fold)
         raise OSError("disk full")
 
-    compactor = manager("truncate", 2_000, keep=refuse)
+    compactor = manager("truncate", 2_000, save_fold=fail)
     with pytest.raises(OSError, match="disk full"):
         asyncio.run(compactor.check_and_apply(Transcript(LONG)))
 
-    assert len(kept) == 1
+    assert len(saved) == 1
     assert compactor.folds == ()
 
 
-def test_without_a_strategy_nothing_is_done():
+def test_without_a_strategy_nothing_is_folded():
     assert not asyncio.run(
         CompactionManager(None, ModelInfo("m", max_input_tokens=10)).check_and_apply(Transcript(LONG))
     )
 
 
-def test_strategies_go_by_their_names():
+def test_strategies_are_found_by_name():
     assert strategy_names() == ["hybrid", "summarize", "truncate", "turns"]
     assert all(isinstance(strategy_named(name), HistoryStrategy) for name in strategy_names())
     with pytest.raises(UnknownName, match="did you mean 'summarize'"):
         strategy_named("sumarize")
 
 
-def test_a_strategy_of_ones_own_goes_by_its_name():
+def test_a_registered_strategy_is_found_by_name():
     class Never:
         name = "never"
 
-        def should_trigger(self, situation):
+        def should_trigger(self, history):
             return False
 
-        async def apply(self, situation, summarizer):
+        async def apply(self, history, summarizer):
             yield Fold("x", 0, 1, (), "")
 
     register_strategy("never", Never)
     try:
         assert isinstance(strategy_named("never"), Never)
-        with pytest.raises(InvalidSetting, match="a strategy of that name is registered already"):
+        with pytest.raises(InvalidSetting, match="a name that is not registered yet"):
             register_strategy("never", Never)
     finally:
         unregister_strategy("never")
-    with pytest.raises(InvalidSetting, match="a strategy of that name is built in already"):
+    with pytest.raises(InvalidSetting, match="a name other than the built-in"):
         register_strategy("summarize", Never)
 
 
-def test_what_is_pinned_stays_in_every_view_of_a_record_that_is_folded_by_turns():
+def test_pinned_messages_stay_in_every_view_of_a_record_that_is_folded_by_turns():
     chat = [{"role": role, "content": f"{role} {at} " + "word " * 60} for at in range(22) for role in ROLES]
     record = Transcript(chat[:28])
     record.pin(3)
@@ -437,18 +437,18 @@ def test_what_is_pinned_stays_in_every_view_of_a_record_that_is_folded_by_turns(
     )
 
     assert asyncio.run(compactor.check_and_apply(record))
-    record.pin(0)  # what is pinned within a summary comes back with the next one
+    record.pin(0)  # a message that is pinned after it was summarized is shown with the next summary
     record.extend(chat[28:])
     assert asyncio.run(compactor.check_and_apply(record))
 
     managers = PassthroughManager(), TokenBudgetManager(500)
-    views = [view_of(record, each, folds=compactor.folds).messages for each in managers]
+    views = [view_of(record, manager, folds=compactor.folds).messages for manager in managers]
     assert len(views[0]) > len(views[1])
     for view in views:
         assert [message for message in view if message in (chat[0], chat[3])] == [chat[0], chat[3]]
 
 
-def test_turns_that_cannot_be_meant_are_refused():
+def test_keeping_more_turns_than_the_maximum_is_refused():
     with pytest.raises(InvalidSetting):
         TurnStrategy(max_turns=2, keep_turns=3)
 
@@ -465,6 +465,6 @@ def test_real_conversations_stay_within_their_window(name, file):
 
 async def _stays_within(name, chat, window):
     record, compactor = Transcript(broken="mark"), manager(name, window)
-    async for done in played(record, compactor, chat):
-        assert is_valid(view_of(record, folds=done.folds).messages)
-        assert name == "turns" or compactor.situation(record).tokens <= window
+    async for result in compactions(record, compactor, chat):
+        assert is_valid(view_of(record, folds=result.folds).messages)
+        assert name == "turns" or compactor.compaction_input(record).tokens <= window

@@ -305,10 +305,10 @@ def test_of_two_compactions_at_a_time_one_stands_and_the_other_says_that_it_does
     [
         (Failing(), "failed", "ConnectionError: the model is away"),
         (Saying(""), "rejected", "is empty"),
-        (Saying(None), "rejected", "not a text"),
+        (Saying(None), "rejected", "not str"),
         (Saying('{"tool": "x"}'), "rejected", "is a tool call or data"),
-        (Saying("word " * 5_000), "rejected", "tokens and may have"),
-        (Growing(), "rejected", "would be shown with"),
+        (Saying("word " * 5_000), "rejected", "tokens, more than the maximum of"),
+        (Growing(), "rejected", "not fewer than"),
     ],
     ids=["raises", "empty", "none", "data", "long", "longer when shown"],
 )
@@ -361,7 +361,7 @@ def test_too_little_to_make_shorter_stays_as_it_is(run):
     due, result = run(scenario)
     assert due
     assert result.outcome == "nothing to fold"
-    assert "a summary would not have less" in result.reason
+    assert "folding them would save no tokens" in result.reason
 
 
 def test_what_is_pinned_is_shown_as_it_is_for_as_long_as_it_is_pinned(run):

@@ -271,7 +271,7 @@ def test_a_record_that_fits_is_not_taken_apart_and_every_other_is(chat, limit, p
     assert view == parts
     assert list(view.origins) == list(parts.origins)
     assert view.notes() == parts.notes()
-    assert [trail is None for trail in view.trails] == [trail is None for trail in parts.trails]
+    assert [trail is None for trail in view.note_chains] == [trail is None for trail in parts.note_chains]
 
 
 def test_preserved_turns_are_sent_whatever_the_limit():

@@ -16,7 +16,7 @@ LONGER = [*FIRST, {"role": "assistant", "content": "b"}]
         ((Prices(input=2.0),), 25),
     ],
 )
-def test_the_cost_is_in_plain_input_tokens_whatever_they_are_sold_for(prices, cost):
+def test_the_cost_is_in_plain_input_tokens_for_any_prices(prices, cost):
     ledger = CacheLedger(*prices)
     ledger.send(FIRST, [10])
     ledger.send(LONGER, [10, 5])
@@ -26,6 +26,6 @@ def test_the_cost_is_in_plain_input_tokens_whatever_they_are_sold_for(prices, co
 
 
 @pytest.mark.parametrize("price", [None, 0.0])
-def test_prices_without_one_for_input_are_refused(price):
-    with pytest.raises(InvalidSetting, match="give ones with a price of input above 0"):
+def test_prices_without_an_input_price_are_refused(price):
+    with pytest.raises(InvalidSetting, match="expected prices with input above 0"):
         CacheLedger(Prices(input=price, cache_read=0.1))

@@ -12,51 +12,51 @@ from minutebook import (
 )
 from minutebook.history import NoteStatus, ToolStripper, explain
 from tests.every import MANAGERS
-from tests.history.test_managers import BUDGET, SYSTEM, answered, asked, big, budget, said, turn, user
-from tests.history.test_promises import curated, every_manager
+from tests.history.test_manager_guarantees import curated, every_manager
+from tests.history.test_managers import BUDGET, SYSTEM, assistant, big, budget, call_message, result_message, turn, user
 from tests.strategies import broken, conversations
 
-CHAT = [SYSTEM, *turn(1), user("go"), asked("a"), answered("a", "r" * 99)]
+CHAT = [SYSTEM, *turn(1), user("go"), call_message("a"), result_message("a", "r" * 99)]
 
 
-def fates(explanation):
+def statuses(explanation):
     return [
         (line.index, line.status.value, line.reason) for line in explanation.lines if line.status is not NoteStatus.SENT
     ]
 
 
-def test_says_what_the_window_left_behind():
-    assert fates(explain(CHAT, SlidingWindowManager(3).curate(CHAT))) == [
+def test_explains_which_messages_a_window_drops():
+    assert statuses(explain(CHAT, SlidingWindowManager(3).curate(CHAT))) == [
         (at, "dropped", "older than the window of 3 messages") for at in range(1, 5)
     ]
 
 
-def test_says_what_each_step_of_a_composition_did():
+def test_explains_the_changes_of_each_composed_manager():
     manager = ComposedManager((ToolResultTruncator(20), ToolStripper(1)))
 
-    assert fates(explain(CHAT, manager.curate(CHAT))) == [
+    assert statuses(explain(CHAT, manager.curate(CHAT))) == [
         (2, "dropped", "tool details older than the last 1 turns"),
         (3, "dropped", "tool details older than the last 1 turns"),
         (7, "truncated", "longer than 20 characters"),
     ]
 
 
-def test_says_what_a_budget_cleared_and_dropped():
+def test_explains_what_a_budget_clears_and_drops():
     chat = [
         SYSTEM,
         user("task"),
-        asked("a"),
+        call_message("a"),
         big("a"),
-        said("word " * 90),
+        assistant("word " * 90),
         user("go"),
-        asked("b"),
+        call_message("b"),
         big("b"),
-        asked("c"),
+        call_message("c"),
         big("c"),
-        asked("d"),
+        call_message("d"),
         big("d"),
     ]
-    found = fates(explain(chat, budget(target=0.9).curate(chat)))
+    found = statuses(explain(chat, budget(target=0.9).curate(chat)))
 
     assert found == [
         (2, "dropped", f"over {BUDGET} tokens: one of the oldest turns"),
@@ -67,7 +67,7 @@ def test_says_what_a_budget_cleared_and_dropped():
     ]
 
 
-def test_explains_a_plain_list_by_what_it_says():
+def test_explains_a_plain_list_by_its_content():
     view = [
         dict(CHAT[0]),
         dict(CHAT[5]),
@@ -76,32 +76,32 @@ def test_explains_a_plain_list_by_what_it_says():
         {"role": "user", "content": "extra"},
     ]
 
-    assert fates(explain(CHAT, view)) == [
+    assert statuses(explain(CHAT, view)) == [
         *((at, "dropped", "not in the view") for at in range(1, 5)),
-        (7, "truncated", "not as it is in the record"),
+        (7, "truncated", "changed from the record"),
         (None, "added", "not in the record"),
     ]
 
 
-def test_says_what_was_repaired():
-    chat = [user("a"), answered("x"), asked("b"), user("c"), answered("b")]
+def test_explains_repairs():
+    chat = [user("a"), result_message("x"), call_message("b"), user("c"), result_message("b")]
 
-    assert fates(view_of(chat).explain()) == [(1, "dropped", "orphan result ('x'): dropped")]
+    assert statuses(view_of(chat).explain()) == [(1, "dropped", "orphan result ('x'): dropped")]
     moved = next(line for line in view_of(chat).explain().lines if line.index == 4)
     assert (moved.status, moved.reason) == (NoteStatus.SENT, "interleaved ('b'): moved")
 
 
-def test_counts_what_the_prompt_cache_holds():
+def test_counts_the_cached_tokens():
     transcript = Transcript(CHAT)
     first = view_of(transcript, TokenBudgetManager(5_000))
-    transcript.append(said("done"))
+    transcript.append(assistant("done"))
     second = view_of(transcript, TokenBudgetManager(5_000)).explain(previous=first)
 
     assert second.cached_tokens == sum(transcript.token_counts()[:-1])
     assert second.view_tokens == transcript.tokens
 
 
-def test_reads_well_and_is_json():
+def test_has_a_text_form_and_a_json_form():
     explanation = explain(CHAT, SlidingWindowManager(3).curate(CHAT))
 
     assert str(explanation).splitlines()[2] == "    1  user       dropped    older than the window of 3 messages"
@@ -110,7 +110,7 @@ def test_reads_well_and_is_json():
 
 
 @every_manager(chat=conversations())
-def test_every_message_has_a_fate_and_every_loss_a_reason(manager, chat):
+def test_every_message_has_a_status_and_every_loss_a_reason(manager, chat):
     view = curated(manager, chat)
     if view is None:
         return
@@ -120,9 +120,7 @@ def test_every_message_has_a_fate_and_every_loss_a_reason(manager, chat):
     assert sum(line.status is not NoteStatus.DROPPED for line in explanation.lines) == len(view)
     assert all(line.reason for line in explanation.lines if line.status is not NoteStatus.SENT)
     if manager is not MANAGERS["passthrough"]:
-        assert not [
-            line for line in explanation.lines if line.reason in {"not in the view", "not as it is in the record"}
-        ]
+        assert not [line for line in explanation.lines if line.reason in {"not in the view", "changed from the record"}]
 
 
 @given(chat=broken())

@@ -7,7 +7,7 @@ from minutebook.errors import GuaranteeViolated, RecordIsReadOnly
 from minutebook.history import Guarantee, guard
 from minutebook.record import is_valid
 from minutebook.record.finding import errors
-from tests.history.test_managers import SYSTEM, answered, asked, said, texts, turn, user
+from tests.history.test_managers import SYSTEM, assistant, call_message, result_message, texts, turn, user
 from tests.strategies import conversations
 
 CHAT = [SYSTEM, *turn(1), *turn(2), user("now")]
@@ -23,18 +23,18 @@ class Manager:
         return self.function(messages)
 
 
-def broken_promises(view):
+def violations(view):
     return [violation.guarantee for violation in view.violations]
 
 
-def test_a_good_view_passes_untouched():
+def test_a_valid_view_is_unchanged():
     view = view_of(CHAT, SlidingWindowManager(4), strict=True)
 
     assert view.violations == ()
     assert view.curated == SlidingWindowManager(4).curate(CHAT)
 
 
-def test_a_lost_system_message_and_request_are_put_back_where_they_stood():
+def test_a_lost_system_message_and_request_are_restored_in_their_position():
     view = view_of(CHAT, Manager(lambda messages: messages[1:5]))
 
     assert texts(view.curated) == ["be brief", "request 1", "calls", "result", "answer 1", "now"]
@@ -54,7 +54,7 @@ def test_orphans_left_by_a_careless_manager_are_removed():
     view = view_of(CHAT, Manager(lambda messages: [messages[0], messages[3], *messages[4:]]))
 
     assert errors(check(view.curated)) == []
-    assert broken_promises(view) == [Guarantee.VALID]
+    assert violations(view) == [Guarantee.VALID]
 
 
 def test_strict_raises_what_the_default_would_repair():
@@ -63,9 +63,9 @@ def test_strict_raises_what_the_default_would_repair():
 
 
 def test_an_over_large_view_is_cut_down_or_refused():
-    view = view_of([*CHAT[:-1], said("word " * 300), user("now")], Manager(list), max_tokens=100)
+    view = view_of([*CHAT[:-1], assistant("word " * 300), user("now")], Manager(list), max_tokens=100)
 
-    assert Guarantee.FITS in broken_promises(view)
+    assert Guarantee.FITS in violations(view)
     assert sum(Transcript(view.curated).token_counts()) <= 100
     with pytest.raises(CannotFit):
         view_of([user("word " * 300)], Manager(list), max_tokens=100)
@@ -84,7 +84,7 @@ def test_a_manager_whose_own_limits_are_met_must_send_the_record():
     view = view_of(CHAT, Careless(10_000))
 
     assert view.curated == CHAT
-    assert broken_promises(view) == [Guarantee.UNTOUCHED]
+    assert violations(view) == [Guarantee.UNTOUCHED]
 
 
 def test_a_manager_cannot_change_the_record():
@@ -97,26 +97,26 @@ def test_a_manager_cannot_change_the_record():
     assert CHAT[0]["content"] == "be brief"
 
 
-def test_no_manager_is_blamed_for_what_is_wrong_with_the_record():
+def test_problems_of_the_record_are_no_violations():
     for manager in (None, SlidingWindowManager(9), Manager(list)):
-        view = view_of([user("go"), asked("a"), user("hello?"), answered("zz")], manager, strict=True)
+        view = view_of([user("go"), call_message("a"), user("hello?"), result_message("zz")], manager, strict=True)
         assert is_valid(view.curated)
 
 
-def test_an_open_call_is_sent_with_a_result_that_says_so():
-    view = view_of([user("go"), asked("a")], SlidingWindowManager(1), strict=True)
+def test_an_open_call_gets_a_placeholder_result():
+    view = view_of([user("go"), call_message("a")], SlidingWindowManager(1), strict=True)
 
     assert is_valid(view.curated)
-    assert view.curated[1] == asked("a")
+    assert view.curated[1] == call_message("a")
 
 
-def test_a_view_for_a_provider_that_wants_the_user_first_begins_with_one():
-    view = view_of([SYSTEM, said("hello"), user("hi")], provider="anthropic", strict=True)
+def test_a_view_starts_with_a_user_message_if_the_provider_requires_it():
+    view = view_of([SYSTEM, assistant("hello"), user("hi")], provider="anthropic", strict=True)
 
     assert [message["role"] for message in view.curated] == ["system", "user", "assistant", "user"]
 
 
-def test_pins_and_last_messages_are_put_back():
+def test_pins_and_last_messages_are_restored():
     context = CurationContext(pins=frozenset({3}), preserve_last_n=2)
     view = view_of(CHAT, Manager(lambda messages: [messages[0], messages[-1]]), context=context)
 
@@ -141,7 +141,7 @@ def test_any_subset_and_order_a_manager_returns_becomes_a_valid_view(chat, data)
     assert chat[newest] in view.curated
 
 
-def test_the_first_request_goes_when_nothing_else_may():
+def test_the_first_request_is_dropped_last():
     long = "word " * 300
     chat = [{"role": "user", "content": f"first {long}"}, {"role": "assistant", "content": "yes"}]
     chat += [{"role": "user", "content": f"newest {long}"}]

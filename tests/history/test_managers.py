@@ -26,11 +26,11 @@ def user(text):
     return {"role": "user", "content": text}
 
 
-def said(text):
+def assistant(text):
     return {"role": "assistant", "content": text}
 
 
-def asked(*ids, text=None, name="read"):
+def call_message(*ids, text=None, name="read"):
     function = {"name": name, "arguments": "{}"}
     return {
         "role": "assistant",
@@ -39,14 +39,14 @@ def asked(*ids, text=None, name="read"):
     }
 
 
-def answered(call, text="result"):
+def result_message(call, text="result"):
     return {"role": "tool", "tool_call_id": call, "content": text}
 
 
 def turn(number, *, tools=1):
     ids = [f"{number}{letter}" for letter in "abcdef"[:tools]]
-    tooling = [asked(*ids), *(answered(call) for call in ids)] if tools else []
-    return [user(f"request {number}"), *tooling, said(f"answer {number}")]
+    tooling = [call_message(*ids), *(result_message(call) for call in ids)] if tools else []
+    return [user(f"request {number}"), *tooling, assistant(f"answer {number}")]
 
 
 CHAT = [SYSTEM, *turn(1), *turn(2), *turn(3)]
@@ -89,18 +89,34 @@ def test_a_negative_size_is_refused_when_the_manager_is_made(make):
 
 
 def test_a_window_starts_at_no_orphaned_result():
-    assert SlidingWindowManager(2, preserve_request=False).curate(CHAT) == [SYSTEM, said("answer 3")]
+    assert SlidingWindowManager(2, preserve_request=False).curate(CHAT) == [SYSTEM, assistant("answer 3")]
 
 
 def test_a_window_smaller_than_a_batch_of_parallel_calls_holds_the_whole_batch():
-    running = [SYSTEM, user("go"), asked("a", "b", "c"), answered("a"), answered("b"), answered("c")]
+    running = [
+        SYSTEM,
+        user("go"),
+        call_message("a", "b", "c"),
+        result_message("a"),
+        result_message("b"),
+        result_message("c"),
+    ]
 
     for size in (1, 2, 3):
         assert SlidingWindowManager(size).curate(running) == running
 
 
-def test_a_window_keeps_the_request_that_the_work_has_pushed_out():
-    running = [SYSTEM, user("old"), said("ok"), user("new"), asked("a"), answered("a"), asked("b"), answered("b")]
+def test_a_window_keeps_the_newest_request_before_it():
+    running = [
+        SYSTEM,
+        user("old"),
+        assistant("ok"),
+        user("new"),
+        call_message("a"),
+        result_message("a"),
+        call_message("b"),
+        result_message("b"),
+    ]
 
     assert texts(SlidingWindowManager(2).curate(running)) == ["be brief", "new", "calls", "result"]
     assert texts(SlidingWindowManager(2, preserve_first_user=True).curate(running))[:3] == ["be brief", "old", "new"]
@@ -131,8 +147,11 @@ def test_a_window_with_slack_moves_rarely():
 
 
 def test_an_orphan_is_removed_even_where_everything_fits():
-    assert SlidingWindowManager(10).curate([answered("x")]) == []
-    assert SlidingWindowManager(10).curate([user("a"), answered("x"), said("b")]) == [user("a"), said("b")]
+    assert SlidingWindowManager(10).curate([result_message("x")]) == []
+    assert SlidingWindowManager(10).curate([user("a"), result_message("x"), assistant("b")]) == [
+        user("a"),
+        assistant("b"),
+    ]
 
 
 def test_an_empty_conversation_gives_an_empty_view():
@@ -148,12 +167,12 @@ def test_turns_are_counted_by_user_messages_and_kept_whole():
     assert TurnWindowManager(0).curate(tooled) == [SYSTEM]
 
 
-def test_what_stands_before_the_first_turn_goes_with_it():
-    greeted = [SYSTEM, said("hello"), *turn(1), *turn(2)]
+def test_messages_before_the_first_turn_are_dropped_with_it():
+    greeted = [SYSTEM, assistant("hello"), *turn(1), *turn(2)]
 
     assert TurnWindowManager(2).curate(greeted) == greeted
     assert TurnWindowManager(1).curate(greeted) == [SYSTEM, *turn(2)]
-    assert TurnWindowManager(1).curate([SYSTEM, said("hello")]) == [SYSTEM, said("hello")]
+    assert TurnWindowManager(1).curate([SYSTEM, assistant("hello")]) == [SYSTEM, assistant("hello")]
 
 
 @pytest.mark.parametrize("max_length", range(40))
@@ -165,7 +184,9 @@ def test_a_truncated_result_is_never_longer_than_asked(max_length, suffix):
         {"type": "text", "text": "cd" * 30},
         {"type": "image_url", "image_url": {"url": "x"}},
     ]
-    view = manager.curate([user("u" * 99), asked("a", "b"), answered("a", "r" * 99), answered("b", parts)])
+    view = manager.curate(
+        [user("u" * 99), call_message("a", "b"), result_message("a", "r" * 99), result_message("b", parts)]
+    )
 
     assert len(view[2]["content"]) == max_length
     assert sum(len(part.get("text", "")) for part in view[3]["content"]) <= max_length
@@ -176,13 +197,13 @@ def test_a_truncated_result_is_never_longer_than_asked(max_length, suffix):
 
 def test_truncation_ends_with_the_suffix():
     assert (
-        ToolResultTruncator(20).curate([user("x"), asked("a"), answered("a", "r" * 99)])[2]["content"]
+        ToolResultTruncator(20).curate([user("x"), call_message("a"), result_message("a", "r" * 99)])[2]["content"]
         == "rrrr\n... [truncated]"
     )
 
 
-def test_the_newest_results_may_be_left_alone():
-    chat = [user("x"), asked("a", "b"), answered("a", "r" * 99), answered("b", "s" * 99)]
+def test_the_newest_results_can_stay_unchanged():
+    chat = [user("x"), call_message("a", "b"), result_message("a", "r" * 99), result_message("b", "s" * 99)]
     view = ToolResultTruncator(20, keep_last=1).curate(chat)
 
     assert [len(message["content"]) for message in view[2:]] == [20, 99]
@@ -193,22 +214,22 @@ def test_old_results_are_cleared_in_batches_and_the_newest_are_exact():
     transcript = Transcript([user("go")])
     cleared = []
     for number in range(8):
-        transcript.extend([asked(str(number)), answered(str(number), "r" * 500)])
+        transcript.extend([call_message(str(number)), result_message(str(number), "r" * 500)])
         view = manager.curate(transcript)
         cleared.append(sum(message["content"] == "[cleared: 500 characters]" for message in view))
 
     assert cleared == [0, 0, 0, 2, 2, 4, 4, 6]
 
 
-def test_a_result_shorter_than_its_marker_is_left_alone():
-    chat = [user("go"), asked("a"), answered("a", "ok"), asked("b"), answered("b", "ok")]
+def test_a_result_shorter_than_its_marker_is_unchanged():
+    chat = [user("go"), call_message("a"), result_message("a", "ok"), call_message("b"), result_message("b", "ok")]
 
     assert ToolResultClearer(keep=0, slack=0).curate(chat) == chat
 
 
 def test_older_turns_are_shown_as_text_only():
     view = ToolStripper(preserve_turns=1).curate(
-        [SYSTEM, *turn(1), user("and"), asked("x", text="looking"), answered("x"), *turn(2)]
+        [SYSTEM, *turn(1), user("and"), call_message("x", text="looking"), result_message("x"), *turn(2)]
     )
 
     assert texts(view) == [
@@ -225,30 +246,38 @@ def test_older_turns_are_shown_as_text_only():
     assert "tool_calls" not in view[4]
 
 
-def test_stripping_never_takes_the_exchange_the_model_is_about_to_answer():
-    assert ToolStripper(preserve_turns=0).curate([user("go"), asked("a"), answered("a")]) == [
+def test_stripping_keeps_the_exchange_that_the_model_is_about_to_answer():
+    assert ToolStripper(preserve_turns=0).curate([user("go"), call_message("a"), result_message("a")]) == [
         user("go"),
-        asked("a"),
-        answered("a"),
+        call_message("a"),
+        result_message("a"),
     ]
 
 
-def test_calls_of_tools_no_longer_offered_go_with_their_results():
-    mixed = asked("a", text="both")
-    mixed["tool_calls"] += asked("b", name="run")["tool_calls"]
-    chat = [user("go"), mixed, answered("a"), answered("b"), asked("c", name="run"), answered("c"), said("done")]
+def test_calls_of_tools_that_are_no_longer_offered_are_removed_with_their_results():
+    mixed = call_message("a", text="both")
+    mixed["tool_calls"] += call_message("b", name="run")["tool_calls"]
+    chat = [
+        user("go"),
+        mixed,
+        result_message("a"),
+        result_message("b"),
+        call_message("c", name="run"),
+        result_message("c"),
+        assistant("done"),
+    ]
     view = ActiveToolsManager(frozenset({"read"})).curate(chat)
 
     assert texts(view) == ["go", "both", "result", "done"]
     assert check(view) == []
 
 
-def test_the_tools_on_offer_may_come_from_the_session():
+def test_the_offered_tools_can_come_from_the_session():
     class Session:
         session_id = None
         tools = ("run",)
 
-    chat = [user("go"), asked("c", name="run"), answered("c"), said("done")]
+    chat = [user("go"), call_message("c", name="run"), result_message("c"), assistant("done")]
     manager = ActiveToolsManager(lambda session: session.tools)
     session = Session()
 
@@ -259,7 +288,7 @@ def test_the_tools_on_offer_may_come_from_the_session():
 
 
 def test_managers_are_applied_in_order():
-    chat = [SYSTEM, *turn(1), user("go"), asked("a"), answered("a", "r" * 99)]
+    chat = [SYSTEM, *turn(1), user("go"), call_message("a"), result_message("a", "r" * 99)]
     both = ComposedManager((ToolResultTruncator(20), SlidingWindowManager(3)))
 
     assert both.curate(chat) == SlidingWindowManager(3).curate(ToolResultTruncator(20).curate(chat))
@@ -286,11 +315,11 @@ def budget(**settings):
 
 
 def big(call, size=40):
-    return answered(call, "word " * size)
+    return result_message(call, "word " * size)
 
 
 def test_over_budget_old_results_are_cleared_first():
-    chat = [SYSTEM, user("go"), asked("a"), big("a"), asked("b"), big("b"), asked("c"), big("c")]
+    chat = [SYSTEM, user("go"), call_message("a"), big("a"), call_message("b"), big("b"), call_message("c"), big("c")]
     view = budget(target=0.9).curate(chat)
 
     assert [message["content"] for message in view if message["role"] == "tool"] == [
@@ -301,15 +330,15 @@ def test_over_budget_old_results_are_cleared_first():
     assert len(view) == len(chat)
 
 
-def test_then_the_oldest_turns_go_but_not_the_first_request():
+def test_then_the_oldest_turns_are_dropped_but_not_the_first_request():
     chat = [
         SYSTEM,
         user("the task"),
-        said("word " * 40),
+        assistant("word " * 40),
         user("two"),
-        said("word " * 40),
+        assistant("word " * 40),
         user("three"),
-        said("word " * 30),
+        assistant("word " * 30),
         user("now"),
     ]
     view = budget().curate(chat)
@@ -317,20 +346,20 @@ def test_then_the_oldest_turns_go_but_not_the_first_request():
     assert texts(view) == ["be brief", "the task", "three", "word " * 30, "now"]
 
 
-def test_then_the_oldest_exchanges_of_the_running_turn_go():
+def test_then_the_oldest_exchanges_of_the_current_turn_are_dropped():
     chat = [SYSTEM, user("go")]
     for number in range(12):
-        chat += [asked(str(number)), answered(str(number), "ok")]
+        chat += [call_message(str(number)), result_message(str(number), "ok")]
     view = budget().curate(chat)
 
     assert texts(view)[:2] == ["be brief", "go"]
-    assert view[-1] == answered("11", "ok")
+    assert view[-1] == result_message("11", "ok")
     assert check(view) == []
     assert len(view) < len(chat)
 
 
 def test_a_result_too_large_for_any_view_is_clipped_in_the_middle():
-    chat = [SYSTEM, user("go"), asked("a"), answered("a", "begin " + "word " * 5_000 + " end")]
+    chat = [SYSTEM, user("go"), call_message("a"), result_message("a", "begin " + "word " * 5_000 + " end")]
     view = budget().curate(chat)
     content = view[3]["content"]
 
@@ -340,7 +369,7 @@ def test_a_result_too_large_for_any_view_is_clipped_in_the_middle():
     assert sum(map(ExactCounter().message, view)) <= BUDGET
 
 
-def test_what_cannot_fit_is_refused_by_name():
+def test_messages_that_cannot_fit_are_named():
     with pytest.raises(CannotFit, match=r"the newest request \(message 1, [\d,]+ tokens\)") as caught:
         budget().curate([SYSTEM, user("word " * 500)])
 
@@ -348,12 +377,12 @@ def test_what_cannot_fit_is_refused_by_name():
     assert caught.value.needed > BUDGET
 
 
-def test_a_refusal_is_forgotten_when_the_conversation_fits_again():
-    transcript = Transcript([SYSTEM, user("start"), said("ok"), user("word " * 500)])
+def test_after_cannot_fit_a_conversation_that_fits_again_is_accepted():
+    transcript = Transcript([SYSTEM, user("start"), assistant("ok"), user("word " * 500)])
     manager = budget()
     with pytest.raises(CannotFit):
         manager.curate(transcript)
-    transcript.extend([said("that is long"), user("sorry, shorter")])
+    transcript.extend([assistant("that is long"), user("sorry, shorter")])
 
     assert texts(manager.curate(transcript)) == ["be brief", "start", "sorry, shorter"]
 
@@ -374,9 +403,9 @@ def test_pins_stay_with_the_exchange_they_belong_to():
     chat = [
         SYSTEM,
         user("the task"),
-        asked("a"),
-        answered("a", "the key"),
-        *(said("word " * 20) for _ in range(9)),
+        call_message("a"),
+        result_message("a", "the key"),
+        *(assistant("word " * 20) for _ in range(9)),
         user("now"),
     ]
     transcript = Transcript(chat)
@@ -389,16 +418,20 @@ def test_pins_stay_with_the_exchange_they_belong_to():
     assert "the key" not in texts(budget().curate(transcript))
 
 
-def test_a_context_can_ask_for_the_last_messages_whatever_the_window():
+def test_a_context_can_require_the_last_messages():
     chat = [SYSTEM, *turn(1), *turn(2)]
     context = CurationContext(preserve_last_n=2)
 
-    assert SlidingWindowManager(0).curate(chat, context=context)[1:] == [asked("2a"), answered("2a"), said("answer 2")]
+    assert SlidingWindowManager(0).curate(chat, context=context)[1:] == [
+        call_message("2a"),
+        result_message("2a"),
+        assistant("answer 2"),
+    ]
     with pytest.raises(InvalidSetting, match="0 or more"):
         CurationContext(preserve_last_n=-1)
 
 
-def test_a_context_can_let_the_system_messages_go():
+def test_a_context_can_give_up_the_system_messages():
     view = SlidingWindowManager(1).curate(
         [SYSTEM, user("a"), user("b")], context=CurationContext(preserve_system=False)
     )

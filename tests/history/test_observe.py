@@ -15,7 +15,7 @@ class Session:
     session_id = UUID(int=5)
 
 
-def test_publishes_what_a_sliding_window_did():
+def test_publishes_the_counts_of_a_sliding_window():
     bus = Bus()
     manager = ObservableSlidingWindowManager(SlidingWindowManager(4), bus, "triage", clock=lambda: NOW)
     view = manager.curate(CHAT, session=Session())

@@ -7,7 +7,7 @@ import pytest
 from minutebook import Transcript
 from minutebook.testing import coding_session
 from tests.every import MANAGERS
-from tests.history.test_promises import curated
+from tests.history.test_manager_guarantees import curated
 
 SESSIONS = [coding_session(seed=seed, turns=2) for seed in range(4)]
 

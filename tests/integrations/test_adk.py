@@ -12,14 +12,14 @@ except MissingExtra as error:
 """
 
 
-def test_without_google_adk_the_import_says_what_to_install():
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
+def test_without_google_adk_the_import_error_says_what_to_install():
+    process = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
 
-    assert done.stdout == "google-adk is not installed; pip install 'minutebook[adk]'\n"
+    assert process.stdout == "google-adk is not installed; run: pip install 'minutebook[adk]'\n"
 
 
-def test_the_package_never_loads_it_by_itself():
+def test_importing_minutebook_does_not_load_google_adk():
     code = "import sys, minutebook, minutebook.integrations; print([n for n in sys.modules if 'adk' in n])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert done.stdout == "[]\n"
+    assert process.stdout == "[]\n"

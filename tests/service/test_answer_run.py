@@ -94,7 +94,7 @@ BUDGET = "conversation: {policy: b}\npolicies: {b: {manager: token_budget, max_t
 LONG = "word " * 60
 
 
-def test_a_view_that_is_too_long_twice_is_made_shorter_twice(family, tmp_path):
+def test_a_view_is_shortened_after_every_overflow(family, tmp_path):
     fill = [say("answer " * 40)] * 6
     model = ScriptedModel(*fill, overflow(1000, 900), overflow(1000, 900), say("Now it fits."))
     with served(model, config=BUDGET, folder=tmp_path) as here:
@@ -145,7 +145,7 @@ def test_tool_payloads_of_older_turns_are_trimmed_in_the_record(family, preserve
     assert len(messages) == 4 * TURNS
 
 
-def test_tool_payloads_stay_in_the_record_where_nothing_else_is_configured(family, tmp_path):
+def test_tool_payloads_stay_in_the_record_by_default(family, tmp_path):
     with served(adding(TURNS), config=TOOLS, folder=tmp_path) as here:
         client = talk(here, family)
         messages = recorded(here, client)
@@ -153,7 +153,7 @@ def test_tool_payloads_stay_in_the_record_where_nothing_else_is_configured(famil
     assert [PAYLOAD in each["content"] for each in messages if each["role"] == "tool"] == [True] * TURNS
 
 
-def test_a_client_that_resends_payloads_which_were_trimmed_goes_on_in_the_same_conversation(tmp_path):
+def test_resent_payloads_that_were_trimmed_match_the_record(tmp_path):
     config = "conversation: {retention: {preserve_turns: 1, tool_persistence: none}}\n"
     with served(adding(TURNS), config=config, folder=tmp_path) as here:
         client = Chat(here)
@@ -165,7 +165,7 @@ def test_a_client_that_resends_payloads_which_were_trimmed_goes_on_in_the_same_c
 KEY = {"idempotency-key": "k1"}
 
 
-def test_a_request_that_comes_again_gets_the_answer_from_the_record_of_another_server(family, tmp_path):
+def test_a_retry_gets_the_recorded_answer_of_another_server(family, tmp_path):
     db = f"sqlite:///{tmp_path / 'chat.db'}"
     with LoopbackProvider(ScriptedModel("Once.", "Twice.")) as provider:
         with served(provider=provider, db=db) as here:
@@ -183,7 +183,7 @@ def test_a_request_that_comes_again_gets_the_answer_from_the_record_of_another_s
     assert len(provider.requests) == 1
 
 
-def test_a_request_that_failed_and_comes_again_is_answered_and_says_nothing_twice(family, tmp_path):
+def test_a_retry_of_a_failed_request_stores_the_messages_once(family, tmp_path):
     with served(ScriptedModel(fail(400, "no"), "Now."), db=f"sqlite:///{tmp_path / 'chat.db'}") as here:
         client = family(here)
         failed = client.ask("Hello", **KEY)
@@ -204,7 +204,7 @@ class Failing:
         raise ZeroDivisionError
 
 
-def test_a_manager_that_fails_is_bypassed_and_a_view_that_is_too_long_is_made_shorter_all_the_same(family):
+def test_a_failed_manager_is_bypassed_and_a_long_view_is_still_shortened(family):
     model = ScriptedModel(*[say("answer " * 40)] * 6, overflow(1000, 900), say("Now it fits."))
     with served(model) as here:
         here.service.policy("gpt-4o")

@@ -16,7 +16,7 @@ def nursery():
         yield loaded
 
 
-def test_a_service_that_is_killed_once_loses_and_doubles_nothing(tmp_path, nursery):
+def test_a_killed_service_loses_and_duplicates_nothing(tmp_path, nursery):
     tally = kill_service(f"sqlite:///{tmp_path / 'chat.db'}", 1, nursery=nursery)
 
     assert tally.acknowledged
@@ -25,7 +25,7 @@ def test_a_service_that_is_killed_once_loses_and_doubles_nothing(tmp_path, nurse
 
 @pytest.mark.slow
 @pytest.mark.parametrize("endpoint", MIX)
-def test_a_service_that_is_killed_while_it_streams_loses_and_doubles_nothing(endpoint, tmp_path, nursery):
+def test_a_service_killed_during_a_stream_loses_and_duplicates_nothing(endpoint, tmp_path, nursery):
     tally = kill_service(f"sqlite:///{tmp_path / 'chat.db'}", 3, talk=[endpoint], nursery=nursery)
 
     assert tally.acknowledged
@@ -44,7 +44,7 @@ def test_replicas_on_one_postgres_behave_as_one_while_they_are_killed(replicas, 
 
 
 @pytest.mark.slow
-def test_a_replica_that_was_frozen_for_longer_than_its_leases_takes_nothing_from_the_other(nursery):
+def test_a_frozen_replica_without_its_leases_overwrites_nothing(nursery):
     require_postgres()
 
     tally = kill_service(shared.empty(), 4, replicas=2, nursery=nursery, harm=Replica.freeze)

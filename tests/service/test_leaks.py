@@ -73,7 +73,7 @@ PROVIDERS = {
 
 
 @pytest.mark.parametrize("model", PROVIDERS.values(), ids=PROVIDERS)
-def test_of_two_hundred_secrets_none_gets_out_of_the_whole_service(model):
+def test_no_secret_gets_into_logs_traces_metrics_or_errors(model):
     with watched_service(model) as (watched, running, token):
         with running.http() as http:
             answers = planted(http, token, http.get("/openapi.json").json())
@@ -116,12 +116,12 @@ metrics.set_meter_provider(MeterProvider([meters]))
 
 from minutebook.service.app import create_app
 from minutebook.service.config.loader import ConfigHolder
-from minutebook.service.app import running, service_from
+from minutebook.service.app import build_service, run_service
 
 async def main():
     environment = {"MINUTEBOOK_DB": "memory:", "MINUTEBOOK_UPSTREAM_URL": "http://127.0.0.1:9/v1"}
-    service = service_from(ConfigHolder(environment=environment))
-    async with running(service):
+    service = build_service(ConfigHolder(environment=environment))
+    async with run_service(service):
         transport = httpx2.ASGITransport(create_app(service))
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000", trust_env=False) as http:
             for path in ("/v1/chat/completions", "/v1/responses", "/v1/conversations/secretword/items?a=secretword"):
@@ -129,16 +129,16 @@ async def main():
                     await http.post(path, json=body)
 
 asyncio.run(main())
-told = "".join(span.to_json() for span in spans.get_finished_spans())
-told += "".join(record.log_record.to_json() if hasattr(record.log_record, "to_json") else str(record.log_record)
+collected = "".join(span.to_json() for span in spans.get_finished_spans())
+collected += "".join(record.log_record.to_json() if hasattr(record.log_record, "to_json") else str(record.log_record)
                 for record in logs.get_finished_logs())
-told += meters.get_metrics_data().to_json() if meters.get_metrics_data() is not None else ""
+collected += meters.get_metrics_data().to_json() if meters.get_metrics_data() is not None else ""
 scopes = {span.instrumentation_scope.name for span in spans.get_finished_spans()}
-print(json.dumps([sorted(scopes), len(logs.get_finished_logs()), "secretword" in told]))
+print(json.dumps([sorted(scopes), len(logs.get_finished_logs()), "secretword" in collected]))
 """
 
 
-def test_where_everything_is_collected_only_we_tell_of_requests():
+def test_only_the_spans_of_the_service_are_collected():
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", BESIDE], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ async def counting(run, upto, *, gate=None):
         if gate is not None:
             await gate.wait()
         await asyncio.sleep(0)
-        run.say(b"%d" % number)
+        run.send(b"%d" % number)
 
 
 async def heard(run, after=0):
@@ -22,7 +22,7 @@ async def heard(run, after=0):
 
 
 @pytest.mark.parametrize("after", range(6))
-def test_every_listener_hears_everything_from_where_it_begins(after):
+def test_every_reader_gets_all_events_from_its_start(after):
     async def main():
         runs, run = Runs(), Run("r", "t", "c")
         runs.start(run, counting(run, 5))
@@ -34,7 +34,7 @@ def test_every_listener_hears_everything_from_where_it_begins(after):
     assert early == late == [b"%d" % number for number in range(after, 5)]
 
 
-def test_a_listener_that_goes_away_takes_nothing_with_it():
+def test_a_reader_that_stops_does_not_affect_others():
     async def main():
         runs, run, gate = Runs(), Run("r", "t", "c"), asyncio.Event()
         runs.start(run, counting(run, 3, gate=gate))
@@ -47,14 +47,14 @@ def test_a_listener_that_goes_away_takes_nothing_with_it():
     assert asyncio.run(main()) == [b"0", b"1", b"2"]
 
 
-def test_what_fails_before_the_first_event_is_raised_to_whoever_waits_for_it():
+def test_a_failure_before_the_first_event_is_raised_to_readers():
     async def broken():
         raise ValueError("no")
 
     async def main():
         runs, run = Runs(), Run("r", "t", "c")
         runs.start(run, broken())
-        await run.begun()
+        await run.wait_for_first_event()
 
     with pytest.raises(ValueError, match="no"):
         asyncio.run(main())
@@ -72,7 +72,7 @@ def test_another_tenant_does_not_find_a_run():
     assert unknown is None
 
 
-def test_draining_lets_runs_end_and_cancels_those_that_do_not():
+def test_drain_waits_for_runs_and_cancels_overdue_ones():
     async def main():
         runs, quick, slow = Runs(), Run("q", "t", "c"), Run("s", "t", "c")
         runs.start(quick, counting(quick, 2))
@@ -87,7 +87,7 @@ def test_draining_lets_runs_end_and_cancels_those_that_do_not():
     assert active == 0
 
 
-def test_only_one_at_a_time_holds_a_conversation():
+def test_a_lease_has_one_holder():
     async def main():
         store = open_store("memory:")
         async with hold_lease(store, "c", "first", seconds=30):
@@ -100,7 +100,7 @@ def test_only_one_at_a_time_holds_a_conversation():
     assert asyncio.run(main()) == "second"
 
 
-def test_a_held_conversation_is_free_again_whatever_happens_inside():
+def test_a_lease_is_released_after_success_and_failure():
     async def main():
         store = open_store("memory:")
         with suppress(ZeroDivisionError):
@@ -112,7 +112,7 @@ def test_a_held_conversation_is_free_again_whatever_happens_inside():
     assert asyncio.run(main())
 
 
-def test_whoever_loses_its_conversation_to_another_is_told_so():
+def test_a_holder_that_loses_its_lease_gets_an_error():
     async def main():
         store = open_store("memory:")
         async with hold_lease(store, "c", "first", seconds=0.03) as hold:
@@ -143,7 +143,7 @@ class Counting(MemoryStore):
         await super().release_lease(lease)
 
 
-def test_a_lease_is_renewed_for_as_long_as_it_is_needed_and_no_longer():
+def test_a_lease_is_renewed_until_it_is_released():
     async def main():
         store = Counting()
         async with hold_lease(store, "c", "first", seconds=0.003):
@@ -157,7 +157,7 @@ def test_a_lease_is_renewed_for_as_long_as_it_is_needed_and_no_longer():
     assert (later, released) == (renewed, 1)
 
 
-def test_a_lease_that_was_given_back_is_neither_renewed_nor_released_again():
+def test_a_lease_released_by_an_append_is_neither_renewed_nor_released_again():
     async def main():
         store = Counting()
         async with hold_lease(store, "c", "first", seconds=0.003) as hold:
@@ -171,7 +171,7 @@ def test_a_lease_that_was_given_back_is_neither_renewed_nor_released_again():
     assert asyncio.run(main()) == (0, 1)
 
 
-def test_a_lease_that_could_not_be_given_back_with_the_answer_is_released_in_the_end():
+def test_a_lease_is_released_at_the_end_if_the_append_failed():
     async def main():
         store = Counting()
         with suppress(ZeroDivisionError):

@@ -99,7 +99,7 @@ def test_passwords_and_private_keys_are_taken_out_too(text, expected):
         "conv_0192f3a1b2c37d4e8f60718293a4b5c6",
         "req_5f1c0d2e3b4a59687766554433221100",
         "gpt-4o-mini-2024-07-18",
-        "the window of 128,000 tokens is full: 3 turns were summed up",
+        "the window of 128,000 tokens is full: 3 turns summarized",
         "a risk-averse task-oriented desk-based person",
         "2026-11-16T03:31:03+00:00",
         "sqlite:///chat.db: is locked; try again",

@@ -59,7 +59,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("options", FOREIGN.values(), ids=FOREIGN)
-def test_every_endpoint_finds_nothing_under_anothers_id(options):
+def test_no_endpoint_finds_objects_of_another_tenant(options):
     store = MemoryStore()
     tokens = keys_for(store, owner={"tenant": "acme"}, stranger=options)
     with (
@@ -84,7 +84,7 @@ def test_every_endpoint_finds_nothing_under_anothers_id(options):
 
 
 @pytest.mark.parametrize("options", FOREIGN.values(), ids=FOREIGN)
-def test_no_other_endpoint_shows_or_touches_what_is_anothers(options):
+def test_no_list_or_write_reaches_objects_of_another_tenant(options):
     store = MemoryStore()
     tokens = keys_for(store, owner={"tenant": "acme"}, stranger=options)
     with (
@@ -114,7 +114,7 @@ def test_no_other_endpoint_shows_or_touches_what_is_anothers(options):
     ids=["conversation", "previous response", "tokens"],
 )
 @pytest.mark.parametrize("options", FOREIGN.values(), ids=FOREIGN)
-def test_a_body_cannot_name_what_is_anothers(path, more, options):
+def test_a_body_cannot_refer_to_objects_of_another_tenant(path, more, options):
     store = MemoryStore()
     tokens = keys_for(store, owner={"tenant": "acme"}, stranger=options)
     with (
@@ -130,7 +130,7 @@ def test_a_body_cannot_name_what_is_anothers(path, more, options):
         assert seen_by(owner, ids) == before
 
 
-def test_every_endpoint_but_those_for_machines_asks_for_a_key():
+def test_every_endpoint_except_health_checks_requires_a_key():
     store = MemoryStore()
     keys_for(store, owner={"tenant": "acme"})
     with served(store=store) as running, running.http() as anybody:

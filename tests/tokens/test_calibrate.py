@@ -1,4 +1,4 @@
-"""Calibration: within a tenth of the provider's figures after three calls, and still when nothing moves."""
+"""Calibration: within a tenth of the provider's figures after three calls, and still when nothing changes."""
 
 from collections.abc import Iterator
 
@@ -26,16 +26,16 @@ RECORDED: dict[str, Series] = {
 
 
 def errors(series: Series, start: CalibratedCounter) -> tuple[list[float], int]:
-    """How far off each prediction was from the fourth call on, and how often the counter moved."""
-    counter, found, moves = start, [], 0
+    """How far off each prediction was from the fourth call on, and how often the counter next_counter."""
+    counter, deviations, changes = start, [], 0
     for number, (inner, reported) in enumerate(series):
         counted = round(inner * counter.correction)
         if number >= 3:
-            found.append((counted + counter.overhead) / reported - 1)
-        moved = counter.observe(counted, reported)
-        moves += moved is not counter
-        counter = moved
-    return found, moves
+            deviations.append((counted + counter.overhead) / reported - 1)
+        next_counter = counter.observe(counted, reported)
+        changes += next_counter is not counter
+        counter = next_counter
+    return deviations, changes
 
 
 def calibrated(tolerance: float = 0.03) -> CalibratedCounter:
@@ -44,9 +44,9 @@ def calibrated(tolerance: float = 0.03) -> CalibratedCounter:
 
 @pytest.mark.parametrize("model", RECORDED)
 def test_recorded_usage_is_met_within_a_tenth_after_three_calls(model: str) -> None:
-    found, _ = errors(RECORDED[model], calibrated())
+    deviations, _ = errors(RECORDED[model], calibrated())
 
-    assert max(map(abs, found)) <= 0.1
+    assert max(map(abs, deviations)) <= 0.1
 
 
 @pytest.mark.parametrize("factor", [0.7, 1.0, 1.2, 1.38, 1.55, 1.63, 1.9, 2.5, 3.4])
@@ -58,9 +58,9 @@ def test_a_wrong_vocabulary_and_unseen_tools_are_met_within_a_tenth_after_three_
     cut = [30_000, 33_000, 50_000]
     series = [(counted, round(overhead + factor * counted)) for counted in growing + cut]
 
-    found, _ = errors(series, calibrated())
+    deviations, _ = errors(series, calibrated())
 
-    assert max(map(abs, found)) <= 0.1
+    assert max(map(abs, deviations)) <= 0.1
 
 
 def test_one_report_already_corrects() -> None:
@@ -70,7 +70,7 @@ def test_one_report_already_corrects() -> None:
     assert counter.overhead == 0
 
 
-def test_what_no_vocabulary_explains_is_overhead() -> None:
+def test_a_ratio_beyond_any_vocabulary_is_overhead() -> None:
     counter = calibrated().observe(100, 10_100)
 
     assert counter.correction == 2.0
@@ -86,15 +86,15 @@ def test_a_report_within_tolerance_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("model", RECORDED)
-def test_the_counter_moves_seldom(model: str) -> None:
-    _, moves = errors(RECORDED[model], calibrated())
-    _, moves_at_once = errors(RECORDED[model], calibrated(tolerance=0))
+def test_the_counter_changes_rarely(model: str) -> None:
+    _, changes = errors(RECORDED[model], calibrated())
+    _, changes_without_tolerance = errors(RECORDED[model], calibrated(tolerance=0))
 
-    assert moves <= len(RECORDED[model]) // 2
-    assert moves_at_once == len(RECORDED[model])
+    assert changes <= len(RECORDED[model]) // 2
+    assert changes_without_tolerance == len(RECORDED[model])
 
 
-def test_observing_leaves_the_counter_as_it_was() -> None:
+def test_observing_does_not_change_the_counter() -> None:
     counter = calibrated()
     before = counter.count("The minutes of the last meeting"), counter.correction, counter.overhead
 
@@ -104,7 +104,7 @@ def test_observing_leaves_the_counter_as_it_was() -> None:
 
 
 @pytest.mark.parametrize(("counted", "reported"), [(0, 100), (100, 0), (-1, 5), (0, 0)])
-def test_a_report_of_nothing_teaches_nothing(counted: int, reported: int) -> None:
+def test_a_report_without_tokens_is_ignored(counted: int, reported: int) -> None:
     counter = calibrated()
 
     assert counter.observe(counted, reported) is counter
@@ -120,7 +120,7 @@ def test_a_message_is_corrected_as_a_whole() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-5, 10**7), st.integers(-5, 10**7)), max_size=20))
-def test_no_reports_make_a_counter_absurd(series: Series) -> None:
+def test_the_correction_stays_in_its_range_for_any_reports(series: Series) -> None:
     counter = calibrated()
     for counted, reported in series:
         counter = counter.observe(counted, reported)
@@ -132,7 +132,7 @@ def test_no_reports_make_a_counter_absurd(series: Series) -> None:
 @pytest.mark.parametrize(
     "setting", [{"correction": 0}, {"correction": float("nan")}, {"overhead": -1}, {"tolerance": 1}]
 )
-def test_settings_that_cannot_be_meant_are_refused(setting: dict[str, float]) -> None:
+def test_settings_out_of_range_are_refused(setting: dict[str, float]) -> None:
     with pytest.raises(InvalidSetting, match=next(iter(setting))):
         CalibratedCounter(ExactCounter(), **setting)  # type: ignore[arg-type]
 
@@ -154,9 +154,9 @@ def recorded(counter: TokenCounter) -> Iterator[Series]:
     "inner", [ExactCounter("deepseek_v3"), ExactCounter("o200k_base"), EstimatedCounter()], ids=lambda inner: inner.name
 )
 def test_real_sessions_are_met_within_a_tenth_after_three_calls(inner: TokenCounter) -> None:
-    found = [error for series in recorded(inner) for error in errors(series, CalibratedCounter(inner))[0]]
-    met = sum(abs(error) <= 0.1 for error in found) / len(found)
+    deviations = [error for series in recorded(inner) for error in errors(series, CalibratedCounter(inner))[0]]
+    share_met = sum(abs(error) <= 0.1 for error in deviations) / len(deviations)
 
     # What is missed are single calls early on, after a message larger than all before it.
-    assert len(found) > 4_000
-    assert met >= 0.995
+    assert len(deviations) > 4_000
+    assert share_met >= 0.995

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from minutebook.errors import MissingExtra, UnknownName
 from minutebook.tokens import VOCABULARIES, CalibratedCounter, EstimatedCounter, ExactCounter, ScaledCounter
 from minutebook.tokens import vocabulary as vocabularies
-from minutebook.tokens.vocabulary import REMEMBERED_CHARACTERS, Encoder, encoder, load
+from minutebook.tokens.vocabulary import MAX_CACHED_CHARACTERS, Encoder, encoder, load_encoder
 from tests.tokens.reference import fill_cache
 from tests.tokens.samples import SAMPLES
 
@@ -104,11 +104,11 @@ def test_counting_a_text_again_encodes_nothing() -> None:
 def test_what_is_remembered_is_bounded() -> None:
     recorder = Recorder()
     counting = Encoder(recorder.encode, recorder.clear)
-    size = REMEMBERED_CHARACTERS // 8
+    size = MAX_CACHED_CHARACTERS // 8
 
     for number in range(40):
         counting.count(f"{number:<{size}}")
-        assert sum(map(len, counting._remembered)) <= REMEMBERED_CHARACTERS
+        assert sum(map(len, counting._cache)) <= MAX_CACHED_CHARACTERS
     assert recorder.cleared == 4
 
 
@@ -116,18 +116,18 @@ def test_a_text_too_large_to_remember_is_counted_and_forgotten() -> None:
     recorder = Recorder()
     counting = Encoder(recorder.encode, recorder.clear)
 
-    assert counting.count("x" * (REMEMBERED_CHARACTERS + 1)) == REMEMBERED_CHARACTERS + 1
-    assert not counting._remembered
+    assert counting.count("x" * (MAX_CACHED_CHARACTERS + 1)) == MAX_CACHED_CHARACTERS + 1
+    assert not counting._cache
     assert recorder.cleared == 1
 
 
 def test_splintrs_own_memory_is_emptied_with_ours() -> None:
-    counting = load("o200k_base")
+    counting = load_encoder("o200k_base")
     tokenizer = counting._clear.__self__  # type: ignore[attr-defined]
     counting.count("antidisestablishmentarianistically " * 4 + "q" * 100)
     assert tokenizer.cache_len
 
-    counting.count("x " * (REMEMBERED_CHARACTERS // 2 + 1))
+    counting.count("x " * (MAX_CACHED_CHARACTERS // 2 + 1))
 
     assert tokenizer.cache_len == 0
 
@@ -138,21 +138,21 @@ def test_ten_megabytes_are_counted() -> None:
 
 def test_threads_agree_and_load_a_vocabulary_once(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"{number} {SAMPLES['code']}" for number in range(20)]
-    expected = [len(load("o200k_base")._encode(text)) for text in texts]
+    expected = [len(load_encoder("o200k_base")._encode(text)) for text in texts]
     found: list[list[int]] = []
     loaded: list[str] = []
     start = threading.Barrier(4)
 
     def loading(name: str) -> Encoder:
         loaded.append(name)
-        return load(name)
+        return load_encoder(name)
 
     def work() -> None:
         start.wait()
         found.append([ExactCounter().count(text) for text in texts])
 
     monkeypatch.setattr(vocabularies, "_loaded", {})
-    monkeypatch.setattr(vocabularies, "load", loading)
+    monkeypatch.setattr(vocabularies, "load_encoder", loading)
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()

@@ -118,7 +118,7 @@ def test_only_content_and_calls_count() -> None:
     assert tokens(message) == 4 + 2
 
 
-def test_a_part_nobody_knows_counts_as_its_json() -> None:
+def test_an_unknown_part_counts_as_its_json() -> None:
     part = {"type": "hologram", "depth": 3}
 
     assert tokens({"content": [part]}) == 4 + len(json.dumps(part, separators=(",", ":")))
@@ -145,14 +145,14 @@ def test_read_only_messages_count_like_plain_ones() -> None:
     assert tokens(sealed) == tokens(plain)
 
 
-def test_a_value_that_holds_itself_is_counted_all_the_same() -> None:
+def test_a_value_that_contains_itself_is_counted() -> None:
     arguments: dict[str, Any] = {}
     arguments["self"] = arguments
 
     assert tokens({"tool_calls": [call("look", arguments)]}) > 4 + 8 + 4
 
 
-def test_a_value_nested_beyond_all_measure_is_counted_all_the_same() -> None:
+def test_a_deeply_nested_value_is_counted() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
@@ -202,8 +202,8 @@ def test_every_counter_takes_half_a_surrogate_pair(counter: TokenCounter) -> Non
 
 
 @pytest.mark.parametrize("counter", EVERY, ids=lambda counter: counter.name)
-def test_a_counter_is_set_once(counter: TokenCounter) -> None:
+def test_a_counter_is_read_only(counter: TokenCounter) -> None:
     attribute = next(iter(type(counter).__slots__))  # type: ignore[attr-defined]
 
-    with pytest.raises(AttributeError, match="set once"):
+    with pytest.raises(AttributeError, match="is read-only"):
         setattr(counter, attribute, None)

@@ -9,7 +9,7 @@ from minutebook.errors import InvalidSetting, MissingExtra
 from minutebook.tokens import UnknownModel, known_models
 
 
-def test_knows_what_models_read_and_write_and_cost():
+def test_a_model_has_limits_and_prices():
     info = model_info("gpt-5")
 
     assert (info.provider, info.max_input_tokens, info.max_output_tokens) == ("openai", 272_000, 128_000)
@@ -30,15 +30,15 @@ def test_knows_what_models_read_and_write_and_cost():
         "gpt-4o:free",
     ],
 )
-def test_knows_a_model_by_all_its_names(name):
+def test_a_model_is_found_by_all_its_names(name):
     assert model_info(name).max_input_tokens == 128_000
 
 
-def test_the_one_who_makes_a_model_knows_best():
+def test_the_maker_of_a_model_comes_before_other_providers():
     assert model_info("claude-sonnet-4-5").provider == "anthropic"
 
 
-def test_a_named_provider_is_asked_first():
+def test_a_named_provider_comes_first():
     assert model_info("github-copilot/gpt-4o").max_input_tokens == 64_000
 
 
@@ -53,32 +53,32 @@ def test_the_caller_wins_over_the_own_table_which_wins_over_the_data():
 
 
 @pytest.mark.parametrize("nothing", [None, 0, -1, "many"], ids=repr)
-def test_a_figure_that_is_none_is_not_known_and_never_0(nothing):
+def test_an_invalid_figure_is_unknown_and_never_0(nothing):
     own = {"gpt-4o": {"max_input_tokens": nothing, "context_tokens": nothing}}
 
     assert model_info("gpt-4o", own=own).max_input_tokens == 128_000
 
 
-def test_a_model_that_nobody_knows_is_taken_for_very_little_with_a_warning():
-    with pytest.warns(UnknownModel, match="say max_input_tokens"):
+def test_an_unknown_model_gets_the_default_with_a_warning():
+    with pytest.warns(UnknownModel, match="Set max_input_tokens"):
         info = model_info("acme/thinker-9000")
 
     assert (info.max_input_tokens, info.max_output_tokens, info.is_known) == (4096, 4096, False)
 
 
-def test_a_slip_of_the_pen_is_noticed():
+def test_a_misspelled_name_gets_a_suggestion():
     with pytest.warns(UnknownModel, match="did you mean 'gpt-4o"):
         model_info("gpt-4oo")
 
 
-def test_who_says_how_much_it_reads_is_not_warned():
+def test_an_explicit_limit_gives_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
 
         assert model_info("acme/thinker-9000", max_input_tokens=10_000).max_input_tokens == 10_000
 
 
-def test_room_is_what_the_answer_leaves():
+def test_room_is_the_window_without_the_answer():
     info = ModelInfo("m", max_input_tokens=900, max_output_tokens=300, context_tokens=1_000)
 
     assert info.room() == 700
@@ -89,7 +89,7 @@ def test_room_is_what_the_answer_leaves():
 @pytest.mark.parametrize(
     "wrong", [{"max_input_tokens": 0}, {"max_output_tokens": -5}, {"own": {"gpt-4o": {"window": 5}}}], ids=str
 )
-def test_settings_that_cannot_be_meant(wrong):
+def test_invalid_settings_are_refused(wrong):
     with pytest.raises(InvalidSetting):
         model_info("gpt-4o", **wrong)
 
@@ -108,7 +108,7 @@ def test_without_litellm_the_extra_is_named(monkeypatch):
         ModelInfo.from_litellm("gpt-4o")
 
 
-def test_what_litellm_leaves_open_is_the_last_resort(monkeypatch):
+def test_limits_that_litellm_lacks_are_the_default(monkeypatch):
     def get_model_info(model):
         if model == "unknown":
             raise Exception("not mapped yet")  # noqa: TRY002 - as litellm does

@@ -22,8 +22,8 @@ def entry_of(message, sequence=0):
     return provider_message_to_entry(message, evaluation_id=RUN, sequence=sequence, created_at=NOW)
 
 
-def same_bytes(one, other):
-    return json.dumps(one) == json.dumps(other)
+def same_bytes(first, second):
+    return json.dumps(first) == json.dumps(second)
 
 
 @given(conversations())
@@ -44,7 +44,7 @@ json_values = st.recursive(
     st.dictionaries(st.text(max_size=12), json_values, max_size=4),
     st.permutations(["role", "content", "rest"]),
 )
-def test_keys_we_never_heard_of_come_back_in_their_order(role, unknown, order):
+def test_unknown_keys_come_back_in_their_order(role, unknown, order):
     unknown = {key: value for key, value in unknown.items() if key not in {"role", "content", "tool_calls"}}
     parts = {"role": {"role": role}, "content": {"content": "hello"}, "rest": unknown}
     message = {key: value for part in order for key, value in parts[part].items()}
@@ -91,7 +91,7 @@ def test_keys_we_never_heard_of_come_back_in_their_order(role, unknown, order):
         {"content": "order of keys", "role": "developer"},
     ],
 )
-def test_odd_messages_come_back_byte_for_byte(message):
+def test_unusual_messages_come_back_byte_for_byte(message):
     entry = entry_of(message)
 
     assert same_bytes(entry_to_provider_message(entry), message)
@@ -142,21 +142,21 @@ def entries():
 
 
 @given(entries())
-def test_an_entry_survives_the_way_to_a_message_and_back(entry):
+def test_an_entry_survives_conversion_to_a_message_and_back(entry):
     message = entry_to_provider_message(entry)
-    back = provider_message_to_entry(
+    converted_back = provider_message_to_entry(
         message, evaluation_id=entry.evaluation_id, sequence=entry.sequence, created_at=entry.created_at
     )
 
-    assert back == entry
+    assert converted_back == entry
 
 
 @given(entries())
-def test_an_entry_survives_the_way_to_json_and_back(entry):
+def test_an_entry_survives_conversion_to_json_and_back(entry):
     assert entry_from_json(entry_to_json(entry)) == entry
 
 
-def test_a_changed_field_wins_over_what_the_message_was():
+def test_a_changed_field_takes_precedence_over_the_original_message():
     parts = entry_of({"role": "user", "content": [{"type": "text", "text": "a"}]})
     calls = entry_of(
         {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": {"x": 1}}}]}
@@ -168,7 +168,7 @@ def test_a_changed_field_wins_over_what_the_message_was():
 
 
 @pytest.mark.parametrize(
-    ("message", "said"),
+    ("message", "problem"),
     [
         ({"role": "tool", "content": "x"}, "message 3: tool_call_id is missing"),
         ({"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}, r"tool_calls\[0\].id is missing"),
@@ -179,30 +179,30 @@ def test_a_changed_field_wins_over_what_the_message_was():
         ("hello", "is a str"),
     ],
 )
-def test_a_message_that_cannot_be_read_says_where_and_why(message, said):
-    with pytest.raises(InvalidMessage, match=said):
+def test_the_error_for_an_invalid_message_names_field_and_problem(message, problem):
+    with pytest.raises(InvalidMessage, match=problem):
         entry_of(message, sequence=3)
 
 
-def test_an_unknown_role_names_itself():
+def test_the_error_for_an_unknown_role_lists_the_valid_ones():
     with pytest.raises(InvalidMessage) as caught:
         entry_of({"role": "narrator", "content": "x"}, sequence=5)
     assert str(caught.value) == "message 5: role is 'narrator'; use system, developer, user, assistant or tool"
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "problem"),
     [
         ({"role": "user", "content": None}, "content is None"),
         ({"role": "user", "tool_calls": (ToolCall("a", "f", ""),)}, "only the assistant calls tools"),
         ({"role": "tool"}, "names the call it answers"),
         ({"role": "user", "tool_call_id": "a"}, "only results have one"),
         ({"role": "user", "sequence": -1}, "counted from 0"),
-        ({"role": "user", "created_at": datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001 - that is the point
+        ({"role": "user", "created_at": datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001 - tested here
     ],
 )
-def test_fields_that_do_not_go_together_are_refused(fields, said):
-    with pytest.raises(InvalidMessage, match=said):
+def test_inconsistent_fields_are_refused(fields, problem):
+    with pytest.raises(InvalidMessage, match=problem):
         ConversationEntry(**{"content": "x", "evaluation_id": RUN, "sequence": 0, "created_at": NOW, **fields})
 
 

@@ -62,96 +62,98 @@ def messages(draw):
 
 @st.composite
 def exchanges(draw, number):
-    """Calls made together, with whatever stands between them, and their results."""
-    calls = [f"call_{number}_{at}" for at in range(draw(st.integers(1, 3)))]
-    made, told = [], []
+    """Calls made together, with other items between them, and their results."""
+    calls = [f"call_{number}_{index}" for index in range(draw(st.integers(1, 3)))]
+    call_items, output_items = [], []
     for call_id in calls:
         custom = draw(st.booleans())
-        kind, asked = ("custom_tool_call", "input") if custom else ("function_call", "arguments")
-        call = {"type": kind, "call_id": call_id, "name": "find", asked: draw(TEXT), **draw(EXTRAS)}
-        made.append(shuffled(draw, call))
+        kind, argument_key = ("custom_tool_call", "input") if custom else ("function_call", "arguments")
+        call = {"type": kind, "call_id": call_id, "name": "find", argument_key: draw(TEXT), **draw(EXTRAS)}
+        call_items.append(shuffled(draw, call))
         output = draw(st.one_of(TEXT, st.lists(USER_PARTS, max_size=2)))
-        told.append(shuffled(draw, {"type": f"{kind}_output", "call_id": call_id, "output": output, **draw(EXTRAS)}))
+        output_items.append(
+            shuffled(draw, {"type": f"{kind}_output", "call_id": call_id, "output": output, **draw(EXTRAS)})
+        )
     between = st.one_of(
         other_items(),
         st.builds(lambda parts: {"type": "message", "role": "assistant", "content": parts}, st.lists(ASSISTANT_PARTS)),
     )
-    for more in draw(st.lists(between, max_size=2)):
-        made.insert(draw(st.integers(0, len(made))), more)
-    for more in draw(st.lists(other_items(), max_size=1)):
-        told.insert(draw(st.integers(0, len(told))), more)
-    return made + told
+    for item in draw(st.lists(between, max_size=2)):
+        call_items.insert(draw(st.integers(0, len(call_items))), item)
+    for item in draw(st.lists(other_items(), max_size=1)):
+        output_items.insert(draw(st.integers(0, len(output_items))), item)
+    return call_items + output_items
 
 
 @st.composite
 def item_lists(draw):
-    found = []
+    items = []
     for number in range(draw(st.integers(0, 5))):
-        found += draw(
-            st.one_of(messages().map(lambda one: [one]), other_items().map(lambda one: [one]), exchanges(number))
+        items += draw(
+            st.one_of(messages().map(lambda item: [item]), other_items().map(lambda item: [item]), exchanges(number))
         )
-    return found
+    return items
 
 
-def back(chat):
+def items_of(chat):
     return [item for message in chat for item in message_to_items(message)]
 
 
 @given(item_lists())
 def test_any_items_come_back_byte_for_byte(items):
-    given_items = deepcopy(items)
+    original = deepcopy(items)
 
     chat = items_to_messages(items)
 
-    assert json.dumps(back(chat)) == json.dumps(given_items)
-    assert items == given_items
+    assert json.dumps(items_of(chat)) == json.dumps(original)
+    assert items == original
 
 
 @given(item_lists())
-def test_they_come_back_from_the_record_too(items):
+def test_items_come_back_byte_for_byte_from_the_record(items):
     stored = [
-        entry_to_json(provider_message_to_entry(message, evaluation_id=RUN, sequence=at, created_at=NOW))
-        for at, message in enumerate(items_to_messages(items))
+        entry_to_json(provider_message_to_entry(message, evaluation_id=RUN, sequence=index, created_at=NOW))
+        for index, message in enumerate(items_to_messages(items))
     ]
     chat = [entry_to_provider_message(entry_from_json(line)) for line in stored]
 
-    assert json.dumps(back(chat)) == json.dumps(items)
+    assert json.dumps(items_of(chat)) == json.dumps(items)
 
 
 @given(item_lists())
-def test_the_messages_are_ones_that_a_provider_takes(items):
+def test_the_messages_are_valid_for_a_provider(items):
     chat = [without_items(message) for message in items_to_messages(items)]
 
-    assert [found for found in errors(check(chat)) if found.kind is not FindingKind.EMPTY_VIEW] == []
+    assert [finding for finding in errors(check(chat)) if finding.kind is not FindingKind.EMPTY_VIEW] == []
     assert not any(ITEMS_KEY in message for message in chat)
 
 
 @given(conversations())
-def test_a_chat_survives_the_way_through_items(chat):
-    again = items_to_messages(back(chat))
+def test_a_chat_survives_conversion_to_items_and_back(chat):
+    again = items_to_messages(items_of(chat))
 
     def calls(messages):
         return [[call["id"] for call in message["tool_calls"]] for message in messages if message.get("tool_calls")]
 
     assert calls(again) == calls(chat)
-    assert json.dumps(back(again)) == json.dumps(back(chat))
+    assert json.dumps(items_of(again)) == json.dumps(items_of(chat))
 
 
 @needs_corpus
 @pytest.mark.parametrize("name", FILES)
-def test_real_conversations_survive_it(name):
-    seen = 0
+def test_real_conversations_survive_conversion_to_items_and_back(name):
+    item_count = 0
     for conversation in real(name):
-        items = back(conversation["messages"])
+        items = items_of(conversation["messages"])
         if any(item.get("call_id") == "" for item in items):  # refused: a result names the call it answers
             continue
-        seen += len(items)
-        assert json.dumps(back(items_to_messages(items))) == json.dumps(items), conversation["id"]
+        item_count += len(items)
+        assert json.dumps(items_of(items_to_messages(items))) == json.dumps(items), conversation["id"]
 
-    assert seen > 400
+    assert item_count > 400
 
 
-def test_what_is_usual_is_remembered_nowhere():
+def test_plain_items_store_nothing_extra_in_the_messages():
     items = [
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Weather?"}]},
         {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"},
@@ -175,7 +177,7 @@ def test_what_is_usual_is_remembered_nowhere():
     ]
 
 
-def test_a_change_of_the_message_wins_over_what_it_remembers():
+def test_a_change_of_the_message_takes_precedence_over_its_items():
     output = [{"type": "input_text", "text": "a long result", "späti": 1}]
     call = {"type": "function_call", "call_id": "c", "name": "find", "arguments": "{}", "id": "fc_1"}
     chat = items_to_messages([call, {"type": "function_call_output", "call_id": "c", "output": output, "id": "fco_1"}])
@@ -188,12 +190,10 @@ def test_a_change_of_the_message_wins_over_what_it_remembers():
 
 
 @given(json_values)
-def test_a_memory_that_is_not_ours_breaks_nothing(memory):
-    message_to_items({"role": "assistant", "content": "hello", ITEMS_KEY: memory})
-    message_to_items({"role": "user", "content": [{"type": "text", "text": "x"}], ITEMS_KEY: {"marks": memory}})
-    message_to_items(
-        {"role": "user", "content": "x", ITEMS_KEY: {"cuts": memory, "marks": [{"of": 0, "patch": memory}]}}
-    )
+def test_an_invalid_value_under_the_items_key_does_not_raise(value):
+    message_to_items({"role": "assistant", "content": "hello", ITEMS_KEY: value})
+    message_to_items({"role": "user", "content": [{"type": "text", "text": "x"}], ITEMS_KEY: {"marks": value}})
+    message_to_items({"role": "user", "content": "x", ITEMS_KEY: {"cuts": value, "marks": [{"of": 0, "patch": value}]}})
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_memory_that_is_not_ours_breaks_nothing(memory):
         ("words", "it"),
     ],
 )
-def test_an_item_that_lacks_something_is_refused_where_it_is(item, path):
+def test_the_error_for_an_invalid_item_names_field_and_index(item, path):
     with pytest.raises(InvalidMessage) as caught:
         items_to_messages([{"role": "user", "content": "x"}, item])
 

@@ -89,7 +89,7 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float, *, clock: Callable[[], datetime] = now) -> "Deadline":
-        """A deadline that many seconds from now."""
+        """A deadline this number of seconds from now."""
         return cls(clock() + timedelta(seconds=seconds), clock)
 
     def remaining_seconds(self) -> float:

@@ -57,7 +57,7 @@ class AgentRun(Generic[Out]):
             overrides=runner.visibility_overrides,
             native_output=self.adapter.native_output,
         )
-        manager_counter = getattr(self.manager, "counts_with", lambda: None)()
+        manager_counter = getattr(self.manager, "default_counter", lambda: None)()
         conversation, self.first_messages = self.prompt_message.start(
             runner.conversation, runner.request, manager_counter or self.adapter.counter
         )
@@ -120,13 +120,13 @@ class AgentRun(Generic[Out]):
 
         def shorten(overflow: ContextOverflow) -> None:
             nonlocal view
-            self.adaptive_view.narrow(view, overflow)
+            self.adaptive_view.lower_limit(view, overflow)
             view = self._build_view(folds)
 
         try:
             reply = await retry_overflow(lambda: self._send(view), shorten)
         except ContextOverflow as overflow:
-            raise self.adaptive_view.too_long(view) from overflow
+            raise self.adaptive_view.overflow_error(view) from overflow
         return view, reply
 
     async def _update_folds(self) -> Sequence[Fold]:
@@ -209,7 +209,7 @@ class AgentRun(Generic[Out]):
                 lambda: self.adapter.ask(request, on_delta=self._on_delta if self.streaming else None),
                 on_retry=self._on_retry,
             )
-            span.answered(
+            span.set_answer(
                 reply.usage,
                 finish=reply.finish,
                 model=reply.model,

@@ -49,7 +49,7 @@ class PromptMessage(Generic[Out]):
     def start(
         self, conversation: Transcript | None, request: str | Message | None, counter: TokenCounter
     ) -> tuple[Transcript, list[Message]]:
-        """Find the prompt's place in the conversation, and return the conversation and the messages to append first."""
+        """Find the index of the prompt's message, and return the conversation and the messages to append first."""
         self._shown_text = self.rendered.text
         conversation = Transcript(counter=counter) if conversation is None else conversation
         if request is None:

@@ -90,7 +90,7 @@ class Span:
 
             self._span.set_status(Status(StatusCode.ERROR))
 
-    def answered(
+    def set_answer(
         self,
         usage: Usage | None = None,
         *,

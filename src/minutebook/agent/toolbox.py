@@ -98,7 +98,7 @@ class Toolbox:
                 case _:
                     self._tools[name] = source
 
-    async def every(self) -> list[AnyTool]:
+    async def all_tools(self) -> list[AnyTool]:
         """All tools, in the order of their sources. Servers are started in parallel.
 
         Raises:
@@ -130,7 +130,7 @@ def _tools_of_ref(ref: ToolRef, tools: Sequence[AnyTool]) -> Sequence[AnyTool]:
     if not members:
         names = ", ".join(tool.name for tool in tools)
         raise InvalidSetting(
-            f"tool of {ref.tool!r}", ref.member, f"one of {names}" if names else "none: it has no tools"
+            f"tool of {ref.tool!r}", ref.member, f"one of {names}" if names else "no member: the source has no tools"
         )
     return members
 

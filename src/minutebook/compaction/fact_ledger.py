@@ -1,10 +1,12 @@
-"""A ledger of the facts in a stretch of conversation, made without a model.
+"""The ledger of the facts in a range of a conversation, made without a model.
 
-A summary is prose, and prose drops what the next step needs to the letter: a path, an order number, the command that
-worked. The ledger keeps those beside it, found by their form, within a bound: what was named often, lately and by those
-who talk, and costs little, comes first. What the view still says elsewhere needs no place in it.
-It is made from the text alone, so it is the same every time, and an earlier ledger in that text is carried on by it.
-What is folded of a record only grows, so what was counted for one ledger is not counted again for the next.
+A summary is prose, and prose loses details that later steps need exactly: a path, an order number, the command that
+worked. The ledger is a list of them that follows the summary. Facts are found by patterns (paths, ids, URLs, numbers,
+errors) and in the arguments of tool calls. They are ranked by how often and how recently they were used, also outside of
+tool results, per token that they cost. The best are listed within a bound, without those that the view shows anyway.
+
+The ledger depends on the messages only, so it is always the same for the same messages, and the facts of an earlier
+ledger in the text are carried over. Folded ranges only grow, so each message is counted once for all ledgers of a record.
 """
 
 import heapq
@@ -18,122 +20,33 @@ from itertools import chain, islice, pairwise
 from math import log2
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from minutebook.compaction.strategy import outside
+from minutebook.compaction.strategy import indexes_outside
 from minutebook.record.message import Message, is_result, is_user, text_of
 from minutebook.record.transcript import Transcript
 from minutebook.tokens import TokenCounter, counter_for
 
 FactKey: TypeAlias = tuple[str, str]
 """The kind of a fact, and its text."""
+FactKeys: TypeAlias = tuple[FactKey, ...]
 
-REQUEST: Final = 100
-"""Characters of a user's request that are kept."""
-_SURE: Final = 2
-"""So many facts of each kind come before all others."""
+HEADING: Final = "Facts named in it, word for word:"
 
+_MAX_REQUEST_CHARACTERS: Final = 100
+_MAX_FACT_CHARACTERS: Final = 120
+_GUARANTEED_PER_KIND: Final = 2
+"""Facts of each kind that come before all others: many paths must not crowd out the one order number."""
+_PACKING_ROUNDS: Final = 3
+"""Facts cost fewer tokens together than the sum of their estimates, so packing is repeated with the tokens left."""
+_KIND_ORDER: Final = ("requests", "commands", "ids", "numbers", "paths", "URLs", "errors")
+"""Order of the kinds in a ledger."""
+_KINDS_WITHOUT_SPACES: Final = frozenset({"URLs", "paths", "ids"})
+"""Facts of these kinds are searched in the distinct words of a message: a word that is repeated is examined once."""
+_COMMAND_KEYS: Final = frozenset({"command", "cmd", "script", "bash"})
+_PATH_KEYS: Final = frozenset({"path", "file", "file_path", "filename", "filepath", "files", "paths"})
+_BRACE_CHARACTERS: Final = frozenset("{},")
+_BRACES: Final = re.compile(r"(?<![^\s{}])([^\s{}]*/)\{([^{}\s]+)\}")
 
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """What is worth more, beside what is named often and costs little. All kinds of facts are weighed alike."""
-
-    own_words: int = 4
-    """What is named in a request, an answer or a call counts as so many uses: it comes again far more often than what
-    only stands in a result."""
-    half_life: float = 300
-    """Messages after which a fact is half as likely to come again."""
-
-
-WEIGHTS: Final = Weights()
-
-
-class Tally:
-    """The facts of some messages, as they are counted."""
-
-    def __init__(self, counter: TokenCounter, weights: Weights = WEIGHTS) -> None:
-        self.weights = weights
-        self.counter = counter
-        self.count: Callable[[str], int] = cache(counter.count)
-        """The tokens of a short text, which is asked for again and again."""
-        self.uses: dict[FactKey, int] = {}
-        self.last: dict[FactKey, int] = {}
-        """The message in which a fact was named last."""
-        self._new: set[FactKey] = set()
-        self._worths: dict[FactKey, float] = {}
-        """What the facts are worth, negative, so that the best is the first."""
-        self._ranked: dict[str, list[tuple[float, str]]] = {}
-        """Of each kind what its facts are worth and their texts, in order."""
-
-    def add(self, place: int, message: Message, facts_in: Iterable[FactKey]) -> None:
-        """Count what a message names. One that stands before others may come after them."""
-        weight = 1 if is_result(message) else self.weights.own_words
-        for key in facts_in:
-            self.uses[key] = self.uses.get(key, 0) + weight
-            self.last[key] = max(place, self.last.get(key, place))
-            self._new.add(key)
-
-    def best(self, known: Container[FactKey], said: str = "") -> Iterator[FactKey]:
-        """The facts that are neither known nor said, those first that are most likely needed again for what they cost.
-
-        Of every kind the best come before all. A path of which a longer form came already is left out: who reads the
-        one has the other.
-        """
-        self._rank()
-        first = sorted(entry for kind in self._ranked for entry in islice(self._unknown(kind, known, said), _SURE))
-        rest = heapq.merge(*(islice(self._unknown(kind, known, said), _SURE, None) for kind in self._ranked))
-        told: set[FactKey] = set()
-        for _, text, kind in chain(first, rest):  # many paths must not leave a request or the one order number no room
-            if (kind, text) not in told:
-                told.update(forms(kind, text))
-                yield kind, text
-
-    def _unknown(self, kind: str, known: Container[FactKey], said: str) -> Iterator[tuple[float, str, str]]:
-        for worth, text in self._ranked[kind]:
-            if (kind, text) not in known and text not in said:
-                yield worth, text, kind
-
-    def _rank(self) -> None:
-        """Put what was counted since the last time in its place."""
-        for key in self._new:
-            kind, text = key
-            ranked = self._ranked.setdefault(kind, [])
-            if (before := self._worths.get(key)) is not None:
-                del ranked[bisect_left(ranked, (before, text))]
-            self._worths[key] = -self._worth(key)
-            insort(ranked, (self._worths[key], text))
-        self._new.clear()
-
-    def _worth(self, key: FactKey) -> float:
-        """How likely a fact is needed again, for each token that it costs in the ledger; as a logarithm.
-
-        As such it need not be reckoned anew when time goes by: that takes as much from all of them.
-        """
-        kind, text = key
-        folder, name = split(kind, text)
-        # Its folder is shared with others, about. A short request is not a better one.
-        cost = REQUEST / 5 if kind == "requests" else self.count(name) + 1 + self.count(folder) / 2
-        return log2(self.uses[key] / cost) + self.last[key] / self.weights.half_life
-
-
-def forms(kind: str, text: str) -> Iterator[FactKey]:
-    """A fact, and what else is named by it: `src/app/main.py` names `app/main.py` and `main.py` too."""
-    yield kind, text
-    while kind == "paths" and "/" in text:
-        text = text.partition("/")[2]
-        yield kind, text
-
-
-def split(kind: str, text: str) -> FactKey:
-    """The folder of a path and the name in it; no folder for what is no path, or cannot be written with others."""
-    if kind != "paths":
-        return "", text
-    folder, slash, name = text.rpartition("/")
-    return (f"{folder}/", name) if slash and name and _MARKS.isdisjoint(text) else ("", text)
-
-
-_MARKS: Final = frozenset("{},")
-HEAD: Final = "Facts named in it, word for word:"
-
-_ENDINGS: Final = (
+_FILE_ENDINGS: Final = (
     "py|pyi|ts|tsx|js|jsx|mjs|json|jsonl|md|rst|txt|yaml|yml|toml|cfg|ini|lock|go|rs|java|kt|rb|php|c|h|cc|cpp|hpp|cs|"
     "swift|sh|sql|html|css|scss|vue|xml|csv|log|ipynb|proto|tf|gradle|mod|sum|env|diff|patch"
 )
@@ -148,8 +61,8 @@ KINDS: Final[tuple[tuple[str, "re.Pattern[str]"], ...]] = (
         re.compile(
             r"(?<![\w./-])(?:~|@[\w-]+)/(?:[\w.@+-]+/)*[\w.@+-]*\w"
             r"|(?<![\w./@-])/?(?:\w[\w.@+-]*/|\.\w[\w.-]*/){2,}[\w.@+-]*\w"
-            rf"|(?<![\w./@-])\.?\w[\w.@+-]*/[\w.@+-]*\.(?:{_ENDINGS})(?![\w/])"
-            rf"|(?<![\w./-])[\w-][\w.-]*\.(?:{_ENDINGS})(?![\w/])"
+            rf"|(?<![\w./@-])\.?\w[\w.@+-]*/[\w.@+-]*\.(?:{_FILE_ENDINGS})(?![\w/])"
+            rf"|(?<![\w./-])[\w-][\w.-]*\.(?:{_FILE_ENDINGS})(?![\w/])"
             r"|(?<![\w./-])/[\w.@+-]+(?:/[\w.@+-]*\w)*"
         ),
     ),
@@ -167,58 +80,40 @@ KINDS: Final[tuple[tuple[str, "re.Pattern[str]"], ...]] = (
     ),
     ("errors", re.compile(r"^.{0,40}?\b\w*(?:Error|Exception|FAILED|Traceback|fatal|panic)\b.{0,160}$", re.MULTILINE)),
 )
-"""What a fact of each kind looks like."""
-
-_OF_WORDS: Final = frozenset({"URLs", "paths", "ids"})
-"""Kinds without a blank in them: a word that comes a hundred times need be looked at once."""
-_BRACES: Final = re.compile(r"(?<![^\s{}])([^\s{}]*/)\{([^{}\s]+)\}")
-_COMMAND_KEYS: Final = frozenset({"command", "cmd", "script", "bash"})
-_PATH_KEYS: Final = frozenset({"path", "file", "file_path", "filename", "filepath", "files", "paths"})
-_LINE: Final = 120
-_ORDER: Final = ("requests", "commands", "ids", "numbers", "paths", "URLs", "errors")
-"""How the lines of a ledger follow each other."""
-_ROUNDS: Final = 3
-"""Facts cost less together than one by one, so there is room for more than a first reckoning says."""
+"""The pattern of each kind of fact."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something named in a conversation."""
+    """A detail in a conversation that must be kept exactly."""
 
     kind: str
     text: str
     uses: int
+    """Number of uses. A use in a request, an answer or a call counts several times."""
     last: int
-    """The message in which it was named last."""
+    """Index of the last message that uses it."""
 
 
-FactKeys: TypeAlias = tuple[FactKey, ...]
-"""What one message names."""
+@dataclass(frozen=True, slots=True)
+class FactWeights:
+    """Weights of the ranking. They are the same for all kinds of facts."""
+
+    own_words: int = 4
+    """Number of uses that a use in a request, an answer or a call counts as. Such facts are used again far more often
+    than those that occur only in tool results."""
+    half_life: float = 300
+    """Number of messages after which a fact is half as likely to be used again."""
 
 
-def facts_in(message: Message) -> FactKeys:
-    """What a message names, found by its form."""
-    return tuple(_named(message))
-
-
-class Reading:
-    """`facts_in`, for whoever asks again and again: a message that was read is remembered, and not read a second time."""
-
-    def __init__(self) -> None:
-        self._read: dict[int, tuple[Message, FactKeys]] = {}
-
-    def __call__(self, message: Message) -> FactKeys:
-        known = self._read.get(id(message))
-        if known is None:  # the message is kept too, so that no other ever has its id
-            known = self._read[id(message)] = (message, facts_in(message))
-        return known[1]
+DEFAULT_WEIGHTS: Final = FactWeights()
 
 
 def facts(messages: Sequence[Message]) -> list[Fact]:
-    """The facts in these messages, most used first, and newest first among those used as often."""
-    tally = _counted(messages, counter_for(None))
-    found = [Fact(kind, text, uses, tally.last[kind, text]) for (kind, text), uses in tally.uses.items()]
-    return sorted(found, key=lambda fact: (-fact.uses, -fact.last, fact.text))
+    """The facts in these messages, most used first; of equally used facts, the newest first."""
+    tally = _tally_of(messages, counter_for(None))
+    result = [Fact(kind, text, uses, tally.last[kind, text]) for (kind, text), uses in tally.uses.items()]
+    return sorted(result, key=lambda fact: (-fact.uses, -fact.last, fact.text))
 
 
 def ledger(
@@ -226,198 +121,308 @@ def ledger(
     *,
     counter: TokenCounter,
     max_tokens: int,
-    said: str = "",
-    kept: Iterable[Message] = (),
+    summary: str = "",
+    visible: Iterable[Message] = (),
 ) -> str:
-    """The facts of these messages as a few lines, as many as fit.
+    """A list of the best facts in these messages, within `max_tokens`; empty if there are no facts.
 
-    What `said` says, or a message in `kept` names, is left out: whoever reads the ledger reads those too. Files of one
-    folder share its name, as in a shell: `src/app/{main.py,view.py}`. An empty text if there are no facts.
+    Facts that are in the `summary` or in a `visible` message are left out, because the model reads these too. Files of
+    one folder are written together, as in a shell: `src/app/{main.py,view.py}`.
     """
-    known = {form for message in kept for key in facts_in(message) for form in forms(*key)}
-    return written(_counted(messages, counter), max_tokens=max_tokens, said=said, known=known)
+    excluded = {form for message in visible for key in facts_in(message) for form in forms(*key)}
+    return render_ledger(_tally_of(messages, counter), max_tokens=max_tokens, summary=summary, excluded=excluded)
 
 
-def _counted(messages: Sequence[Message], counter: TokenCounter) -> Tally:
-    tally = Tally(counter)
-    for place, message in enumerate(messages):
-        tally.add(place, message, facts_in(message))
+def _tally_of(messages: Sequence[Message], counter: TokenCounter) -> "FactTally":
+    tally = FactTally(counter)
+    for index, message in enumerate(messages):
+        tally.add(index, message, facts_in(message))
     return tally
 
 
-def written(tally: Tally, *, max_tokens: int, said: str, known: Container[FactKey]) -> str:
-    """The facts that were counted as a few lines, as many as fit, without those that are said or known elsewhere."""
-    best = islice(tally.best(known, said), max_tokens)  # one costs two tokens at the least, so no more would fit
-    left = [_priced(kind, text, tally.count) for kind, text in best]
-    chosen: list[_Line] = []
-    lines = ""
-    for _ in range(_ROUNDS):
-        left = _chosen(left, chosen, max_tokens - tally.counter.count(lines or HEAD))
-        lines = _rendered(chosen)
-    while chosen and tally.counter.count(lines) > max_tokens:  # some cost more beside each other than alone
-        chosen.pop()
-        lines = _rendered(chosen)
-    return lines
+def without_ledger(text: str) -> str:
+    """A summary without the ledger that follows it."""
+    return text.partition(HEADING)[0].rstrip()
 
 
-class _Line(NamedTuple):
-    """A fact as a ledger writes it, and the tokens that takes at most."""
+def files_of(message: Message) -> list[str]:
+    """The files in the arguments of an assistant message's calls, under the keys that file tools use."""
+    return [path for _, arguments in _call_arguments(message) for path in _paths(arguments)]
+
+
+def facts_in(message: Message) -> FactKeys:
+    """The facts that a message uses."""
+    return tuple(_find_facts(message))
+
+
+def _find_facts(message: Message) -> Iterator[FactKey]:
+    text = text_of(message)
+    if HEADING in text:
+        text, _, ledger_text = text.partition(HEADING)
+        yield from _facts_of_ledger(ledger_text)
+    if is_user(message) and (request := " ".join(text.split())[:_MAX_REQUEST_CHARACTERS]):
+        yield "requests", request
+    for name, arguments in _call_arguments(message):
+        for key, value in arguments.items():
+            if key in _COMMAND_KEYS and isinstance(value, str) and value.strip():
+                yield "commands", value.strip().splitlines()[0][:_MAX_FACT_CHARACTERS]
+        yield from (("paths", path) for path in _paths(arguments))
+        text += f"\n{name} {json.dumps(arguments, ensure_ascii=False)}"
+    words = "\n".join(dict.fromkeys(text.split()))
+    for kind, pattern in KINDS:
+        searched = words if kind in _KINDS_WITHOUT_SPACES else text
+        matches = {match[0].strip() for match in pattern.finditer(searched)}
+        yield from ((kind, fact[:_MAX_FACT_CHARACTERS]) for fact in matches if len(fact) > 1)
+
+
+def _facts_of_ledger(text: str) -> Iterator[FactKey]:
+    """The facts in the lines of a ledger, the inverse of `_render`."""
+    for line in text.splitlines():
+        kind, colon, rest = line.removeprefix("- ").partition(": ")
+        if colon and line.startswith("- "):
+            yield from ((kind, fact) for fact in with_braces_expanded(rest).split(_separator(kind)) if fact)
+
+
+def _call_arguments(message: Message) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for call in message.get("tool_calls") or ():
+        function = call.get("function") or {}
+        try:
+            arguments = json.loads(function.get("arguments") or "{}")
+        except (TypeError, ValueError, RecursionError):
+            continue
+        if isinstance(arguments, Mapping):
+            yield str(function.get("name") or ""), arguments
+
+
+def _paths(arguments: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in arguments.items():
+        if key in _PATH_KEYS:
+            paths = value if isinstance(value, list) else [value]
+            yield from (path for path in paths if isinstance(path, str) and path)
+
+
+def forms(kind: str, text: str) -> Iterator[FactKey]:
+    """The fact and its shorter forms: for `src/app/main.py` also `app/main.py` and `main.py`."""
+    yield kind, text
+    while kind == "paths" and "/" in text:
+        text = text.partition("/")[2]
+        yield kind, text
+
+
+def folder_and_name(kind: str, text: str) -> tuple[str, str]:
+    """The folder of a path and the name in it. The folder is empty for other facts and for paths with braces or commas."""
+    if kind != "paths":
+        return "", text
+    folder, slash, name = text.rpartition("/")
+    return (f"{folder}/", name) if slash and name and _BRACE_CHARACTERS.isdisjoint(text) else ("", text)
+
+
+class FactReader:
+    """A cached `facts_in`: each message object is read once."""
+
+    def __init__(self) -> None:
+        self._cache: dict[int, tuple[Message, FactKeys]] = {}
+
+    def __call__(self, message: Message) -> FactKeys:
+        cached = self._cache.get(id(message))
+        if cached is None:  # the message is stored too, so that its id is not used for another object
+            cached = self._cache[id(message)] = (message, facts_in(message))
+        return cached[1]
+
+
+class FactTally:
+    """Counts and ranks the facts of messages."""
+
+    def __init__(self, counter: TokenCounter, weights: FactWeights = DEFAULT_WEIGHTS) -> None:
+        self.weights = weights
+        self.counter = counter
+        self.count_tokens: Callable[[str], int] = cache(counter.count)
+        """Cached token counts of short texts."""
+        self.uses: dict[FactKey, int] = {}
+        self.last: dict[FactKey, int] = {}
+        """Index of the last message that uses each fact."""
+        self._unranked: set[FactKey] = set()
+        """Facts counted since the last ranking."""
+        self._sort_keys: dict[FactKey, float] = {}
+        """The negative score of each fact, so that the best comes first."""
+        self._ranked: dict[str, list[tuple[float, str]]] = {}
+        """Kind → the sort keys and texts of its facts, best first."""
+
+    def add(self, index: int, message: Message, keys: Iterable[FactKey]) -> None:
+        """Count the facts of a message. Messages may be added in any order."""
+        weight = 1 if is_result(message) else self.weights.own_words
+        for key in keys:
+            self.uses[key] = self.uses.get(key, 0) + weight
+            self.last[key] = max(index, self.last.get(key, index))
+            self._unranked.add(key)
+
+    def best(self, excluded: Container[FactKey], summary: str = "") -> Iterator[FactKey]:
+        """The facts that are neither excluded nor in the summary, best first.
+
+        The best of every kind come before all others. A path is left out if a longer form of it came before.
+        """
+        self._rank()
+        first = sorted(
+            fact for kind in self._ranked for fact in islice(self._rest(kind, excluded, summary), _GUARANTEED_PER_KIND)
+        )
+        rest = heapq.merge(
+            *(islice(self._rest(kind, excluded, summary), _GUARANTEED_PER_KIND, None) for kind in self._ranked)
+        )
+        seen: set[FactKey] = set()
+        for _, text, kind in chain(first, rest):
+            if (kind, text) not in seen:
+                seen.update(forms(kind, text))
+                yield kind, text
+
+    def _rest(self, kind: str, excluded: Container[FactKey], summary: str) -> Iterator[tuple[float, str, str]]:
+        """The ranked facts of a kind that are neither excluded nor in the summary."""
+        for sort_key, text in self._ranked[kind]:
+            if (kind, text) not in excluded and text not in summary:
+                yield sort_key, text, kind
+
+    def _rank(self) -> None:
+        """Insert the facts counted since the last call into the ranking."""
+        for key in self._unranked:
+            kind, text = key
+            ranked = self._ranked.setdefault(kind, [])
+            if (old_sort_key := self._sort_keys.get(key)) is not None:
+                del ranked[bisect_left(ranked, (old_sort_key, text))]
+            self._sort_keys[key] = -self._score(key)
+            insort(ranked, (self._sort_keys[key], text))
+        self._unranked.clear()
+
+    def _score(self, key: FactKey) -> float:
+        """Logarithm of how likely the fact is used again per token. Time lowers all scores alike, so they stay valid."""
+        kind, text = key
+        folder, name = folder_and_name(kind, text)
+        if kind == "requests":
+            cost: float = _MAX_REQUEST_CHARACTERS / 5  # a request is not better for being short
+        else:  # other files share the folder, so half of it is counted
+            cost = self.count_tokens(name) + 1 + self.count_tokens(folder) / 2
+        return log2(self.uses[key] / cost) + self.last[key] / self.weights.half_life
+
+
+def render_ledger(tally: FactTally, *, max_tokens: int, summary: str, excluded: Container[FactKey]) -> str:
+    """The text of the ledger: the best facts within `max_tokens` that are neither excluded nor in the summary."""
+    best = islice(tally.best(excluded, summary), max_tokens)  # a fact costs at least two tokens, so more would not fit
+    candidates = [_priced_fact(kind, text, tally.count_tokens) for kind, text in best]
+    packed: list[_PricedFact] = []
+    text = ""
+    for _ in range(_PACKING_ROUNDS):
+        candidates = _pack(candidates, packed, max_tokens - tally.counter.count(text or HEADING))
+        text = _render(packed)
+    while packed and tally.counter.count(text) > max_tokens:  # some facts cost more together than alone
+        packed.pop()
+        text = _render(packed)
+    return text
+
+
+class _PricedFact(NamedTuple):
+    """A fact in the form of a ledger, with the maximum tokens of its parts."""
 
     kind: str
     folder: str
     name: str
-    kind_cost: int
-    folder_cost: int
-    name_cost: int
+    kind_tokens: int
+    folder_tokens: int
+    name_tokens: int
 
 
-def _priced(kind: str, text: str, count: Callable[[str], int]) -> _Line:
-    folder, name = split(kind, text)
-    return _Line(kind, folder, name, count(kind) + 3, count(folder) + 1, count(name) + 1)
+def _priced_fact(kind: str, text: str, count_tokens: Callable[[str], int]) -> _PricedFact:
+    folder, name = folder_and_name(kind, text)
+    return _PricedFact(kind, folder, name, count_tokens(kind) + 3, count_tokens(folder) + 1, count_tokens(name) + 1)
 
 
-def _chosen(found: Sequence[_Line], chosen: list[_Line], room: int) -> list[_Line]:
-    """Put as many facts with the chosen ones as there is room for, by what they cost at most; the others are returned."""
-    kinds = {line.kind for line in chosen}
-    groups = {line[:2] for line in chosen}
-    left: list[_Line] = []
-    for line in found:
-        cost = line.name_cost
-        if cost <= room:
-            cost += 0 if line.kind in kinds else line.kind_cost
-            cost += 0 if line[:2] in groups else line.folder_cost
-        if cost > room:
-            left.append(line)
+def _pack(candidates: Sequence[_PricedFact], packed: list[_PricedFact], tokens_left: int) -> list[_PricedFact]:
+    """Append to `packed` the candidates that fit by their maximum tokens; return the others."""
+    kinds = {fact.kind for fact in packed}
+    groups = {fact[:2] for fact in packed}
+    others: list[_PricedFact] = []
+    for fact in candidates:
+        cost = fact.name_tokens
+        if cost <= tokens_left:
+            cost += 0 if fact.kind in kinds else fact.kind_tokens
+            cost += 0 if fact[:2] in groups else fact.folder_tokens
+        if cost > tokens_left:
+            others.append(fact)
             continue
-        room -= cost
-        kinds.add(line.kind)
-        groups.add(line[:2])
-        chosen.append(line)
-    return left
+        tokens_left -= cost
+        kinds.add(fact.kind)
+        groups.add(fact[:2])
+        packed.append(fact)
+    return others
 
 
-def _rendered(chosen: Iterable[_Line]) -> str:
+def _render(packed: Iterable[_PricedFact]) -> str:
     kinds: dict[str, dict[str, list[str]]] = {}
-    for line in chosen:
-        kinds.setdefault(line.kind, {}).setdefault(line.folder, []).append(line.name)
-    order = sorted(kinds, key=lambda kind: (_ORDER.index(kind) if kind in _ORDER else len(_ORDER), kind))
-    lines = [f"- {kind}: {_between(kind).join(_written(kind, kinds[kind]))}" for kind in order]
-    return "\n".join([HEAD, *lines]) if lines else ""
+    for fact in packed:
+        kinds.setdefault(fact.kind, {}).setdefault(fact.folder, []).append(fact.name)
+    order = sorted(kinds, key=lambda kind: (_KIND_ORDER.index(kind) if kind in _KIND_ORDER else len(_KIND_ORDER), kind))
+    lines = [f"- {kind}: {_separator(kind).join(_render_kind(kind, kinds[kind]))}" for kind in order]
+    return "\n".join([HEADING, *lines]) if lines else ""
 
 
-def spelled_out(text: str) -> str:
-    """The text with every `folder/{a,b}` as `folder/a folder/b`."""
-    return _BRACES.sub(lambda found: " ".join(found[1] + name for name in found[2].split(",")), text)
-
-
-def _written(kind: str, groups: Mapping[str, list[str]]) -> Iterator[str]:
-    for folder, names in groups.items():
+def _render_kind(kind: str, names_of_folder: Mapping[str, list[str]]) -> Iterator[str]:
+    for folder, names in names_of_folder.items():
         if not folder or kind != "paths":
             yield from names
         else:
             yield folder + (names[0] if len(names) == 1 else f"{{{','.join(names)}}}")
 
 
-def without_ledger(text: str) -> str:
-    """A summary without the ledger that stands after it."""
-    return text.partition(HEAD)[0].rstrip()
+def with_braces_expanded(text: str) -> str:
+    """The text with every `folder/{a,b}` written as `folder/a folder/b`."""
+    return _BRACES.sub(lambda match: " ".join(match[1] + name for name in match[2].split(",")), text)
 
 
-def files_of(message: Message) -> list[str]:
-    """The files that an assistant message's calls name in their arguments, as tools for files do."""
-    return [path for _, arguments in _arguments(message) for path in _paths(arguments)]
+def _separator(kind: str) -> str:
+    return " " if kind in _KINDS_WITHOUT_SPACES else " | "
 
 
-def _named(message: Message) -> Iterator[tuple[str, str]]:
-    text = text_of(message)
-    if HEAD in text:
-        text, _, earlier = text.partition(HEAD)
-        yield from _read(earlier)
-    if is_user(message) and (request := " ".join(text.split())[:REQUEST]):
-        yield "requests", request
-    for name, arguments in _arguments(message):
-        for key, value in arguments.items():
-            if key in _COMMAND_KEYS and isinstance(value, str) and value.strip():
-                yield "commands", value.strip().splitlines()[0][:_LINE]
-        yield from (("paths", path) for path in _paths(arguments))
-        text += f"\n{name} {json.dumps(arguments, ensure_ascii=False)}"
-    words = "\n".join(dict.fromkeys(text.split()))
-    for kind, pattern in KINDS:
-        seen = {found[0].strip() for found in pattern.finditer(words if kind in _OF_WORDS else text)}
-        yield from ((kind, fact[:_LINE]) for fact in seen if len(fact) > 1)
+class LedgerCache:
+    """Makes the ledgers of one record, and counts every message only once.
 
-
-def _read(earlier: str) -> Iterator[tuple[str, str]]:
-    """The facts of a ledger that was written before."""
-    for line in earlier.splitlines():
-        kind, colon, rest = line.removeprefix("- ").partition(": ")
-        if colon and line.startswith("- "):
-            yield from ((kind, text) for text in spelled_out(rest).split(_between(kind)) if text)
-
-
-def _between(kind: str) -> str:
-    return " " if kind in {"paths", "ids", "URLs"} else " | "  # the others have spaces in them
-
-
-def _arguments(message: Message) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for call in message.get("tool_calls") or ():
-        function = call.get("function") or {}
-        try:
-            read = json.loads(function.get("arguments") or "{}")
-        except (TypeError, ValueError, RecursionError):
-            continue
-        if isinstance(read, Mapping):
-            yield str(function.get("name") or ""), read
-
-
-def _paths(arguments: Mapping[str, Any]) -> Iterator[str]:
-    for key, value in arguments.items():
-        if key in _PATH_KEYS:
-            yield from (
-                path for path in (value if isinstance(value, list) else [value]) if isinstance(path, str) and path
-            )
-
-
-class Notes:
-    """The facts of what is folded of one record.
-
-    A ledger is made from all that is folded and not from the last ledger: how often a fact was named is not in that.
+    Each ledger is made from all folded messages. The previous ledger is not enough: it does not say how often a fact was
+    used.
     """
 
-    def __init__(self, record: Transcript, weights: Weights) -> None:
+    def __init__(self, record: Transcript, weights: FactWeights) -> None:
         self._record = record
         self._weights = weights
-        self._read = Reading()
-        self._begin()
+        self._facts_in = FactReader()
+        self._reset()
 
     @classmethod
-    def of(cls, record: Transcript, weights: Weights = WEIGHTS) -> "Notes":
-        """The notes of a record: those it has already, or new ones."""
+    def of(cls, record: Transcript, weights: FactWeights = DEFAULT_WEIGHTS) -> "LedgerCache":
+        """The cache of this record."""
         return record.remember(("facts",), lambda: cls(record, weights))
 
-    def _begin(self) -> None:
-        self._tally = Tally(self._record.counter, self._weights)
+    def _reset(self) -> None:
+        self._tally = FactTally(self._record.counter, self._weights)
         self._counted: list[range] = []
 
-    def ledger(self, stretches: Sequence[range], *, carried: Message | None, max_tokens: int, said: str) -> str:
-        """The ledger of these stretches, given the summary that stood for some of them before."""
-        self._count(stretches, carried)
-        ends = [0, *chain.from_iterable((run.start, run.stop) for run in stretches), len(self._record)]
-        kept = (self._record[place] for start, stop in list(pairwise(ends))[::2] for place in range(start, stop))
-        known = {form for message in kept for key in self._read(message) for form in forms(*key)}
-        return written(self._tally, max_tokens=max_tokens, said=said, known=known)
+    def ledger(
+        self, folded: Sequence[range], *, previous_summary: Message | None, max_tokens: int, summary: str
+    ) -> str:
+        """The ledger of the folded ranges. `previous_summary` is the message that replaced some of them before."""
+        self._count(folded, previous_summary)
+        ends = [0, *chain.from_iterable((indexes.start, indexes.stop) for indexes in folded), len(self._record)]
+        visible = (self._record[index] for start, stop in list(pairwise(ends))[::2] for index in range(start, stop))
+        excluded = {form for message in visible for key in self._facts_in(message) for form in forms(*key)}
+        return render_ledger(self._tally, max_tokens=max_tokens, summary=summary, excluded=excluded)
 
-    def _count(self, stretches: Sequence[range], carried: Message | None) -> None:
-        """Count what is new in these stretches."""
-        new = [place for run in stretches for place in outside(run, self._counted)]
-        if len(new) + sum(map(len, self._counted)) > sum(map(len, stretches)):
-            # A fold was undone, or somebody else folds the same record.
-            self._begin()
-            new = [place for run in stretches for place in run]
-        for place in new:
-            message = self._record[place]
-            self._tally.add(place, message, self._read(message))
-        if carried is not None:
-            # Of a record that is whole it names nothing new; of one that is not, what is gone.
-            self._tally.add(0, carried, [key for key in self._read(carried) if key not in self._tally.uses])
-        self._counted = list(stretches)
+    def _count(self, folded: Sequence[range], previous_summary: Message | None) -> None:
+        """Count the folded messages that were not counted yet."""
+        new = [index for indexes in folded for index in indexes_outside(indexes, self._counted)]
+        if len(new) + sum(map(len, self._counted)) > sum(map(len, folded)):
+            # A counted message is no longer folded: a fold was undone, or two managers fold the same record.
+            self._reset()
+            new = [index for indexes in folded for index in indexes]
+        for index in new:
+            message = self._record[index]
+            self._tally.add(index, message, self._facts_in(message))
+        if previous_summary is not None:
+            # It has new facts only if the record is incomplete: those of the messages that were purged.
+            keys = [key for key in self._facts_in(previous_summary) if key not in self._tally.uses]
+            self._tally.add(0, previous_summary, keys)
+        self._counted = list(folded)

@@ -1,4 +1,4 @@
-"""First what costs nothing, then what costs a call, then what costs the text."""
+"""Clear old tool results if that is enough, else summarize, else truncate: the cheapest step first."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -8,70 +8,73 @@ from minutebook.compaction.strategy import (
     DEFAULT_THRESHOLD,
     CompactionInput,
     WindowStrategy,
-    essentials,
-    is_too_full,
+    exceeds_threshold,
+    required_indexes,
     tail_start,
 )
-from minutebook.compaction.summarize import HALF, SummarizeStrategy
+from minutebook.compaction.summarize import DEFAULT_TARGET, SummarizeStrategy
 from minutebook.compaction.summarizer import Summarizer
-from minutebook.compaction.truncate import TARGET_RATIO, truncated
+from minutebook.compaction.truncate import TARGET_RATIO, truncation_folds
 from minutebook.history.tool_results import cleared_result
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message
 
-_RECENT: Final = 0.25
+_TAIL_SHARE: Final = 0.25
+"""Share of the window whose tool results are not cleared."""
 _MARKER: Final = "[cleared: {characters} characters]"
 
 
 @dataclass(frozen=True, slots=True)
 class HybridStrategy(WindowStrategy):
-    """Above 80 % of the window: clear old tool results; if that is not enough sum up; if that is not, truncate.
+    """Above 80 % of the window, clear old tool results; if that is not enough, summarize; if that is not, truncate.
 
     Raises:
-        InvalidSetting: the shares cannot be meant.
+        InvalidSetting: a share is out of range.
     """
 
     name: ClassVar[str] = "hybrid"
     threshold: float = DEFAULT_THRESHOLD
-    """The share of the window at which to begin."""
-    target: float = HALF
-    """Clearing is enough when it brings the window down to this; otherwise a summary is due soon anyway."""
+    """Share of the window above which compaction is due."""
+    target: float = DEFAULT_TARGET
+    """Clearing is enough if it reaches this share of the window; otherwise a summary would be due soon anyway."""
     summarize: SummarizeStrategy = field(default_factory=SummarizeStrategy)
 
-    async def apply(self, situation: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:
-        lighter = _cleared(situation)
-        if lighter and situation.with_folds(lighter).tokens <= int(situation.limit * self.target):
-            for fold in lighter:
+    async def apply(self, history: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:
+        clearing = _clearing_folds(history)
+        if clearing and history.with_folds(clearing).tokens <= int(history.limit * self.target):
+            for fold in clearing:
                 yield fold
             return
-        made = [fold async for fold in self.summarize.apply(situation, summarizer)]
-        for fold in made:
+        summaries = [fold async for fold in self.summarize.apply(history, summarizer)]
+        for fold in summaries:
             yield fold
-        after = situation.with_folds(made)
-        if is_too_full(after, self.threshold):
+        summarized_history = history.with_folds(summaries)
+        if exceeds_threshold(summarized_history, self.threshold):
             share = max(self.target, self.threshold * TARGET_RATIO / DEFAULT_THRESHOLD)
-            for fold in truncated(after, int(situation.limit * share), keep_turns=self.summarize.keep_turns):
+            max_tokens = int(history.limit * share)
+            for fold in truncation_folds(summarized_history, max_tokens, keep_turns=self.summarize.keep_turns):
                 yield fold
 
 
-def _cleared(situation: CompactionInput) -> list[Fold]:
-    """A fold for each old exchange whose results are worth clearing: it shows the calls, and that there were results."""
-    record = situation.record
-    floor = max((fold.stop for fold in situation.standing), default=record.lead)
-    stop = tail_start(record, int(situation.limit * _RECENT), no_earlier_than=floor)
-    kept = essentials(record)
-    found: list[Fold] = []
-    place = floor
-    while place < stop:
-        exchange = record.exchange_of(place)
-        place = exchange.stop
-        if exchange.start in kept:
+def _clearing_folds(history: CompactionInput) -> list[Fold]:
+    """A fold for each old exchange with results worth clearing. It shows the calls, with a marker for each result."""
+    record = history.record
+    index = history.folded_until
+    stop = tail_start(record, int(history.limit * _TAIL_SHARE), no_earlier_than=index)
+    required = required_indexes(record)
+    folds: list[Fold] = []
+    while index < stop:
+        exchange = record.exchange_of(index)
+        index = exchange.stop
+        if exchange.start in required:
             continue
         shown: list[Message] = []
-        for index in exchange:
-            done = cleared_result(record, index, marker=_MARKER)
-            shown.append(record[index] if done is None else done[0])
-        if any(one is not record[index] for one, index in zip(shown, exchange, strict=True)):
-            name = f"hybrid-clear-{exchange.start}-{exchange.stop}"
-            found.append(Fold(name, exchange.start, exchange.stop, tuple(shown), "old tool results cleared"))
-    return found
+        has_changes = False
+        for message_index in exchange:
+            rewrite = cleared_result(record, message_index, marker=_MARKER)
+            shown.append(record[message_index] if rewrite is None else rewrite[0])
+            has_changes = has_changes or rewrite is not None
+        if has_changes:
+            fold_id = f"hybrid-clear-{exchange.start}-{exchange.stop}"
+            folds.append(Fold(fold_id, exchange.start, exchange.stop, tuple(shown), "old tool results cleared"))
+    return folds

@@ -12,7 +12,7 @@ from minutebook.compaction.fact_ledger import without_ledger
 from minutebook.compaction.registry import strategy_named
 from minutebook.compaction.strategy import CompactionInput, HistoryStrategy
 from minutebook.compaction.summarizer import Summarizer, is_summary, summary_text
-from minutebook.compaction.truncate import TARGET_RATIO, clipped, truncated
+from minutebook.compaction.truncate import TARGET_RATIO, clipped_newest_exchange, truncation_folds
 from minutebook.errors import CannotFit, FoldConflict, SummaryRejected
 from minutebook.history.protocol import EventBus, SessionProtocol
 from minutebook.record.fold import Fold
@@ -21,88 +21,85 @@ from minutebook.record.transcript import Transcript
 from minutebook.tokens.models import ModelInfo
 
 CompactionOutcome: TypeAlias = Literal["not due", "folded", "nothing to fold", "failed", "rejected", "conflict"]
-"""`failed`: the strategy or its summarizer raised. `rejected`: the summary may not be used. `conflict`: somebody else
-folded the same part in the meantime."""
+"""`failed`: the strategy or its summarizer raised. `rejected`: the summary is not usable. `conflict`: another process has
+folded the same messages in the meantime."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryCompacted:
-    """Emitted when folds were added to a conversation, or should have been: see `outcome`.
-
-    It is for people, and never sent to a model.
-    """
+    """Emitted when a compaction was due, with its `outcome`. It is not sent to a model."""
 
     strategy: str
     folds: tuple[str, ...]
-    """The ids of the folds that were added."""
+    """Ids of the added folds."""
     tokens_before: int
     tokens_after: int
     session_id: UUID | None
     created_at: datetime
     fallback: str | None = None
-    """Why another strategy had to help, where one had."""
+    """Why the conversation was also truncated, if it was."""
     outcome: CompactionOutcome = "folded"
     reason: str = ""
     conversation: str | None = None
-    """The id of a stored conversation."""
+    """Id of the conversation in a store."""
     tenant: str | None = None
 
     @property
     def notice(self) -> str:
-        """What a user is shown."""
+        """A line of text for the user."""
         if self.outcome != "folded":
             return f"[History not compacted using {self.strategy} strategy: {self.reason}]"
         return f"[History compacted using {self.strategy} strategy]"
 
 
 _LOG: Final = logging.getLogger("minutebook.compaction")
-_GROWTH: Final = 0.02
-"""How much of the window must have come in since the last try before there is another."""
-_FAILURES: Final = 3
-"""After so many failures in a row, only what keeps the call within the window is still done."""
-_NOTHING: Final = "only parts stand unfolded which are kept, or a summary would not have less tokens"
+_MIN_GROWTH: Final = 0.02
+"""Share of the window that must have been added since the last attempt before there is another."""
+_MAX_FAILURES: Final = 3
+"""After this many failures in a row the strategy is not called again; only truncation remains."""
+_NOTHING_TO_FOLD: Final = "the messages that are not folded must be kept, or folding them would save no tokens"
 
 SaveFold = Callable[[Fold], Awaitable[object]]
-"""Stores a fold. If it returns a fold, that is what was stored: under another id, or at other positions."""
+"""Stores a fold. If it returns a fold, that one was stored instead: its id or its positions may differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What became of a compaction; true if something was folded. If not, nothing was changed, and `reason` says why."""
+    """The result of a compaction. It is true if messages were folded; if not, nothing was changed and `reason` is set."""
 
     folds: tuple[Fold, ...] = field(default=(), repr=False)
-    """All folds that stand or stood, for the view."""
+    """All folds of the conversation, for the view."""
     outcome: CompactionOutcome = "not due"
     reason: str = ""
     added: tuple[Fold, ...] = ()
     turns: int = 0
-    """How many turns are folded that were not before."""
+    """Number of newly folded turns."""
     tokens_before: int | None = None
-    """The tokens of the whole view before."""
+    """Tokens of the whole view before the compaction."""
     tokens_after: int | None = None
     event: HistoryCompacted | None = None
-    """What was published, if something was folded."""
+    """The published event, if messages were folded."""
     error: Exception | None = None
-    """What the strategy raised, or what was wrong with its summary; the middle is then truncated where it had to be."""
+    """The exception of the strategy or of its rejected summary. The conversation was then truncated if necessary."""
     purged: int = 0
-    """How many entries were deleted, where that is asked for."""
+    """Number of entries deleted from the record, if purging was requested."""
 
     def __bool__(self) -> bool:
         return self.outcome == "folded"
 
     @property
     def start(self) -> int | None:
-        """The first position that was folded."""
+        """The first newly folded position."""
         return self.added[0].start if self.added else None
 
     @property
     def stop(self) -> int | None:
-        """The first position after it."""
+        """The position after the last newly folded one."""
         return self.added[-1].stop if self.added else None
 
     @property
     def fold_id(self) -> str | None:
-        """What undoes a compaction by turns, which adds one fold."""
+        """Id of the added fold, for undoing a compaction by turns, which adds only one."""
         return self.added[0].id if self.added else None
 
     @property
@@ -113,7 +110,7 @@ class CompactionResult:
 
 
 class _Attempt(NamedTuple):
-    """What a strategy wants to fold, or why it folds nothing."""
+    """The folds of a strategy, or the reason why there are none."""
 
     folds: list[Fold]
     outcome: CompactionOutcome
@@ -122,10 +119,10 @@ class _Attempt(NamedTuple):
 
 
 class CompactionManager:
-    """Watches one conversation, and folds its old parts by a strategy when the model's window gets full.
+    """Folds old messages of one conversation with a strategy when the model's context window fills up.
 
-    One without a strategy never does. Folds are remembered here; `keep` puts them somewhere durable, before they count.
-    The `bus` is told of every compaction that was due, done or not; `conversation` and `tenant` say which it was.
+    Without a strategy nothing is folded. Folds are kept in `folds`; if `save_fold` is set, each is stored before it is
+    added. Every compaction that was due is published on `bus`, with `conversation` and `tenant`.
     """
 
     def __init__(
@@ -135,7 +132,7 @@ class CompactionManager:
         summarizer: Summarizer | None = None,
         *,
         folds: Sequence[Fold] = (),
-        keep: SaveFold | None = None,
+        save_fold: SaveFold | None = None,
         bus: EventBus | None = None,
         conversation: str | None = None,
         tenant: str | None = None,
@@ -146,106 +143,107 @@ class CompactionManager:
         self.model = model
         self.summarizer: Summarizer = summarizer or ExtractiveSummarizer()
         self.folds = tuple(folds)
-        self._keep = keep
+        self._save_fold = save_fold
         self._bus = bus
         self._conversation, self._tenant = conversation, tenant
         self._reply_tokens = reply_tokens
         self._clock = clock
-        self._tried_at = 0
-        """How many messages there were at the last try."""
+        self._last_attempt = 0
+        """Length of the record at the last attempt."""
         self._failures = 0
 
-    def situation(self, record: Transcript, overhead_tokens: int = 0) -> CompactionInput:
+    def compaction_input(self, record: Transcript, overhead_tokens: int = 0) -> CompactionInput:
         return CompactionInput(record, self.folds, self.model, overhead_tokens, self._reply_tokens)
 
     async def check_and_apply(
         self, record: Transcript, *, session: SessionProtocol | None = None, overhead_tokens: int = 0
     ) -> CompactionResult:
-        """Fold what must be folded before the next call.
+        """Fold messages if that is due before the next model call.
 
-        A strategy that fails changes nothing. Only when the call would not fit otherwise, the middle is truncated.
+        If the strategy fails, nothing is changed, unless the request would exceed the window: then the middle of the
+        conversation is truncated.
 
         Raises:
-            CannotFit: what must be sent is larger than the window.
+            CannotFit: the messages that must be sent exceed the window.
         """
-        strategy, situation = self.strategy, self.situation(record, overhead_tokens)
-        if strategy is None or not strategy.should_trigger(situation):
+        strategy, history = self.strategy, self.compaction_input(record, overhead_tokens)
+        if strategy is None or not strategy.should_trigger(history):
             return CompactionResult(self.folds)
-        attempt = _Attempt([], "nothing to fold", "too little was added since the last try")
-        if self._may_try(situation):
-            attempt = await self._attempt(strategy, situation)
+        attempt = _Attempt([], "nothing to fold", "too few messages were added since the last attempt")
+        if self._should_attempt(history):
+            attempt = await self._attempt(strategy, history)
             self._failures = 0 if attempt.error is None else self._failures + 1
-            self._tried_at = len(record)
+            self._last_attempt = len(record)
         fallback = None
-        after = situation.with_folds(attempt.folds)
-        if after.tokens > situation.limit:
+        after = history.with_folds(attempt.folds)
+        if after.tokens > history.limit:
             error = attempt.error
-            fallback = f"{strategy.name} did not make it fit" if error is None else f"{type(error).__name__}: {error}"
-            added = [*attempt.folds, *truncated(after, int(situation.limit * TARGET_RATIO))]
-            after = situation.with_folds(added)
-            if after.tokens > situation.limit and (clip := clipped(after)) is not None:
+            fallback = f"{strategy.name} was not enough" if error is None else f"{type(error).__name__}: {error}"
+            added = [*attempt.folds, *truncation_folds(after, int(history.limit * TARGET_RATIO))]
+            after = history.with_folds(added)
+            if after.tokens > history.limit and (clip := clipped_newest_exchange(after)) is not None:
                 added.append(clip)
-            _require_fit(situation.with_folds(added))
+            _require_fit(history.with_folds(added))
             attempt = _Attempt(added, "folded", error=error) if added else attempt
-        return await self._finish(strategy, situation, attempt, session, fallback)
+        return await self._finish(strategy, history, attempt, session, fallback)
 
     async def apply(self, record: Transcript, *, session: SessionProtocol | None = None) -> CompactionResult:
-        """Fold what the strategy folds, whether that is due or not. The window does not matter, so nothing is truncated.
+        """Apply the strategy even if it is not due. The conversation is not truncated if that is not enough.
 
-        Unlike in `check_and_apply`, a `FoldConflict` of `keep` is an outcome and not raised.
+        Unlike in `check_and_apply`, a `FoldConflict` from `save_fold` is not raised; the outcome is "conflict".
         """
-        strategy, situation = self.strategy, self.situation(record)
+        strategy, history = self.strategy, self.compaction_input(record)
         if strategy is None:
             return CompactionResult(self.folds)
-        attempt = await self._attempt(strategy, situation)
+        attempt = await self._attempt(strategy, history)
         try:
-            return await self._finish(strategy, situation, attempt, session)
+            return await self._finish(strategy, history, attempt, session)
         except FoldConflict as error:
-            return await self._finish(strategy, situation, _Attempt([], "conflict", str(error), error), session)
+            return await self._finish(strategy, history, _Attempt([], "conflict", str(error), error), session)
 
-    async def _attempt(self, strategy: HistoryStrategy, situation: CompactionInput) -> _Attempt:
-        """The strategy's folds, if they are worth having: a view that is no shorter is not."""
+    async def _attempt(self, strategy: HistoryStrategy, history: CompactionInput) -> _Attempt:
+        """Run the strategy. Its folds are discarded if they do not reduce the tokens."""
         try:
-            made = [fold async for fold in strategy.apply(situation, self.summarizer)]
-        except Exception as error:  # noqa: BLE001 - a strategy and its model are anybody's code
+            folds = [fold async for fold in strategy.apply(history, self.summarizer)]
+        except Exception as error:  # noqa: BLE001 - strategies and summarizers can be user code
             _LOG.warning("compaction by %s failed; nothing was changed", strategy.name, exc_info=error)
             if isinstance(error, SummaryRejected):
                 return _Attempt([], "rejected", str(error), error)
             return _Attempt([], "failed", f"the summarizer failed: {type(error).__name__}: {error}", error)
-        if made and situation.with_folds(made).tokens < situation.tokens:
-            return _Attempt(made, "folded")
-        return _Attempt([], "nothing to fold", _NOTHING)
+        if folds and history.with_folds(folds).tokens < history.tokens:
+            return _Attempt(folds, "folded")
+        return _Attempt([], "nothing to fold", _NOTHING_TO_FOLD)
 
-    def _may_try(self, situation: CompactionInput) -> bool:
-        """Whether enough has come since the last try that another can do better, and trying is not known to fail."""
-        if self._failures >= _FAILURES:
+    def _should_attempt(self, history: CompactionInput) -> bool:
+        """Whether the record has grown enough since the last attempt, and attempts do not keep failing."""
+        if self._failures >= _MAX_FAILURES:
             return False
-        record = situation.record
-        new = sum(map(record.tokens_of, range(min(self._tried_at, len(record)), len(record))))
-        return not self._tried_at or new >= situation.limit * _GROWTH
+        record = history.record
+        new_tokens = sum(map(record.tokens_of, range(min(self._last_attempt, len(record)), len(record))))
+        return not self._last_attempt or new_tokens >= history.limit * _MIN_GROWTH
 
     async def _finish(
         self,
         strategy: HistoryStrategy,
-        situation: CompactionInput,
+        history: CompactionInput,
         attempt: _Attempt,
         session: SessionProtocol | None,
         fallback: str | None = None,
     ) -> CompactionResult:
-        """Keep the folds, publish the event and report both."""
-        after = situation.with_folds(attempt.folds)
+        """Store the folds, publish the event and return the result."""
+        after = history.with_folds(attempt.folds)
         added: list[Fold] = []
         for fold in attempt.folds:
-            kept = fold if self._keep is None else await self._keep(fold)
-            added.append(kept if isinstance(kept, Fold) else fold)
+            stored = fold if self._save_fold is None else await self._save_fold(fold)
+            added.append(stored if isinstance(stored, Fold) else fold)
         if attempt.outcome == "nothing to fold":
             return CompactionResult(self.folds, attempt.outcome, attempt.reason)
-        self.folds = (*situation.folds, *added)
+        self.folds = (*history.folds, *added)
         reason = added[0].reason if added else attempt.reason
         event = HistoryCompacted(
             strategy=strategy.name,
             folds=tuple(fold.id for fold in added),
-            tokens_before=situation.tokens,
+            tokens_before=history.tokens,
             tokens_after=after.tokens,
             session_id=getattr(session, "session_id", None),
             created_at=self._clock(),
@@ -262,20 +260,20 @@ class CompactionManager:
             attempt.outcome,
             reason,
             tuple(added),
-            situation.turns - after.turns,
-            situation.tokens,
+            history.turns - after.turns,
+            history.tokens,
             after.tokens,
             event if added else None,
             attempt.error,
         )
 
 
-def _require_fit(situation: CompactionInput) -> None:
-    if situation.tokens <= situation.limit:
+def _require_fit(history: CompactionInput) -> None:
+    if history.tokens <= history.limit:
         return
-    shown = situation.shown
+    shown = history.shown
     parts = [
-        (f"the {role_of(shown[place])} message", shown.position_of(place) or 0, shown.tokens_of(place))
-        for place in range(len(shown))
+        (f"the {role_of(message)} message", shown.position_of(index) or 0, shown.tokens_of(index))
+        for index, message in enumerate(shown)
     ]
-    raise CannotFit(situation.limit, situation.tokens, parts)
+    raise CannotFit(history.limit, history.tokens, parts)

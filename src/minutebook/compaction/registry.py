@@ -1,4 +1,4 @@
-"""The strategies that go by a name: ours, and those that you register."""
+"""Strategies by name: the built-in ones, and those registered by the application."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
@@ -23,63 +23,68 @@ SETTING_FIELDS: Final[Mapping[str, str]] = {
     "keep_turns": "keep_turns",
     "keep_files": "recent_files",
 }
-"""A setting's name in configuration and in the agent language → the strategy's own name for it."""
+"""Name of a setting in configuration and the agent language → the strategy's field."""
 _registered: dict[str, Callable[[], HistoryStrategy]] = {}
 
 
-def register_strategy(name: str, make: Callable[[], HistoryStrategy]) -> None:
-    """Let a strategy of your own be chosen by its name, in code, configuration and the agent language.
+def register_strategy(name: str, factory: Callable[[], HistoryStrategy]) -> None:
+    """Make your own strategy available by name in code, configuration and the agent language.
 
     Raises:
-        InvalidSetting: there is one of that name.
+        InvalidSetting: the name is taken.
     """
-    if name in BUILTIN_STRATEGIES or name in _registered:
-        there = "built in" if name in BUILTIN_STRATEGIES else "registered"
-        raise InvalidSetting("name", name, f"another: a strategy of that name is {there} already")
-    _registered[name] = make
+    if name in BUILTIN_STRATEGIES:
+        raise InvalidSetting("name", name, f"a name other than the built-in {', '.join(BUILTIN_STRATEGIES)}")
+    if name in _registered:
+        raise InvalidSetting("name", name, "a name that is not registered yet; call unregister_strategy first")
+    _registered[name] = factory
 
 
 def unregister_strategy(name: str) -> None:
-    """Forget a strategy of your own; one that is not there is forgotten already."""
+    """Remove a registered strategy, if there is one of that name."""
     _registered.pop(name, None)
 
 
 def strategy_names() -> list[str]:
-    """Every name that `strategy_named` knows."""
+    """All names that `strategy_named` accepts."""
     return sorted({*BUILTIN_STRATEGIES, *_registered})
 
 
 def strategy_named(name: str) -> HistoryStrategy:
-    """The strategy of that name, at its defaults.
+    """The strategy of that name, with default settings.
 
     Raises:
         UnknownName: there is none.
     """
-    make = BUILTIN_STRATEGIES.get(name) or _registered.get(name)
-    if make is None:
-        raise UnknownName("strategy", name, strategy_names(), "register_strategy it")
-    return make()
+    factory = BUILTIN_STRATEGIES.get(name) or _registered.get(name)
+    if factory is None:
+        raise UnknownName("strategy", name, strategy_names(), "register it with register_strategy")
+    return factory()
 
 
-def strategy_with_settings(name: str, given: Mapping[str, Any]) -> tuple[HistoryStrategy, set[str]]:
-    """The strategy of that name with settings by the names of `SETTING_FIELDS`, and which of them it has.
+def strategy_with_settings(name: str, settings: Mapping[str, Any]) -> tuple[HistoryStrategy, set[str]]:
+    """The strategy of that name with the settings that it supports, and the names of these settings.
+
+    The names of the settings are those of `SETTING_FIELDS`.
 
     Raises:
-        UnknownName: there is none.
-        InvalidSetting: a setting has a value that the strategy refuses.
+        UnknownName: there is no such strategy.
+        InvalidSetting: a setting is out of range.
     """
     strategy = strategy_named(name)
     if isinstance(strategy, HybridStrategy):
-        nested, inside = with_settings(strategy.summarize, given)
-        made, outside = with_settings(replace(strategy, summarize=nested), given)
-        return made, inside | outside
-    if isinstance(strategy, TurnStrategy) and given.get("keep_turns") is not None:
-        strategy = replace(strategy, max_turns=max(strategy.max_turns, given["keep_turns"]))
-    return with_settings(strategy, given)
+        summarize, summarize_settings = with_settings(strategy.summarize, settings)
+        hybrid, hybrid_settings = with_settings(replace(strategy, summarize=summarize), settings)
+        return hybrid, summarize_settings | hybrid_settings
+    if isinstance(strategy, TurnStrategy) and settings.get("keep_turns") is not None:
+        strategy = replace(strategy, max_turns=max(strategy.max_turns, settings["keep_turns"]))
+    return with_settings(strategy, settings)
 
 
-def with_settings(strategy: Any, given: Mapping[str, Any]) -> tuple[Any, set[str]]:
-    """A strategy with those of the settings that it has, and which these are."""
-    own = {each.name for each in fields(strategy)} if is_dataclass(strategy) else set()
-    taken = {name for name in given if SETTING_FIELDS[name] in own}
-    return (replace(strategy, **{SETTING_FIELDS[name]: given[name] for name in taken}) if taken else strategy), taken
+def with_settings(strategy: Any, settings: Mapping[str, Any]) -> tuple[Any, set[str]]:
+    """The strategy with those settings that it has a field for, and their names."""
+    field_names = {field.name for field in fields(strategy)} if is_dataclass(strategy) else set()
+    supported = {name for name in settings if SETTING_FIELDS[name] in field_names}
+    if not supported:
+        return strategy, supported
+    return replace(strategy, **{SETTING_FIELDS[name]: settings[name] for name in supported}), supported

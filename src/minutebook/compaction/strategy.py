@@ -1,6 +1,7 @@
-"""What a compaction strategy is.
+"""The protocol of compaction strategies, and the state of a conversation from which they decide.
 
-What a strategy looks at before it decides: the record, what of it is folded already, and the model's window.
+`CompactionInput` holds the record, its folds and the model's context window. The functions below it find the ranges of
+the record that may be folded.
 """
 
 from bisect import bisect_left
@@ -16,40 +17,43 @@ from minutebook.record.fold import Fold, active_folds, record_with_folds
 from minutebook.record.transcript import Transcript
 from minutebook.tokens.models import ModelInfo
 
+DEFAULT_THRESHOLD: Final = 0.8
+"""Share of the context window above which compaction is due."""
+
 
 @dataclass(frozen=True, slots=True)
 class CompactionInput:
-    """A conversation before a call of a model."""
+    """The state of a conversation before a model call."""
 
     record: Transcript
     folds: tuple[Fold, ...]
-    """All folds that were made, in their order."""
+    """All folds of the record, in the order in which they were added."""
     model: ModelInfo
     overhead_tokens: int = 0
-    """What the call sends besides messages: tools, and a system prompt that is not in the record."""
+    """Tokens of the request besides messages: tools, and a system prompt that is not in the record."""
     reply_tokens: int | None = None
-    """What is kept free for the answer."""
+    """Tokens reserved for the answer. None: the limit is the model's `max_input_tokens`."""
 
     @property
     def shown(self) -> Transcript:
-        """The record as its folds show it."""
+        """The record with its folds applied."""
         return record_with_folds(self.record, self.folds).transcript
 
     @property
     def tokens(self) -> int:
-        """What the next call would send, before any manager."""
+        """Tokens of the next request, before any history manager."""
         return self.shown.tokens + self.overhead_tokens
 
     @property
     def turns(self) -> int:
-        """How many turns no fold covers; found without a look at each of them."""
+        """Number of turns that no fold covers. Found by binary search, because records can have many turns."""
         starts = self.record.turn_starts
-        hidden = (bisect_left(starts, fold.stop) - bisect_left(starts, fold.start) for fold in self.standing)
+        hidden = (bisect_left(starts, fold.stop) - bisect_left(starts, fold.start) for fold in self.active_folds)
         return len(starts) - sum(hidden)
 
     @property
     def limit(self) -> int:
-        """What it may send."""
+        """Maximum tokens of the next request."""
         if self.reply_tokens is None:
             return self.model.max_input_tokens
         return self.model.room(reply_tokens=self.reply_tokens)
@@ -58,105 +62,109 @@ class CompactionInput:
         return replace(self, folds=(*self.folds, *added))
 
     @property
-    def standing(self) -> list[Fold]:
-        """The folds that no later one has taken the place of, in the order of the record."""
+    def active_folds(self) -> list[Fold]:
+        """The folds that no later fold has replaced, in the order of the record."""
         return active_folds(self.record, self.folds)
 
     @property
+    def folded_until(self) -> int:
+        """The index after the last active fold; without folds, after the leading system messages."""
+        return max((fold.stop for fold in self.active_folds), default=self.record.leading_system_count)
+
+    @property
     def summary(self) -> Fold | None:
-        """The standing fold that shows a summary."""
-        return next(filter(is_summary_fold, self.standing), None)
+        """The active fold that shows a summary."""
+        return next(filter(is_summary_fold, self.active_folds), None)
 
 
 def is_summary_fold(fold: Fold) -> bool:
-    """Whether a fold shows a summary, so that its maker has read what it covers. A marker's has not."""
+    """Whether the fold shows a summary of the messages that it hides, not only a marker."""
     return any(map(is_summary, fold.shown))
 
 
-def essentials(record: Transcript) -> set[int]:
-    """Where the messages stand that no compaction takes: system, pins, the first and the newest request, what is open."""
-    kept = set(range(record.lead)) | set(last_exchange(record))
-    kept |= {place for pin in record.pins for place in record.exchange_of(pin)}
+def required_indexes(record: Transcript) -> set[int]:
+    """Indexes of the messages that are never folded.
+
+    These are the leading system messages, the pins, the first and the newest request, and the last exchange.
+    """
+    required = set(range(record.leading_system_count)) | set(last_exchange(record))
+    required |= {index for pin in record.pins for index in record.exchange_of(pin)}
     for request in (record.first_request, record.newest_request):
         if request is not None:
-            kept |= set(record.exchange_of(request))
-    return kept
+            required |= set(record.exchange_of(request))
+    return required
 
 
-def tail_start(record: Transcript, room: int, *, no_earlier_than: int = 0) -> int:
-    """Where the last whole exchanges begin that have so many tokens together; the last one is always among them."""
+def tail_start(record: Transcript, max_tokens: int, *, no_earlier_than: int = 0) -> int:
+    """The start of the longest tail of whole exchanges within `max_tokens`. The last exchange is always in it."""
     start = last_exchange(record).start
-    room -= sum(map(record.tokens_of, range(start, len(record))))
+    tokens_left = max_tokens - sum(map(record.tokens_of, range(start, len(record))))
     while start > no_earlier_than:
-        before = record.exchange_of(start - 1)
-        room -= sum(map(record.tokens_of, before))
-        if room < 0 or before.start < no_earlier_than:
+        exchange = record.exchange_of(start - 1)
+        tokens_left -= sum(map(record.tokens_of, exchange))
+        if tokens_left < 0 or exchange.start < no_earlier_than:
             break
-        start = before.start
+        start = exchange.start
     return start
 
 
-def turns_start(record: Transcript, keep_turns: int, room: int, *, no_earlier_than: int = 0) -> int | None:
-    """Where the last so many turns begin, if they have no more than so many tokens together."""
-    turns = record.turn_starts
-    starts = turns[max(bisect_left(turns, no_earlier_than), len(turns) - keep_turns) :]
-    return starts[0] if starts and has_at_most(record, starts[0], len(record), room) else None
+def last_turns_start(record: Transcript, turns: int, max_tokens: int, *, no_earlier_than: int = 0) -> int | None:
+    """The start of the last `turns` turns, or None if these have more than `max_tokens`."""
+    turn_starts = record.turn_starts
+    starts = turn_starts[max(bisect_left(turn_starts, no_earlier_than), len(turn_starts) - turns) :]
+    return starts[0] if starts and has_at_most(record, starts[0], len(record), max_tokens) else None
 
 
-def has_at_most(record: Transcript, start: int, stop: int, tokens: int) -> bool:
-    """Whether a stretch has no more than so many tokens; of a longer one only so much is looked at."""
-    for place in range(start, stop):
-        tokens -= record.tokens_of(place)
-        if tokens < 0:
+def has_at_most(record: Transcript, start: int, stop: int, max_tokens: int) -> bool:
+    """Whether a range has at most `max_tokens`. Counting stops when it has more."""
+    for index in range(start, stop):
+        max_tokens -= record.tokens_of(index)
+        if max_tokens < 0:
             return False
-    return tokens >= 0
+    return max_tokens >= 0
 
 
-def runs(situation: CompactionInput, kept: set[int], stop: int) -> list[range]:
-    """The stretches up to `stop` that may be folded: all that is not kept, and all that is folded already."""
-    standing, start = situation.standing, situation.record.lead
+def foldable_ranges(history: CompactionInput, required: set[int], stop: int) -> list[range]:
+    """The ranges before `stop` that may be folded: messages that are not required, or already folded."""
+    active, start = history.active_folds, history.record.leading_system_count
     between = sorted(
-        place
-        for place in kept
-        if start <= place < stop and not any(fold.start <= place < fold.stop for fold in standing)
+        index
+        for index in required
+        if start <= index < stop and not any(fold.start <= index < fold.stop for fold in active)
     )
-    found = [range(before + 1, after) for before, after in pairwise([start - 1, *between, max(start, stop)])]
-    return [run for run in found if run]
+    ranges = [range(before + 1, after) for before, after in pairwise([start - 1, *between, max(start, stop)])]
+    return [indexes for indexes in ranges if indexes]
 
 
-def outside(run: range, others: Sequence[range]) -> Iterator[int]:
-    """The places of a stretch that are in none of the others, which are in order."""
-    place = run.start
+def indexes_outside(indexes: range, others: Sequence[range]) -> Iterator[int]:
+    """The indexes of a range that are in none of the other ranges, which are in ascending order."""
+    index = indexes.start
     for other in others:
-        yield from range(place, min(other.start, run.stop))
-        place = max(place, other.stop)
-    yield from range(place, run.stop)
-
-
-DEFAULT_THRESHOLD: Final = 0.8
-"""A window that is fuller than this is compacted."""
+        yield from range(index, min(other.start, indexes.stop))
+        index = max(index, other.stop)
+    yield from range(index, indexes.stop)
 
 
 @runtime_checkable
 class HistoryStrategy(Protocol):
-    """Decides that a fold is due, and makes it. It changes nothing itself: whoever asked keeps the folds, or not."""
+    """Decides when messages are folded, and creates the folds. It has no side effects: the caller stores the folds."""
 
     @property
     def name(self) -> str:
-        """What notices and reasons call it."""
+        """The strategy's name in notices and reasons."""
         ...
 
-    def should_trigger(self, situation: CompactionInput) -> bool:
-        """Whether something must be folded before the next call."""
+    def should_trigger(self, history: CompactionInput) -> bool:
+        """Whether messages must be folded before the next model call."""
         ...
 
-    def apply(self, situation: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:
-        """The folds to add. Whatever is raised, nothing is changed."""
+    def apply(self, history: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:
+        """The folds to add. If it raises, no fold is added."""
         ...
 
 
 class WindowStrategy:
-    """What the strategies share that fold when the window is fuller than a share of it."""
+    """Base class of the strategies that are due when the context window is filled above a threshold."""
 
     __slots__ = ()
     threshold: float
@@ -166,19 +174,23 @@ class WindowStrategy:
         require_thresholds(self.threshold, self.target)
         keep_turns = getattr(self, "keep_turns", None)
         if keep_turns is not None and keep_turns < 1:
-            raise InvalidSetting("keep_turns", keep_turns, "1 or more, or None for as much as there is room for")
+            raise InvalidSetting("keep_turns", keep_turns, "1 or more, or None for as many as fit")
 
-    def should_trigger(self, situation: CompactionInput) -> bool:
-        return is_too_full(situation, self.threshold)
+    def should_trigger(self, history: CompactionInput) -> bool:
+        return exceeds_threshold(history, self.threshold)
 
 
-def is_too_full(situation: CompactionInput, threshold: float = DEFAULT_THRESHOLD) -> bool:
-    """Whether the next call would send more than this share of the window; exactly as much is not too much."""
-    return situation.tokens > int(situation.limit * threshold)
+def exceeds_threshold(history: CompactionInput, threshold: float = DEFAULT_THRESHOLD) -> bool:
+    """Whether the next request would use more than this share of the context window."""
+    return history.tokens > int(history.limit * threshold)
 
 
 def require_thresholds(threshold: float, target: float) -> None:
-    """Raise InvalidSetting unless both are shares of the window, and compacting leads to below where it is due."""
+    """Check that both are shares of the context window and the target is below the threshold.
+
+    Raises:
+        InvalidSetting: they are not.
+    """
     if not 0 < threshold <= 1:
         raise InvalidSetting("threshold", threshold, "a share of the window above 0 and up to 1, such as 0.8")
     if not 0 < target < threshold:

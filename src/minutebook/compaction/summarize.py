@@ -1,20 +1,20 @@
-"""Summing up the middle: the goal, the newest exchanges and the files in hand stay; a summary stands for the rest."""
+"""Summarize the middle of a conversation: the first request, the last exchanges and those about recent files stay."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from minutebook.compaction.fact_ledger import Notes, files_of, without_ledger
+from minutebook.compaction.fact_ledger import LedgerCache, files_of, without_ledger
 from minutebook.compaction.strategy import (
     DEFAULT_THRESHOLD,
     CompactionInput,
     WindowStrategy,
-    essentials,
+    foldable_ranges,
     has_at_most,
-    outside,
-    runs,
+    indexes_outside,
+    last_turns_start,
+    required_indexes,
     tail_start,
-    turns_start,
 )
 from minutebook.compaction.summarizer import (
     Summarizer,
@@ -30,127 +30,128 @@ from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
 
 PRESERVE_RECENT_FILES: Final = 10
-_TAIL: Final = 0.25
-_FILES: Final = 0.15
-_SUMMARY: Final = 0.06
-_LEDGER: Final = 0.06
-"""Shares of the window: of the last exchanges, of the exchanges about files, of the summary, of its ledger. Together
-they leave half of the window free, so that the next summary is not due soon; another target scales them all."""
-HALF: Final = 0.5
+DEFAULT_TARGET: Final = 0.5
+_TAIL_SHARE: Final = 0.25
+_FILES_SHARE: Final = 0.15
+_SUMMARY_SHARE: Final = 0.06
+_LEDGER_SHARE: Final = 0.06
+"""Shares of the window for the last exchanges, the exchanges about files, the summary and its ledger. Together they
+leave half of the window free, so that the next summary is not due soon. Another target scales them all."""
+_TURN_SHARE: Final = 0.05
+"""Share of the window by which the tail may grow to begin at the start of a turn."""
+_MIN_SUMMARY_TOKENS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class SummarizeStrategy(WindowStrategy):
-    """Above 80 % of the window, sum up all but the first request, the last exchanges and those about the latest files.
+    """Above 80 % of the window, summarize all but the first request, the last exchanges and those about recent files.
 
-    The last turn stays whole where it is no larger than a quarter of the window; of a longer one, its request and the
-    last exchanges. With `keep_turns` it is so many turns that stay whole, where they are no larger than the target.
+    The last turn is kept whole if it has at most a quarter of the window, otherwise its request and the last exchanges
+    are kept. With `keep_turns` that number of turns is kept whole, if they have at most the target.
 
     Raises:
-        InvalidSetting: the shares or `keep_turns` cannot be meant.
+        InvalidSetting: a share or `keep_turns` is out of range.
     """
 
     name: ClassVar[str] = "summarize"
     threshold: float = DEFAULT_THRESHOLD
-    """The share of the window at which to sum up."""
-    target: float = HALF
-    """The share of the window that is left, about."""
+    """Share of the window above which a summary is due."""
+    target: float = DEFAULT_TARGET
+    """Approximate share of the window that is used after the compaction."""
     keep_turns: int | None = None
     max_summary_tokens: int = 2_000
     max_ledger_tokens: int = 1_500
     """0 for no ledger."""
     recent_files: int = PRESERVE_RECENT_FILES
+    """Number of files whose newest exchange is kept."""
     summary_role: SummaryRole = "system"
 
-    async def apply(self, situation: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:
-        record = situation.record
-        floor = max((fold.stop for fold in situation.standing), default=record.lead)
-        limit = int(situation.limit * self.target / HALF)  # a window of which half is the target
-        stop = self._tail(situation, limit, floor)
-        kept = essentials(record) | self._files(record, floor, stop, int(limit * _FILES))
-        stretches, before = runs(situation, kept, stop), situation.summary
-        already = [] if before is None else [range(before.start, before.stop)]
-        fresh = [record[place] for run in stretches for place in outside(run, already)]
-        if not fresh:
+    async def apply(self, history: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:
+        record = history.record
+        floor = history.folded_until
+        limit = int(history.limit * self.target / DEFAULT_TARGET)  # the shares are those of the default target
+        stop = self._tail_start(history, limit, floor)
+        required = required_indexes(record) | self._file_exchanges(record, floor, stop, int(limit * _FILES_SHARE))
+        ranges, previous = foldable_ranges(history, required, stop), history.summary
+        summarized_ranges = [] if previous is None else [range(previous.start, previous.stop)]
+        new = [record[index] for indexes in ranges for index in indexes_outside(indexes, summarized_ranges)]
+        if not new:
             return
-        ledger_tokens = min(self.max_ledger_tokens, int(limit * _LEDGER))
+        ledger_tokens = min(self.max_ledger_tokens, int(limit * _LEDGER_SHARE))
         text = await write_summary(
             record,
-            stretches,
-            fresh,
+            ranges,
+            new,
             summarizer,
-            carried=None if before is None else next(filter(is_summary, before.shown)),
-            max_summary_tokens=max(64, min(self.max_summary_tokens, int(limit * _SUMMARY))),
+            previous_summary=None if previous is None else next(filter(is_summary, previous.shown)),
+            max_summary_tokens=max(_MIN_SUMMARY_TOKENS, min(self.max_summary_tokens, int(limit * _SUMMARY_SHARE))),
             max_ledger_tokens=lambda _: ledger_tokens,
         )
-        count = sum(map(len, stretches))
-        for number, run in enumerate(stretches):
+        count = sum(map(len, ranges))
+        for number, indexes in enumerate(ranges):
             shown = () if number else (summary_message(text, self.summary_role),)
-            name = f"{self.name}-{run.start}-{run.stop}-{number}-{count}"
-            yield Fold(name, run.start, run.stop, shown, f"{count} earlier messages summarized")
+            fold_id = f"{self.name}-{indexes.start}-{indexes.stop}-{number}-{count}"
+            yield Fold(fold_id, indexes.start, indexes.stop, shown, f"{count} earlier messages summarized")
 
-    def _tail(self, situation: CompactionInput, limit: int, floor: int) -> int:
-        """Where what stays whole begins."""
-        record = situation.record
+    def _tail_start(self, history: CompactionInput, limit: int, floor: int) -> int:
+        """The index from which messages are kept whole."""
+        record = history.record
         if self.keep_turns is not None:
-            room = int(situation.limit * self.target)
-            turns = turns_start(record, self.keep_turns, room, no_earlier_than=floor)
-            if turns is not None:
-                return turns
-        start = tail_start(record, int(limit * _TAIL), no_earlier_than=floor)
-        return _turn_start(record, start, situation)
+            max_tokens = int(history.limit * self.target)
+            start = last_turns_start(record, self.keep_turns, max_tokens, no_earlier_than=floor)
+            if start is not None:
+                return start
+        start = tail_start(record, int(limit * _TAIL_SHARE), no_earlier_than=floor)
+        if not record.turn_starts or start <= record.turn_starts[0]:
+            return start
+        turn = record.turn_starts[record.turn_of(start)]
+        return turn if has_at_most(record, turn, start, int(history.limit * _TURN_SHARE)) else start
 
-    def _files(self, record: Transcript, start: int, stop: int, room: int) -> set[int]:
-        """The exchanges about the files that were named last, the newest of each, as many as there is room for."""
-        kept: set[int] = set()
-        seen: set[str] = set()
-        place = stop
-        while place > start and len(seen) < self.recent_files:
-            exchange = record.exchange_of(place - 1)
-            place = exchange.start
-            fresh = [path for path in files_of(record[exchange.start]) if path not in seen]
-            cost = sum(map(record.tokens_of, exchange))
-            if fresh and cost <= room:
-                seen.update(fresh)
-                kept |= set(exchange)
-                room -= cost
-        return kept
+    def _file_exchanges(self, record: Transcript, start: int, stop: int, max_tokens: int) -> set[int]:
+        """The newest exchange about each of the recent files, within `max_tokens`."""
+        indexes: set[int] = set()
+        files: set[str] = set()
+        index = stop
+        while index > start and len(files) < self.recent_files:
+            exchange = record.exchange_of(index - 1)
+            index = exchange.start
+            new_files = [path for path in files_of(record[exchange.start]) if path not in files]
+            tokens = sum(map(record.tokens_of, exchange))
+            if new_files and tokens <= max_tokens:
+                files.update(new_files)
+                indexes |= set(exchange)
+                max_tokens -= tokens
+        return indexes
 
 
 async def write_summary(
     record: Transcript,
-    stretches: Sequence[range],
-    fresh: Sequence[Message],
+    ranges: Sequence[range],
+    new: Sequence[Message],
     summarizer: Summarizer,
     *,
-    carried: Message | None,
+    previous_summary: Message | None,
     max_summary_tokens: int,
     max_ledger_tokens: Callable[[str], int],
 ) -> str:
-    """The summary of the `fresh` messages and of the `carried` summary, and after it the ledger of all stretches.
+    """Write the summary of the previous summary and the new messages, followed by the ledger of all ranges.
 
-    `max_ledger_tokens` is asked how long the ledger may be beside the summary.
+    `max_ledger_tokens` gets the summary and returns the maximum length of its ledger.
 
     Raises:
-        SummaryRejected: the summary may not be used.
+        SummaryRejected: the summary is not usable.
     """
     request = SummaryRequest(
-        fresh,
-        previous=None if carried is None else without_ledger(summary_text(carried)),
+        new,
+        previous=None if previous_summary is None else without_ledger(summary_text(previous_summary)),
         max_tokens=max_summary_tokens,
         counter=record.counter,
     )
     summary = require_summary(await summarizer.summarize(request), request)
-    room = max_ledger_tokens(summary)
-    if room < 1:
+    ledger_tokens = max_ledger_tokens(summary)
+    if ledger_tokens < 1:
         return summary
-    ledger = Notes.of(record).ledger(stretches, carried=carried, max_tokens=room, said=summary)
+    ledger = LedgerCache.of(record).ledger(
+        ranges, previous_summary=previous_summary, max_tokens=ledger_tokens, summary=summary
+    )
     return f"{summary}\n\n{ledger}" if ledger else summary
-
-
-def _turn_start(record: Transcript, start: int, situation: CompactionInput) -> int:
-    """The start of the turn instead, where the whole turn is hardly larger than what was to be kept of it."""
-    if not record.turn_starts or start <= record.turn_starts[0]:
-        return start
-    turn = record.turn_starts[record.turn_of(start)]
-    return turn if has_at_most(record, turn, start, int(situation.limit * 0.05)) else start

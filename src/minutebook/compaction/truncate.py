@@ -1,4 +1,4 @@
-"""Cutting the middle: the goal and the newest stay, and a marker says how much is not shown."""
+"""Truncate the middle of a conversation: the first request and the newest messages stay, a marker replaces the rest."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from minutebook.compaction.strategy import (
     DEFAULT_THRESHOLD,
     CompactionInput,
     WindowStrategy,
-    essentials,
-    runs,
+    foldable_ranges,
+    last_turns_start,
+    required_indexes,
     tail_start,
-    turns_start,
 )
 from minutebook.compaction.summarizer import Summarizer, is_summary
 from minutebook.errors import CannotFit
@@ -22,85 +22,79 @@ from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
 
 TARGET_RATIO: Final = 0.7
-_MARKER: Final = 24
-"""Tokens of the marker, about."""
+"""Share of the context window to which a truncated conversation is cut."""
+_MARKER_TOKENS: Final = 24
+"""Approximate tokens of the marker."""
 
 
 @dataclass(frozen=True, slots=True)
 class TruncateStrategy(WindowStrategy):
-    """Above 80 % of the window, keep the first request and as many of the last whole exchanges as 70 % has room for.
+    """Above 80 % of the window, keep the first request and as many of the last whole exchanges as fit in 70 %.
 
-    With `keep_turns` no more than so many turns stay, and those whole where there is room for them.
+    With `keep_turns` at most that number of turns is kept, and they are kept whole if they fit.
 
     Raises:
-        InvalidSetting: the shares or `keep_turns` cannot be meant.
+        InvalidSetting: a share or `keep_turns` is out of range.
     """
 
     name: ClassVar[str] = "truncate"
     target: float = TARGET_RATIO
     threshold: float = DEFAULT_THRESHOLD
-    """The share of the window at which to cut."""
+    """Share of the window above which the conversation is truncated."""
     keep_turns: int | None = None
 
-    async def apply(self, situation: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:  # noqa: ARG002 - it needs none
-        for fold in truncated(situation, int(situation.limit * self.target), keep_turns=self.keep_turns):
+    async def apply(self, history: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:  # noqa: ARG002 - it needs none
+        for fold in truncation_folds(history, int(history.limit * self.target), keep_turns=self.keep_turns):
             yield fold
 
 
-def truncated(situation: CompactionInput, target: int, *, keep_turns: int | None = None) -> list[Fold]:
-    """The folds that bring a conversation down to so many tokens, if any can."""
-    record = situation.record
-    kept = essentials(record)
+def truncation_folds(history: CompactionInput, max_tokens: int, *, keep_turns: int | None = None) -> list[Fold]:
+    """The folds that truncate a conversation to about `max_tokens`; none if it cannot be truncated further."""
+    record = history.record
+    required = required_indexes(record)
     first = record.first_request
-    if first is not None and first != record.newest_request and _fixed(situation, kept) > target // 2:
-        kept -= set(record.exchange_of(first))  # a goal so long leaves no room for the work on it
-    room = target - situation.overhead_tokens - _MARKER - _fixed(situation, kept)
-    floor = max((fold.stop for fold in situation.standing), default=record.lead)
-    turns = None if keep_turns is None else turns_start(record, keep_turns, room, no_earlier_than=floor)
-    stop = tail_start(record, room, no_earlier_than=floor) if turns is None else turns
-    stretches = runs(situation, kept, stop)
-    gone = sum(map(len, stretches))
-    known = {(fold.start, fold.stop) for fold in situation.standing}
-    if all((run.start, run.stop) in known for run in stretches):
+    if first is not None and first != record.newest_request and _tokens_before_tail(record, required) > max_tokens // 2:
+        required -= set(record.exchange_of(first))  # so long a first request leaves too little for the newest messages
+    tail_tokens = max_tokens - history.overhead_tokens - _MARKER_TOKENS - _tokens_before_tail(record, required)
+    floor = history.folded_until
+    stop = None if keep_turns is None else last_turns_start(record, keep_turns, tail_tokens, no_earlier_than=floor)
+    if stop is None:
+        stop = tail_start(record, tail_tokens, no_earlier_than=floor)
+    ranges = foldable_ranges(history, required, stop)
+    folded = {(fold.start, fold.stop) for fold in history.active_folds}
+    if all((indexes.start, indexes.stop) in folded for indexes in ranges):
         return []
-    carried = tuple(message for fold in situation.standing for message in fold.shown if is_summary(message))
-    reason = f"{gone} earlier messages truncated to fit context window"
+    count = sum(map(len, ranges))
+    summaries = tuple(message for fold in history.active_folds for message in fold.shown if is_summary(message))
+    text = f"{count} earlier messages truncated to fit context window"
+    marker: Message = {"role": "system", "content": f"[{text}]", "kind": "marker"}
     return [
         Fold(
-            f"truncate-{run.start}-{run.stop}-{number}-{gone}",
-            run.start,
-            run.stop,
-            () if number else (*carried, _marker(gone)),
-            reason,
+            f"truncate-{indexes.start}-{indexes.stop}-{number}-{count}",
+            indexes.start,
+            indexes.stop,
+            () if number else (*summaries, marker),
+            text,
         )
-        for number, run in enumerate(stretches)
+        for number, indexes in enumerate(ranges)
     ]
 
 
-def clipped(situation: CompactionInput) -> Fold | None:
-    """The fold that shows the newest exchange with its results cut to the room that all else leaves, if there is any."""
-    record = situation.record
-    last = last_exchange(record)
-    name = f"clip-{last.start}-{last.stop}"
-    others = situation.with_folds([Fold(name, last.start, last.stop, (), "")]).tokens
-    newest = Transcript(record[last.start : last.stop], counter=record.counter, broken="mark")
+def clipped_newest_exchange(history: CompactionInput) -> Fold | None:
+    """A fold that shows the newest exchange with its tool results cut to the tokens left; None if that is not enough."""
+    record = history.record
+    newest = last_exchange(record)
+    fold_id = f"clip-{newest.start}-{newest.stop}"
+    other_tokens = history.with_folds([Fold(fold_id, newest.start, newest.stop, (), "")]).tokens
+    exchange = Transcript(record[newest.start : newest.stop], counter=record.counter, broken="mark")
     try:
-        view = TokenBudgetManager(max(1, situation.limit - others), counter=record.counter).curate(newest)
+        view = TokenBudgetManager(max(1, history.limit - other_tokens), counter=record.counter).curate(exchange)
     except CannotFit:
         return None
-    return Fold(name, last.start, last.stop, tuple(view), "the newest results are larger than the room that is left")
+    reason = "the newest tool results have more tokens than are left"
+    return Fold(fold_id, newest.start, newest.stop, tuple(view), reason)
 
 
-def _fixed(situation: CompactionInput, kept: set[int]) -> int:
-    """The tokens of what stays wherever the cut is, but for the last exchange, which the tail has."""
-    record = situation.record
-    last = set(last_exchange(record))
-    return sum(record.tokens_of(place) for place in kept - last)
-
-
-def _marker(gone: int) -> Message:
-    return {
-        "role": "system",
-        "content": f"[{gone} earlier messages truncated to fit context window]",
-        "kind": "marker",
-    }
+def _tokens_before_tail(record: Transcript, required: set[int]) -> int:
+    """Tokens of the required messages, without the last exchange, which is in every tail."""
+    return sum(record.tokens_of(index) for index in required - set(last_exchange(record)))

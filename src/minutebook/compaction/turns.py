@@ -1,11 +1,11 @@
-"""Summing up old turns: by their number, whatever their size."""
+"""Summarize old turns when there are more than a maximum number of turns, whatever their size."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import ClassVar, Final, get_args
 
 from minutebook.compaction.fact_ledger import without_ledger
-from minutebook.compaction.strategy import CompactionInput, is_summary_fold, is_too_full, outside
+from minutebook.compaction.strategy import CompactionInput, exceeds_threshold, indexes_outside, is_summary_fold
 from minutebook.compaction.summarize import write_summary
 from minutebook.compaction.summarizer import Summarizer, SummaryRole, is_summary, summary_message
 from minutebook.errors import InvalidSetting, SummaryRejected
@@ -13,32 +13,32 @@ from minutebook.record.fold import Fold
 from minutebook.record.message import Message, is_user
 from minutebook.tokens import total
 
-_LEAST: Final = 12
-"""Tokens that a summary needs to say anything at all."""
-_MARGIN: Final = 4
+_MIN_SUMMARY_TOKENS: Final = 12
+_MARGIN_TOKENS: Final = 4
+"""A summary must save at least this many tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnStrategy:
-    """When more than so many turns are shown whole, sum up all but the last few.
+    """Summarize all but the last few turns when more than `max_turns` turns are not folded.
 
-    One fold shows the summary and, after it, what is pinned. With a `threshold` it is also due when the window is fuller
-    than that share of it, however few the turns are.
+    One fold shows the summary and, after it, the pinned messages. With a `threshold` compaction is also due when more
+    than that share of the window is used, even if there are few turns.
 
     Raises:
-        InvalidSetting: it would keep more turns than there may be, or another setting cannot be meant.
+        InvalidSetting: `keep_turns` exceeds `max_turns`, or a setting is out of range.
     """
 
     name: ClassVar[str] = "turns"
     max_turns: int = 10
-    """So many turns may stand unfolded; one more and compaction is due."""
+    """Maximum number of turns that are not folded."""
     keep_turns: int = 3
-    """So many turns stay whole when the others are summed up."""
+    """Number of turns that are kept whole when the others are summarized."""
     max_summary_tokens: int = 1_000
     max_ledger_tokens: int = 500
     """0 for no ledger."""
     summary_role: SummaryRole = "system"
-    """Whose message shows the summary."""
+    """Role of the message that shows the summary."""
     threshold: float | None = None
 
     def __post_init__(self) -> None:
@@ -53,75 +53,83 @@ class TurnStrategy:
         if self.threshold is not None and not 0 < self.threshold <= 1:
             raise InvalidSetting("threshold", self.threshold, "a share of the window above 0 and up to 1, or None")
 
-    def should_trigger(self, situation: CompactionInput) -> bool:
-        return situation.turns > self.max_turns or (
-            self.threshold is not None and is_too_full(situation, self.threshold)
+    def should_trigger(self, history: CompactionInput) -> bool:
+        return history.turns > self.max_turns or (
+            self.threshold is not None and exceeds_threshold(history, self.threshold)
         )
 
-    async def apply(self, situation: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:
-        record, counter, part = situation.record, situation.record.counter, self._part(situation)
-        before = next((fold for fold in situation.standing if fold.start == part.start and is_summary_fold(fold)), None)
-        already = [] if before is None else [range(before.start, before.stop)]
-        fresh = [record[place] for place in outside(part, already) if place >= record.lead]
-        turns = sum(map(is_user, fresh))
+    async def apply(self, history: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:
+        record, counter, folded = history.record, history.record.counter, self._range_to_fold(history)
+        previous = next(
+            (fold for fold in history.active_folds if fold.start == folded.start and is_summary_fold(fold)), None
+        )
+        summarized_ranges = [] if previous is None else [range(previous.start, previous.stop)]
+        lead = record.leading_system_count
+        new = [record[index] for index in indexes_outside(folded, summarized_ranges) if index >= lead]
+        turns = sum(map(is_user, new))
         if not turns:
             return
-        tokens = _tokens(situation, part)
-        room = min(self.max_summary_tokens, tokens - self._cost(situation, part, "") - _MARGIN)
-        if room < _LEAST:
+        tokens = _shown_tokens(history, folded)
+        summary_tokens = min(
+            self.max_summary_tokens, tokens - self._tokens_with_summary(history, folded, "") - _MARGIN_TOKENS
+        )
+        if summary_tokens < _MIN_SUMMARY_TOKENS:
             return
 
-        def ledger_room(summary: str) -> int:
-            return min(self.max_ledger_tokens, tokens - self._cost(situation, part, summary) - _MARGIN)
+        def max_ledger_tokens(summary: str) -> int:
+            tokens_left = tokens - self._tokens_with_summary(history, folded, summary) - _MARGIN_TOKENS
+            return min(self.max_ledger_tokens, tokens_left)
 
         text = await write_summary(
             record,
-            [part],
-            fresh,
+            [folded],
+            new,
             summarizer,
-            carried=next(filter(is_summary, before.shown)) if before else None,
-            max_summary_tokens=room,
-            max_ledger_tokens=ledger_room,
+            previous_summary=next(filter(is_summary, previous.shown)) if previous else None,
+            max_summary_tokens=summary_tokens,
+            max_ledger_tokens=max_ledger_tokens,
         )
-        shown = self._shown(situation, part, text)
+        shown = self._messages_with_summary(history, folded, text)
         if total(counter, shown) >= tokens:
-            shown = self._shown(situation, part, without_ledger(text))
-        after = total(counter, shown)
-        if after >= tokens:
-            raise SummaryRejected(f"would be shown with {after:,} tokens in place of {tokens:,}")
-        reason = f"{turns} turns were summed up, {tokens:,} tokens as {after:,}"
-        yield Fold(f"{self.name}-{part.start}-{part.stop}", part.start, part.stop, shown, reason)
+            shown = self._messages_with_summary(history, folded, without_ledger(text))
+        tokens_after = total(counter, shown)
+        if tokens_after >= tokens:
+            raise SummaryRejected(f"has {tokens_after:,} tokens, not fewer than the {tokens:,} that it replaces")
+        reason = f"{turns} turns summarized, {tokens:,} tokens as {tokens_after:,}"
+        yield Fold(f"{self.name}-{folded.start}-{folded.stop}", folded.start, folded.stop, shown, reason)
 
-    def _part(self, situation: CompactionInput) -> range:
-        """What is to be shown as one summary: all but the leading system messages and the last turns.
+    def _range_to_fold(self, history: CompactionInput) -> range:
+        """The messages between the leading system messages and the last turns.
 
-        An earlier summary in the way is taken in; another fold in the way stays as it is.
+        An earlier summary at the start becomes part of the range. Other folds are not split: the range ends before them or
+        starts after them.
         """
-        record = situation.record
+        record = history.record
         if len(record.turn_starts) <= self.keep_turns:
             return range(0)
-        start, stop = record.lead, record.turn_starts[-self.keep_turns]
-        for fold in situation.standing:
+        start, stop = record.leading_system_count, record.turn_starts[-self.keep_turns]
+        for fold in history.active_folds:
             if fold.start < stop < fold.stop:
                 stop = fold.start
             if fold.start < start < fold.stop:
                 start = fold.start if is_summary_fold(fold) else fold.stop
         return range(start, max(start, stop))
 
-    def _shown(self, situation: CompactionInput, part: range, summary: str) -> tuple[Message, ...]:
-        """How the view will show a part: leading messages if they are in it, the summary, and what is pinned."""
-        record = situation.record
-        pins = (record.exchange_of(pin) for pin in record.pins if pin in part and pin >= record.lead)
-        pinned = [record[place] for place in sorted({place for exchange in pins for place in exchange})]
-        return (*record[part.start : record.lead], summary_message(summary, self.summary_role), *pinned)
+    def _messages_with_summary(self, history: CompactionInput, folded: range, summary: str) -> tuple[Message, ...]:
+        """The messages that the fold shows: leading messages of the range, the summary, and pinned exchanges."""
+        record = history.record
+        lead = record.leading_system_count
+        exchanges = (record.exchange_of(pin) for pin in record.pins if pin in folded and pin >= lead)
+        pinned = [record[index] for index in sorted({index for exchange in exchanges for index in exchange})]
+        return (*record[folded.start : lead], summary_message(summary, self.summary_role), *pinned)
 
-    def _cost(self, situation: CompactionInput, part: range, summary: str) -> int:
-        return total(situation.record.counter, self._shown(situation, part, summary))
+    def _tokens_with_summary(self, history: CompactionInput, folded: range, summary: str) -> int:
+        return total(history.record.counter, self._messages_with_summary(history, folded, summary))
 
 
-def _tokens(situation: CompactionInput, part: range) -> int:
-    """The tokens with which the view shows a part now."""
-    record = situation.record
-    folds = [fold for fold in situation.standing if part.start <= fold.start and fold.stop <= part.stop]
-    plain = outside(part, [range(fold.start, fold.stop) for fold in folds])
+def _shown_tokens(history: CompactionInput, indexes: range) -> int:
+    """Tokens that the range has in the view now, with its active folds applied."""
+    record = history.record
+    folds = [fold for fold in history.active_folds if indexes.start <= fold.start and fold.stop <= indexes.stop]
+    plain = indexes_outside(indexes, [range(fold.start, fold.stop) for fold in folds])
     return sum(map(record.tokens_of, plain)) + sum(total(record.counter, fold.shown) for fold in folds)

@@ -141,7 +141,7 @@ class TurnCompactor:
             _ANY_MODEL,
             summarizer or self._summarizer,
             folds=loaded_view.folds,
-            keep=keep,
+            save_fold=keep,
             bus=self._bus,
             conversation=conversation,
             tenant=self.store.tenant,

@@ -342,7 +342,7 @@ class AsyncConversation:
             self._policy.model,
             self._policy.summarizer,
             folds=source.folds,
-            keep=storage.keep,
+            save_fold=storage.keep,
             conversation=self.id,
             tenant=self.store.tenant,
         )

@@ -222,7 +222,7 @@ class ModelCall:
         if self._view is None or self.call.policy.mode != "on":
             raise overflow
         previous_tokens = self.minutes.tokens_after
-        self._adaptive_view.narrow(self._view, overflow)
+        self._adaptive_view.lower_limit(self._view, overflow)
         try:
             self.look()
         except CannotFit:

@@ -97,7 +97,7 @@ class Policy:
         """The compaction of one conversation; None if the policy has no strategy. `keep` stores its folds."""
         if self.strategy is None:
             return None
-        return CompactionManager(self.strategy, self.model, self.summarizer, folds=folds, keep=keep, bus=bus)
+        return CompactionManager(self.strategy, self.model, self.summarizer, folds=folds, save_fold=keep, bus=bus)
 
     def decision(self, record: Transcript) -> PruningDecision | None:
         """What retention would prune from a record in shadow mode. None in other modes and without retention."""

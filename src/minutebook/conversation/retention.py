@@ -69,17 +69,17 @@ class RecentTurns(IncrementalManager):
     """Maximum messages without the leading system messages; 0 keeps only the newest turn."""
     turns: int = 1
 
-    def draft(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002 - it depends on messages alone
+    def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002 - it depends on messages alone
         reason = f"older than the last {self.messages} messages"
         return IncrementalWindow(source, keep, self._start, _no_extra_indexes, reason)
 
     def fits(self, messages: Sequence[Message]) -> bool:
         source = Transcript.of(messages)
-        return len(source) - source.lead <= self.messages
+        return len(source) - source.leading_system_count <= self.messages
 
     def _start(self, source: Transcript) -> int:
         starts = source.turn_starts
-        if len(source) - source.lead <= self.messages or not starts:
+        if len(source) - source.leading_system_count <= self.messages or not starts:
             return 0
         turns = self.turns if self.messages else 1
         return starts[first_turn_in_window(starts, len(source) - self.messages, turns)]
@@ -167,8 +167,10 @@ class RetentionPolicy:
             raise InvalidSetting("preserve_turns", preserve_turns, "a whole number, 0 or more")
         source = Transcript.of(Transcript.of(messages_of_rows(messages)).coherent().since(0))
         starts = source.turn_starts
-        boundary = starts[-count] if 0 < count <= len(starts) else (len(source) if not count else source.lead)
-        first_turn = starts[0] if starts else source.lead
+        boundary = (
+            starts[-count] if 0 < count <= len(starts) else (len(source) if not count else source.leading_system_count)
+        )
+        first_turn = starts[0] if starts else source.leading_system_count
         rule = sending_rule(self.config)
         stripper = None
         if rule.older is Sent.TEXT_ONLY:

@@ -114,7 +114,7 @@ class FailOpenManager(ContextualManager):
         session: SessionProtocol | None = None,
         context: CurationContext | None = None,
     ) -> Curated:
-        source = Transcript.of(messages, counter=self.counts_with())
+        source = Transcript.of(messages, counter=self.default_counter())
         try:
             return curated_view(self._manager, source, session, context or NO_CONTEXT)
         except CannotFit:
@@ -128,8 +128,8 @@ class FailOpenManager(ContextualManager):
     def fits(self, messages: Sequence[Message]) -> bool:
         return isinstance(self._manager, ContextualManager) and self._manager.fits(messages)
 
-    def counts_with(self) -> TokenCounter | None:
-        return self._manager.counts_with() if isinstance(self._manager, ContextualManager) else None
+    def default_counter(self) -> TokenCounter | None:
+        return self._manager.default_counter() if isinstance(self._manager, ContextualManager) else None
 
 
 def adaptive_view_of(manager: HistoryManager, max_tokens: int | None, provider: Provider = "openai") -> AdaptiveView:

@@ -206,7 +206,7 @@ class Actor:
         """The summary that stands for the old part of the conversation, where the policy shares it with helpers."""
         if self.compactor is None or not self.cast.spec.compaction.share:
             return ""
-        fold = self.compactor.situation(self.conversation).summary
+        fold = self.compactor.compaction_input(self.conversation).summary
         return "\n\n".join(text_of(message) for message in fold.shown if is_summary(message)) if fold else ""
 
     def _deadline(self, given: Deadline | None) -> Deadline | None:

@@ -7,7 +7,7 @@ from typing import Any
 from minutebook.compaction.registry import SETTING_FIELDS, strategy_with_settings, with_settings
 from minutebook.compaction.strategy import CompactionInput, HistoryStrategy
 from minutebook.compaction.summarize import SummarizeStrategy
-from minutebook.compaction.summarizer import Summarizer, SummaryRequest, paragraphs, summarize_in_pieces
+from minutebook.compaction.summarizer import Summarizer, SummaryRequest, paragraphs, summarize_in_chunks
 from minutebook.dsl.spec import CompactionSpec, HistorySpec
 from minutebook.prompt.markdown import rendered_value
 from minutebook.record.fold import Fold
@@ -20,11 +20,11 @@ class FlowStrategy:
     name: str
     summarize: SummarizeStrategy
 
-    def should_trigger(self, situation: CompactionInput) -> bool:
-        return self.summarize.should_trigger(situation)
+    def should_trigger(self, history: CompactionInput) -> bool:
+        return self.summarize.should_trigger(history)
 
-    def apply(self, situation: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:
-        return self.summarize.apply(situation, summarizer)
+    def apply(self, history: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:
+        return self.summarize.apply(history, summarizer)
 
 
 class FlowSummarizer:
@@ -39,7 +39,7 @@ class FlowSummarizer:
             return rendered_value(await self._run(told))
 
         parts = paragraphs(request.messages, tool_details=True) or ["(Nothing was said in words.)"]
-        return await summarize_in_pieces(parts, request, write, max_piece_tokens=self._max_piece_tokens)
+        return await summarize_in_chunks(parts, request, write, max_chunk_tokens=self._max_piece_tokens)
 
 
 def strategy_of(history: HistorySpec, policy: CompactionSpec) -> tuple[HistoryStrategy, set[str]]:

@@ -1,6 +1,6 @@
-"""Views: the pure managers that choose what a model call is sent, and the reasons for what it is not.
+"""Views: pure managers that select the messages of a model call, and the reasons for those left out.
 
-`guarantees` checks every view before it leaves. Strategies that write summaries are in `compaction`. Start with
+`guarantees` checks every view before it is sent. Strategies that write summaries are in `compaction`. Start with
 `protocol`, `window` for the simplest manager, then `view`.
 """
 

@@ -1,8 +1,8 @@
-"""The recommended manager: a view within a token budget, cut rarely, oldest and cheapest first.
+"""The recommended manager: a view within a token budget that is cut rarely, the oldest and cheapest messages first.
 
-Where to cut is a left-to-right fold over the messages: each one is taken on in turn, and when the view would grow past
-`max_tokens` it is cut down to `target` of it at once. So cuts are rare, adding messages never moves an earlier cut, and
-between two cuts every view is the last one with something appended, which is what prompt caches pay for.
+The messages are processed from left to right. When the view would exceed `max_tokens`, it is cut to the share `target`
+in one step. So cuts are rare, new messages never move an earlier cut, and between two cuts each view is the previous one
+with messages appended, as prompt caches require.
 """
 
 from bisect import bisect_left
@@ -12,45 +12,45 @@ from dataclasses import dataclass
 from minutebook.errors import CannotFit, InvalidSetting
 from minutebook.history.curation import Curated, NoteStatus, ViewNote
 from minutebook.history.incremental import IncrementalManager, IncrementalView, KeepSet, last_exchange
-from minutebook.history.tool_results import cleared_result, clipped
+from minutebook.history.tool_results import cleared_result, with_middle_cut
 from minutebook.history.window import require_count
 from minutebook.record.message import Message, call_ids, is_result, is_user, text_of
 from minutebook.record.transcript import Transcript
 from minutebook.tokens import TokenCounter, counter_for
 
 _MARKER = "[cleared: {characters} characters]"
-_DEEPER = 0.8
-"""A cut that drops messages goes this much further than one that clears results. It loses the cache from the first
-request on, so it should come seldom: measured on recorded agent sessions, costs fall and recall stays."""
-_SHORTEST = 200
-"""A result is clipped to no fewer characters than this; below, the marker says as much."""
+_DROP_FACTOR = 0.8
+"""Factor of the target for a cut that drops messages. It invalidates the cache from the first request on, so it should be
+rare: measured on recorded agent sessions, costs fall and recall stays the same."""
+_MIN_CLIPPED_CHARACTERS = 200
+"""Minimum length of a clipped result. A shorter one is cleared: its marker says as much."""
 
 
 @dataclass(slots=True, frozen=True)
 class TokenBudgetManager(IncrementalManager):
     """Keep the view within a token budget.
 
-    Over budget, old tool results are cleared first, then the oldest whole turns go, then the oldest exchanges of the
-    running turn, until the view is down to `target`. Leading system messages, pins, the first and the newest user
-    request and the exchange that the model is about to answer always stay; if that exchange alone is too large, its
-    results are clipped. What then still does not fit is `CannotFit`.
+    Over budget, old tool results are cleared first, then the oldest whole turns are dropped, then the oldest exchanges of
+    the current turn, until the view has at most `target`. Leading system messages, pins, the first and the newest user
+    request and the exchange that the model is about to answer always stay. If that exchange alone is too large, its
+    results are clipped. If the view still does not fit, `curate` raises `CannotFit`.
 
     Raises:
-        InvalidSetting: a setting cannot be meant.
+        InvalidSetting: a setting is out of range.
     """
 
     max_tokens: int
-    """The most tokens a view may have."""
+    """Maximum tokens of a view."""
     target: float = 0.5
-    """What a cut leaves, as a share of `max_tokens`. Lower cuts deeper and less often."""
+    """Share of `max_tokens` that remains after a cut. A lower target cuts deeper and less often."""
     keep_results: int = 1
-    """How many of the newest tool results a cut does not clear."""
+    """Number of newest tool results that a cut does not clear."""
     reserve: int = 0
-    """Tokens of the budget that are not for messages: tool schemas, the reply."""
+    """Tokens of the budget reserved for other parts: tool schemas, the reply."""
     preserve_first_request: bool = True
     """Keep the first user message: it is often the task."""
     counter: TokenCounter | None = None
-    """What counts; by default what the transcript counts with, or an exact counter for a plain list."""
+    """Token counter. Default: that of the transcript, or an exact counter for a plain list."""
 
     def __post_init__(self) -> None:
         require_count("max_tokens", self.max_tokens)
@@ -63,16 +63,16 @@ class TokenBudgetManager(IncrementalManager):
 
     @property
     def limit(self) -> int:
-        """The most tokens the messages may have."""
+        """Maximum tokens of the messages."""
         return self.max_tokens - self.reserve
 
     @property
     def goal(self) -> int:
-        """What a cut cuts down to."""
+        """Maximum tokens of the messages after a cut."""
         return int(self.limit * self.target)
 
-    def draft(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002
-        return BudgetDraft(source, keep, self)
+    def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002
+        return BudgetView(source, keep, self)
 
     def fits(self, messages: Sequence[Message]) -> bool:
         if isinstance(messages, Transcript) and (self.counter is None or self.counter == messages.counter):
@@ -80,81 +80,82 @@ class TokenBudgetManager(IncrementalManager):
         counter = self.counter or counter_for(None)
         return sum(map(counter.message, messages)) <= self.limit
 
-    def counts_with(self) -> TokenCounter | None:
+    def default_counter(self) -> TokenCounter | None:
         return self.counter
 
 
-class BudgetDraft(IncrementalView):
-    """The state of the fold: the view, what each of its messages costs, and what all of it costs.
+class BudgetView(IncrementalView):
+    """A view within a budget, with the tokens of each message.
 
-    A cut looks only at the messages taken on so far, never at the rest of the source: the fold must not know the future.
+    A cut depends only on the messages processed so far, never on the rest of the source, so that messages appended later
+    do not change it.
     """
 
-    __slots__ = ("_cleared", "_costs", "_count", "_counter", "_is_counted", "_limit", "_manager", "_size")
+    __slots__ = ("_cleared", "_costs", "_count", "_counter", "_has_source_counter", "_limit", "_manager", "_size")
 
     def __init__(self, source: Transcript, keep: KeepSet, manager: TokenBudgetManager) -> None:
         super().__init__(source, keep)
         self._manager = manager
         self._limit = manager.limit
         self._counter = manager.counter or source.counter
-        self._is_counted = self._counter == source.counter
+        self._has_source_counter = self._counter == source.counter
         self._count: Callable[[int], int] = (
-            source.tokens_of if self._is_counted else lambda place: self._counter.message(source[place])
+            source.tokens_of if self._has_source_counter else lambda index: self._counter.message(source[index])
         )
         self._costs: list[int] = []
         self._size = 0
         self._cleared = 0
-        """How many results of the source are old, and so cleared wherever that makes them smaller."""
+        """Number of results of the source that are old, and cleared if that makes them smaller."""
 
     def advance(self) -> None:
         limit = self._limit
-        for place, message in enumerate(self.source.since(self.seen), self.seen):
-            cost = self._count(place)
+        for index, message in enumerate(self.source.since(self.seen), self.seen):
+            cost = self._count(index)
             self.messages.append(message)
-            self.places.append(place)
+            self.indexes.append(index)
             self._costs.append(cost)
             self._size += cost
-            self.seen = place + 1
-            if self._size > limit and self._awaits_answer(place):
+            self.seen = index + 1
+            if self._size > limit and self._awaits_answer(index):
                 self._cut()
 
-    def _awaits_answer(self, place: int) -> bool:
-        """Whether the model is asked after this message: it is the user's, or the last result of its exchange.
+    def _awaits_answer(self, index: int) -> bool:
+        """Whether the model is called after this message: it is the user's, or the last result of its exchange.
 
-        Cutting at any earlier message would mean cutting again when the rest of the exchange has arrived.
+        A cut at an earlier message would have to be repeated when the rest of the exchange has arrived.
         """
-        message = self.source[place]
+        message = self.source[index]
         if not is_result(message):
             return is_user(message)
-        start = self.source.exchange_of(place).start
-        return place - start == len(call_ids(self.source[start]))
+        start = self.source.exchange_of(index).start
+        return index - start == len(call_ids(self.source[start]))
 
-    def shown(self) -> "BudgetDraft":
+    def final(self) -> "BudgetView":
         if self._size <= self._limit:
             return self
         if not self._awaits_answer(self.seen - 1):
-            return self._cut_for_now()
-        self._refuse_overflow()
+            return self._temporary_cut()
+        self._require_fit()
         return self
 
-    def _refuse_overflow(self) -> None:
+    def _require_fit(self) -> None:
         if self._size > self._limit:
             manager = self._manager
             raise CannotFit(manager.max_tokens, self._size + manager.reserve, self._irreducible())
 
-    def _cut_for_now(self) -> "BudgetDraft":
-        """This draft cut at a place where the model is not normally asked; the cut is not kept."""
-        copy = BudgetDraft(self.source, self.keep, self._manager)
-        copy.messages, copy.places, copy._costs = self.messages.copy(), self.places.copy(), self._costs.copy()
+    def _temporary_cut(self) -> "BudgetView":
+        """A cut copy of this view, for a call of the model in the middle of an exchange. This view is not changed."""
+        copy = BudgetView(self.source, self.keep, self._manager)
+        copy.messages, copy.indexes, copy._costs = self.messages.copy(), self.indexes.copy(), self._costs.copy()
         copy._cleared, copy._size = self._cleared, self._size
-        copy.seen, copy.trail = self.seen, self.trail
+        copy.seen, copy.note_chain = self.seen, self.note_chain
         copy._cut()
-        copy._refuse_overflow()
+        copy._require_fit()
         return copy
 
-    def curated(self) -> Curated:
-        view = super().curated()
-        view.tokens = self._size if self._is_counted else None
+    def to_curated(self) -> Curated:
+        view = super().to_curated()
+        view.tokens = self._size if self._has_source_counter else None
         return view
 
     def _cut(self) -> None:
@@ -163,28 +164,28 @@ class BudgetDraft(IncrementalView):
         self.generation += 1
         self._clear_results(fixed, live)
         if self._size > self._manager.goal:
-            goal = int(self._manager.goal * _DEEPER)
+            goal = int(self._manager.goal * _DROP_FACTOR)
             self._drop_turns({*fixed, *live}, goal)
             self._drop_exchanges({*fixed, *live}, goal)
         if self._size > self._manager.limit:
             self._clip(fixed, live)
 
     def _fixed(self) -> set[int]:
-        """What stays as it is, whatever the budget."""
+        """Indexes of the messages that always stay unchanged."""
         source, keep, end = self.source, self.keep, self.seen
-        fixed = {place for place in keep.pinned(source) if place < end}
-        fixed.update(range(min(keep.lead(source), end)))
+        fixed = {index for index in keep.pinned(source) if index < end}
+        fixed.update(range(min(keep.leading_count(source), end)))
         fixed.update(self._last_messages())
         fixed.update(self._requests())
         return fixed
 
     def _last_messages(self) -> range:
-        """The messages that stay because the caller wants the last ones."""
+        """The last messages, if the caller requires them."""
         end, last = self.seen, self.keep.last
         return range(self.source.exchange_of(max(0, end - last)).start if last else end, end)
 
     def _requests(self) -> list[int]:
-        """The newest user message so far and, if it is to stay, the first."""
+        """The newest user message so far and, if it is preserved, the first."""
         turns = self.source.turn_starts
         count = bisect_left(turns, self.seen)
         if not count:
@@ -192,125 +193,125 @@ class BudgetDraft(IncrementalView):
         return [turns[count - 1], turns[0]] if self._manager.preserve_first_request else [turns[count - 1]]
 
     def _clear_results(self, fixed: set[int], live: range) -> None:
-        """Every old result at once: the cache is lost at the first one, so the others cost nothing more."""
+        """Clear all old results. The cache is lost from the first one on, so the others cost nothing more."""
         results = self.source.result_indexes
         stop = max(self._cleared, bisect_left(results, self.seen) - self._manager.keep_results)
         newest = min(live.start, self._last_messages().start)
         notes = {}
-        for place in results[self._cleared : stop]:
-            if place >= newest:
-                stop = bisect_left(results, place)  # too new for now; the next cut looks at it again
+        for index in results[self._cleared : stop]:
+            if index >= newest:
+                stop = bisect_left(results, index)  # too new; the next cut examines it again
                 break
-            position = self.position(place)
-            if place in fixed or position == len(self.places) or self.places[position] != place:
+            view_index = self.view_index(index)
+            if index in fixed or view_index == len(self.indexes) or self.indexes[view_index] != index:
                 continue
-            verdict = cleared_result(self.source, place, marker=_MARKER)
-            if verdict and (cost := self._counter.message(verdict[0])) < self._costs[position]:
-                self._replace(position, verdict[0], cost)
-                notes[place] = self._why(NoteStatus.CLEARED, "an old tool result")
+            rewrite = cleared_result(self.source, index, marker=_MARKER)
+            if rewrite and (cost := self._counter.message(rewrite[0])) < self._costs[view_index]:
+                self._replace(view_index, rewrite[0], cost)
+                notes[index] = self._note_of(NoteStatus.CLEARED, "an old tool result")
         self._cleared = stop
         self.note(notes)
 
-    def _drop_turns(self, staying: set[int], goal: int) -> None:
-        """As many of the oldest turns as it takes; all but the newest if that is not enough."""
+    def _drop_turns(self, required: set[int], goal: int) -> None:
+        """Drop the oldest turns until the view reaches the goal; at most all but the newest."""
         left, end = self._size, 0
-        for position, place in enumerate(self.places):
-            if is_user(self.messages[position]):
-                end = position
+        for view_index, index in enumerate(self.indexes):
+            if is_user(self.messages[view_index]):
+                end = view_index
                 if left <= goal:
                     break
-            left -= self._costs[position] if place not in staying else 0
+            left -= self._costs[view_index] if index not in required else 0
         self._drop(
-            [place for place in self.places[:end] if place not in staying],
-            self._why(NoteStatus.DROPPED, "one of the oldest turns"),
+            [index for index in self.indexes[:end] if index not in required],
+            self._note_of(NoteStatus.DROPPED, "one of the oldest turns"),
         )
 
-    def _drop_exchanges(self, staying: set[int], goal: int) -> None:
-        """As many of the oldest exchanges as it takes, of the turn that is running."""
-        going: list[int] = []
+    def _drop_exchanges(self, required: set[int], goal: int) -> None:
+        """Drop the oldest exchanges of the current turn until the view reaches the goal."""
+        dropped: list[int] = []
         left, end = self._size, 0
-        for position, place in enumerate(self.places):
-            if place in staying:
+        for view_index, index in enumerate(self.indexes):
+            if index in required:
                 continue
-            if place >= end and left <= goal:
+            if index >= end and left <= goal:
                 break
-            end = self.source.exchange_of(place).stop
-            left -= self._costs[position]
-            going.append(place)
-        self._drop(going, self._why(NoteStatus.DROPPED, "an early exchange of the running turn"))
+            end = self.source.exchange_of(index).stop
+            left -= self._costs[view_index]
+            dropped.append(index)
+        self._drop(dropped, self._note_of(NoteStatus.DROPPED, "an early exchange of the current turn"))
 
     def _clip(self, fixed: set[int], live: range) -> None:
-        """The results of the exchange that the model is about to answer, each to an equal share of the room."""
-        positions = [
-            position
-            for position in range(self.position(live.start), len(self.places))
-            if is_result(self.messages[position]) and self.places[position] not in fixed
+        """Clip the results of the exchange that the model is about to answer, each to an equal share of the tokens left."""
+        view_indexes = [
+            view_index
+            for view_index in range(self.view_index(live.start), len(self.indexes))
+            if is_result(self.messages[view_index]) and self.indexes[view_index] not in fixed
         ]
-        costs = [self._costs[position] for position in positions]
+        costs = [self._costs[view_index] for view_index in view_indexes]
         share = _share(costs, self._manager.limit - (self._size - sum(costs)))
         notes = {}
-        for position in positions:
-            if self._costs[position] > share:
-                place = self.places[position]
-                short = self._clipped(place, share)
+        for view_index in view_indexes:
+            if self._costs[view_index] > share:
+                index = self.indexes[view_index]
+                short = self._clipped(index, share)
                 if short is None:
                     continue
-                self._replace(position, short, self._counter.message(short))
-                notes[place] = self._why(NoteStatus.TRUNCATED, "larger than the room that is left")
+                self._replace(view_index, short, self._counter.message(short))
+                notes[index] = self._note_of(NoteStatus.TRUNCATED, "larger than the tokens left")
         self.note(notes)
 
-    def _clipped(self, place: int, share: int) -> Message | None:
-        message = self.source[place]
-        length = len(text_of(message)) * share // max(1, self._count(place))
-        while length > _SHORTEST:
-            short = clipped(message, length)
+    def _clipped(self, index: int, share: int) -> Message | None:
+        message = self.source[index]
+        length = len(text_of(message)) * share // max(1, self._count(index))
+        while length > _MIN_CLIPPED_CHARACTERS:
+            short = with_middle_cut(message, length)
             if self._counter.message(short) <= share:
                 return short
             length = length * 4 // 5
-        verdict = cleared_result(self.source, place, marker=_MARKER)
-        return verdict[0] if verdict else None
+        rewrite = cleared_result(self.source, index, marker=_MARKER)
+        return rewrite[0] if rewrite else None
 
-    def _replace(self, position: int, message: Message, cost: int) -> None:
-        self._size += cost - self._costs[position]
-        self.messages[position], self._costs[position] = message, cost
+    def _replace(self, view_index: int, message: Message, cost: int) -> None:
+        self._size += cost - self._costs[view_index]
+        self.messages[view_index], self._costs[view_index] = message, cost
 
-    def _drop(self, going: list[int], note: ViewNote) -> None:
-        gone = set(going)
-        stay = [position for position, place in enumerate(self.places) if place not in gone]
-        self.messages = [self.messages[position] for position in stay]
-        self.places = [self.places[position] for position in stay]
-        self._costs = [self._costs[position] for position in stay]
+    def _drop(self, dropped: list[int], note: ViewNote) -> None:
+        dropped_indexes = set(dropped)
+        stay = [view_index for view_index, index in enumerate(self.indexes) if index not in dropped_indexes]
+        self.messages = [self.messages[view_index] for view_index in stay]
+        self.indexes = [self.indexes[view_index] for view_index in stay]
+        self._costs = [self._costs[view_index] for view_index in stay]
         self._size = sum(self._costs)
-        self.note(dict.fromkeys(going, note))
+        self.note(dict.fromkeys(dropped, note))
 
-    def _why(self, status: NoteStatus, what: str) -> ViewNote:
+    def _note_of(self, status: NoteStatus, what: str) -> ViewNote:
         return ViewNote(status, f"over {self._manager.max_tokens:,} tokens: {what}")
 
     def _irreducible(self) -> list[tuple[str, int, int]]:
-        requests, lead = self._requests(), self.keep.lead(self.source)
+        requests, lead = self._requests(), self.keep.leading_count(self.source)
         pinned = self.keep.pinned(self.source)
         parts = []
-        for place, cost in zip(self.places, self._costs, strict=True):
-            if place < lead:
+        for index, cost in zip(self.indexes, self._costs, strict=True):
+            if index < lead:
                 name = "a system message"
-            elif place in requests[:1]:
+            elif index in requests[:1]:
                 name = "the newest request"
-            elif place in requests:
+            elif index in requests:
                 name = "the first request"
-            elif place in pinned:
+            elif index in pinned:
                 name = "a pinned exchange"
             else:
                 name = "the exchange to be answered"
-            parts.append((name, self.source.position_of(place), cost))
+            parts.append((name, self.source.position_of(index), cost))
         return [(name, root, cost) for name, root, cost in parts if root is not None]
 
 
-def _share(costs: list[int], room: int) -> int:
-    """The largest share such that results of these costs, each cut to it, have room together."""
-    left = len(costs)
+def _share(costs: list[int], tokens_left: int) -> int:
+    """The largest share such that results of these costs, each cut to it, fit in the tokens left."""
+    results_left = len(costs)
     for cost in sorted(costs):
-        if cost * left > room:
-            return max(0, room) // left
-        room -= cost
-        left -= 1
+        if cost * results_left > tokens_left:
+            return max(0, tokens_left) // results_left
+        tokens_left -= cost
+        results_left -= 1
     return max(costs, default=0)

@@ -1,7 +1,4 @@
-"""The manager that changes nothing, and the one that is made of others.
-
-Managers that tell a bus what another manager did.
-"""
+"""Managers made of other managers: composed in sequence, or observed by an event bus; and the one that changes nothing."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -49,7 +46,7 @@ class ComposedManager(ContextualManager):
     """Apply multiple managers in sequence."""
 
     managers: tuple[HistoryManager, ...]
-    """Managers to apply, in order. None at all is a passthrough."""
+    """Managers to apply, in order. Without managers, messages are unchanged."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "managers", tuple(self.managers))
@@ -62,35 +59,37 @@ class ComposedManager(ContextualManager):
         context: CurationContext | None = None,
     ) -> Curated:
         context = context or NO_CONTEXT
-        record = Transcript.of(messages, counter=self.counts_with())
+        record = Transcript.of(messages, counter=self.default_counter())
         with record.lock:
             source = record.coherent()
-            links = source.remember((self, KeepSet.asked(context, source)), lambda: [_Link() for _ in self.managers])
-            trails: tuple[NoteChain | None, ...] = ()
-            for manager, link in zip(self.managers, links, strict=True):
-                source, said = link.follow(manager, source, session, context)
-                trails += said
-            return Curated(source, [source.position_of(place) for place in range(len(source))], trails)
+            derived = source.remember(
+                (self, KeepSet.of(context, source)), lambda: [_DerivedTranscript() for _ in self.managers]
+            )
+            note_chains: tuple[NoteChain | None, ...] = ()
+            for manager, transcript in zip(self.managers, derived, strict=True):
+                source, chains = transcript.update(manager, source, session, context)
+                note_chains += chains
+            return Curated(source, [source.position_of(index) for index in range(len(source))], note_chains)
 
     def fits(self, messages: Sequence[Message]) -> bool:
         return all(isinstance(manager, ContextualManager) and manager.fits(messages) for manager in self.managers)
 
-    def counts_with(self) -> TokenCounter | None:
-        ours = (manager.counts_with() for manager in self.managers if isinstance(manager, ContextualManager))
-        return next((counter for counter in ours if counter is not None), None)
+    def default_counter(self) -> TokenCounter | None:
+        counters = (manager.default_counter() for manager in self.managers if isinstance(manager, ContextualManager))
+        return next((counter for counter in counters if counter is not None), None)
 
 
-class _Link:
-    """One manager's view as a transcript for the next, kept up to date while that view only grows."""
+class _DerivedTranscript:
+    """One manager's view as a transcript for the next manager. It is extended as long as the view only grows."""
 
-    __slots__ = ("_draft", "_generation", "_made")
+    __slots__ = ("_generation", "_transcript", "_view")
 
     def __init__(self) -> None:
-        self._draft: IncrementalView | None = None
+        self._view: IncrementalView | None = None
         self._generation = 0
-        self._made: Transcript | None = None
+        self._transcript: Transcript | None = None
 
-    def follow(
+    def update(
         self,
         manager: HistoryManager,
         source: Transcript,
@@ -98,49 +97,42 @@ class _Link:
         context: CurationContext,
     ) -> tuple[Transcript, tuple[NoteChain | None, ...]]:
         if not isinstance(manager, IncrementalManager):
-            return _apart(manager, source, session, context)
-        draft = manager.current_draft(source, session, context).shown()
-        if self._made is None or self._draft is not draft or self._generation != draft.generation:
-            self._made = source.derive(draft.messages, draft.places, in_order=True)
-            self._draft, self._generation = draft, draft.generation
+            curated = curated_view(manager, source, session, context)
+            transcript = source.derive(curated, source.indexes_of(curated.origins))
+            return transcript.coherent(), curated.note_chains
+        view = manager.current_view(source, session, context).final()
+        if self._transcript is None or self._view is not view or self._generation != view.generation:
+            self._transcript = source.derive(view.messages, view.indexes, in_order=True)
+            self._view, self._generation = view, view.generation
         else:
-            for position in range(len(self._made), len(draft.messages)):
-                self._made.append_from(draft.places[position], draft.messages[position])
-        return self._made, (draft.trail,)
-
-
-def _apart(
-    manager: HistoryManager, source: Transcript, session: SessionProtocol | None, context: CurationContext
-) -> tuple[Transcript, tuple[NoteChain | None, ...]]:
-    """The view of a manager that keeps no draft."""
-    view = curated_view(manager, source, session, context)
-    made = source.derive(view, source.indexes_of(view.origins))
-    return made.coherent(), view.trails
+            for view_index in range(len(self._transcript), len(view.messages)):
+                self._transcript.append_from(view.indexes[view_index], view.messages[view_index])
+        return self._transcript, (view.note_chain,)
 
 
 def curated_view(
     manager: HistoryManager, source: Transcript, session: SessionProtocol | None, context: CurationContext
 ) -> Curated:
-    """Any manager's view of a transcript, with the places in the record that its messages came from."""
+    """Any manager's view of a transcript, with the origins of its messages."""
     if isinstance(manager, ContextualManager):
         return manager.curate(source, session=session, context=context)
-    lent = _lent(source)
-    view = manager.curate(list(lent), session=cast("SessionProtocol", session))
-    places = origins(lent, view)
+    read_only = _read_only_messages(source)
+    view = manager.curate(list(read_only), session=cast("SessionProtocol", session))
+    indexes = origins(read_only, view)
     return Curated(
         [
-            message if at is None or message is not lent[at] else source[at]
-            for message, at in zip(view, places, strict=True)
+            message if index is None or message is not read_only[index] else source[index]
+            for message, index in zip(view, indexes, strict=True)
         ],
-        [None if at is None else source.position_of(at) for at in places],
+        [None if index is None else source.position_of(index) for index in indexes],
     )
 
 
-def _lent(source: Transcript) -> list[Message]:
-    """The messages in the form in which code that is not ours may see them: it cannot change them."""
-    lent: list[Message] = source.remember(("lent",), list)
-    lent += map(frozen_copy, source.since(len(lent)))
-    return lent
+def _read_only_messages(source: Transcript) -> list[Message]:
+    """Read-only copies of the messages, for managers that are user code."""
+    copies: list[Message] = source.remember(("read-only",), list)
+    copies += map(frozen_copy, source.since(len(copies)))
+    return copies
 
 
 def _now() -> datetime:
@@ -149,13 +141,13 @@ def _now() -> datetime:
 
 @dataclass(slots=True, frozen=True)
 class ObservableManager(ContextualManager):
-    """Publishes `HistoryCurated` for every view that another manager makes; the view is that manager's own."""
+    """Publishes `HistoryCurated` for every view of another manager. The view is unchanged."""
 
     inner: HistoryManager
     bus: EventBus
     prompt_name: str
     strategy: str | None = None
-    """What the event calls the manager; by default its class, in words: `sliding_window`."""
+    """The manager's name in the event. Default: its class in snake case, such as `sliding_window`."""
     clock: Callable[[], datetime] = _now
 
     def curate(
@@ -165,7 +157,7 @@ class ObservableManager(ContextualManager):
         session: SessionProtocol | None = None,
         context: CurationContext | None = None,
     ) -> Curated:
-        source = Transcript.of(messages, counter=self.counts_with())
+        source = Transcript.of(messages, counter=self.default_counter())
         view = curated_view(self.inner, source, session, context or NO_CONTEXT)
         self.bus.publish(
             HistoryCurated(
@@ -182,8 +174,8 @@ class ObservableManager(ContextualManager):
     def fits(self, messages: Sequence[Message]) -> bool:
         return isinstance(self.inner, ContextualManager) and self.inner.fits(messages)
 
-    def counts_with(self) -> TokenCounter | None:
-        return self.inner.counts_with() if isinstance(self.inner, ContextualManager) else None
+    def default_counter(self) -> TokenCounter | None:
+        return self.inner.default_counter() if isinstance(self.inner, ContextualManager) else None
 
 
 @dataclass(slots=True, frozen=True)
@@ -192,7 +184,7 @@ class ObservableSlidingWindowManager(ObservableManager):
 
 
 def strategy_name(manager: object) -> str:
-    """A manager's class in words: `SlidingWindowManager` is `sliding_window`."""
+    """A manager's class in snake case: `sliding_window` for `SlidingWindowManager`."""
     name = type(manager).__name__
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name.removesuffix("Manager") or name)
     return "_".join(words).lower()

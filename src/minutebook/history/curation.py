@@ -1,7 +1,7 @@
-"""A view that remembers where it came from.
+"""A view with the origins of its messages.
 
-It is a list of messages and compares equal to one. Besides, it knows which message of the record each of its own is,
-and keeps the reasons that its manager gave for what is not there, so that `explain` need not guess.
+It is a list of messages and equals a plain list. It also has the position in the record of each message, and the
+manager's reasons for the messages that were changed or left out, so that `explain` need not guess.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from minutebook.record.transcript import Transcript
 
 
 class NoteStatus(StrEnum):
-    """What became of a message of the record."""
+    """What a view does with a message of the record."""
 
     SENT = "sent"
     TRUNCATED = "truncated"
@@ -28,7 +28,7 @@ class NoteStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ViewNote:
-    """Why a message is not in the view as it is in the record."""
+    """Why a message was changed or left out."""
 
     status: NoteStatus
     reason: str
@@ -36,46 +36,46 @@ class ViewNote:
 
 @dataclass(frozen=True, slots=True)
 class NoteChain:
-    """What was decided at one cut, and all that was decided before it."""
+    """The notes of one cut, linked to those of the cuts before it."""
 
     notes: dict[int, ViewNote]
     before: "NoteChain | None"
 
 
 class Curated(list[Message]):
-    """The messages of a view; `origins` says where each stands in the record, `trails` why others are not there."""
+    """The messages of a view, with the position in the record of each (`origins`) and the notes of each manager."""
 
-    __slots__ = ("origins", "tokens", "trails")
+    __slots__ = ("note_chains", "origins", "tokens")
 
     def __init__(
         self,
         messages: Iterable[Message],
         origins: Sequence[int | None],
-        trails: tuple[NoteChain | None, ...] = (),
+        note_chains: tuple[NoteChain | None, ...] = (),
         tokens: int | None = None,
     ) -> None:
         super().__init__(messages)
         self.origins = origins
-        self.trails = trails
+        self.note_chains = note_chains
         self.tokens = tokens
-        """The tokens of all messages, by the record's own counter, where the manager had to know."""
+        """Tokens of all messages by the record's counter, if the manager has counted them."""
 
     def notes(self) -> dict[int, ViewNote]:
-        """The last word on every message of the record that any manager had something to say about."""
-        said: dict[int, ViewNote] = {}
-        for trail in self.trails:
+        """Position in the record → the last note on that message."""
+        result: dict[int, ViewNote] = {}
+        for note_chain in self.note_chains:
             latest: dict[int, ViewNote] = {}
-            step: NoteChain | None = trail
+            step: NoteChain | None = note_chain
             while step is not None:
                 for index, note in step.notes.items():
                     latest.setdefault(index, note)
                 step = step.before
-            said.update(latest)
-        return said
+            result.update(latest)
+        return result
 
 
 def tokens_of_view(record: Transcript, view: Curated) -> int:
-    """The tokens of a view's messages; those that are the record's own are not counted again."""
+    """Tokens of a view. Unchanged messages of the record are not counted again."""
     if view.tokens is not None:
         return view.tokens
     if len(view) == len(record) and record.roots is None and all(map(is_, view, record)):

@@ -1,10 +1,10 @@
-"""Why each message of the record is in a view, changed in it, or out of it."""
+"""Why each message of the record was sent, changed or left out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from minutebook.history.cache_cost import shared_beginning
+from minutebook.history.cache_cost import shared_prefix_length
 from minutebook.history.curation import Curated, NoteStatus, ViewNote
 from minutebook.history.origins import origins
 from minutebook.record.fold import Fold
@@ -12,15 +12,15 @@ from minutebook.record.message import Message, role_of
 from minutebook.record.repairs import RepairAction
 from minutebook.record.transcript import Transcript
 
-_OUT = frozenset({NoteStatus.DROPPED, NoteStatus.FOLDED})
+_NOT_SENT = frozenset({NoteStatus.DROPPED, NoteStatus.FOLDED})
 
 
 @dataclass(frozen=True, slots=True)
 class ExplanationLine:
-    """What became of one message."""
+    """What a view did with one message, and why."""
 
     index: int | None
-    """Its place in the record; None for a message that only the view has."""
+    """Its index in the record; None for a message that is only in the view."""
     role: str
     status: NoteStatus
     reason: str
@@ -32,11 +32,11 @@ class ExplanationLine:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A view beside its record, message by message."""
+    """A view compared with its record, message by message."""
 
     lines: tuple[ExplanationLine, ...]
     cached_tokens: int | None = None
-    """Tokens at the beginning of the view that the previous view had too, where one was given."""
+    """Tokens of the prefix that the view shares with the previous one, if that was given."""
 
     @property
     def record_tokens(self) -> int:
@@ -47,12 +47,12 @@ class Explanation:
         return sum(line.sent_tokens for line in self.lines)
 
     def counts(self) -> dict[NoteStatus, int]:
-        """How many messages met each fate."""
-        fates = [line.status for line in self.lines]
-        return {status: fates.count(status) for status in NoteStatus if status in fates}
+        """The number of messages with each status."""
+        statuses = [line.status for line in self.lines]
+        return {status: statuses.count(status) for status in NoteStatus if status in statuses}
 
     def to_json(self) -> dict[str, Any]:
-        """The same as JSON data."""
+        """The explanation as JSON data."""
         return {
             "record_tokens": self.record_tokens,
             "view_tokens": self.view_tokens,
@@ -75,25 +75,25 @@ def explain(
     previous: Sequence[Message] | None = None,
     hidden: Mapping[int, Fold] | None = None,
 ) -> Explanation:
-    """What became of every message of the record in this view, and why.
+    """Explain for every message of the record whether this view sends it, and why.
 
-    A view from one of our managers brings its reasons along; for any other list the messages are matched by what they
-    say. `previous` is the view that was sent before: what the two share at the beginning is what a prompt cache saves.
-    `hidden` are the messages that folds stand for.
+    Views of the built-in managers contain the reasons. In any other list the messages are matched by their content.
+    `previous` is the view that was sent before: the prefix that both share is read from the prompt cache. `hidden` maps
+    the messages that are not shown to their folds.
     """
     transcript = Transcript.of(record)
-    placed = origins(record, view)
+    view_origins = origins(record, view)
     notes = _notes(transcript, view, hidden or {})
-    counts = [_tokens(transcript, message, at) for message, at in zip(view, placed, strict=True)]
-    at_root = {root: position for position, root in enumerate(placed) if root is not None}
+    counts = [_tokens(transcript, message, origin) for message, origin in zip(view, view_origins, strict=True)]
+    view_index_of_root = {root: view_index for view_index, root in enumerate(view_origins) if root is not None}
     lines = []
     for index, message in enumerate(transcript):
-        position = at_root.get(index)
-        status, reason = _fate(message, None if position is None else view[position], notes.get(index))
-        sent = 0 if position is None else counts[position]
+        view_index = view_index_of_root.get(index)
+        status, reason = _status_and_reason(message, None if view_index is None else view[view_index], notes.get(index))
+        sent = 0 if view_index is None else counts[view_index]
         lines.append(ExplanationLine(index, role_of(message), status, reason, transcript.tokens_of(index), sent))
-    lines = _with_added(lines, view, placed, counts)
-    cached = None if previous is None else sum(counts[: shared_beginning(previous, view)])
+    lines = _with_added(lines, view, view_origins, counts)
+    cached = None if previous is None else sum(counts[: shared_prefix_length(previous, view)])
     return Explanation(tuple(lines), cached)
 
 
@@ -106,34 +106,39 @@ def _tokens(transcript: Transcript, message: Message, root: int | None) -> int:
 def _notes(record: Transcript, view: Sequence[Message], hidden: Mapping[int, Fold]) -> dict[int, ViewNote]:
     notes = {index: ViewNote(NoteStatus.FOLDED, f"fold {fold.id}: {fold.reason}") for index, fold in hidden.items()}
     record.coherent()
-    for done in record.repairs:
-        status = NoteStatus.DROPPED if done.action is RepairAction.DROPPED else NoteStatus.REPAIRED
-        notes.setdefault(done.index, ViewNote(status, done.what))
+    for repair in record.repairs:
+        status = NoteStatus.DROPPED if repair.action is RepairAction.DROPPED else NoteStatus.REPAIRED
+        notes.setdefault(repair.index, ViewNote(status, repair.what))
     if isinstance(view, Curated):
         notes.update(view.notes())
     return notes
 
 
-def _fate(message: Message, sent: Message | None, note: ViewNote | None) -> tuple[NoteStatus, str]:
+def _status_and_reason(message: Message, sent: Message | None, note: ViewNote | None) -> tuple[NoteStatus, str]:
     if sent is None:
-        return (note.status, note.reason) if note and note.status in _OUT else (NoteStatus.DROPPED, "not in the view")
+        return (
+            (note.status, note.reason) if note and note.status in _NOT_SENT else (NoteStatus.DROPPED, "not in the view")
+        )
     if sent is message or sent == message:
         return NoteStatus.SENT, note.reason if note and note.status is NoteStatus.REPAIRED else ""
-    if note is not None and note.status not in _OUT:
+    if note is not None and note.status not in _NOT_SENT:
         return note.status, note.reason
-    return NoteStatus.TRUNCATED, "not as it is in the record"
+    return NoteStatus.TRUNCATED, "changed from the record"
 
 
 def _with_added(
-    lines: list[ExplanationLine], view: Sequence[Message], placed: Sequence[int | None], counts: Sequence[int]
+    lines: list[ExplanationLine], view: Sequence[Message], view_origins: Sequence[int | None], counts: Sequence[int]
 ) -> list[ExplanationLine]:
-    """The lines, with those of messages that only the view has after the message they follow there."""
+    """The lines, with lines for messages that are only in the view, each after the message that precedes it there."""
     after: dict[int, list[ExplanationLine]] = {}
     last = -1
-    for message, root, tokens in zip(view, placed, counts, strict=True):
+    for message, root, tokens in zip(view, view_origins, counts, strict=True):
         if root is not None:
             last = root
         else:
             line = ExplanationLine(None, role_of(message), NoteStatus.ADDED, "not in the record", 0, tokens)
             after.setdefault(last, []).append(line)
-    return [*after.get(-1, []), *(each for line in lines for each in (line, *after.get(line.index or 0, [])))]
+    result = after.get(-1, [])
+    for line in lines:
+        result += [line, *after.get(line.index or 0, [])]
+    return result

@@ -1,7 +1,8 @@
-"""What every view promises, enforced after any manager, ours or anybody's.
+"""The guarantees of every view, enforced after any manager.
 
-A view is valid for its provider, within the budget, holds what matters, and is the record itself when the manager says
-the record fits. Where a view breaks that, the guard repairs it and says so, or, strict, raises.
+A view is valid for its provider, fits the budget, includes the required messages, and equals the record if the record
+fits. If a manager's view violates a guarantee, the guard repairs the view and reports the violation, or raises if it is
+strict.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from minutebook.record.validation import check, passes_quick_check, rejected_kin
 
 
 class Guarantee(StrEnum):
-    """What the guard looks after."""
+    """The guarantees that the guard enforces."""
 
     VALID = "valid"
     FITS = "fits"
@@ -32,7 +33,7 @@ class Guarantee(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A guarantee that a manager's view broke, and how."""
+    """A guarantee that a manager's view violated, and how."""
 
     guarantee: Guarantee
     detail: str
@@ -43,7 +44,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """A view that keeps its promises, and what had to be done for that."""
+    """A view for which all guarantees hold, and the violations that were repaired."""
 
     view: Curated
     violations: tuple[Violation, ...]
@@ -59,30 +60,30 @@ def guard(
     context: CurationContext | None = None,
     strict: bool = False,
 ) -> Guarded:
-    """The view with every guarantee kept.
+    """Return the view, repaired so that all guarantees hold.
 
-    `manager` is asked whether the record fits it; without one, nothing is said about views that could have been whole.
+    `manager` decides whether the record fits. Without a manager, guarantee 4 (unchanged when it fits) is not checked.
 
     Raises:
-        PromiseBroken: `strict`, and the view breaks a guarantee.
-        CannotFit: what must be in the view is larger than `max_tokens`.
+        GuaranteeViolated: `strict` is set, and the view violates a guarantee.
+        CannotFit: the required messages exceed `max_tokens`.
     """
     rejected_kinds(provider)
     transcript = Transcript.of(record)
     with transcript.lock:
-        work = _Work(transcript, view, context or NO_CONTEXT, provider)
-        work.keeps_first = bool(getattr(manager, "preserve_first_request", False))
-        work.restore_whole(manager)
-        work.restore_kept()
-        work.make_valid()
-        work.make_fit(max_tokens)
-    if strict and work.violations:
-        raise GuaranteeViolated(work.violations)
-    return Guarded(work.view, tuple(work.violations))
+        guarded = _GuardedView(transcript, view, context or NO_CONTEXT, provider)
+        guarded.requires_first_request = bool(getattr(manager, "preserve_first_request", False))
+        guarded.restore_record(manager)
+        guarded.restore_required()
+        guarded.make_valid()
+        guarded.make_fit(max_tokens)
+    if strict and guarded.violations:
+        raise GuaranteeViolated(guarded.violations)
+    return Guarded(guarded.view, tuple(guarded.violations))
 
 
-class _Work:
-    """A view under the guard's hands."""
+class _GuardedView:
+    """A view while it is checked and repaired."""
 
     def __init__(
         self, record: Transcript, view: Sequence[Message], context: CurationContext, provider: Provider
@@ -92,128 +93,128 @@ class _Work:
         self.context = context
         self.provider = provider
         self.violations: list[Violation] = []
-        self.keeps_first = False
-        """Whether the manager promises the first request, as we do not."""
-        self._faults: set[tuple[FindingKind, int | None, str | None]] | None = None
-        trails = view.trails if isinstance(view, Curated) else ()
-        self.view = view if isinstance(view, Curated) else Curated(view, origins(record, view), trails)
+        self.requires_first_request = False
+        """The manager preserves the first request, which is not one of the guarantees."""
+        self._record_problems: set[tuple[FindingKind, int | None, str | None]] | None = None
+        note_chains = view.note_chains if isinstance(view, Curated) else ()
+        self.view = view if isinstance(view, Curated) else Curated(view, origins(record, view), note_chains)
 
-    def restore_whole(self, manager: HistoryManager | None) -> None:
-        """Guarantee 4: a record that fits its manager is sent as it is."""
+    def restore_record(self, manager: HistoryManager | None) -> None:
+        """Guarantee 4: a record that fits is sent unchanged."""
         if not isinstance(manager, ContextualManager) or self.source is not self.record:
             return
         if manager.fits(self.record) and list(self.record) != list(self.view):
-            self._broke(Guarantee.UNTOUCHED, "the record fits, and the view is not the record")
+            self._report(Guarantee.UNTOUCHED, "the record fits, but the view differs from it")
             self.view = Curated(self.record, range(len(self.record)), ())
 
-    def restore_kept(self) -> None:
-        """Guarantee 3: leading system messages, pins, open calls and the newest request are there, verbatim."""
+    def restore_required(self) -> None:
+        """Guarantee 3: leading system messages, pins, open calls and the newest request are included verbatim."""
         sent = dict(zip(self.view.origins, self.view, strict=True))
-        missing = [(place, why) for place, why in self._required().items() if not self._is_in(sent, place)]
+        missing = [(index, reason) for index, reason in self._required().items() if not self._is_included(sent, index)]
         if not missing:
             return
-        for why in dict.fromkeys(why for _, why in missing):
-            self._broke(Guarantee.KEEPS, f"{why} was missing or changed")
+        for reason in dict.fromkeys(reason for _, reason in missing):
+            self._report(Guarantee.KEEPS, f"{reason} was missing or changed")
         rows = list(zip(self.view.origins, self.view, strict=True))
-        for place, _ in missing:
-            root = self.source.position_of(place)
+        for index, _ in missing:
+            root = self.source.position_of(index)
             rows = [row for row in rows if row[0] != root]
             before = sum(1 for origin, message in rows if _precedes(origin, root, message))
-            rows.insert(before, (root, self.source[place]))
-        self.view = Curated([row[1] for row in rows], [row[0] for row in rows], self.view.trails)
+            rows.insert(before, (root, self.source[index]))
+        self.view = Curated([row[1] for row in rows], [row[0] for row in rows], self.view.note_chains)
 
     def make_valid(self) -> None:
-        """Guarantee 1: the provider accepts it."""
+        """Guarantee 1: the view passes the provider's rules."""
         self._answer_open_calls()
         if passes_quick_check(self.view) and FindingKind.BAD_ARGUMENTS not in rejected_kinds(self.provider):
             return
-        found = errors(check(self.view, provider=self.provider))
-        for finding in found:
-            if not self._is_our_own(finding):
-                self._broke(Guarantee.VALID, str(finding))
-        if found:
-            mended = repair(self.view, provider=self.provider)
-            roots = [None if at is None else self.view.origins[at] for at in mended.origins]
+        findings = errors(check(self.view, provider=self.provider))
+        for finding in findings:
+            if not self._is_in_record(finding):
+                self._report(Guarantee.VALID, str(finding))
+        if findings:
+            repaired = repair(self.view, provider=self.provider)
+            roots = [None if index is None else self.view.origins[index] for index in repaired.origins]
             notes = {
-                root: ViewNote(NoteStatus.DROPPED, done.what)
-                for done in mended.repairs
-                if done.action is RepairAction.DROPPED and (root := self.view.origins[done.index]) is not None
+                root: ViewNote(NoteStatus.DROPPED, change.what)
+                for change in repaired.repairs
+                if change.action is RepairAction.DROPPED and (root := self.view.origins[change.index]) is not None
             }
-            trails = (*self.view.trails, NoteChain(notes, None)) if notes else self.view.trails
-            self.view = Curated(mended.messages, roots, trails)
+            note_chains = (*self.view.note_chains, NoteChain(notes, None)) if notes else self.view.note_chains
+            self.view = Curated(repaired.messages, roots, note_chains)
 
     def _answer_open_calls(self) -> None:
-        """The record may end with calls that still wait; the view says so in place of their results."""
-        waiting = self.source.open_calls
-        start = self.source.position_of(last_exchange(self.source).start) if waiting else None
-        at = len(self.view) - 1
-        while at >= 0 and is_result(self.view[at]):
-            at -= 1
-        if start is None or at < 0 or self.view.origins[at] != start:
+        """Add placeholder results for the open calls at the end of the record."""
+        open_calls = self.source.open_calls
+        start = self.source.position_of(last_exchange(self.source).start) if open_calls else None
+        last = len(self.view) - 1
+        while last >= 0 and is_result(self.view[last]):
+            last -= 1
+        if start is None or last < 0 or self.view.origins[last] != start:
             return
-        answers = [placeholder_result(call_id) for call_id in waiting]
+        placeholders = [placeholder_result(call_id) for call_id in open_calls]
         tokens = self.view.tokens
         if tokens is not None:
-            tokens += sum(map(self.record.counter.message, answers))
-        origins = [*self.view.origins, *([None] * len(answers))]
-        self.view = Curated([*self.view, *answers], origins, self.view.trails, tokens)
+            tokens += sum(map(self.record.counter.message, placeholders))
+        origins = [*self.view.origins, *([None] * len(placeholders))]
+        self.view = Curated([*self.view, *placeholders], origins, self.view.note_chains, tokens)
 
     def make_fit(self, max_tokens: int | None) -> None:
-        """Guarantee 2: it is within the budget, or `CannotFit` says why not."""
+        """Guarantee 2: the view fits the budget, or `CannotFit` is raised."""
         if max_tokens is None:
             return
         if self.view.tokens is not None and self.view.tokens <= max_tokens:
             return
-        made = self.source.derive(self.view, self.source.indexes_of(self.view.origins))
-        if made.tokens <= max_tokens:
+        transcript = self.source.derive(self.view, self.source.indexes_of(self.view.origins))
+        if transcript.tokens <= max_tokens:
             return
-        self._broke(Guarantee.FITS, f"{made.tokens:,} tokens, of {max_tokens:,}")
-        tighter = self._within(max_tokens, made)
-        self.view = Curated(tighter, tighter.origins, (*self.view.trails, *tighter.trails))
+        self._report(Guarantee.FITS, f"{transcript.tokens:,} tokens, more than the maximum of {max_tokens:,}")
+        shorter = self._within(max_tokens, transcript)
+        self.view = Curated(shorter, shorter.origins, (*self.view.note_chains, *shorter.note_chains))
         self.make_valid()
 
-    def _within(self, max_tokens: int, made: Transcript) -> Curated:
-        """The view cut down to size; the first request, which nothing promises, goes only where there is no other way."""
+    def _within(self, max_tokens: int, transcript: Transcript) -> Curated:
+        """The view within `max_tokens`. The first request is dropped only if nothing else helps."""
         budget = TokenBudgetManager(max_tokens, counter=self.record.counter)
         try:
-            return budget.curate(made, context=self.context)
+            return budget.curate(transcript, context=self.context)
         except CannotFit:
-            if self.keeps_first:
+            if self.requires_first_request:
                 raise
-            return replace(budget, preserve_first_request=False).curate(made, context=self.context)
+            return replace(budget, preserve_first_request=False).curate(transcript, context=self.context)
 
     def _required(self) -> dict[int, str]:
-        """The places that must be in the view, each with what it is."""
-        source, keep = self.source, KeepSet.asked(self.context, self.source)
-        required = dict.fromkeys(range(keep.lead(source)), "a leading system message")
+        """Index of each required message → its description."""
+        source, keep = self.source, KeepSet.of(self.context, self.source)
+        required = dict.fromkeys(range(keep.leading_count(source)), "a leading system message")
         required |= dict.fromkeys(sorted(keep.pinned(source)), "a pinned message")
         if keep.last:
-            required |= dict.fromkeys(range(keep.tail(source), len(source)), "one of the last messages")
+            required |= dict.fromkeys(range(keep.tail_start(source), len(source)), "one of the last messages")
         if source.newest_request is not None:
             required[source.newest_request] = "the newest request"
-        if source.open_calls or (source.newest_request is None and len(source) > source.lead):
+        if source.open_calls or (source.newest_request is None and len(source) > source.leading_system_count):
             required |= dict.fromkeys(last_exchange(source), "the exchange that is still open")
         return required
 
-    def _is_in(self, sent: dict[int | None, Message], place: int) -> bool:
-        root = self.source.position_of(place)
+    def _is_included(self, sent: dict[int | None, Message], index: int) -> bool:
+        root = self.source.position_of(index)
         message = sent.get(root)
-        return root is None or message is self.source[place] or message == self.source[place]
+        return root is None or message is self.source[index] or message == self.source[index]
 
-    def _is_our_own(self, finding: Finding) -> bool:
-        """Whether the record itself has this fault, so that no manager is to blame: an open call, an odd beginning."""
-        if self._faults is None:
-            found = check(self.record, provider=self.provider)
-            self._faults = {(fault.kind, fault.index, fault.call_id) for fault in found}
+    def _is_in_record(self, finding: Finding) -> bool:
+        """Whether the record itself has this problem, so that it is no violation by the manager."""
+        if self._record_problems is None:
+            findings = check(self.record, provider=self.provider)
+            self._record_problems = {(problem.kind, problem.index, problem.call_id) for problem in findings}
         root = self.view.origins[finding.index] if self.view else 0
-        return (finding.kind, root, finding.call_id) in self._faults
+        return (finding.kind, root, finding.call_id) in self._record_problems
 
-    def _broke(self, guarantee: Guarantee, detail: str) -> None:
+    def _report(self, guarantee: Guarantee, detail: str) -> None:
         self.violations.append(Violation(guarantee, detail))
 
 
 def _precedes(origin: int | None, root: int | None, message: Message) -> bool:
-    """Whether a message of the view stands before the place in the record that `root` names."""
+    """Whether a message of the view comes before the position `root` of the record. Added system messages come first."""
     if origin is None or root is None:
         return is_system(message)
     return origin < root

@@ -1,10 +1,10 @@
-"""A view that grows with its transcript.
+"""Views that are updated as their transcript grows.
 
-A manager's decision about the messages so far is kept as a draft. When messages arrive the draft takes them on and
-decides again only if it must, so curating before every call costs what the view holds, and a draft fed one message at a
-time equals one fed all of them at once.
+A manager's view of a transcript is cached with it and only processes the messages that were appended since the last call.
+So curating before every model call costs as much as the view has messages. A view that got the messages one by one equals
+a view that got all of them at once.
 
-What no manager may touch in one call: the caller's wishes, in terms of one transcript.
+`KeepSet` is the set of messages that a manager must not change in one call.
 """
 
 from abc import ABC, abstractmethod
@@ -22,48 +22,48 @@ from minutebook.tokens import TokenCounter
 
 @dataclass(frozen=True, slots=True)
 class KeepSet:
-    """The caller's wishes as places in a transcript. Equal wishes are equal, so a transcript can remember by them."""
+    """The messages of a transcript that the caller requires. It is part of the cache keys of views."""
 
     system: bool
     last: int
     pins: frozenset[int]
 
     @classmethod
-    def asked(cls, context: CurationContext, source: Transcript) -> "KeepSet":
-        """What the context and the transcript's own pins ask for."""
+    def of(cls, context: CurationContext, source: Transcript) -> "KeepSet":
+        """The messages required by the context and by the pins of the transcript."""
         pins = source.pins
         if context is NO_CONTEXT and not pins:
-            return AS_USUAL
+            return DEFAULT_KEEP_SET
         if context.pins:
-            pins |= frozenset(place for place in range(len(source)) if source.position_of(place) in context.pins)
+            pins |= frozenset(index for index in range(len(source)) if source.position_of(index) in context.pins)
         return cls(context.preserve_system, context.preserve_last_n or 0, pins)
 
-    def lead(self, source: Transcript) -> int:
-        """How many messages at the front always stay."""
-        return source.lead if self.system else 0
+    def leading_count(self, source: Transcript) -> int:
+        """The number of messages at the start that always stay."""
+        return source.leading_system_count if self.system else 0
 
     def pinned(self, source: Transcript) -> set[int]:
-        """The pinned messages with the whole exchanges they belong to."""
+        """The messages of the exchanges that contain a pin."""
         if not self.pins:
             return set()
-        return {place for pin in self.pins for place in source.exchange_of(pin)}
+        return {index for pin in self.pins for index in source.exchange_of(pin)}
 
-    def tail(self, source: Transcript) -> int:
-        """Where the messages begin that stay because they are the last; the end where none do."""
+    def tail_start(self, source: Transcript) -> int:
+        """The start of the last messages that always stay; the end of the transcript if none do."""
         end = len(source)
         if not self.last or not end:
             return end
         return source.exchange_of(max(0, end - self.last)).start
 
 
-AS_USUAL = KeepSet(system=True, last=0, pins=frozenset())
-"""What a caller with no wishes asks for: one object, so that asking for it again costs nothing."""
+DEFAULT_KEEP_SET = KeepSet(system=True, last=0, pins=frozenset())
+"""The default. One object, so that cache keys are compared by identity."""
 
 
 def last_exchange(source: Transcript, end: int | None = None) -> range:
-    """The exchange the model is about to answer, with any system messages that follow it.
+    """The exchange that the model is about to answer, with any system messages that follow it.
 
-    `end` is where the transcript is taken to end. Empty if there are only system messages.
+    Messages from `end` on are ignored. The range is empty if there are only system messages.
     """
     end = len(source) if end is None else end
     last = end - 1
@@ -73,55 +73,55 @@ def last_exchange(source: Transcript, end: int | None = None) -> range:
 
 
 Rewrite: TypeAlias = Callable[[Transcript, int], tuple[Message | None, ViewNote] | None]
-"""What becomes of an old message: (another message or nothing, why), or None if it stays as it is."""
+"""Returns the message that replaces an old one (None to drop it) and a note; None if it stays unchanged."""
 
 
 class IncrementalView(ABC):
     """The view of one transcript by one manager, brought up to date by `advance`."""
 
-    __slots__ = ("generation", "keep", "messages", "places", "seen", "source", "trail")
+    __slots__ = ("generation", "indexes", "keep", "messages", "note_chain", "seen", "source")
 
     def __init__(self, source: Transcript, keep: KeepSet) -> None:
         self.source = source
         self.keep = keep
         self.messages: list[Message] = []
-        self.places: list[int] = []
-        """Where each message of the view stands in the source."""
+        self.indexes: list[int] = []
+        """Index in the source of each message of the view."""
         self.seen = 0
-        """How much of the source is taken on."""
+        """Number of messages of the source that were processed."""
         self.generation = 0
-        """Grows when the view changes other than at its end."""
-        self.trail: NoteChain | None = None
+        """Incremented when the view changes other than at its end."""
+        self.note_chain: NoteChain | None = None
 
     @abstractmethod
     def advance(self) -> None:
-        """Take on what the source has gained."""
+        """Process the messages that were appended to the source."""
 
-    def shown(self) -> "IncrementalView":
-        """The draft whose messages are the view: this one, unless it is not fit to be seen as it is."""
+    def final(self) -> "IncrementalView":
+        """The view to send: this one, or a copy if it has to be changed for this call only."""
         return self
 
-    def curated(self) -> Curated:
-        """The view as it stands, as a new list."""
+    def to_curated(self) -> Curated:
+        """A new list of the messages with their origins."""
         roots = self.source.roots
-        origins = self.places.copy() if roots is None else [roots[place] for place in self.places]
-        return Curated(self.messages, origins, (self.trail,))
+        origins = self.indexes.copy() if roots is None else [roots[index] for index in self.indexes]
+        return Curated(self.messages, origins, (self.note_chain,))
 
-    def position(self, place: int) -> int:
-        """Where in the view a message of the source stands, or would stand."""
-        return bisect_left(self.places, place)
+    def view_index(self, index: int) -> int:
+        """The index in the view of a message of the source, or where it would be inserted."""
+        return bisect_left(self.indexes, index)
 
     def note(self, notes: dict[int, ViewNote]) -> None:
-        """Remember why messages, named by their place in the source, are no longer as they were."""
-        rooted = {root: note for place, note in notes.items() if (root := self.source.position_of(place)) is not None}
+        """Add the reasons why messages, by their index in the source, were changed or left out."""
+        rooted = {root: note for index, note in notes.items() if (root := self.source.position_of(index)) is not None}
         if rooted:
-            self.trail = NoteChain(rooted, self.trail)
+            self.note_chain = NoteChain(rooted, self.note_chain)
 
 
 class ContextualManager(ABC):
-    """A manager that honours a `CurationContext`, reads a transcript's index, and can be asked if messages fit.
+    """Base class of managers that support a `CurationContext` and `fits`, and use the index of a transcript.
 
-    Any object with `curate` is a manager; this class is how ours are made.
+    Any object with `curate` is a manager; the built-in ones inherit this class.
     """
 
     __slots__ = ()
@@ -134,19 +134,19 @@ class ContextualManager(ABC):
         session: SessionProtocol | None = None,
         context: CurationContext | None = None,
     ) -> Curated:
-        """The view of these messages: a new list, which also knows where its messages came from."""
+        """The view of these messages: a new list with the origins of its messages."""
 
     @abstractmethod
     def fits(self, messages: Sequence[Message]) -> bool:
-        """Whether these messages are within this manager's limits, so that the view is the messages themselves."""
+        """Whether the messages are within this manager's limits, so that the view equals them."""
 
-    def counts_with(self) -> TokenCounter | None:
-        """What counts tokens when the messages come as a plain list."""
+    def default_counter(self) -> TokenCounter | None:
+        """The token counter for messages that are a plain list."""
         return None
 
 
 class IncrementalManager(ContextualManager):
-    """A manager whose view is a draft, kept with the transcript it reads."""
+    """Base class of managers whose views are cached with the transcript and updated as it grows."""
 
     __slots__ = ()
 
@@ -159,32 +159,32 @@ class IncrementalManager(ContextualManager):
     ) -> Curated:
         context = context or NO_CONTEXT
         session = session if session is not None else context.session
-        record = Transcript.of(messages, counter=self.counts_with())
+        record = Transcript.of(messages, counter=self.default_counter())
         with record.lock:
-            return self.current_draft(record.coherent(), session, context).shown().curated()
+            return self.current_view(record.coherent(), session, context).final().to_curated()
 
-    def current_draft(
+    def current_view(
         self, source: Transcript, session: SessionProtocol | None, context: CurationContext
     ) -> IncrementalView:
-        """The draft kept with a coherent transcript, up to date."""
-        keep = KeepSet.asked(context, source)
+        """The cached view of a coherent transcript, brought up to date."""
+        keep = KeepSet.of(context, source)
         basis = self.basis(session)
-        draft = source.remember((self, basis, keep), lambda: self.draft(source, keep, basis))
-        if draft.seen != len(source):
-            draft.advance()
-        return draft
+        view = source.remember((self, basis, keep), lambda: self.new_view(source, keep, basis))
+        if view.seen != len(source):
+            view.advance()
+        return view
 
     @abstractmethod
-    def draft(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:
-        """A new draft of this manager's view."""
+    def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:
+        """A new view of the transcript, without messages yet."""
 
-    def basis(self, session: SessionProtocol | None) -> Hashable:  # noqa: ARG002 - most managers look at messages alone
+    def basis(self, session: SessionProtocol | None) -> Hashable:  # noqa: ARG002 - most views depend on the messages only
         """What the view depends on besides the messages."""
         return None
 
 
 class IncrementalWindow(IncrementalView):
-    """A view of everything from some place on, and of what must stay from before it."""
+    """A view of all messages from an index on, and of the required messages before it."""
 
     __slots__ = ("_extra", "_head", "_reason", "_start", "_starts_at")
 
@@ -202,18 +202,19 @@ class IncrementalWindow(IncrementalView):
         self._reason = reason
         self._start = 0
         self._head: list[int] = []
+        """Indexes of the required messages before the window."""
 
     def advance(self) -> None:
         source, keep = self.source, self.keep
-        start = min(self._starts_at(source), keep.tail(source))
-        if start <= source.lead:
+        start = min(self._starts_at(source), keep.tail_start(source))
+        if start <= source.leading_system_count:
             start, head = 0, []
         else:
-            kept = {*range(keep.lead(source)), *keep.pinned(source), *self._extra(source, start)}
-            head = sorted(place for place in kept if place < start)
+            kept = {*range(keep.leading_count(source)), *keep.pinned(source), *self._extra(source, start)}
+            head = sorted(index for index in kept if index < start)
         if (start, head) == (self._start, self._head):
             self.messages += source.since(self.seen)
-            self.places += range(self.seen, len(source))
+            self.indexes += range(self.seen, len(source))
         else:
             self._move(start, head)
         self.seen = len(source)
@@ -222,16 +223,16 @@ class IncrementalWindow(IncrementalView):
         source = self.source
         before = {*self._head, *range(self._start, start)}
         self.note(
-            {place: ViewNote(NoteStatus.DROPPED, self._reason) for place in sorted(before - set(head)) if place < start}
+            {index: ViewNote(NoteStatus.DROPPED, self._reason) for index in sorted(before - set(head)) if index < start}
         )
-        self.messages = [source[place] for place in head] + source.since(start)
-        self.places = head + list(range(start, len(source)))
+        self.messages = [source[index] for index in head] + source.since(start)
+        self.indexes = head + list(range(start, len(source)))
         self._start, self._head = start, head
         self.generation += 1
 
 
-class RewriteDraft(IncrementalView):
-    """A view of every message, where those that have grown old are rewritten or left out, each once."""
+class IncrementalRewrite(IncrementalView):
+    """A view in which each message is rewritten or left out once, when it has become old."""
 
     __slots__ = ("_boundary", "_done", "_rewrite")
 
@@ -242,36 +243,37 @@ class RewriteDraft(IncrementalView):
         self._boundary = boundary
         self._rewrite = rewrite
         self._done = 0
+        """Number of messages of the source that were rewritten."""
 
     def advance(self) -> None:
         source = self.source
-        end = max(self._done, min(self._boundary(source), self.keep.tail(source)))
+        end = max(self._done, min(self._boundary(source), self.keep.tail_start(source)))
         old = min(end, self.seen)
         if old > self._done:
-            low, high = self.position(self._done), self.position(old)
-            messages, places, changed = self._rewritten(self._done, old)
+            low, high = self.view_index(self._done), self.view_index(old)
+            messages, indexes, changed = self._rewrite_range(self._done, old)
             if changed:
-                self.messages[low:high], self.places[low:high] = messages, places
+                self.messages[low:high], self.indexes[low:high] = messages, indexes
                 self.generation += 1
-        fresh = max(end, self.seen)
-        messages, places, _ = self._rewritten(self.seen, fresh)
-        self.messages += messages + source.since(fresh)
-        self.places += [*places, *range(fresh, len(source))]
+        unchanged_start = max(end, self.seen)
+        messages, indexes, _ = self._rewrite_range(self.seen, unchanged_start)
+        self.messages += messages + source.since(unchanged_start)
+        self.indexes += [*indexes, *range(unchanged_start, len(source))]
         self._done, self.seen = end, len(source)
 
-    def _rewritten(self, start: int, stop: int) -> tuple[list[Message], list[int], bool]:
-        """The messages from `start` to `stop` after rewriting, their places, and whether anything changed."""
+    def _rewrite_range(self, start: int, stop: int) -> tuple[list[Message], list[int], bool]:
+        """Rewrite the messages from `start` to `stop`; return them, their indexes, and whether anything changed."""
         messages: list[Message] = []
-        places: list[int] = []
+        indexes: list[int] = []
         notes: dict[int, ViewNote] = {}
         pinned = self.keep.pinned(self.source)
-        for place in range(start, stop):
-            message: Message | None = self.source[place]
-            verdict = None if place in pinned else self._rewrite(self.source, place)
-            if verdict is not None:
-                message, notes[place] = verdict
+        for index in range(start, stop):
+            message: Message | None = self.source[index]
+            rewrite = None if index in pinned else self._rewrite(self.source, index)
+            if rewrite is not None:
+                message, notes[index] = rewrite
             if message is not None:
                 messages.append(message)
-                places.append(place)
+                indexes.append(index)
         self.note(notes)
-        return messages, places, bool(notes)
+        return messages, indexes, bool(notes)

@@ -1,4 +1,4 @@
-"""Where the messages of a view stand in the record, when nobody wrote it down."""
+"""Find the messages of a view in the record, for views of managers that do not report origins."""
 
 from collections.abc import Sequence
 
@@ -7,67 +7,69 @@ from minutebook.record.message import Message, is_result, result_id, role_of, te
 
 
 def origins(record: Sequence[Message], view: Sequence[Message]) -> Sequence[int | None]:
-    """For each message of a view its place in the record, or None if it is not from there.
+    """For each message of a view its index in the record, or None if it was added.
 
-    A view of ours knows. In any other, a message is the record's own object, an equal one, or one that answers the same
-    call or begins the same way: changed, but still that message. Each message of the record is found once, in order.
+    A `Curated` view has its origins. In any other view, a message matches the same object, an equal message, or one that
+    answers the same call or starts with the same text. Each message of the record is matched once, in order.
     """
     if isinstance(view, Curated) and len(view.origins) == len(view):
         return view.origins
-    by_identity = {id(message): at for at, message in enumerate(record)}
+    by_identity = {id(message): index for index, message in enumerate(record)}
     exact: dict[object, list[int]] = {}
-    alike: dict[object, list[int]] = {}
-    for at, message in enumerate(record):
-        exact.setdefault(_exactly(message), []).append(at)
-        alike.setdefault(_likeness(message), []).append(at)
-    found: list[int | None] = []
-    taken: set[int] = set()
+    similar: dict[object, list[int]] = {}
+    for index, message in enumerate(record):
+        exact.setdefault(_exact_key(message), []).append(index)
+        similar.setdefault(_similarity_key(message), []).append(index)
+    result: list[int | None] = []
+    matched: set[int] = set()
     last = -1
     for message in view:
-        place: int | None = by_identity.get(id(message))
-        if place is None or place in taken:
-            place = _next(exact.get(_exactly(message), ()), last, taken)
-        if place is None:
-            place = _next(alike.get(_likeness(message), ()), last, taken)
-        if place is not None:
-            taken.add(place)
-            last = place
-        found.append(place)
-    _match_changed(record, view, found)
-    return found
+        match: int | None = by_identity.get(id(message))
+        if match is None or match in matched:
+            match = _next_match(exact.get(_exact_key(message), ()), last, matched)
+        if match is None:
+            match = _next_match(similar.get(_similarity_key(message), ()), last, matched)
+        if match is not None:
+            matched.add(match)
+            last = match
+        result.append(match)
+    _match_changed(record, view, result)
+    return result
 
 
-def _match_changed(record: Sequence[Message], view: Sequence[Message], found: list[int | None]) -> None:
-    """Match a message that stands where exactly one of its role is missing, and says much the same."""
-    taken = {place for place in found if place is not None}
-    for position, message in enumerate(view):
-        if found[position] is not None:
+def _match_changed(record: Sequence[Message], view: Sequence[Message], matches: list[int | None]) -> None:
+    """Match the messages between two matches with the only message of their role there, if the texts are similar."""
+    matched = {index for index in matches if index is not None}
+    for view_index, message in enumerate(view):
+        if matches[view_index] is not None:
             continue
-        low = next((place for place in reversed(found[:position]) if place is not None), -1)
-        high = next((place for place in found[position + 1 :] if place is not None), len(record))
-        missing = [
-            place for place in range(low + 1, high) if place not in taken and role_of(record[place]) == role_of(message)
+        low = next((index for index in reversed(matches[:view_index]) if index is not None), -1)
+        high = next((index for index in matches[view_index + 1 :] if index is not None), len(record))
+        candidates = [
+            index
+            for index in range(low + 1, high)
+            if index not in matched and role_of(record[index]) == role_of(message)
         ]
-        if len(missing) == 1 and _much_the_same(text_of(record[missing[0]]), text_of(message)):
-            found[position] = missing[0]
-            taken.add(missing[0])
+        if len(candidates) == 1 and _are_similar(text_of(record[candidates[0]]), text_of(message)):
+            matches[view_index] = candidates[0]
+            matched.add(candidates[0])
 
 
-def _much_the_same(one: str, other: str) -> bool:
-    half = (min(len(one), len(other)) + 1) // 2
-    return half > 0 and (one[:half] == other[:half] or one[-half:] == other[-half:])
+def _are_similar(text: str, other: str) -> bool:
+    half = (min(len(text), len(other)) + 1) // 2
+    return half > 0 and (text[:half] == other[:half] or text[-half:] == other[-half:])
 
 
-def _next(places: Sequence[int], last: int, taken: set[int]) -> int | None:
-    free = [place for place in places if place not in taken]
-    return next((place for place in free if place > last), free[0] if free else None)
+def _next_match(indexes: Sequence[int], last: int, matched: set[int]) -> int | None:
+    free = [index for index in indexes if index not in matched]
+    return next((index for index in free if index > last), free[0] if free else None)
 
 
-def _exactly(message: Message) -> object:
+def _exact_key(message: Message) -> object:
     return repr(sorted(message.items(), key=lambda item: str(item[0])))
 
 
-def _likeness(message: Message) -> object:
-    """What survives when a message is shortened: the call it answers, or its first words."""
+def _similarity_key(message: Message) -> object:
+    """The properties that a shortened message has in common with the original: its call, or the start of its text."""
     role = role_of(message)
     return (role, result_id(message)) if is_result(message) else (role, text_of(message)[:40])

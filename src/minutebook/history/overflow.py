@@ -1,4 +1,4 @@
-"""How the model sees the conversation: through a manager, and narrower once the provider said that it was too much."""
+"""Views with a limit that is lowered when the provider reports a context overflow."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,13 +11,13 @@ from minutebook.record.message import Provider, role_of
 from minutebook.record.transcript import Transcript
 
 _MARGIN: Final = 0.9
-"""What is left of a limit that we only know by its overflow."""
-_UNKNOWN: Final = 0.6
-"""What is left of a view that was too long by nobody knows how much."""
+"""Share of the reported limit that is used, because our counts and the provider's differ."""
+_UNKNOWN_OVERFLOW_SHARE: Final = 0.6
+"""Share of the view that remains if the provider does not report its limit."""
 
 
 class AdaptiveView:
-    """Makes the views of one evaluation."""
+    """Builds the views of one evaluation."""
 
     def __init__(
         self,
@@ -35,11 +35,11 @@ class AdaptiveView:
         self.max_tokens = max_tokens
 
     def view(self, record: Transcript, folds: Sequence[Fold]) -> View:
-        """What to send now.
+        """The view to send now.
 
         Raises:
-            CannotFit: what must be in the view is larger than it may be.
-            PromptEvaluationError: the manager failed.
+            CannotFit: the required messages exceed the limit.
+            PromptEvaluationError: the manager raised.
         """
         try:
             return view_of(
@@ -52,22 +52,22 @@ class AdaptiveView:
             )
         except MinutebookError:
             raise
-        except Exception as error:  # a manager is anybody's code
+        except Exception as error:  # managers can be user code
             problem = f"{type(error).__name__}: {error}"
             raise PromptEvaluationError(self._prompt_name, "request", problem) from error
 
-    def narrow(self, view: View, overflow: ContextOverflow) -> None:
-        """From now on make views that the provider should have room for, by our own count."""
+    def lower_limit(self, view: View, overflow: ContextOverflow) -> None:
+        """Lower `max_tokens` so that the next view should fit the provider's context window, by our count."""
         if overflow.tokens and overflow.maximum and overflow.tokens > overflow.maximum:
             share = _MARGIN * overflow.maximum / overflow.tokens
         elif overflow.maximum and overflow.maximum < view.tokens:
             share = _MARGIN * overflow.maximum / view.tokens
         else:
-            share = _UNKNOWN
+            share = _UNKNOWN_OVERFLOW_SHARE
         self.max_tokens = max(1, int(view.tokens * share))
 
-    def too_long(self, view: View) -> CannotFit:
-        """The error that says what the provider has no room for, though we left out all we may."""
+    def overflow_error(self, view: View) -> CannotFit:
+        """The error for a view that the provider rejects although it cannot be shortened further."""
         counter = view.record.counter
         parts = [
             (f"the {role_of(message)} message", -1 if origin is None else origin, counter.message(message))

@@ -1,9 +1,4 @@
-"""What a history manager is, and what it sees of the session.
-
-What a caller asks of every manager, whatever its strategy.
-
-Facts about curation.
-"""
+"""The protocol of history managers, the context that a caller passes to them, and the event of a curation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,11 +12,11 @@ from minutebook.record.message import Message
 
 @runtime_checkable
 class SessionProtocol(Protocol):
-    """What a manager may know of the session it curates for."""
+    """The part of a session that managers use."""
 
     @property
     def session_id(self) -> UUID | None:
-        """Which session this is."""
+        """Id of the session."""
         ...
 
 
@@ -31,18 +26,18 @@ class HistoryManager(Protocol):
     def curate(self, messages: Sequence[Message], *, session: SessionProtocol) -> list[Message]:
         """Return a curated view of the conversation history.
 
-        A new list: a subset of the messages, a transformation of them, or all of them. It holds at least the leading
-        system messages, keeps every call with its results, and leaves the input alone. The same input gives the same
-        view.
+        The result is a new list: a subset of the messages, a transformation of them, or all of them. It includes the
+        leading system messages and does not separate calls from their results. The input is not changed, and the same
+        input gives the same view.
         """
         ...
 
 
 class EventBus(Protocol):
-    """Whatever events are published on."""
+    """A bus on which events are published."""
 
     def publish(self, event: object, /) -> Any:
-        """Hand an event to whoever listens."""
+        """Pass the event to its subscribers."""
         ...
 
 
@@ -59,9 +54,9 @@ class CurationContext:
     preserve_system: bool = True
     """Whether to always preserve the leading system messages."""
     preserve_last_n: int | None = None
-    """If set, always preserve at least the last N messages, and the rest of the exchange that holds the oldest."""
+    """If set, always preserve at least the last N messages; the exchange of the oldest one is preserved whole."""
     pins: frozenset[int] = field(default=frozenset())
-    """Messages, by their index, that must stay as they are, with the exchanges they belong to."""
+    """Indexes of messages that must stay unchanged, with their exchanges."""
 
     def __post_init__(self) -> None:
         if self.preserve_last_n is not None and self.preserve_last_n < 0:
@@ -82,6 +77,6 @@ class HistoryCurated:
     session_id: UUID | None
     created_at: datetime
     tokens_before: int | None = None
-    """The tokens of the whole conversation, where whoever tells it has counted."""
+    """Tokens of the whole conversation, if they were counted."""
     tokens_after: int | None = None
-    """The tokens of the view."""
+    """Tokens of the view, if they were counted."""

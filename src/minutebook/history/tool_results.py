@@ -1,6 +1,6 @@
-"""Managers that make tool results smaller and leave the conversation whole.
+"""Managers that shorten tool results and keep all messages.
 
-Shorter forms of a message's content; every other field stays as it is.
+Only the content of a message is changed.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -9,42 +9,50 @@ from functools import partial
 from typing import Any
 
 from minutebook.history.curation import NoteStatus, ViewNote
-from minutebook.history.incremental import IncrementalManager, IncrementalView, KeepSet, RewriteDraft, last_exchange
-from minutebook.history.window import require_count, stepped
+from minutebook.history.incremental import (
+    IncrementalManager,
+    IncrementalRewrite,
+    IncrementalView,
+    KeepSet,
+    last_exchange,
+)
+from minutebook.history.window import count_before_window, require_count
 from minutebook.record.message import Message, is_result, text_of
 from minutebook.record.transcript import Transcript
 
 
-def truncated(message: Message, max_length: int, suffix: str) -> Message:
-    """The message with its text cut to `max_length` characters, the suffix included; itself if it is short enough.
+def with_truncated_text(message: Message, max_length: int, suffix: str) -> Message:
+    """The message with its text cut to `max_length` characters including the suffix; the same object if it is shorter.
 
-    Of a list of parts the text parts share the room in their order, and the others stay.
+    In a list of parts, `max_length` applies to all text parts together; other parts stay.
     """
     content = message.get("content")
     if isinstance(content, str):
         return message if len(content) <= max_length else {**message, "content": _cut(content, max_length, suffix)}
     if not isinstance(content, (list, tuple)) or _text_length(content) <= max_length:
         return message
-    room = max_length
+    length_left = max_length
     parts: list[Any] = []
     for part in content:
         if not _is_text(part):
             parts.append(part)
-        elif room > 0:
-            text = part["text"] if len(part["text"]) < room else _cut(part["text"] + suffix, room, suffix)
+        elif length_left > 0:
+            text = part["text"]
+            if len(text) >= length_left:
+                text = _cut(text + suffix, length_left, suffix)
             parts.append({**part, "text": text})
-            room -= len(text)
+            length_left -= len(text)
     return {**message, "content": parts}
 
 
-def clipped(message: Message, max_length: int) -> Message:
-    """The message as text of at most `max_length` characters: its beginning, what is missing, and its end."""
+def with_middle_cut(message: Message, max_length: int) -> Message:
+    """The message as text of at most `max_length` characters: its start, a marker with the full length, and its end."""
     text = text_of(message)
-    gap = f"\n[… {len(text):,} characters in all, cut here to fit …]\n"
-    room = max(0, max_length - len(gap))
-    head = room * 2 // 3
-    tail = room - head
-    return {**message, "content": text[:head] + gap[:max_length] + (text[-tail:] if tail else "")}
+    marker = f"\n[… {len(text):,} characters in all, cut here to fit …]\n"
+    length = max(0, max_length - len(marker))
+    head = length * 2 // 3
+    tail = length - head
+    return {**message, "content": text[:head] + marker[:max_length] + (text[-tail:] if tail else "")}
 
 
 def has_media(message: Message) -> bool:
@@ -75,73 +83,73 @@ class ToolResultTruncator(IncrementalManager):
     """
 
     max_length: int = 2000
-    """Maximum characters per tool result, the suffix included."""
+    """Maximum characters per tool result, including the suffix."""
     suffix: str = "\n... [truncated]"
     """Suffix to append when truncating."""
     keep_last: int = 0
-    """How many of the newest results are left alone. Each new result then shortens an older one, late in the view."""
+    """Number of newest results that stay unchanged. Each new result then shortens an older one near the end of the view."""
 
     def __post_init__(self) -> None:
         require_count("max_length", self.max_length)
         require_count("keep_last", self.keep_last)
 
-    def draft(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002
-        return RewriteDraft(source, keep, self._boundary, self._rewrite)
+    def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002
+        return IncrementalRewrite(source, keep, self._boundary, self._rewrite)
 
     def fits(self, messages: Sequence[Message]) -> bool:
         return all(self._short(message) is message for message in messages if is_result(message))
 
     def _boundary(self, source: Transcript) -> int:
-        return newest(source, self.keep_last)
+        return newest_results_start(source, self.keep_last)
 
-    def _rewrite(self, source: Transcript, place: int) -> tuple[Message, ViewNote] | None:
-        message = source[place]
+    def _rewrite(self, source: Transcript, index: int) -> tuple[Message, ViewNote] | None:
+        message = source[index]
         short = self._short(message) if is_result(message) else message
         if short is message:
             return None
         return short, ViewNote(NoteStatus.TRUNCATED, f"longer than {self.max_length:,} characters")
 
     def _short(self, message: Message) -> Message:
-        return truncated(message, self.max_length, self.suffix)
+        return with_truncated_text(message, self.max_length, self.suffix)
 
 
 @dataclass(slots=True, frozen=True)
 class ToolResultClearer(IncrementalManager):
-    """Replace old tool results by a short marker; the newest are exact.
+    """Replace old tool results with a short marker; the newest stay unchanged.
 
-    The calls stay, so the model still sees what it did and can ask again. Clearing happens in batches of `slack + 1`
-    results, because each batch costs the prompt cache once.
+    The calls stay, so the model still sees what it did and can call the tool again. Results are cleared in batches of
+    `slack + 1`, because each batch invalidates the prompt cache once.
 
     Raises:
         InvalidSetting: a number is negative.
     """
 
     keep: int = 3
-    """How many of the newest results are always exact."""
+    """Number of newest results that always stay unchanged."""
     slack: int = 9
-    """How many results more than `keep` may gather before the old ones are cleared."""
+    """Number of results above `keep` before the old ones are cleared."""
     marker: str = "[cleared: {characters} characters]"
-    """What stands in place of a result."""
+    """Text that replaces a result; `{characters}` is its length."""
 
     def __post_init__(self) -> None:
         require_count("keep", self.keep)
         require_count("slack", self.slack)
 
-    def draft(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002
-        return RewriteDraft(source, keep, self._boundary, partial(cleared_result, marker=self.marker))
+    def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002
+        return IncrementalRewrite(source, keep, self._boundary, partial(cleared_result, marker=self.marker))
 
     def fits(self, messages: Sequence[Message]) -> bool:
         return len(Transcript.of(messages).result_indexes) <= self.keep
 
     def _boundary(self, source: Transcript) -> int:
         results = source.result_indexes
-        old = stepped(len(results), self.keep, self.slack)
+        old = count_before_window(len(results), self.keep, self.slack)
         return min(results[old] if old < len(results) else len(source), last_exchange(source).start)
 
 
-def cleared_result(source: Transcript, place: int, *, marker: str) -> tuple[Message, ViewNote] | None:
-    """A tool result as its marker, or None if it is none or the marker would be no shorter."""
-    message = source[place]
+def cleared_result(source: Transcript, index: int, *, marker: str) -> tuple[Message, ViewNote] | None:
+    """A tool result replaced by its marker; None for other messages, or if the marker would not be shorter."""
+    message = source[index]
     if not is_result(message):
         return None
     text = text_of(message)
@@ -151,8 +159,8 @@ def cleared_result(source: Transcript, place: int, *, marker: str) -> tuple[Mess
     return {**message, "content": shown}, ViewNote(NoteStatus.CLEARED, "an old tool result")
 
 
-def newest(source: Transcript, count: int) -> int:
-    """Where the newest `count` results begin."""
+def newest_results_start(source: Transcript, count: int) -> int:
+    """The index of the first of the newest `count` results."""
     results = source.result_indexes
     if not count:
         return len(source)

@@ -1,4 +1,4 @@
-"""Managers that keep the newest stretch of a conversation."""
+"""Managers that keep the newest messages or turns of a conversation."""
 
 from bisect import bisect_left
 from collections.abc import Hashable, Sequence
@@ -15,10 +15,10 @@ from minutebook.record.transcript import Transcript
 class SlidingWindowManager(IncrementalManager):
     """Keep system message plus last N messages.
 
-    The window grows backwards to the start of the newest exchange rather than cut into it, and drops an older exchange
-    that it would cut, so the view may hold more than N messages by the size of one exchange. An exact window moves at
-    every call, and a moved window is a prompt cache lost, so it costs more than sending everything (1.6 times for 40
-    messages, replayed over coding agents): give it `slack`, and it moves once in `slack + 1` messages.
+    Exchanges are not split: the newest exchange is kept whole, so the view can exceed N messages, and an older exchange that
+    starts before the window is dropped. Without `slack` the window moves at every call, which invalidates the prompt cache,
+    so it costs more than sending everything (1.6 times for 40 messages, replayed over coding agents). With `slack` it moves
+    once every `slack + 1` messages.
 
     Raises:
         InvalidSetting: a size is negative.
@@ -27,11 +27,11 @@ class SlidingWindowManager(IncrementalManager):
     window_size: int
     """Number of recent messages to retain (excluding system). 0 keeps the system messages only."""
     slack: int = 0
-    """How many messages more than `window_size` may gather before the window is cut back to it."""
+    """Number of messages above `window_size` before the window is cut back to it."""
     align: Literal["exchange", "turn"] = "exchange"
-    """Whether the window may begin at any exchange, or only at a user message where there is one."""
+    """Whether the window may start at any exchange, or only at a user message if it has one."""
     preserve_request: bool = True
-    """Keep the newest user message even when the work it started has pushed it out of the window."""
+    """Keep the newest user message also when it is older than the window."""
     preserve_first_user: bool = False
     """Keep the first user message: it is often the task."""
 
@@ -41,16 +41,16 @@ class SlidingWindowManager(IncrementalManager):
         if self.align not in {"exchange", "turn"}:
             raise InvalidSetting("align", self.align, "'exchange' or 'turn'")
 
-    def draft(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002
+    def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002
         reason = f"older than the window of {self.window_size} messages"
         return IncrementalWindow(source, keep, self._start, self._requests, reason)
 
     def fits(self, messages: Sequence[Message]) -> bool:
-        return len(messages) - Transcript.of(messages).lead <= self.window_size
+        return len(messages) - Transcript.of(messages).leading_system_count <= self.window_size
 
     def _start(self, source: Transcript) -> int:
-        end, lead = len(source), source.lead
-        start = lead + stepped(end - lead, self.window_size, self.slack)
+        end, lead = len(source), source.leading_system_count
+        start = lead + count_before_window(end - lead, self.window_size, self.slack)
         if start >= end or start <= lead:
             return start
         exchange = source.exchange_of(start)
@@ -64,16 +64,16 @@ class SlidingWindowManager(IncrementalManager):
             return set()
         newest = source.newest_request if self.preserve_request else None
         first = source.first_request if self.preserve_first_user else None
-        return {place for place in (newest, first) if place is not None}
+        return {index for index in (newest, first) if index is not None}
 
 
 @dataclass(slots=True, frozen=True)
 class TurnWindowManager(IncrementalManager):
     """Keep system messages plus the last N turns, each whole: a user message and everything up to the next.
 
-    What stands before the first user message stays for as long as the first turn does. Every turn that leaves is a prompt
-    cache lost, so where turns are short an exact window costs more than sending everything (1.08 times for 10 turns,
-    replayed over customer-service dialogues): give it `slack`.
+    Messages before the first user message are dropped together with the first turn. Each dropped turn invalidates the
+    prompt cache, so if turns are short, a window without `slack` costs more than sending everything (1.08 times for 10
+    turns, replayed over customer-service dialogues).
 
     Raises:
         InvalidSetting: a number is negative.
@@ -82,30 +82,32 @@ class TurnWindowManager(IncrementalManager):
     turns: int
     """Number of recent turns to keep. 0 keeps the system messages only."""
     slack: int = 0
-    """How many turns more than `turns` may gather before the view is cut back to `turns`."""
+    """Number of turns above `turns` before the view is cut back to `turns`."""
 
     def __post_init__(self) -> None:
         require_count("turns", self.turns)
         require_count("slack", self.slack)
 
-    def draft(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002
-        return IncrementalWindow(source, keep, self._start, _nothing, f"older than the last {self.turns} turns")
+    def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002
+        return IncrementalWindow(
+            source, keep, self._start, _no_extra_indexes, f"older than the last {self.turns} turns"
+        )
 
     def fits(self, messages: Sequence[Message]) -> bool:
         return len(Transcript.of(messages).turn_starts) <= self.turns
 
     def _start(self, source: Transcript) -> int:
         count = len(source.turn_starts)
-        first = stepped(count, self.turns, self.slack)
+        first = count_before_window(count, self.turns, self.slack)
         if not first:
             return 0
         return source.turn_starts[first] if first < count else len(source)
 
 
-def stepped(count: int, size: int, slack: int) -> int:
-    """How many of `count` things a window of `size` has left behind, when it moves `slack + 1` at a time.
+def count_before_window(count: int, size: int, slack: int) -> int:
+    """The number of items before a window of `size` over `count` items that moves by `slack + 1` items at a time.
 
-    A function of the count alone, so it does not matter at which counts anybody looked.
+    It depends only on these numbers, so the window is the same whether or not it was computed for fewer items before.
     """
     step = slack + 1
     return max(0, (count - size) // step * step)
@@ -116,5 +118,5 @@ def require_count(name: str, value: object) -> None:
         raise InvalidSetting(name, value, "a whole number, 0 or more")
 
 
-def _nothing(source: Transcript, start: int) -> set[int]:  # noqa: ARG001
+def _no_extra_indexes(source: Transcript, start: int) -> set[int]:  # noqa: ARG001
     return set()

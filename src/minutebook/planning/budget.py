@@ -35,7 +35,7 @@ class StepHistoryManager(IncrementalManager):
         history = session.query(TaskHistory).latest() if isinstance(session, Session) else None
         return () if history is None else history.folds
 
-    def draft(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:
+    def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:
         assert isinstance(basis, tuple)
         return _StepDraft(source, keep, basis)
 
@@ -57,7 +57,7 @@ class _StepDraft(IncrementalView):
     def advance(self) -> None:
         source = self.source
         if self.keep.last or self._reached() < self._stop:  # what is hidden may change with what has come
-            self.messages, self.places, self.seen, self.trail = [], [], 0, None
+            self.messages, self.indexes, self.seen, self.note_chain = [], [], 0, None
             self.generation += 1
         if not self.seen:
             self._hidden = self._places()
@@ -66,7 +66,7 @@ class _StepDraft(IncrementalView):
             step_id = self._hidden.get(place)
             if step_id is None:
                 self.messages.append(message)
-                self.places.append(place)
+                self.indexes.append(place)
             else:
                 what = f"step {step_id}" if step_id else "what was outside any step"
                 notes[place] = ViewNote(NoteStatus.FOLDED, f"{what} is told in the task history")
@@ -90,8 +90,8 @@ class _StepDraft(IncrementalView):
                 found |= dict.fromkeys(places, fold.step_id)
         staying = {
             *self.keep.pinned(source),
-            *range(self.keep.lead(source)),
-            *range(self.keep.tail(source), len(source)),
+            *range(self.keep.leading_count(source)),
+            *range(self.keep.tail_start(source), len(source)),
         }
         return {
             place: step_id

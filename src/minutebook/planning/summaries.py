@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol
 
-from minutebook.compaction.fact_ledger import WEIGHTS, FactKey, FactKeys, facts_in
-from minutebook.compaction.summarizer import SummaryRequest, paragraphs, quotation, summarize_in_pieces, write_summary
+from minutebook.compaction.fact_ledger import DEFAULT_WEIGHTS, FactKey, FactKeys, facts_in
+from minutebook.compaction.summarizer import SummaryRequest, paragraphs, quotation, request_summary, summarize_in_chunks
 from minutebook.errors import SummaryRejected
 from minutebook.planning.events import SummarizeStep
 from minutebook.planning.task_history import KEEP, Turn
@@ -83,7 +83,7 @@ class StepLedger:
     def _uses(self, turns: Iterable[Turn]) -> Counter[FactKey]:
         uses: Counter[FactKey] = Counter()
         for turn in turns:
-            weight = 1 if turn.role == "tool" else WEIGHTS.own_words
+            weight = 1 if turn.role == "tool" else DEFAULT_WEIGHTS.own_words
             uses.update(dict.fromkeys(self._named(turn), weight))
         return uses
 
@@ -170,10 +170,10 @@ async def auto_summarize_step(
 
     async def write(piece: str, before: str | None) -> str:
         question = f"Step: {step.step_title}\n\n{quotation(piece, before)}\n\nWrite the minutes in 1-3 sentences."
-        return await write_summary(ask, question, request, max_characters=MAX_SUMMARY)
+        return await request_summary(ask, question, request, max_characters=MAX_SUMMARY)
 
-    summary = await summarize_in_pieces(
-        parts, request, write, max_piece_tokens=max(1, max_input_tokens - 2 * _MAX_TOKENS)
+    summary = await summarize_in_chunks(
+        parts, request, write, max_chunk_tokens=max(1, max_input_tokens - 2 * _MAX_TOKENS)
     )
     session.dispatch(SummarizeStep(step_id, summary, keep_tokens=keep_tokens))
     return summary

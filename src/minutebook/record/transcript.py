@@ -48,7 +48,7 @@ class Transcript(Sequence[Message]):
         self._total = 0
         self._pairing = Pairing()
         self._findings: list[Finding] = []
-        self.lead = 0
+        self.leading_system_count = 0
         """The number of system messages at the start."""
         self.exchange_starts: list[int] = []
         self.turn_starts: list[int] = []
@@ -118,8 +118,8 @@ class Transcript(Sequence[Message]):
                 return
         elif role == "user":
             self.turn_starts.append(index)
-        elif role in SYSTEM_ROLES and self.lead == index:
-            self.lead += 1
+        elif role in SYSTEM_ROLES and self.leading_system_count == index:
+            self.leading_system_count += 1
         self.exchange_starts.append(index)
 
     @property
@@ -244,7 +244,7 @@ class Transcript(Sequence[Message]):
         return index if self.roots is None else self.roots[index]
 
     def indexes_of(self, roots: Iterable[int | None]) -> list[int | None]:
-        """Indexes in this transcript of messages at these positions of the record: the inverse of `root_of`."""
+        """Indexes in this transcript of messages at these positions of the record: the inverse of `position_of`."""
         if self.roots is None:
             return list(roots)
         indexes = {root: index for index, root in enumerate(self.roots) if root is not None}

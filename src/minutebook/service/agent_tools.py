@@ -47,10 +47,11 @@ class ConfiguredTools:
 
         Raises:
             ToolServerFailed: a server does not start.
+            MissingSetting: the environment variable of a secret is not set.
             MissingExtra: a server is configured, and the package mcp is not installed.
             InvalidPrompt: two tools have the same name.
         """
-        tools = await self._toolbox.every()
+        tools = await self._toolbox.all_tools()
         counts = Counter(tool.name for tool in tools)
         for name, count in counts.items():
             if count > 1:
@@ -118,15 +119,15 @@ class Agents:
         self._loaded_models: set[str] = set()
 
     @property
-    def is_database_away(self) -> bool:
+    def is_database_unavailable(self) -> bool:
         """Whether the database was unavailable a moment ago, so that waiting for it again is not worthwhile."""
         return time.monotonic() < self._unavailable_until
 
-    def note_database_away(self) -> None:
+    def note_database_unavailable(self) -> None:
         """Do not use the database for `UNAVAILABLE_SECONDS`."""
         self._unavailable_until = time.monotonic() + UNAVAILABLE_SECONDS
 
-    async def ready(self, model: str) -> None:
+    async def load_model(self, model: str) -> None:
         """Load the model's tokenizer and the client library in a thread. It can take longer than a lease lasts."""
         if model not in self._loaded_models:
             await asyncio.to_thread(_load, model)
@@ -195,5 +196,5 @@ async def agents_of(request: Request) -> Agents:
     return agents
 
 
-Shared = Annotated[Agents, Depends(agents_of)]
+CurrentAgents = Annotated[Agents, Depends(agents_of)]
 """Type of a handler parameter that receives the shared agent resources."""

@@ -21,7 +21,7 @@ from minutebook.record.message import Message
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.http.errors import Failure, failure_of
 from minutebook.service.http.responses import new_id
-from minutebook.service.idempotency import Claim
+from minutebook.service.idempotency import IdempotencyKey
 from minutebook.service.runs import RenewedLease, Run, hold_lease
 from minutebook.service.state import Service, counter_of, info_of
 from minutebook.store.base import ConversationStore
@@ -39,7 +39,7 @@ class AnswerRun:
     """Name of the API in the minutes."""
     service: Service
     caller: Caller
-    claim: Claim
+    idempotency_key: IdempotencyKey
     run: Run
     """Receives the events of the answer."""
     authorization: str | None = None
@@ -54,29 +54,29 @@ class AnswerRun:
     def store(self) -> ConversationStore:
         return self.service.store_of(self.caller)
 
-    async def make(self) -> None:
+    async def execute(self) -> None:
         """Answer the request.
 
         Raises:
             Exception: the request failed before the first event. A later failure is sent as an event.
         """
         try:
-            await self._make()
+            await self._execute()
         except asyncio.CancelledError:
             if self.run.events:
-                self._tell_failure(failure_of(self.run.interruption))
+                self._send_failure(failure_of(self.run.interruption))
             self.run.end(None if self.run.events else self.run.interruption)  # or its readers would be cancelled too
             raise
         except Exception as error:
             if not self.run.events:
                 raise
-            self._tell_failure(failure_of(error))
+            self._send_failure(failure_of(error))
 
-    async def _make(self) -> None:
+    async def _execute(self) -> None:
         raise NotImplementedError
 
-    def _tell_failure(self, failure: Failure) -> None:
-        """Send a failure after the first event. Empty if `_make` sends its failures itself."""
+    def _send_failure(self, failure: Failure) -> None:
+        """Send a failure after the first event. Empty if `_execute` sends its failures itself."""
 
     @asynccontextmanager
     async def lease(self, conversation: str) -> AsyncIterator[RenewedLease]:
@@ -123,7 +123,7 @@ class AnswerRun:
         with self.service.telemetry.prepare(call.call.conversation) as span:
             await call.begin(documents=documents, recipient=recipient)
             self.headers |= history_headers(call.request)
-            span.pruned(self.service.report(call.request))
+            span.set_pruning(self.service.report(call.request))
 
     async def call_model(
         self,
@@ -149,14 +149,14 @@ class AnswerRun:
             self.service.report(call.request)
 
         model, conversation = call.call.model, call.call.conversation
-        async with self.service.limiter.spending(
+        async with self.service.limiter.reserve_tokens(
             self.caller, call.minutes.tokens_after + max_output_tokens
         ) as spending:
             with self.service.telemetry.chat(model, conversation) as span:
                 result = await retry_overflow(attempt, shorten)
-                span.answered(completion.usage, finish=completion.finish, model=completion.head.get("model"))
+                span.set_answer(completion.usage, finish=completion.finish, model=completion.head.get("model"))
             spending.tokens = completion.usage.input_tokens + completion.usage.output_tokens
-        self.service.metrics.usage(model, completion.usage)
+        self.service.metrics.count_usage(model, completion.usage)
         return result
 
     async def finish(
@@ -173,11 +173,11 @@ class AnswerRun:
         release = lease is not None and not call.trims
         async with lease.given_back() if lease is not None and release else nullcontext():
             await call.finish(answer, outcome, documents, release=release)
-        self.service.metrics.appended(time.monotonic() - started)
+        self.service.metrics.observe_append(time.monotonic() - started)
 
     def note_first_token(self) -> None:
         """Record the time from the request to the first token."""
-        self.service.metrics.first_token(time.monotonic() - self._started)
+        self.service.metrics.observe_first_token(time.monotonic() - self._started)
 
 
 def history_headers(request: SentRequest) -> dict[str, str]:

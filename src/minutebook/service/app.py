@@ -30,7 +30,7 @@ from minutebook.service.http.requests import StrictRoute, require_scope
 from minutebook.service.http.responses import JsonResponse
 from minutebook.service.observability.telemetry import CONTENT_TYPE, Metrics, ServiceTelemetry
 from minutebook.service.responses import routes as responses
-from minutebook.service.state import Here, Service, counter_of, info_of
+from minutebook.service.state import CurrentService, Service, counter_of, info_of
 from minutebook.service.threads import routes as threads
 from minutebook.service.upstream import Upstream
 from minutebook.store.base import ConversationStore
@@ -159,7 +159,7 @@ async def check_liveness() -> dict[str, str]:
 
 
 @router.get("/readyz", responses={503: {"description": "The database cannot be reached."}})
-async def check_readiness(service: Here) -> Response:
+async def check_readiness(service: CurrentService) -> Response:
     """Readiness: the database responds, or is optional."""
     try:
         await service.store.list(limit=1)
@@ -172,13 +172,13 @@ async def check_readiness(service: Here) -> Response:
 
 
 @router.get("/metrics", dependencies=[require_scope("read")], response_class=PlainTextResponse)
-async def get_metrics(service: Here) -> Response:
+async def get_metrics(service: CurrentService) -> Response:
     """The metrics in Prometheus format."""
     return Response(service.metrics.render(), media_type=CONTENT_TYPE)
 
 
 @router.get("/v1/limits")
-async def get_limits(service: Here, caller: Annotated[Caller, require_scope("read")]) -> dict[str, Any]:
+async def get_limits(service: CurrentService, caller: Annotated[Caller, require_scope("read")]) -> dict[str, Any]:
     """The limits of this caller, and the tokens it has used today."""
     return {
         "object": "limits",

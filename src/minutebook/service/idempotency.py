@@ -26,30 +26,32 @@ REPLY: Final = "reply"
 """Kind of the document that maps a request's idempotency key to its run."""
 RUN: Final = "run"
 """Kind of the document with the status of a run."""
-_KEYED_LIFETIME: Final = timedelta(hours=24)
-_UNKEYED_LIFETIME: Final = timedelta(minutes=10)
+_HEADER_LIFETIME: Final = timedelta(hours=24)
+_BODY_LIFETIME: Final = timedelta(minutes=10)
 _MAX_KEY_CHARACTERS: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """The idempotency key of a request: two requests with the same id are attempts of one request."""
+class IdempotencyKey:
+    """Identifies a request: two requests with the same key id are attempts of one request."""
 
     id: str
     fingerprint: str
     """Hash of the body."""
-    keyed: bool
-    """The client sent an `Idempotency-Key`. Another body with the same key is then an error."""
+    from_header: bool
+    """The client sent an `Idempotency-Key` header. Another body with the same key is then an error."""
     may_be_retry: bool
 
     def document(self, run_id: str) -> NewDocument:
         """The document that maps this key to a run."""
-        expires = datetime.now(UTC) + (_KEYED_LIFETIME if self.keyed else _UNKEYED_LIFETIME)
+        expires = datetime.now(UTC) + (_HEADER_LIFETIME if self.from_header else _BODY_LIFETIME)
         body = {"run": run_id, "fingerprint": self.fingerprint}
         return NewDocument(REPLY, self.id, body, expires_at=expires, replace=True)
 
 
-def claim_of(caller: Caller, scope: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> Claim:
+def idempotency_key_of(
+    caller: Caller, scope: str, headers: Mapping[str, str], body: Mapping[str, Any]
+) -> IdempotencyKey:
     """The idempotency key of a request. Requests with a different `scope` (endpoint, conversation) are never the same.
 
     Raises:
@@ -64,39 +66,39 @@ def claim_of(caller: Caller, scope: str, headers: Mapping[str, str], body: Mappi
     parts = ["key", api_key, key] if key is not None else ["body", api_key, scope, fingerprint]
     retries = headers.get("x-stainless-retry-count", "0")
     may_be_retry = key is not None or (retries.isdigit() and int(retries) > 0)
-    return Claim(hashlib.sha256(json_bytes(parts)).hexdigest(), fingerprint, key is not None, may_be_retry)
+    return IdempotencyKey(hashlib.sha256(json_bytes(parts)).hexdigest(), fingerprint, key is not None, may_be_retry)
 
 
-async def remember(store: ConversationStore, claim: Claim, conversation: str, run_id: str) -> None:
+async def store_key(store: ConversationStore, key: IdempotencyKey, conversation: str, run_id: str) -> None:
     """Map a request without an `Idempotency-Key` that starts a new conversation to its run.
 
     Equal requests may start any number of conversations; a retry is matched with the newest one. The document is not
     part of the append, because the append must not fail when two equal requests are stored at the same time.
     """
-    await store.delete_document(REPLY, claim.id)
+    await store.delete_document(REPLY, key.id)
     with suppress(DocumentExists):
-        await store.put_document(conversation, claim.document(run_id))
+        await store.put_document(conversation, key.document(run_id))
 
 
-def in_flight() -> RequestRefused:
+def in_flight_error() -> RequestRefused:
     """The error for a retry that comes before the first attempt is answered."""
     problem = "A request with this Idempotency-Key is in progress. Retry to get its answer."
     return RequestRefused(409, problem, "idempotency_in_flight", "Idempotency-Key", (("retry-after-ms", "250"),))
 
 
-async def earlier_run(store: ConversationStore, claim: Claim) -> str | None:
+async def find_earlier_run_id(store: ConversationStore, key: IdempotencyKey) -> str | None:
     """The id of the run that an earlier attempt of the same request started; None if there was none.
 
     Raises:
         IdempotencyConflict: the key was used with another body.
     """
-    if not claim.may_be_retry:
+    if not key.may_be_retry:
         return None
     try:
-        reply = await store.document(REPLY, claim.id)
+        reply = await store.document(REPLY, key.id)
     except DocumentNotFound:
         return None
-    if reply.body["fingerprint"] != claim.fingerprint:
+    if reply.body["fingerprint"] != key.fingerprint:
         raise IdempotencyConflict(reply.conversation, "Idempotency-Key")
     run_id: str = reply.body["run"]
     return run_id
@@ -121,7 +123,7 @@ async def find_run(store: ConversationStore, run_id: str, surface: str, *, kind:
 
 
 async def find_earlier_answer(
-    store: ConversationStore, claim: Claim, surface: str, *, kind: str = RUN
+    store: ConversationStore, key: IdempotencyKey, surface: str, *, kind: str = RUN
 ) -> Document | None:
     """The document of an earlier attempt's run; None if there was none. It has an `answer` if any attempt has one.
 
@@ -130,7 +132,7 @@ async def find_earlier_answer(
     Raises:
         IdempotencyConflict: the key was used with another body.
     """
-    run_id = await earlier_run(store, claim)
+    run_id = await find_earlier_run_id(store, key)
     if run_id is None:
         return None
     try:

@@ -28,7 +28,7 @@ DRAIN_SECONDS: Final = 30.0
 
 @dataclass(eq=False, slots=True)
 class Run:
-    """The task that makes one answer, and the events that it has sent."""
+    """The task that answers one request, and the events that it has sent."""
 
     id: str
     tenant: str
@@ -44,12 +44,12 @@ class Run:
     """Cancels the run when the client disconnects; None if the run is to continue."""
     _waiters: "list[asyncio.Future[bool]]" = field(default_factory=list)
 
-    def say(self, event: bytes) -> None:
+    def send(self, event: bytes) -> None:
         """Send an event to all readers."""
         self.events.append(event)
         self._wake()
 
-    async def give_way(self) -> None:
+    async def yield_to_readers(self) -> None:
         """Let the readers send their events first: one event loop iteration to write them, one to flush the socket."""
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -100,7 +100,7 @@ class Run:
         if self.failure is not None:
             raise self.failure
 
-    async def told(self, after: int = 0, *, heartbeat_seconds: float) -> AsyncIterator[bytes]:
+    async def stream(self, after: int = 0, *, heartbeat_seconds: float) -> AsyncIterator[bytes]:
         """Yield the events after the first `after` events, joined if several are pending, and a ping while none comes.
 
         Raises:
@@ -119,7 +119,7 @@ class Run:
         if self.failure is not None:
             raise self.failure
 
-    async def begun(self) -> None:
+    async def wait_for_first_event(self) -> None:
         """Wait for the first event, so that an earlier error becomes an HTTP error and not a broken stream.
 
         Raises:

@@ -44,7 +44,7 @@ class Service:
     runs: Runs = field(default_factory=Runs)
     _policies: dict[tuple[str, str], Policy] = field(default_factory=dict)
     _policies_config: ServiceConfig | None = None
-    """The configuration that the cached policies were made from."""
+    """The configuration of the cached policies."""
 
     @property
     def config(self) -> ServiceConfig:
@@ -99,18 +99,18 @@ class Service:
     def report(self, request: SentRequest) -> HistoryPruned:
         """Log and count the messages that a request's view leaves out."""
         pruned = request.pruned
-        self.metrics.pruned(pruned)
+        self.metrics.count_pruning(pruned)
         if request.bypass is not None:
-            self.metrics.bypassed(request.bypass)
+            self.metrics.count_bypass(request.bypass)
         log_pruning(pruned)
         return pruned
 
     def _summarizer(self, policy: str, model: str) -> Summarizer | None:
         """The summarizer of a policy that names a summary model; None if summaries are extracts."""
-        summarizing_model = summary_model(policy, self.config)
-        if summarizing_model is None:
+        summarizer_model = summary_model(policy, self.config)
+        if summarizer_model is None:
             return None
-        return ModelSummarizer(self.upstream.adapter(summarizing_model, counter=counter_of(model)))
+        return ModelSummarizer(self.upstream.adapter(summarizer_model, counter=counter_of(model)))
 
 
 @lru_cache(maxsize=256)
@@ -133,7 +133,7 @@ async def service_of(request: Request) -> Service:
     return service
 
 
-Here = Annotated[Service, Depends(service_of)]
+CurrentService = Annotated[Service, Depends(service_of)]
 """Type of a handler parameter that receives the service."""
 
 

@@ -216,7 +216,7 @@ def _json_object(content: bytes) -> dict[str, Any]:
 class UpstreamAdapter(OpenAIAdapter):
     """Calls the provider over the service's connections, with the caller's `authorization` if there is one."""
 
-    _answered_by: ClassVar[str] = _PROVIDER
+    _error_source: ClassVar[str] = _PROVIDER
 
     def __init__(
         self, upstream: Upstream, model: str, *, authorization: str | None, **shared: Unpack[ClientOptions]

@@ -1,4 +1,4 @@
-"""Parts for tests that behave like what they stand in for; they ship with the package.
+"""Test doubles that behave like the real parts; they ship with the package.
 
 A scripted model, a strict provider on loopback, a contract for store backends, a session simulator and a small local
 model. Start with `script` and `provider/server`.

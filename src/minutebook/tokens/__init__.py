@@ -1,6 +1,6 @@
-"""Token counts, and what is known of models: their windows and prices.
+"""Token counters, and the context windows and prices of models.
 
-Counters work on plain message dicts and on text. Nothing here reads files or knows what a conversation is. Start with
+Counters work on plain message dicts and on text. Nothing here reads files or depends on conversations. Start with
 `counter_for` in `families`, then `counter`.
 """
 

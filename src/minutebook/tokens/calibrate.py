@@ -1,4 +1,4 @@
-"""Learning from the usage that providers report how far a count is off, without ever changing a counter."""
+"""A counter that is corrected by the usage that providers report. Counters are immutable: each report gives a new one."""
 
 from collections.abc import Mapping
 from math import isfinite
@@ -10,58 +10,61 @@ from minutebook.tokens.media import OPENAI, MediaPrices
 
 TOLERANCE = 0.03
 
-LIKELY = 2.0
-"""Above this ratio a single report rather shows overhead than another vocabulary."""
+MAX_FIRST_RATIO = 2.0
+"""A higher ratio in a single report is more likely overhead than a different vocabulary."""
 
-POSSIBLE = (0.5, 4.0)
-"""Beyond these no two vocabularies in use differ, in any script."""
+CORRECTION_RANGE = (0.5, 4.0)
+"""Vocabularies in use do not differ by more than these factors, in any script."""
 
-TRUST = 0.02
-"""How soon the slope of the reports is believed over their plain ratio: the smaller, the sooner. Fitted on recorded
-usage; anything from 0.005 to 0.1 does."""
+RATIO_WEIGHT = 0.02
+"""Weight of the plain ratio against the slope of the reports: the smaller, the sooner the slope counts. Fitted on
+recorded usage; any value from 0.005 to 0.1 works."""
 
 
-class Evidence(NamedTuple):
-    """The reports so far, as the sums a straight line through them needs."""
+class UsageReports(NamedTuple):
+    """Running sums of the reports, for a linear regression."""
 
-    reports: int = 0
+    number: int = 0
+    """Number of reports."""
     counted: float = 0.0
-    """The mean of what the inner counter said."""
+    """Mean of the inner counter's counts."""
     reported: float = 0.0
-    """The mean of what the provider said."""
-    spread: float = 0.0
-    together: float = 0.0
+    """Mean of the provider's counts."""
+    variance: float = 0.0
+    """Sum of the squared deviations of the counts."""
+    covariance: float = 0.0
+    """Sum of the products of both deviations."""
 
-    def and_also(self, counted: float, reported: float) -> "Evidence":
-        reports = self.reports + 1
-        off_counted, off_reported = counted - self.counted, reported - self.reported
-        mean_counted, mean_reported = self.counted + off_counted / reports, self.reported + off_reported / reports
-        return Evidence(
-            reports,
+    def with_report(self, counted: float, reported: float) -> "UsageReports":
+        number = self.number + 1
+        delta_counted, delta_reported = counted - self.counted, reported - self.reported
+        mean_counted, mean_reported = self.counted + delta_counted / number, self.reported + delta_reported / number
+        return UsageReports(
+            number,
             mean_counted,
             mean_reported,
-            self.spread + off_counted * (counted - mean_counted),
-            self.together + off_counted * (reported - mean_reported),
+            self.variance + delta_counted * (counted - mean_counted),
+            self.covariance + delta_counted * (reported - mean_reported),
         )
 
 
-NOTHING_YET = Evidence()
+NO_REPORTS = UsageReports()
 
 
 class CalibratedCounter(MessageCounter):
-    """Another counter, corrected by what the provider reported.
+    """Another counter, corrected by the usage that the provider reported.
 
-    A request costs `overhead` plus the messages, each `correction` times what `inner` says. The overhead is what no
-    message shows: tool schemas, the provider's own preamble. Keep it out of the budget for messages:
+    A request costs `overhead` plus the messages, each `correction` times the count of `inner`. The overhead are tokens
+    outside of messages: tool schemas, the provider's own preamble. Subtract it from the budget for messages:
 
         counter = counter.observe(total(counter, sent), usage["prompt_tokens"])
         room_for_messages = window - counter.overhead
 
-    A cut depends on counts, and a cut that moves breaks the provider's prompt cache. So a report within `tolerance`
-    of what was expected changes nothing and `observe` returns the counter itself. Start a new one for another model.
+    Cuts depend on counts, and a cut that moves invalidates the provider's prompt cache. So for a report within `tolerance`
+    of the expected usage, `observe` returns the same counter. Use a new counter for another model.
     """
 
-    __slots__ = ("correction", "evidence", "inner", "media", "overhead", "tolerance")
+    __slots__ = ("correction", "inner", "media", "overhead", "reports", "tolerance")
 
     def __init__(
         self,
@@ -69,7 +72,7 @@ class CalibratedCounter(MessageCounter):
         correction: float = 1.0,
         overhead: int = 0,
         tolerance: float = TOLERANCE,
-        evidence: Evidence = NOTHING_YET,
+        reports: UsageReports = NO_REPORTS,
     ) -> None:
         if not (isfinite(correction) and correction > 0):
             raise InvalidSetting("correction", correction, "a positive number, such as 1.0")
@@ -81,7 +84,7 @@ class CalibratedCounter(MessageCounter):
         self.correction = correction
         self.overhead = overhead
         self.tolerance = tolerance
-        self.evidence = evidence
+        self.reports = reports
         self.media: MediaPrices = getattr(inner, "media", OPENAI)
 
     @property
@@ -92,31 +95,31 @@ class CalibratedCounter(MessageCounter):
         return rounded_up(self.inner.count(text) * self.correction)
 
     def message(self, message: Mapping[str, Any]) -> int:
-        """The inner counter's tokens, corrected as a whole: a report does not tell text from delimiters or media."""
+        """The inner counter's tokens, corrected as a whole: a report does not separate text, delimiters and media."""
         return rounded_up(self.inner.message(message) * self.correction)
 
     def observe(self, counted: int, reported: int) -> "CalibratedCounter":
         """The counter to use from now on, after a request whose messages this one counted as `counted`.
 
-        `reported` is all the input of that request: where a provider reports cached input apart, add it.
+        `reported` is the whole input of that request: if the provider reports cached input separately, add it.
 
-        The fit is a line through the reports so far, `overhead + correction * counted`, exact at the latest one. Its
-        slope leans on the plain ratio until the reports are far enough apart to show one, so that a single report
-        already helps, and an unknown vocabulary is rather over- than undercounted.
+        The correction is a line through the reports so far, `overhead + correction * counted`, exact at the latest one.
+        Its slope is close to the plain ratio until the reports differ enough, so that a single report already helps, and
+        an unknown vocabulary is overcounted rather than undercounted.
         """
         if counted <= 0 or reported <= 0:
-            return self  # nothing was sent, or the provider reports nothing: that teaches nothing
-        if self.evidence.reports and abs(counted + self.overhead - reported) <= self.tolerance * reported:
+            return self  # nothing was sent, or the provider reports no usage
+        if self.reports.number and abs(counted + self.overhead - reported) <= self.tolerance * reported:
             return self
         uncorrected = counted / self.correction
-        evidence = self.evidence.and_also(uncorrected, reported)
-        lowest, highest = POSSIBLE
+        reports = self.reports.with_report(uncorrected, reported)
+        lowest, highest = CORRECTION_RANGE
         ratio = max(reported / uncorrected, lowest)
-        leaning = TRUST * uncorrected**2
-        slope = (evidence.together + leaning * min(ratio, LIKELY)) / (evidence.spread + leaning)
+        ratio_weight = RATIO_WEIGHT * uncorrected**2
+        slope = (reports.covariance + ratio_weight * min(ratio, MAX_FIRST_RATIO)) / (reports.variance + ratio_weight)
         correction = min(max(slope, lowest), ratio, highest)
         overhead = max(0, round(reported - correction * uncorrected))
-        return CalibratedCounter(self.inner, correction, overhead, self.tolerance, evidence)
+        return CalibratedCounter(self.inner, correction, overhead, self.tolerance, reports)
 
-    def _facts(self) -> tuple[TokenCounter, float, int, float, Evidence]:
-        return self.inner, self.correction, self.overhead, self.tolerance, self.evidence
+    def _arguments(self) -> tuple[TokenCounter, float, int, float, UsageReports]:
+        return self.inner, self.correction, self.overhead, self.tolerance, self.reports

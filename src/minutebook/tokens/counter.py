@@ -1,9 +1,8 @@
-"""How many tokens a text and a message cost, whoever does the counting.
+"""Counters of the tokens of texts and messages.
 
-Every counter answers two questions. `count` is its own; `message` is one rule for all of them, in `MessageCounter`,
-so that two counters never differ in what they count, only in how exactly.
-
-What the parts of a message cost: text, media, tool calls, and values nobody expected there.
+Each counter has its own `count` for texts. All share the rule for messages in `MessageCounter.message`, so two counters
+never differ in what they count, only in how exactly. The functions at the top count the parts of a message: text, media,
+tool calls and unexpected values.
 """
 
 import reprlib
@@ -16,15 +15,15 @@ from minutebook.tokens.media import OPENAI, MediaPrices, is_blob, media_tokens
 from minutebook.tokens.vocabulary import VOCABULARIES, encoder
 
 TOKENS_PER_CALL = 8
-"""What a provider spends on wrapping one tool call."""
+"""Tokens of the delimiters of one tool call."""
 
 TEXT_KEYS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
-"""The types of part that hold text, and the key they hold it under."""
+"""Type of a content part with text → the key of its text."""
 
-Count = Callable[[str], int]
+CountText = Callable[[str], int]
 
 
-def content_tokens(content: Any, count: Count, prices: MediaPrices) -> int:
+def content_tokens(content: Any, count: CountText, prices: MediaPrices) -> int:
     if isinstance(content, str):
         return count(content)
     if isinstance(content, Sequence) and not isinstance(content, bytes | bytearray):
@@ -32,8 +31,8 @@ def content_tokens(content: Any, count: Count, prices: MediaPrices) -> int:
     return _part_tokens(content, count, prices)
 
 
-def call_tokens(call: Any, count: Count) -> int:
-    """8 + name + arguments; arguments that were already parsed count as their compact JSON."""
+def call_tokens(call: Any, count: CountText) -> int:
+    """8 + name + arguments. Arguments that are not a string count as compact JSON."""
     function = call.get("function") or call.get("custom") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping):
         return TOKENS_PER_CALL + _count_any(call, count)
@@ -41,7 +40,7 @@ def call_tokens(call: Any, count: Count) -> int:
     return TOKENS_PER_CALL + _count_any(function.get("name"), count) + _count_any(arguments, count)
 
 
-def _part_tokens(part: Any, count: Count, prices: MediaPrices) -> int:
+def _part_tokens(part: Any, count: CountText, prices: MediaPrices) -> int:
     if not isinstance(part, Mapping):
         return _count_any(part, count)
     kind = part.get("type")
@@ -49,20 +48,20 @@ def _part_tokens(part: Any, count: Count, prices: MediaPrices) -> int:
         return _count_any(part.get(key), count)
     source = part.get("source")
     if kind == "document" and isinstance(source, Mapping) and source.get("type") in {"text", "content"}:
-        # Anthropic's plain-text documents: what they hold is sent, and counted, as ordinary content.
+        # Anthropic's plain-text documents are sent, and counted, as ordinary content.
         return content_tokens(source.get("data", source.get("content", "")), count, prices)
-    priced = media_tokens(part, prices)
-    if priced is not None:
-        return priced
-    rest, blobs = _without_blobs(part)
-    return _count_any(rest, count) + blobs * prices.image(None, "auto")
+    tokens = media_tokens(part, prices)
+    if tokens is not None:
+        return tokens
+    part_without_blobs, blobs = _without_blobs(part)
+    return _count_any(part_without_blobs, count) + blobs * prices.image(None, "auto")
 
 
 def _without_blobs(value: Any, depth: int = 0) -> tuple[Any, int]:
-    """The value with its encoded media taken out, and how many there were."""
+    """The value without its encoded media, and the number of these."""
     if isinstance(value, str):
         return ("", 1) if is_blob(value) else (value, 0)
-    if depth > 32:  # nobody nests media that deep, and we must not run out of stack
+    if depth > 32:  # media is not nested this deep, and the stack is limited
         return value, 0
     if isinstance(value, Mapping):
         pairs = {key: _without_blobs(inner, depth + 1) for key, inner in value.items()}
@@ -73,28 +72,28 @@ def _without_blobs(value: Any, depth: int = 0) -> tuple[Any, int]:
     return value, 0
 
 
-def _count_any(value: Any, count: Count) -> int:
+def _count_any(value: Any, count: CountText) -> int:
     if value is None:
         return 0
     return count(value if isinstance(value, str) else compact_json(value))
 
 
 def compact_json(value: Any) -> str:
-    """The JSON of a value, or a short description of one that has none (a cycle, a key that is no string)."""
-    import json  # most conversations never need it, and it is a third of this package's start-up
+    """The JSON of a value, or a short description if it has none (a cycle, a key that is not a string)."""
+    import json  # rarely needed, and a third of this package's import time
 
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_dict_or_str)
     except (TypeError, ValueError, RecursionError):
         return reprlib.repr(value)
 
 
-def _plain(value: Any) -> Any:
+def _dict_or_str(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else str(value)
 
 
-PER_MESSAGE = 4
-"""What a provider spends on a message's role and its delimiters."""
+TOKENS_PER_MESSAGE = 4
+"""Tokens of a message's role and delimiters."""
 
 
 class TokenCounter(Protocol):
@@ -109,9 +108,9 @@ class TokenCounter(Protocol):
 
 
 class MessageCounter:
-    """A counter that knows the rule for messages; a subclass adds `count` and the facts it is made of.
+    """Base class of counters, with the rule for messages. A subclass adds `count` and its constructor arguments.
 
-    Counters are values: two made of the same facts are equal, and none of them ever changes.
+    Counters are immutable values: two counters with equal arguments are equal.
     """
 
     __slots__ = ()
@@ -129,12 +128,11 @@ class MessageCounter:
         """4 + content + for each tool call (8 + name + arguments).
 
         Content is its text, or the sum of its parts: text as text, media by the published price of `media`, never as
-        text. A refusal counts as content, and the older `function_call` as one tool call. The rule counts nothing
-        else: `name` and `tool_call_id` are inside the 4, and `reasoning_content` is free, because providers drop it
-        when it is sent again. Nothing in a message makes this raise: a value that has no business where it stands
-        counts as its JSON.
+        text. A refusal counts as content, and the deprecated `function_call` as one tool call. Nothing else is counted:
+        `name` and `tool_call_id` are included in the 4, and `reasoning_content` is free, because providers drop it when it
+        is sent again. No message makes this raise: an unexpected value counts as its JSON.
         """
-        tokens = PER_MESSAGE
+        tokens = TOKENS_PER_MESSAGE
         content = message.get("content")
         if type(content) is str:
             tokens += self.count(content)
@@ -143,44 +141,46 @@ class MessageCounter:
         if (refusal := message.get("refusal")) is not None:
             tokens += content_tokens(refusal, self.count, self.media)
         if (calls := message.get("tool_calls")) is not None:
-            several = isinstance(calls, list | tuple)
-            tokens += sum(call_tokens(call, self.count) for call in (calls if several else (calls,)))
+            is_list = isinstance(calls, list | tuple)
+            tokens += sum(call_tokens(call, self.count) for call in (calls if is_list else (calls,)))
         if (call := message.get("function_call")) is not None:
             tokens += call_tokens({"function": call}, self.count)
         return tokens
 
-    def _facts(self) -> tuple[Any, ...]:
-        """What the counter was made of, in the order its constructor takes it."""
+    def _arguments(self) -> tuple[Any, ...]:
+        """The arguments of the constructor."""
         raise NotImplementedError
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, MessageCounter) and type(self) is type(other) and self._facts() == other._facts()
+        return (
+            isinstance(other, MessageCounter) and type(self) is type(other) and self._arguments() == other._arguments()
+        )
 
     def __hash__(self) -> int:
-        return hash((type(self), self._facts()))
+        return hash((type(self), self._arguments()))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(map(repr, self._facts()))})"
+        return f"{type(self).__name__}({', '.join(map(repr, self._arguments()))})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._facts()
+        return type(self), self._arguments()
 
     def __setattr__(self, name: str, value: Any) -> None:
         if hasattr(self, name):
-            raise AttributeError(f"{type(self).__name__}.{name} is set once; make another counter instead")
+            raise AttributeError(f"{type(self).__name__}.{name} is read-only; create a new counter instead")
         super().__setattr__(name, value)
 
 
 def total(counter: TokenCounter, messages: Iterable[Mapping[str, Any]]) -> int:
-    """The tokens of all these messages."""
+    """Tokens of all messages together."""
     return sum(map(counter.message, messages))
 
 
 class ExactCounter(MessageCounter):
     """Counts with a model's own vocabulary.
 
-    The vocabulary is loaded at the first count, not before. Text that spells out a special token (`<|endoftext|>`)
-    is counted as the text it is.
+    The vocabulary is loaded at the first count. Text that looks like a special token (`<|endoftext|>`) is counted as
+    text.
 
     Raises:
         UnknownName: there is no vocabulary of that name.
@@ -201,20 +201,20 @@ class ExactCounter(MessageCounter):
     def count(self, text: str) -> int:
         return encoder(self.vocabulary).count(text)
 
-    def _facts(self) -> tuple[str, MediaPrices]:
+    def _arguments(self) -> tuple[str, MediaPrices]:
         return self.vocabulary, self.media
 
 
 def rounded_up(tokens: float) -> int:
-    """The next whole number; what a product of floats adds to a whole one does not count."""
+    """The next whole number. Rounding errors of a float product are ignored."""
     return ceil(tokens - 1e-9)
 
 
 class ScaledCounter(MessageCounter):
-    """Another counter's texts times a factor, rounded up.
+    """The text counts of another counter times a factor, rounded up.
 
-    For models whose vocabulary is not public. Only text is scaled: the 4 of a message and the 8 of a call are
-    delimiters whatever the vocabulary, and media has its own price list.
+    For models without a public vocabulary. Only text is scaled: the 4 of a message and the 8 of a call are delimiters in
+    every vocabulary, and media has its own price list.
     """
 
     __slots__ = ("factor", "inner", "media")
@@ -233,5 +233,5 @@ class ScaledCounter(MessageCounter):
     def count(self, text: str) -> int:
         return rounded_up(self.inner.count(text) * self.factor)
 
-    def _facts(self) -> tuple[TokenCounter, float, MediaPrices]:
+    def _arguments(self) -> tuple[TokenCounter, float, MediaPrices]:
         return self.inner, self.factor, self.media

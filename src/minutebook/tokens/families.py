@@ -1,4 +1,4 @@
-"""Which vocabulary a model reads, by the names that providers, gateways and clouds give it."""
+"""The vocabulary and the counter of a model, by the names that providers, gateways and clouds use for it."""
 
 import re
 from functools import lru_cache
@@ -15,17 +15,17 @@ FAMILIES: tuple[tuple[str, str | None], ...] = (
     (
         "gemini",
         "gemma3",
-    ),  # 1.5 had an older vocabulary of the same kind; Google's own counter takes Gemma 3 from 2.0 on
+    ),  # 1.5 had an older, similar vocabulary; Google's own counter uses Gemma 3 for 2.0 and later
     ("gemma-?4", "gemma4"),
     ("gemma-?3", "gemma3"),
     ("gemma", "gemma2"),
     ("code-?llama", "codellama"),
-    (r"llama-?v?4", None),  # 202k entries, in no library we have
+    (r"llama-?v?4", None),  # 202k entries, in no available library
     (r"llama-?v?2|tinyllama|vicuna", "llama2"),
     (r"llama-?v?3|distill-llama", "llama3"),
-    (r"qwen-?3[.-]?[5-9](?!\d)", None),  # 3.5 brought a new vocabulary, in no library we have
+    (r"qwen-?3[.-]?[5-9](?!\d)", None),  # a new vocabulary since 3.5, in no available library
     (r"qwen-?[23]|qwen-?v?l|qwq|distill-qwen", "qwen3"),
-    ("deepseek.*(coder|v2|v4|llm)", None),  # other vocabularies, or not known to have this one
+    ("deepseek.*(coder|v2|v4|llm)", None),  # different or unknown vocabularies
     ("deepseek", "deepseek_v3"),
     # Mistral's first vocabularies have 32,000 entries: v1 (7B to v0.2, Mixtral 8x7B), v2 and v3 before Tekken (7B
     # v0.3, 8x22B, Codestral 22B, Small of 2024, Large 2). They count alike but for control tokens. Tekken came with
@@ -38,14 +38,14 @@ FAMILIES: tuple[tuple[str, str | None], ...] = (
     ("phi-?4", "phi4"),
     ("olmo-?2", "olmo2"),
 )
-"""A pattern to find in the bare name, and its vocabulary; the first that fits wins, None when nobody has it."""
+"""A pattern for the bare name and its vocabulary, None if it is not available. The first match counts."""
 
 CLAUDE_FACTORS: tuple[tuple[tuple[int, int], float], ...] = (
     ((4, 7), 1.55),
     ((3, 0), 1.2),
     ((0, 0), 1.1),
 )
-"""From which version on, how many of Claude's tokens make one of o200k_base.
+"""First version of Claude → its tokens per token of o200k_base.
 
 Measured on English, code, JSON and whole conversations: the Claude 2 vocabulary that Anthropic once published gives
 1.02 to 1.07 (1.29 on Chinese, Japanese and Korean); a reconstruction from some 960,000 answers of Anthropic's own
@@ -54,23 +54,23 @@ newer vocabulary makes about 30 % more tokens.
 """
 
 UNKNOWN_FACTOR = 1.3
-"""For a model we know nothing of: cl100k_base, the widest counter of the large vocabularies in nearly every script, and
-a margin. Against Llama 3, Qwen 3, DeepSeek, Mistral, Gemma, GLM and Kimi that is short by more than a fifth only on
-columns of numbers, which some of them read digit by digit."""
+"""Factor of cl100k_base for an unknown model. In nearly every script cl100k_base needs more tokens than the other large
+vocabularies. With this margin it is more than a fifth below Llama 3, Qwen 3, DeepSeek, Mistral, Gemma, GLM and Kimi only
+on columns of numbers, which some of them split into digits."""
 
 
 @lru_cache(maxsize=512)
 def vocabulary_for(model: str) -> str | None:
-    """The vocabulary a model reads, or None when it is not known or not public."""
+    """The vocabulary of a model, or None if it is unknown or not public."""
     name = bare_name(model)
     return next((vocabulary for pattern, vocabulary in FAMILIES if re.search(pattern, name)), None)
 
 
 def counter_for(model: str | None = None) -> MessageCounter:
-    """The best counter there is for a model.
+    """The best available counter for a model.
 
-    Exact where the vocabulary is known. Claude's is not public: o200k_base times a measured factor. An unknown name
-    gets what is least likely to undercount, `UNKNOWN_FACTOR`; no name at all, o200k_base.
+    It is exact if the vocabulary is known. Claude's is not public: its counter is o200k_base times a measured factor. For
+    an unknown name it is cl100k_base times `UNKNOWN_FACTOR`, which rarely undercounts; without a name, o200k_base.
     """
     if model is None:
         return ExactCounter()
@@ -84,15 +84,15 @@ def counter_for(model: str | None = None) -> MessageCounter:
 
 
 def bare_name(model: str) -> str:
-    """The name without what routers put around it: `openrouter/openai/gpt-4o:free` and `ft:gpt-4o:acme::x` are gpt-4o."""
+    """The name without the additions of routers: gpt-4o for `openrouter/openai/gpt-4o:free` and `ft:gpt-4o:acme::x`."""
     return model.strip().lower().rpartition("/")[2].removeprefix("ft:").partition(":")[0]
 
 
 def claude_factor(name: str) -> float:
-    """By the version in the name; a name that hides it is taken for the newest."""
-    found = re.search(r"(?<!\d)(\d{1,2})(?:[.-](\d{1,2}))?(?!\d)", name.partition("claude")[2])
-    version = (int(found[1]), int(found[2] or 0)) if found else (99, 0)
-    return next(factor for since, factor in CLAUDE_FACTORS if version >= since)
+    """The factor of the version in the name. A name without a version is the newest."""
+    match = re.search(r"(?<!\d)(\d{1,2})(?:[.-](\d{1,2}))?(?!\d)", name.partition("claude")[2])
+    version = (int(match[1]), int(match[2] or 0)) if match else (99, 0)
+    return next(factor for first_version, factor in CLAUDE_FACTORS if version >= first_version)
 
 
 def media_for(name: str) -> MediaPrices:

@@ -1,9 +1,9 @@
-"""What images, audio, video and documents cost: by the provider's published price, never by their base64.
+"""Tokens of images, audio, video and documents, by the provider's published prices, not by their base64.
 
-Published figures are marked so; where a provider publishes none, or the size cannot be known from the message (a URL,
-a file id, a compressed stream), an assumption stands in, named as one. Assumptions lean towards too many tokens.
+Published prices are marked as such. If a provider publishes none, or the size is not in the message (a URL, a file id, a
+compressed stream), an assumption is used, which is named so. Assumptions tend towards too many tokens.
 
-An image's width and height from the first bytes of its base64, without decoding the rest.
+The width and height of an image are read from the first bytes of its base64, without decoding the rest.
 """
 
 from binascii import Error, a2b_base64
@@ -12,11 +12,11 @@ from math import ceil
 from typing import Any, NamedTuple
 
 JPEG_SEARCH_BYTES = 65_536
-"""A JPEG's size comes after its metadata; a thumbnail there may be long."""
+"""The size of a JPEG follows its metadata, which can contain a long thumbnail."""
 
 
-def head(data: str, size: int) -> bytes:
-    """The first bytes behind a base64 text; none when it is not base64."""
+def first_bytes(data: str, size: int) -> bytes:
+    """The first bytes of base64 data; empty if it is not base64."""
     start = data[: size * 4 // 3 + 64].replace("\n", "").replace("\r", "")
     try:
         return a2b_base64(start[: len(start) // 4 * 4])[:size]
@@ -26,49 +26,49 @@ def head(data: str, size: int) -> bytes:
 
 def image_size(data: str) -> tuple[int, int] | None:
     """Width and height of a PNG, GIF, WebP or JPEG; None for anything else."""
-    start = head(data, 32)
+    start = first_bytes(data, 32)
     if start.startswith(b"\x89PNG\r\n\x1a\n"):
-        size = _big(start[16:20]), _big(start[20:24])
+        size = _big_endian(start[16:20]), _big_endian(start[20:24])
     elif start.startswith(b"GIF8"):
-        size = _little(start[6:8]), _little(start[8:10])
+        size = _little_endian(start[6:8]), _little_endian(start[8:10])
     elif start.startswith(b"RIFF") and start[8:12] == b"WEBP":
-        size = _webp(start)
+        size = _webp_size(start)
     elif start.startswith(b"\xff\xd8"):
-        size = _jpeg(head(data, JPEG_SEARCH_BYTES))
+        size = _jpeg_size(first_bytes(data, JPEG_SEARCH_BYTES))
     else:
         return None
     return size if min(size) > 0 else None
 
 
-def _webp(start: bytes) -> tuple[int, int]:
+def _webp_size(start: bytes) -> tuple[int, int]:
     if start[12:16] == b"VP8X":
-        return 1 + _little(start[24:27]), 1 + _little(start[27:30])
+        return 1 + _little_endian(start[24:27]), 1 + _little_endian(start[27:30])
     if start[12:16] == b"VP8L":
-        bits = _little(start[21:25])
+        bits = _little_endian(start[21:25])
         return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
-    return _little(start[26:28]) & 0x3FFF, _little(start[28:30]) & 0x3FFF
+    return _little_endian(start[26:28]) & 0x3FFF, _little_endian(start[28:30]) & 0x3FFF
 
 
-def _jpeg(data: bytes) -> tuple[int, int]:
-    at = 2
-    while at + 9 <= len(data) and data[at] == 0xFF:
-        marker = data[at + 1]
+def _jpeg_size(data: bytes) -> tuple[int, int]:
+    offset = 2
+    while offset + 9 <= len(data) and data[offset] == 0xFF:
+        marker = data[offset + 1]
         if 0xC0 <= marker <= 0xCF and marker not in {0xC4, 0xC8, 0xCC}:  # a frame header, not a table
-            return _big(data[at + 7 : at + 9]), _big(data[at + 5 : at + 7])
+            return _big_endian(data[offset + 7 : offset + 9]), _big_endian(data[offset + 5 : offset + 7])
         if marker == 0xFF:  # padding before a marker
-            at += 1
+            offset += 1
         elif marker == 0x01 or 0xD0 <= marker <= 0xD9:  # markers without a length
-            at += 2
+            offset += 2
         else:
-            at += 2 + _big(data[at + 2 : at + 4])
+            offset += 2 + _big_endian(data[offset + 2 : offset + 4])
     return 0, 0
 
 
-def _big(raw: bytes) -> int:
+def _big_endian(raw: bytes) -> int:
     return int.from_bytes(raw, "big")
 
 
-def _little(raw: bytes) -> int:
+def _little_endian(raw: bytes) -> int:
     return int.from_bytes(raw, "little")
 
 
@@ -83,7 +83,7 @@ ASSUMED_SECONDS = 60.0
 ASSUMED_PAGES = 5
 ASSUMED_BYTES_PER_PAGE = 50_000
 ASSUMED_AUDIO_BYTES_PER_SECOND = 16_000
-"""MP3 at 128 kbit/s. A WAV says its own rate."""
+"""MP3 at 128 kbit/s. A WAV file has its rate in its header."""
 ASSUMED_VIDEO_BYTES_PER_SECOND = 250_000
 
 BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=\r\n"
@@ -96,21 +96,21 @@ class MediaPrices(NamedTuple):
 
     name: str
     image: Callable[[Size | None, str], int]
-    """By width and height (None when unknown) and OpenAI's `detail`."""
+    """Tokens by width and height (None if unknown) and OpenAI's `detail`."""
     audio_second: float
     video_second: float
     page: int
 
 
 def _openai_tiles(size: Size | None, detail: str, base: int, tile: int) -> int:
-    """Published: fitted into 2048 x 2048, then the shorter side to 768; so much per 512-pixel tile, plus a base.
+    """Published: the image is scaled to fit 2048 x 2048, then its shorter side to 768. Each 512-pixel tile and a base count.
 
-    That `auto` means `high` is our assumption.
+    That `auto` means `high` is an assumption.
     """
     if detail == "low":
         return base
-    width, height = _shrunk(size or ASSUMED_SIZE, longest=2048)
-    width, height = _scaled((width, height), min(1.0, 768 / min(width, height)))
+    width, height = _shrink(size or ASSUMED_SIZE, longest=2048)
+    width, height = _scale((width, height), min(1.0, 768 / min(width, height)))
     return base + tile * ceil(width / 512) * ceil(height / 512)
 
 
@@ -119,7 +119,7 @@ def openai_image(size: Size | None, detail: str) -> int:
 
 
 def openai_mini_image(size: Size | None, detail: str) -> int:
-    """Published for gpt-4o-mini, whose images cost 33 times as many (cheaper) tokens."""
+    """Published for gpt-4o-mini, which needs 33 times as many (cheaper) tokens for images."""
     return _openai_tiles(size, detail, base=2833, tile=5667)
 
 
@@ -127,99 +127,99 @@ def anthropic_image(size: Size | None, _detail: str) -> int:
     """Published: width x height / 750 after fitting the long edge into 1568; about 1,600 at most."""
     if size is None:
         return 1600
-    width, height = _shrunk(size, longest=1568)
+    width, height = _shrink(size, longest=1568)
     return min(1600, ceil(width * height / 750))
 
 
 def gemini_image(size: Size | None, _detail: str) -> int:
-    """Published: 258 for every tile of 768 x 768; so also for an image of at most 384 x 384."""
+    """Published: 258 for every tile of 768 x 768, also for an image of at most 384 x 384."""
     width, height = size or ASSUMED_SIZE
     return 258 * ceil(width / 768) * ceil(height / 768)
 
 
 OPENAI = MediaPrices("openai", openai_image, audio_second=10, video_second=263, page=1500)
-"""Audio is published. A page is sent as an image and as text: 765 and about as much again, which is our assumption.
-OpenAI takes no video; Gemini's price stands in."""
+"""Audio is published. A page is sent as an image (765) and as text (about as much, an assumption). OpenAI accepts no video;
+Gemini's price is used."""
 
 OPENAI_MINI = OPENAI._replace(name="openai-mini", image=openai_mini_image, page=26_000)
 
 ANTHROPIC = MediaPrices("anthropic", anthropic_image, audio_second=10, video_second=263, page=3000)
-"""A page is published as 1,500 to 3,000. Anthropic takes no audio and no video; the others' prices stand in."""
+"""A page is published as 1,500 to 3,000. Anthropic accepts no audio or video; the other providers' prices are used."""
 
 GEMINI = MediaPrices("gemini", gemini_image, audio_second=32, video_second=263, page=258)
 """All published."""
 
 
 def media_tokens(part: Mapping[str, Any], prices: MediaPrices) -> int | None:
-    """The price of one part of a message's content, or None if the part is no media."""
+    """Tokens of one content part, or None if it is not media."""
     kind = part.get("type")
     if kind not in IMAGE | AUDIO | VIDEO | DOCUMENT | OTHER:
         return None
-    payload = next((text for text in strings(part) if is_blob(text, at_least=256)), None)
-    declared, data = _split(payload) if payload is not None else ("", None)
-    family = f"{declared or _find(part, 'media_type', 'mime_type', 'format')}/".partition("/")[0]
+    payload = next((text for text in strings(part) if is_blob(text, min_length=256)), None)
+    declared, data = _media_type_and_data(payload) if payload is not None else ("", None)
+    family = f"{declared or _find_string(part, 'media_type', 'mime_type', 'format')}/".partition("/")[0]
     if kind in IMAGE or family == "image":
-        return prices.image(image_size(data) if data else None, _find(part, "detail"))
+        return prices.image(image_size(data) if data else None, _find_string(part, "detail"))
     if kind in AUDIO or family == "audio":
         return ceil(prices.audio_second * _audio_seconds(data))
     if kind in VIDEO or family == "video":
         return ceil(prices.video_second * _seconds(data, ASSUMED_VIDEO_BYTES_PER_SECOND))
-    pages = ASSUMED_PAGES if data is None else ceil(_size(data) / ASSUMED_BYTES_PER_PAGE)
+    pages = ASSUMED_PAGES if data is None else ceil(_byte_count(data) / ASSUMED_BYTES_PER_PAGE)
     return prices.page * max(1, pages)
 
 
-def is_blob(text: str, at_least: int = 1024) -> bool:
-    """Whether a string is encoded data: a data URL, or a long run of nothing but base64."""
+def is_blob(text: str, min_length: int = 1024) -> bool:
+    """Whether a string is encoded data: a data URL, or long base64."""
     if text.startswith("data:"):
         return ";base64," in text[:256]
-    return len(text) >= at_least and not text[:1024].strip(BASE64)
+    return len(text) >= min_length and not text[:1024].strip(BASE64)
 
 
 def strings(value: Any, depth: int = 0) -> Iterator[str]:
-    """Every string inside a JSON value, to a depth at which media is still to be expected."""
+    """The strings in a JSON value, up to the depth at which providers place media."""
     if isinstance(value, str):
         yield value
     elif depth < 4:
-        inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-        for inner in inside:
+        items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+        for inner in items:
             yield from strings(inner, depth + 1)
 
 
-def _find(part: Mapping[str, Any], *keys: str) -> str:
-    """The first of these keys that holds a string, in the part or in a mapping directly inside it."""
-    for place in (part, *part.values()):
-        if isinstance(place, Mapping):
+def _find_string(part: Mapping[str, Any], *keys: str) -> str:
+    """The first string under one of these keys, in the part or in a mapping directly in it; else an empty string."""
+    for mapping in (part, *part.values()):
+        if isinstance(mapping, Mapping):
             for key in keys:
-                if isinstance(found := place.get(key), str):
-                    return found
+                if isinstance(value := mapping.get(key), str):
+                    return value
     return ""
 
 
-def _split(payload: str) -> tuple[str, str]:
-    """A data URL's media type and its base64; a bare base64 has no media type."""
+def _media_type_and_data(payload: str) -> tuple[str, str]:
+    """The media type and the base64 of a data URL. Plain base64 has no media type."""
     if not payload.startswith("data:"):
         return "", payload
     comma = payload.index(",")
     return payload[5:comma].partition(";")[0], payload[comma + 1 :]
 
 
-def _size(data: str) -> int:
+def _byte_count(data: str) -> int:
     return len(data) * 3 // 4
 
 
 def _seconds(data: str | None, bytes_per_second: int) -> float:
-    return ASSUMED_SECONDS if data is None else max(1.0, _size(data) / bytes_per_second)
+    return ASSUMED_SECONDS if data is None else max(1.0, _byte_count(data) / bytes_per_second)
 
 
 def _audio_seconds(data: str | None) -> float:
-    start = head(data, 32) if data else b""
+    start = first_bytes(data, 32) if data else b""
     rate = int.from_bytes(start[28:32], "little") if start[:4] == b"RIFF" and start[8:12] == b"WAVE" else 0
     return _seconds(data, rate or ASSUMED_AUDIO_BYTES_PER_SECOND)
 
 
-def _shrunk(size: Size, longest: int) -> Size:
-    return _scaled(size, min(1.0, longest / max(size)))
+def _shrink(size: Size, longest: int) -> Size:
+    return _scale(size, min(1.0, longest / max(size)))
 
 
-def _scaled(size: Size, factor: float) -> Size:
+def _scale(size: Size, factor: float) -> Size:
     return max(1, round(size[0] * factor)), max(1, round(size[1] * factor))

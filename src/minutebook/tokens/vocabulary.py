@@ -1,4 +1,4 @@
-"""Vocabularies, loaded when the first text is counted and shared by every counter that names them."""
+"""Vocabularies, which are loaded when the first text is counted and shared by all counters."""
 
 from collections.abc import Callable, Sequence
 from threading import Lock
@@ -27,81 +27,81 @@ VOCABULARIES = (
     "phi4",
     "olmo2",
 )
-"""Each of them loads from splintr, which carries its data: nothing is fetched."""
+"""All are included in splintr, so nothing is downloaded."""
 
-TIKTOKEN_HAS = frozenset({"o200k_base", "cl100k_base"})
+TIKTOKEN_VOCABULARIES = frozenset({"o200k_base", "cl100k_base"})
 
-REMEMBERED_FROM = 64
-"""Shorter texts are counted again: remembering them costs as much."""
-REMEMBERED_CHARACTERS = 8_000_000
-"""After so many characters everything remembered is forgotten, so memory is bounded."""
+MIN_CACHED_CHARACTERS = 64
+"""Shorter texts are counted again: caching them costs as much."""
+MAX_CACHED_CHARACTERS = 8_000_000
+"""After this number of characters the cache is cleared, so that memory is bounded."""
 
 Encode = Callable[[str], Sequence[int]]
 
 
 class Encoder:
-    """A loaded vocabulary and the counts it gave lately.
+    """A loaded vocabulary with a cache of recent counts.
 
-    A conversation is counted again at every model call, so the same strings come back; Python keeps a string's hash,
-    which makes the second count one look-up. `clear` empties the library's own memory of pieces: splintr bounds that
-    by number (131,072), not by size, so long pieces would otherwise grow it into gigabytes.
+    A conversation is counted again at every model call, so the same strings are counted repeatedly. Python caches the hash
+    of a string, so the second count is one look-up. `clear` empties splintr's own cache, which is limited by number of
+    entries (131,072), not by size: long texts would let it grow to gigabytes.
     """
 
-    __slots__ = ("_clear", "_encode", "_lock", "_remembered", "_room")
+    __slots__ = ("_cache", "_characters_left", "_clear", "_encode", "_lock")
 
     def __init__(self, encode: Encode, clear: Callable[[], object] = lambda: None) -> None:
         self._encode = encode
         self._clear = clear
         self._lock = Lock()
-        self._remembered: dict[str, int] = {}
-        self._room = REMEMBERED_CHARACTERS
+        self._cache: dict[str, int] = {}
+        self._characters_left = MAX_CACHED_CHARACTERS
 
     def count(self, text: str) -> int:
-        if len(text) < REMEMBERED_FROM:
-            return self._encoded(text)
-        known = self._remembered.get(text)
-        if known is None:
-            known = self._encoded(text)
-            self._remember(text, known)
-        return known
+        if len(text) < MIN_CACHED_CHARACTERS:
+            return self._count_tokens(text)
+        tokens = self._cache.get(text)
+        if tokens is None:
+            tokens = self._count_tokens(text)
+            self._store(text, tokens)
+        return tokens
 
-    def _encoded(self, text: str) -> int:
+    def _count_tokens(self, text: str) -> int:
         try:
             return len(self._encode(text))
-        except UnicodeEncodeError:  # half of a surrogate pair, as truncated JSON escapes leave it
+        except UnicodeEncodeError:  # half of a surrogate pair, as in truncated JSON escapes
             return len(self._encode(text.encode("utf-8", "replace").decode()))
 
-    def _remember(self, text: str, tokens: int) -> None:
+    def _store(self, text: str, tokens: int) -> None:
         with self._lock:
-            self._room -= len(text)
-            if self._room < 0:
-                self._remembered.clear()
+            self._characters_left -= len(text)
+            if self._characters_left < 0:
+                self._cache.clear()
                 self._clear()
-                self._room = REMEMBERED_CHARACTERS - len(text)
-            if self._room >= 0:
-                self._remembered[text] = tokens
+                self._characters_left = MAX_CACHED_CHARACTERS - len(text)
+            if self._characters_left >= 0:
+                self._cache[text] = tokens
 
 
 _loaded: dict[str, Encoder] = {}
-_loading = Lock()
+_load_lock = Lock()
 
 
 def encoder(vocabulary: str) -> Encoder:
-    """The one encoder of this vocabulary in the process.
+    """The encoder of this vocabulary, loaded once per process.
 
     Raises:
         UnknownName: there is no such vocabulary.
-        MissingExtra: neither splintr nor, for OpenAI's vocabularies, tiktoken with its data can be had.
+        MissingExtra: splintr is not installed, and tiktoken is not available or lacks the vocabulary.
     """
-    if (known := _loaded.get(vocabulary)) is not None:
-        return known
-    with _loading:
+    if (loaded := _loaded.get(vocabulary)) is not None:
+        return loaded
+    with _load_lock:
         if vocabulary not in _loaded:
-            _loaded[vocabulary] = load(vocabulary)
+            _loaded[vocabulary] = load_encoder(vocabulary)
         return _loaded[vocabulary]
 
 
-def load(vocabulary: str) -> Encoder:
+def load_encoder(vocabulary: str) -> Encoder:
     if vocabulary not in VOCABULARIES:
         raise UnknownName("vocabulary", vocabulary, VOCABULARIES)
     try:
@@ -110,21 +110,21 @@ def load(vocabulary: str) -> Encoder:
         return _load_tiktoken(vocabulary, error)
     tokenizer = Tokenizer.from_pretrained(vocabulary)
     # `encode` would turn text such as <|endoftext|> into special tokens; `encode_ordinary` reads it as text. Gemma 2
-    # and 3 have HTML tags among their ordinary tokens, which only `encode_raw` finds (ids then equal llama.cpp's).
+    # and 3 have HTML tags among their ordinary tokens, which only `encode_raw` finds (the ids then equal those of llama.cpp).
     encode = tokenizer.encode_raw if vocabulary in {"gemma2", "gemma3"} else tokenizer.encode_ordinary
-    # The SentencePiece backends keep no memory of pieces and take this as a no-op.
+    # For the SentencePiece backends, which have no such cache, this is a no-op.
     return Encoder(encode, tokenizer.clear_cache)
 
 
-def _load_tiktoken(vocabulary: str, why: ImportError) -> Encoder:
-    if vocabulary not in TIKTOKEN_HAS:
-        raise MissingExtra("splintr", "tokens") from why
+def _load_tiktoken(vocabulary: str, splintr_error: ImportError) -> Encoder:
+    if vocabulary not in TIKTOKEN_VOCABULARIES:
+        raise MissingExtra("splintr", "tokens") from splintr_error
     try:
         import tiktoken
     except ImportError as error:
         raise MissingExtra("tiktoken", "tiktoken") from error
     try:
         encoding = tiktoken.get_encoding(vocabulary)
-    except (OSError, ImportError) as error:  # tiktoken fetches its vocabularies, and there may be no network
+    except (OSError, ImportError) as error:  # tiktoken downloads its vocabularies, and there may be no network
         raise MissingExtra("splintr", "tokens") from error
     return Encoder(encoding.encode_ordinary)

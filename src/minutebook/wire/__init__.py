@@ -1,6 +1,6 @@
 """Provider formats to and from the record, without loss: chat completions, Responses items, Anthropic messages.
 
-Only shapes are converted here; what is sent is decided in `history`. Start with `chat`.
+This package only converts formats; `history` decides which messages are sent. Start with `chat`.
 """
 
 from minutebook._lazy import exports

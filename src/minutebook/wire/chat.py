@@ -1,10 +1,8 @@
-"""Chat-completions messages to entries and back, losing nothing.
+"""Chat-completions messages to entries and back without loss, and entries as JSON for stores and exports.
 
-An entry has typed fields for what every provider knows. Whatever else a message carried (content parts, `refusal`,
-reasoning, `cache_control`, keys we have never heard of, even the order of its keys) travels in `extras`, so the way
-back gives the same bytes. Change a typed field and the change wins over what `extras` remembers.
-
-Entries as JSON, the form in which stores and exports keep them.
+An entry has typed fields for what all providers have in common. Everything else in a message (content parts, `refusal`,
+reasoning, `cache_control`, unknown keys, even the order of keys) is stored in `extras`, so that converting it back gives the
+same bytes. If a typed field was changed, the change takes precedence over `extras`.
 """
 
 import json
@@ -21,7 +19,7 @@ _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def json_bytes(value: Any) -> bytes:
-    """A value as JSON; half a surrogate pair, which UTF-8 cannot say, as an escape."""
+    """A value as JSON. Lone surrogates, which UTF-8 cannot encode, are escaped."""
     try:
         return _ENCODER.encode(value).encode()
     except UnicodeEncodeError:
@@ -37,14 +35,14 @@ _ROLES: Final = {
     "function": MessageRole.TOOL,
 }
 _ABSENT: Final = "~absent"
-"""Keys that the message did not have although an entry's message would."""
+"""The key in `extras` that lists keys which the message of an entry always has, but the original did not have."""
 _ORDER: Final = "~order"
-"""The order of the message's keys, where it is not ours."""
+"""The key in `extras` for the order of the original's keys, if it differs from ours."""
 
 
 def entry_to_provider_message(entry: ConversationEntry) -> dict[str, Any]:
     """Convert a ConversationEntry to provider message format."""
-    return _restore(_plain(entry), entry.extras)
+    return _with_extras(_plain_message(entry), entry.extras)
 
 
 def provider_message_to_entry(
@@ -59,7 +57,7 @@ def provider_message_to_entry(
     """Convert a provider message to ConversationEntry.
 
     Raises:
-        InvalidMessage: something a message must have is missing or has the wrong shape; `path` says where.
+        InvalidMessage: a required field is missing or has the wrong type; `path` names the field.
     """
     require_message(msg, sequence)
     role = msg.get("role")
@@ -77,7 +75,7 @@ def provider_message_to_entry(
         "provider": provider,
         "model": model,
     }
-    return ConversationEntry(**fields, extras=_rest(_plain(ConversationEntry(**fields)), msg))
+    return ConversationEntry(**fields, extras=_extras(_plain_message(ConversationEntry(**fields)), msg))
 
 
 def new_entries(
@@ -102,8 +100,8 @@ def new_entries(
     ]
 
 
-def _plain(entry: ConversationEntry) -> dict[str, Any]:
-    """The message of an entry's typed fields alone."""
+def _plain_message(entry: ConversationEntry) -> dict[str, Any]:
+    """The message that an entry's typed fields describe."""
     message: dict[str, Any] = {"role": entry.role.value, "content": entry.content}
     if entry.tool_calls is not None:
         message["tool_calls"] = [_call_to_provider(call) for call in entry.tool_calls]
@@ -122,23 +120,23 @@ def _content(msg: Message, index: int) -> str | None:
         return None if msg.get("role") == "assistant" else ""
     if isinstance(content, (list, tuple)):
         return text_of(msg)
-    raise InvalidMessage("content", f"is a {type(content).__name__}; it is text, a list of parts or null", index)
+    raise InvalidMessage("content", f"is a {type(content).__name__}; use text, a list of parts or null", index)
 
 
 def _calls(msg: Message, role: str, index: int) -> tuple[ToolCall, ...] | None:
-    """The assistant's calls. On anybody else's message they are no calls, and travel with the rest."""
-    raw = msg.get("tool_calls") if role == "assistant" else None
-    return tuple(_call(call, at, index) for at, call in enumerate(raw or ())) or None
+    """The calls of an assistant message. `tool_calls` in a message of another role are stored in `extras`."""
+    raw_calls = msg.get("tool_calls") if role == "assistant" else None
+    return tuple(_call(raw, number, index) for number, raw in enumerate(raw_calls or ())) or None
 
 
-def _call(raw: Mapping[str, Any], at: int, index: int) -> ToolCall:
+def _call(raw: Mapping[str, Any], number: int, index: int) -> ToolCall:
     function = raw.get("function", raw.get("custom"))
     if not isinstance(raw.get("id"), str) or not raw["id"]:
-        raise InvalidMessage(f"tool_calls[{at}].id", "is missing; every call has an id", index)
+        raise InvalidMessage(f"tool_calls[{number}].id", "is missing; every call has an id", index)
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        raise InvalidMessage(f"tool_calls[{at}].function.name", "is missing; every call names its tool", index)
+        raise InvalidMessage(f"tool_calls[{number}].function.name", "is missing; every call names its tool", index)
     call = ToolCall(raw["id"], function["name"], _arguments(function))
-    return ToolCall(call.id, call.name, call.arguments, extras=_rest(_call_to_provider(call), raw))
+    return ToolCall(call.id, call.name, call.arguments, extras=_extras(_call_to_provider(call), raw))
 
 
 def _arguments(function: Mapping[str, Any]) -> str:
@@ -150,12 +148,12 @@ def _arguments(function: Mapping[str, Any]) -> str:
 
 def _call_to_provider(call: ToolCall) -> dict[str, Any]:
     plain = {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-    was = call.extras.get("function", call.extras.get("custom"))
+    original = call.extras.get("function", call.extras.get("custom"))
     extras = dict(call.extras)
-    if isinstance(was, Mapping) and (was.get("name") != call.name or _arguments(was) != call.arguments):
+    if isinstance(original, Mapping) and (original.get("name") != call.name or _arguments(original) != call.arguments):
         key = "function" if "function" in extras else "custom"
-        extras[key] = {**was, "name": call.name, "input" if "input" in was else "arguments": call.arguments}
-    return _restore(plain, extras)
+        extras[key] = {**original, "name": call.name, "input" if "input" in original else "arguments": call.arguments}
+    return _with_extras(plain, extras)
 
 
 def _call_id(msg: Message, role: str, index: int) -> str | None:
@@ -172,32 +170,32 @@ def _tool_name(msg: Message, role: str) -> str | None:
     return name if _ROLES[role] is MessageRole.TOOL and isinstance(name, str) else None
 
 
-def _rest(plain: Message, msg: Message) -> dict[str, Any]:
-    """What `plain` does not say about `msg`."""
-    rest = {key: value for key, value in msg.items() if key not in plain or not _equal(plain[key], value)}
+def _extras(plain: Message, msg: Message) -> dict[str, Any]:
+    """What `_with_extras` needs to restore `msg` from `plain`."""
+    extras = {key: value for key, value in msg.items() if key not in plain or not _equal(plain[key], value)}
     absent = [key for key in plain if key not in msg]
     if absent:
-        rest[_ABSENT] = absent
+        extras[_ABSENT] = absent
     if list(msg) != [key for key in plain if key in msg] + [key for key in msg if key not in plain]:
-        rest[_ORDER] = list(msg)
-    return rest
+        extras[_ORDER] = list(msg)
+    return extras
 
 
-def _restore(plain: dict[str, Any], extras: Mapping[str, Any]) -> dict[str, Any]:
+def _with_extras(plain: dict[str, Any], extras: Mapping[str, Any]) -> dict[str, Any]:
     absent = extras.get(_ABSENT, ())
     message = {key: value for key, value in plain.items() if key not in absent or (key == "content" and value)}
     for key, value in extras.items():
-        if key not in {_ABSENT, _ORDER} and not _outdated(key, value, plain):
+        if key not in {_ABSENT, _ORDER} and not _is_outdated(key, value, plain):
             message[key] = plain_copy(value)
     order = extras.get(_ORDER)
     if order:
-        rank = {key: place for place, key in enumerate(order)}
+        rank = {key: index for index, key in enumerate(order)}
         message = dict(sorted(message.items(), key=lambda item: rank.get(item[0], len(rank))))
     return message
 
 
-def _outdated(key: str, value: Any, plain: Mapping[str, Any]) -> bool:
-    """Whether a typed field was changed since `extras` remembered its other spelling."""
+def _is_outdated(key: str, value: Any, plain: Mapping[str, Any]) -> bool:
+    """Whether the typed field was changed after its original form was stored in `extras`."""
     if key == "content":
         return text_of({"content": value}) != (plain.get("content") or "")
     if key == "role":
@@ -205,17 +203,17 @@ def _outdated(key: str, value: Any, plain: Mapping[str, Any]) -> bool:
     return key == "tool_calls" and bool(plain.get("tool_calls"))
 
 
-def _equal(one: Any, other: Any) -> bool:
-    """Equal in JSON too, where 1, 1.0 and true are three things."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return list(one) == list(other) and all(_equal(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    return type(one) is type(other) and one == other
+def _equal(first: Any, second: Any) -> bool:
+    """Whether two values are equal in JSON, where 1, 1.0 and true differ and the order of keys counts."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        return list(first) == list(second) and all(_equal(first[key], second[key]) for key in first)
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(_equal, first, second))
+    return type(first) is type(second) and first == second
 
 
 def entry_to_json(entry: ConversationEntry) -> str:
-    """One line of JSON that holds the whole entry; ASCII, so lone surrogates and any encoding survive."""
+    """The entry as one line of JSON. It is ASCII, so that lone surrogates are preserved in any encoding."""
     return json.dumps(
         {
             "message": entry_to_provider_message(entry),
@@ -237,17 +235,14 @@ def entry_from_json(line: str) -> ConversationEntry:
     """
     try:
         stored = json.loads(line)
-        known = _known(stored)
-    except (ValueError, KeyError, TypeError) as problem:
-        raise InvalidMessage("entry", f"cannot be read: {problem!r}") from problem
-    return provider_message_to_entry(stored["message"], **known)
-
-
-def _known(stored: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "evaluation_id": UUID(stored["evaluation_id"]),
-        "sequence": stored["sequence"],
-        "created_at": datetime.fromisoformat(stored["created_at"]),
-        "provider": stored.get("provider"),
-        "model": stored.get("model"),
-    }
+        message = stored["message"]
+        fields = {
+            "evaluation_id": UUID(stored["evaluation_id"]),
+            "sequence": stored["sequence"],
+            "created_at": datetime.fromisoformat(stored["created_at"]),
+            "provider": stored.get("provider"),
+            "model": stored.get("model"),
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidMessage("entry", f"cannot be read: {error!r}") from error
+    return provider_message_to_entry(message, **fields)

@@ -1,4 +1,4 @@
-"""The official clients of both providers, waiting and not, streaming and not, against a real server."""
+"""Both providers with their official clients: sync, async and streaming, against a real server."""
 
 import asyncio
 import sys
@@ -32,7 +32,16 @@ from minutebook.testing import (
     say,
     think,
 )
-from tests.agent.parts import ADAPTERS, PATIENT, Verdict, adapter_for, assert_coherent, at_once, prompt_of, spoken
+from tests.agent.parts import (
+    ADAPTERS,
+    INSTANT_RETRIES,
+    Verdict,
+    adapter_for,
+    assert_coherent,
+    no_sleep,
+    prompt_of,
+    roles_and_texts,
+)
 
 KINDS = sorted(ADAPTERS)
 MODES = ["sync", "async", "stream"]
@@ -43,7 +52,7 @@ def evaluate(kind, mode, model, prompt=None, *, session=None, provider_options=N
     session = session or Session()
     events = []
 
-    async def asked(adapter):
+    async def run(adapter):
         async with adapter:
             if mode == "async":
                 return await adapter.evaluate(prompt or prompt_of(), session=session, **options)
@@ -56,7 +65,7 @@ def evaluate(kind, mode, model, prompt=None, *, session=None, provider_options=N
             with adapter:
                 response = adapter.evaluate_sync(prompt or prompt_of(), session=session, **options)
         else:
-            response = asyncio.run(asked(adapter))
+            response = asyncio.run(run(adapter))
     return response, events, provider, session
 
 
@@ -75,7 +84,7 @@ def test_a_whole_run_through_the_official_client(kind, mode):
     assert response.text == "All fine."
     assert response.usage.input_tokens > 0
     assert response.usage.output_tokens > 0
-    assert [role for role, _ in spoken(session)] == [
+    assert [role for role, _ in roles_and_texts(session)] == [
         "user",
         "assistant",
         "tool",
@@ -84,13 +93,13 @@ def test_a_whole_run_through_the_official_client(kind, mode):
         "tool",
         "assistant",
     ]
-    assert ("tool", "The content of ünïcødé.py.") in spoken(session)
+    assert ("tool", "The content of ünïcødé.py.") in roles_and_texts(session)
     assert all(bool(request.body.get("stream")) == (mode == "stream") for request in provider.requests)
     assert_coherent(session)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_stream_says_what_happens_as_it_happens(kind):
+def test_a_stream_yields_deltas_tool_calls_and_the_end(kind):
     model = ScriptedModel(think("Hm.") + say("Let me see.") + call("read", path="a.py"), say("All is fine."))
 
     response, events, _, _ = evaluate(kind, "stream", model)
@@ -103,19 +112,19 @@ def test_a_stream_says_what_happens_as_it_happens(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_streamed_and_whole_answers_are_recorded_the_same(kind):
+def test_streamed_and_whole_answers_give_the_same_record(kind):
     def model():
         return ScriptedModel(
             think("Hm.") + say("So. ") + call("read", '{"path": "a"}') + call("fetch", path="b"), say("Done.")
         )
 
-    texts = [spoken(evaluate(kind, mode, model())[3]) for mode in MODES]
+    texts = [roles_and_texts(evaluate(kind, mode, model())[3]) for mode in MODES]
 
     assert texts[0] == texts[1] == texts[2]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_leaving_a_stream_early_cancels_the_run_and_settles_the_record(kind):
+def test_closing_a_stream_early_cancels_the_run_and_completes_the_record(kind):
     session = Session()
 
     async def leave(provider):
@@ -128,18 +137,18 @@ def test_leaving_a_stream_early_cancels_the_run_and_settles_the_record(kind):
     with LoopbackProvider(ScriptedModel(say("One two three four."))) as provider:
         asyncio.run(leave(provider))
 
-    assert [role for role, _ in spoken(session)] == ["user", "assistant"]
-    assert "One two three four.".startswith(spoken(session)[1][1])
+    assert [role for role, _ in roles_and_texts(session)] == ["user", "assistant"]
+    assert "One two three four.".startswith(roles_and_texts(session)[1][1])
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_busy_provider_is_asked_again_with_the_same_request(kind, mode):
+def test_a_failed_request_is_retried_unchanged(kind, mode):
     waits = []
 
     async def sleep(seconds):
         waits.append(seconds)
-        await at_once(seconds)
+        await no_sleep(seconds)
 
     model = ScriptedModel(fail(429, retry_after=2), fail(503), cut(), say("At last."))
     retry_policy = RetryPolicy(sleep=sleep, draw=lambda: 0.5, first_wait_seconds=1.0)
@@ -152,20 +161,20 @@ def test_a_busy_provider_is_asked_again_with_the_same_request(kind, mode):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_answer_that_breaks_off_is_asked_for_again_and_listeners_are_told(kind):
+def test_an_interrupted_answer_is_requested_again_with_an_event(kind):
     model = ScriptedModel(say("One two three four five six seven.") + cut(after_chunks=5), say("Whole."))
 
     response, events, _, session = evaluate(kind, "stream", model)
 
     assert response.text == "Whole."
-    restarted = next(at for at, event in enumerate(events) if isinstance(event, AnswerRestarted))
+    restarted = next(index for index, event in enumerate(events) if isinstance(event, AnswerRestarted))
     assert any(isinstance(event, TextDelta) for event in events[:restarted])
-    assert spoken(session)[-1] == ("assistant", "Whole.")
-    assert len(spoken(session)) == 2
+    assert roles_and_texts(session)[-1] == ("assistant", "Whole.")
+    assert len(roles_and_texts(session)) == 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_error_in_the_middle_of_a_stream_is_asked_again(kind):
+def test_an_error_in_the_middle_of_a_stream_is_retried(kind):
     model = ScriptedModel(say("One two three.") + fail(529), say("Whole."))
 
     response, _, _, _ = evaluate(kind, "stream", model)
@@ -175,7 +184,7 @@ def test_an_error_in_the_middle_of_a_stream_is_asked_again(kind):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_wrong_key_is_not_asked_again(kind, mode):
+def test_a_wrong_key_is_not_retried(kind, mode):
     with pytest.raises(ProviderFailed) as caught:
         evaluate(kind, mode, ScriptedModel(), provider_options={"api_key": "another"})
 
@@ -184,7 +193,7 @@ def test_a_wrong_key_is_not_asked_again(kind, mode):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_provider_that_goes_on_failing_is_given_up(kind):
+def test_a_provider_that_keeps_failing_is_given_up(kind):
     with pytest.raises(RetriesExhausted, match="6 attempts") as caught:
         evaluate(kind, "async", ScriptedModel(otherwise=fail(500, "out of order")))
 
@@ -193,22 +202,22 @@ def test_a_provider_that_goes_on_failing_is_given_up(kind):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_nobody_there_is_a_failure_that_may_pass(kind, mode):
+def test_a_refused_connection_is_retried(kind, mode):
     provider = LoopbackProvider(ScriptedModel())
     provider.close()
     session = Session()
-    made, url = ADAPTERS[kind]
+    adapter_class, url = ADAPTERS[kind]
 
-    with made("gpt-4o", base_url=getattr(provider, url), api_key="x", retry_policy=PATIENT) as adapter:
+    with adapter_class("gpt-4o", base_url=getattr(provider, url), api_key="x", retry_policy=INSTANT_RETRIES) as adapter:
         with pytest.raises(RetriesExhausted) as caught:
             adapter.evaluate_sync(prompt_of(), session=session)
 
     assert caught.value.status is None
-    assert [role for role, _ in spoken(session)] == ["user"]
+    assert [role for role, _ in roles_and_texts(session)] == ["user"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_structured_answer_comes_from_every_provider(kind):
+def test_a_structured_answer_works_with_every_provider(kind):
     model = ScriptedModel(say('{"good": false, "reason": "Typo."}'))
 
     response, _, _, _ = evaluate(kind, "async", model, prompt_of(output=Verdict))
@@ -216,7 +225,7 @@ def test_a_structured_answer_comes_from_every_provider(kind):
     assert response.output == Verdict(good=False, reason="Typo.")
 
 
-def test_anthropic_is_given_the_schema_where_it_is_asked_to():
+def test_anthropic_gets_the_schema_with_native_output():
     model = ScriptedModel(say('{"good": false, "reason": "Typo."}'))
 
     _, _, provider, _ = evaluate(
@@ -227,14 +236,14 @@ def test_anthropic_is_given_the_schema_where_it_is_asked_to():
     assert "JSON Schema" not in provider.requests[0].last_text
 
 
-def test_strict_tools_are_described_strictly():
+def test_strict_tools_are_sent_as_strict():
     _, _, provider, _ = evaluate("openai", "async", ScriptedModel("Hi."), adapter_options={"strict_tools": True})
 
     assert all(spec["function"]["strict"] for spec in provider.requests[0].body["tools"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_options_go_into_every_request(kind):
+def test_options_are_in_every_request(kind):
     _, _, provider, _ = evaluate(
         kind, "async", ScriptedModel(call("read", path="a"), "Hi."), adapter_options={"options": {"temperature": 0.5}}
     )
@@ -243,13 +252,13 @@ def test_options_go_into_every_request(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_answer_cut_short_says_so(kind):
+def test_a_truncated_answer_has_the_finish_reason_length(kind):
     response, _, _, _ = evaluate(kind, "async", ScriptedModel(say("And then") + ends("length")))
 
     assert response.finish == "length"
 
 
-def test_cached_tokens_are_counted_in_all_input_and_apart():
+def test_cached_tokens_are_part_of_the_input_tokens():
     model = ScriptedModel(*[call("read", path="a" * 400)] * 4, say("Done."))
 
     response, _, _, _ = evaluate(
@@ -266,7 +275,7 @@ def test_cached_tokens_are_counted_in_all_input_and_apart():
 
 @pytest.mark.parametrize("bound", [False, True], ids=["signed", "bound-to-prompt"])
 @pytest.mark.parametrize("mode", MODES)
-def test_signed_thinking_goes_back_as_it_came_or_not_at_all(mode, bound):
+def test_signed_thinking_is_sent_back_unchanged_or_left_out(mode, bound):
     steps = [think(f"Thought {n}.") + say("So. ") + call("read", path=f"{n}.py") for n in range(8)]
     options = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
 
@@ -286,7 +295,7 @@ def test_signed_thinking_goes_back_as_it_came_or_not_at_all(mode, bound):
     assert "thinking" in kinds[1]
 
 
-def test_thinking_goes_back_byte_for_byte_while_nothing_before_it_changed():
+def test_thinking_is_sent_back_while_nothing_before_it_changed():
     steps = [think(f"Thought {n}.") + call("read", path=f"{n}.py") for n in range(3)]
 
     _, _, provider, _ = evaluate(
@@ -302,7 +311,7 @@ def test_thinking_goes_back_byte_for_byte_while_nothing_before_it_changed():
     assert thoughts == ["Thought 0.", "Thought 1.", "Thought 2."]
 
 
-def test_what_one_provider_said_can_be_sent_to_the_other():
+def test_messages_of_one_provider_can_be_sent_to_the_other():
     session = Session()
     response, _, _, _ = evaluate(
         "anthropic",
@@ -328,8 +337,6 @@ def test_what_one_provider_said_can_be_sent_to_the_other():
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_context_overflow_of_each_provider_is_recognised(kind):
     async def ask(provider):
-        from minutebook.agent import ModelRequest
-
         async with adapter_for(provider, kind) as adapter:
             await adapter.ask(ModelRequest([{"role": "user", "content": "Hi"}]))
 
@@ -339,8 +346,8 @@ def test_the_context_overflow_of_each_provider_is_recognised(kind):
     assert (caught.value.tokens, caught.value.maximum) == (9031, 8192)
 
 
-def test_a_client_of_ones_own_is_used_and_left_open():
-    async def own(provider):
+def test_a_given_client_is_used_and_not_closed():
+    async def use_client(provider):
         client = openai.AsyncOpenAI(base_url=provider.base_url, api_key="any", default_headers={"x-mine": "yes"})
         async with OpenAIAdapter("gpt-4o", client=client) as adapter:
             await adapter.evaluate(prompt_of(), session=Session())
@@ -348,7 +355,7 @@ def test_a_client_of_ones_own_is_used_and_left_open():
         await client.close()
 
     with LoopbackProvider(ScriptedModel("Hi.")) as provider:
-        asyncio.run(own(provider))
+        asyncio.run(use_client(provider))
 
     assert provider.requests[0].headers["x-mine"] == "yes"
 
@@ -367,13 +374,13 @@ def test_one_adapter_serves_several_event_loops():
 
 
 @pytest.mark.parametrize(
-    ("made", "module"), [(OpenAIAdapter, "openai"), (AnthropicAdapter, "anthropic")], ids=KINDS[::-1]
+    ("adapter_class", "module"), [(OpenAIAdapter, "openai"), (AnthropicAdapter, "anthropic")], ids=KINDS[::-1]
 )
-def test_a_client_that_is_not_installed_is_named(monkeypatch, made, module):
+def test_the_error_names_the_client_that_is_not_installed(monkeypatch, adapter_class, module):
     monkeypatch.setitem(sys.modules, module, None)
 
     with pytest.raises(MissingExtra, match=rf"pip install 'minutebook\[{module}\]'"):
-        made("gpt-4o")
+        adapter_class("gpt-4o")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -391,7 +398,7 @@ def test_the_clients_do_not_retry_by_themselves(kind):
 def test_of_several_choices_in_a_stream_the_first_is_the_answer():
     chunks = [{"choices": [{"index": index, "delta": {"content": text}}]} for index, text in ((0, "yes"), (1, "no"))]
     chunks.append({"id": "a", "model": "m", "choices": [{"index": None, "delta": {}, "finish_reason": "stop"}]})
-    heard = []
+    deltas = []
 
     class Chunks(OpenAIAdapter):
         async def _chunks(self, arguments):
@@ -399,7 +406,7 @@ def test_of_several_choices_in_a_stream_the_first_is_the_answer():
                 yield chunk
 
     request = ModelRequest([{"role": "user", "content": "Is it?"}])
-    reply = asyncio.run(Chunks("m", api_key="any").ask(request, on_delta=heard.append))
+    reply = asyncio.run(Chunks("m", api_key="any").ask(request, on_delta=deltas.append))
 
     assert reply == ModelReply({"role": "assistant", "content": "yes"}, finish="stop", model="m", response_id="a")
-    assert heard == [TextDelta("yes")]
+    assert deltas == [TextDelta("yes")]

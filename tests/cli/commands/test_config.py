@@ -84,7 +84,7 @@ def test_every_problem_of_a_bad_file_is_told_and_it_ends_with_5(run: Run) -> Non
     assert plain.exit_code == as_json.exit_code == run("config", "show").exit_code == 5
     assert plain.stderr.splitlines() == [
         "error: llm_config.yaml:2:3: unknown key server.prot; did you mean server.port?",
-        "llm_config.yaml:3:9: server.host is '3'; give text, in quotes",
+        "llm_config.yaml:3:9: server.host is '3'; expected text, in quotes",
     ]
     assert [one["key"] for one in json.loads(as_json.stdout)["problems"]] == ["server.prot", "server.host"]
 

@@ -19,7 +19,7 @@ def test_compact_sums_up_all_but_the_last_three_turns_and_undo_takes_it_back(kep
     fold = seen(kept, "order-17")["folds"][0]
 
     assert done.exit_code == 0
-    assert f"messages 1-36 are folded as {fold['id']}: 9 turns were summed up" in done.stdout
+    assert f"messages 1-36 are folded as {fold['id']}: 9 turns summarized" in done.stdout
     assert "tokens  " in done.stdout
     assert f"undo it with: minutebook undo order-17 {fold['id']}" in done.stderr
     assert "made without a model" in done.stderr

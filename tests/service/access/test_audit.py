@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from minutebook import MemoryStore
 from minutebook.errors import InvalidSetting
 from minutebook.service.access.api_keys import Caller
-from minutebook.service.access.audit import AuditLog, forgotten
+from minutebook.service.access.audit import AuditLog, erased_target
 from tests.service.clocks import Clock
 from tests.store.backends import BACKENDS
 
@@ -15,7 +15,7 @@ ADMIN = Caller("acme", "0f3a9c1b2d4e")
 
 
 @pytest.mark.parametrize("make", BACKENDS.values(), ids=BACKENDS)
-def test_the_log_says_who_did_what(make, tmp_path):
+def test_the_log_has_the_caller_the_action_and_the_target(make, tmp_path):
     async def main():
         async with make(tmp_path) as store:
             audit = AuditLog(store, clock=Clock().now)
@@ -24,12 +24,12 @@ def test_the_log_says_who_did_what(make, tmp_path):
 
     noted, entries = asyncio.run(main())
     assert entries == noted
-    assert [(one.number, one.act, one.target, one.tenant, one.key_id) for one in entries] == [
+    assert [(entry.number, entry.act, entry.target, entry.tenant, entry.key_id) for entry in entries] == [
         (number, "fork", f"conv_{number}", "acme", "0f3a9c1b2d4e") for number in range(3)
     ]
 
 
-def test_a_log_without_acts_is_empty():
+def test_a_new_log_is_empty():
     async def main():
         return [entry async for entry in AuditLog(MemoryStore()).entries()]
 
@@ -37,7 +37,7 @@ def test_a_log_without_acts_is_empty():
 
 
 @pytest.mark.parametrize("make", BACKENDS.values(), ids=BACKENDS)
-def test_replicas_that_write_at_once_write_one_log(make, tmp_path):
+def test_replicas_that_write_concurrently_share_one_log(make, tmp_path):
     async def main():
         async with make(tmp_path) as store:
             replicas = [AuditLog(store) for _ in range(4)]
@@ -50,7 +50,7 @@ def test_replicas_that_write_at_once_write_one_log(make, tmp_path):
 
 
 @given(st.text(max_size=100))
-def test_any_target_is_kept(target):
+def test_any_text_can_be_a_target(target):
     async def main():
         audit = AuditLog(MemoryStore())
         noted = await audit.note(ADMIN, "fork", target)
@@ -60,17 +60,17 @@ def test_any_target_is_kept(target):
     assert entries == [noted]
 
 
-def test_the_log_does_not_name_what_was_erased_but_can_prove_it():
+def test_an_erased_target_is_logged_as_its_hash():
     async def main():
         entry = await AuditLog(MemoryStore()).note(ADMIN, "erase", "alice")
         return entry.target
 
     target = asyncio.run(main())
     assert "alice" not in target
-    assert target == forgotten("alice") != forgotten("bob")
+    assert target == erased_target("alice") != erased_target("bob")
 
 
-def test_a_secret_does_not_get_into_the_log():
+def test_a_secret_in_a_target_is_redacted():
     async def main():
         audit = AuditLog(MemoryStore())
         entry = await audit.note(ADMIN, "fork", "sk-proj-" + "a1" * 20)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from minutebook import MemoryStore
 from minutebook.errors import RequestRefused, StoreUnavailable
 from minutebook.service.access.api_keys import Caller
-from minutebook.service.access.limits import Limiter, Spent, TokenQuota
+from minutebook.service.access.limits import Limiter, QuotaExhausted, TokenQuota
 from tests.service.clocks import Clock
 from tests.store.backends import BACKENDS
 
@@ -19,22 +19,22 @@ def limiter_on(store, clock, *, optional=False, **limits):
     return Limiter(TokenQuota(store, clock=clock.now, optional=optional), clock=clock.monotonic, **limits)
 
 
-def passed(limiter, caller=PHONE):
+def count_request(limiter, caller=PHONE):
     try:
-        limiter.request(caller)
+        limiter.count_request(caller)
     except RequestRefused as refused:
         return refused
     return None
 
 
 @given(st.integers(1, 50), st.lists(st.floats(0, 20), max_size=150))
-def test_no_minute_sees_more_than_twice_the_limit_and_a_long_time_sees_the_limit(limit, pauses):
+def test_a_minute_has_at_most_twice_the_limit_and_a_long_time_at_most_the_limit(limit, pauses):
     clock = Clock()
     limiter = limiter_on(MemoryStore(), clock, requests_per_minute=limit)
     times = []
     for pause in pauses:
         clock.pass_by(pause)
-        if passed(limiter) is None:
+        if count_request(limiter) is None:
             times.append(clock.monotonic())
 
     for start in times:
@@ -42,58 +42,58 @@ def test_no_minute_sees_more_than_twice_the_limit_and_a_long_time_sees_the_limit
     assert len(times) <= limit + clock.monotonic() * limit / 60 + 1e-6
 
 
-def test_whoever_waits_as_long_as_they_are_told_gets_through():
+def test_a_request_is_accepted_after_the_wait_in_the_header():
     clock = Clock()
     limiter = limiter_on(MemoryStore(), clock, requests_per_minute=3)
-    assert [passed(limiter) for _ in range(3)] == [None] * 3
+    assert [count_request(limiter) for _ in range(3)] == [None] * 3
 
-    refused = passed(limiter)
+    refused = count_request(limiter)
     clock.pass_by(int(dict(refused.headers)["retry-after-ms"]) / 1_000)
 
     assert refused.status == 429
-    assert "3 requests a minute" in refused.problem
+    assert "3 requests per minute" in refused.problem
     assert dict(refused.headers)["retry-after"] == "20"
-    assert passed(limiter) is None
-    assert passed(limiter) is not None
+    assert count_request(limiter) is None
+    assert count_request(limiter) is not None
 
 
 def test_a_key_has_its_own_limit_and_its_own_minute():
     limiter = limiter_on(MemoryStore(), Clock(), requests_per_minute=1)
     fast = Caller("acme", "k2", requests_per_minute=3)
 
-    assert [passed(limiter) is None for _ in range(2)] == [True, False]
-    assert [passed(limiter, fast) is None for _ in range(4)] == [True, True, True, False]
+    assert [count_request(limiter) is None for _ in range(2)] == [True, False]
+    assert [count_request(limiter, fast) is None for _ in range(4)] == [True, True, True, False]
 
 
-def test_whoever_needs_no_key_is_not_limited():
+def test_a_caller_without_a_key_is_not_limited():
     limiter = limiter_on(MemoryStore(), Clock(), requests_per_minute=1, tokens_per_day=1)
 
     async def main():
         for _ in range(5):
-            limiter.request(Caller("default"))
-            async with limiter.spending(Caller("default"), 100):
+            limiter.count_request(Caller("default"))
+            async with limiter.reserve_tokens(Caller("default"), 100):
                 pass
 
     asyncio.run(main())
     assert limiter.limits_of(Caller("default")) == {"requests_per_minute": None, "tokens_per_day": None}
 
 
-async def spent(limiter, most, tokens, caller=PHONE):
-    async with limiter.spending(caller, most) as spending:
+async def spend(limiter, max_tokens, tokens, caller=PHONE):
+    async with limiter.reserve_tokens(caller, max_tokens) as spending:
         spending.tokens = tokens
 
 
 @pytest.mark.parametrize("make", BACKENDS.values(), ids=BACKENDS)
-def test_the_days_tokens_are_used_up_over_restarts_and_replicas_and_there_are_new_ones_tomorrow(make, tmp_path):
+def test_the_daily_limit_holds_over_restarts_and_replicas_until_midnight(make, tmp_path):
     async def main():
         clock = Clock()
         async with make(tmp_path) as store:
-            await spent(limiter_on(store, clock, tokens_per_day=100), 60, 55)
-            await spent(limiter_on(store, clock, tokens_per_day=100), 60, 40)  # another process; the first was killed
+            await spend(limiter_on(store, clock, tokens_per_day=100), 60, 55)
+            await spend(limiter_on(store, clock, tokens_per_day=100), 60, 40)  # another process; the first was killed
             with pytest.raises(RequestRefused) as refused:
-                await spent(limiter_on(store, clock, tokens_per_day=100), 1, 1)
+                await spend(limiter_on(store, clock, tokens_per_day=100), 1, 1)
             clock.pass_by(12 * 3_600)
-            await spent(limiter_on(store, clock, tokens_per_day=100), 60, 55)
+            await spend(limiter_on(store, clock, tokens_per_day=100), 60, 55)
             return refused.value
 
     refused = asyncio.run(main())
@@ -101,12 +101,12 @@ def test_the_days_tokens_are_used_up_over_restarts_and_replicas_and_there_are_ne
     assert "100 tokens" in refused.problem
 
 
-def test_what_was_used_up_is_told_with_the_number_and_the_time_until_midnight():
+def test_the_error_has_the_seconds_until_midnight():
     async def main():
         limiter = limiter_on(MemoryStore(), Clock(), tokens_per_day=100)
-        await spent(limiter, 150, 120)
+        await spend(limiter, 150, 120)
         with pytest.raises(RequestRefused) as refused:
-            await spent(limiter, 1, 1)
+            await spend(limiter, 1, 1)
         return refused.value, await limiter.tokens_used(PHONE)
 
     refused, used = asyncio.run(main())
@@ -115,30 +115,30 @@ def test_what_was_used_up_is_told_with_the_number_and_the_time_until_midnight():
     assert used == 120
 
 
-def test_nothing_is_asked_of_the_provider_once_the_limit_is_reached():
+def test_the_provider_is_not_called_after_the_limit_is_reached():
     async def main():
         limiter = limiter_on(MemoryStore(), Clock(), tokens_per_day=10)
-        asked = 0
+        calls = 0
         for _ in range(5):
             try:
-                async with limiter.spending(PHONE, 6) as spending:
-                    asked += 1
+                async with limiter.reserve_tokens(PHONE, 6) as spending:
+                    calls += 1
                     spending.tokens = 6
             except RequestRefused:
                 pass
-        return asked
+        return calls
 
     assert asyncio.run(main()) == 2
 
 
-def test_requests_on_their_way_hold_back_others_only_until_they_are_done():
+def test_requests_in_progress_reserve_tokens_until_they_end():
     async def main():
         limiter = limiter_on(MemoryStore(), Clock(), tokens_per_day=100)
-        async with limiter.spending(PHONE, 100) as spending:
+        async with limiter.reserve_tokens(PHONE, 100) as spending:
             with pytest.raises(RequestRefused) as refused:
-                await spent(limiter, 10, 10)
+                await spend(limiter, 10, 10)
             spending.tokens = 20
-        await spent(limiter, 10, 10)
+        await spend(limiter, 10, 10)
         return refused.value
 
     refused = asyncio.run(main())
@@ -146,11 +146,11 @@ def test_requests_on_their_way_hold_back_others_only_until_they_are_done():
     assert dict(refused.headers) == {"retry-after": "1"}
 
 
-def test_what_is_not_told_counts_as_all_that_might_have_been_used():
+def test_a_request_without_a_count_uses_its_maximum():
     async def main():
         limiter = limiter_on(MemoryStore(), Clock(), tokens_per_day=100)
         with pytest.raises(ZeroDivisionError):
-            async with limiter.spending(PHONE, 70):
+            async with limiter.reserve_tokens(PHONE, 70):
                 raise ZeroDivisionError
         return await limiter.tokens_used(PHONE)
 
@@ -161,54 +161,56 @@ STEPS = st.lists(st.tuples(st.sampled_from(["begin", "end", "flush", "crash"]), 
 
 
 @given(st.integers(1, 200), STEPS)
-def test_all_replicas_together_go_beyond_the_limit_by_one_request_at_most(limit, steps):
-    """Whatever begins, ends, is written down or crashes in which order; a request never uses more than its most."""
+def test_all_replicas_together_exceed_the_limit_by_one_request_at_most(limit, steps):
+    """In any order of starts, ends, flushes and crashes, if no request uses more than its maximum."""
 
     async def main():
         store, clock = MemoryStore(), Clock()
         replicas = [TokenQuota(store, clock=clock.now) for _ in range(3)]
         running, used, largest = [], 0, 0
-        for what, which, tokens in steps:
-            if what == "begin":
-                promise = await replicas[which].promise("k1", limit, tokens)
-                if isinstance(promise, Spent):
+        for step, which, tokens in steps:
+            if step == "begin":
+                reservation = await replicas[which].reserve("k1", limit, tokens)
+                if isinstance(reservation, QuotaExhausted):
                     continue
-                running.append((promise, tokens))
+                running.append((reservation, tokens))
                 largest = max(largest, tokens)
-            elif what == "end" and running:
-                promise, most = running.pop(which % len(running))
-                promise.settle(min(tokens, most))
-                used += min(tokens, most)
-            elif what == "flush":
+            elif step == "end" and running:
+                reservation, max_tokens = running.pop(which % len(running))
+                reservation.commit(min(tokens, max_tokens))
+                used += min(tokens, max_tokens)
+            elif step == "flush":
                 await replicas[which].flush()
-            elif what == "crash":
+            elif step == "crash":
                 replicas[which] = TokenQuota(store, clock=clock.now)
-        used += sum(most for _, most in running)
+        used += sum(max_tokens for _, max_tokens in running)
         assert used < limit + largest or used == 0
 
     asyncio.run(main())
 
 
 @given(st.integers(1, 100), st.lists(st.tuples(st.integers(0, 2), st.integers(1, 40)), min_size=2, max_size=12))
-def test_replicas_that_ask_at_the_same_moment_see_each_other(limit, requests):
+def test_replicas_that_reserve_concurrently_see_each_other(limit, requests):
     async def main():
         store, clock = Yielding(), Clock()
         replicas = [TokenQuota(store, clock=clock.now) for _ in range(3)]
-        promises = await asyncio.gather(*(replicas[which].promise("k1", limit, most) for which, most in requests))
-        granted = [promise.most for promise in promises if not isinstance(promise, Spent)]
+        reservations = await asyncio.gather(
+            *(replicas[which].reserve("k1", limit, max_tokens) for which, max_tokens in requests)
+        )
+        granted = [reservation.tokens for reservation in reservations if not isinstance(reservation, QuotaExhausted)]
         assert sum(granted) < limit + max(granted, default=1)
 
     asyncio.run(main())
 
 
 class Yielding(MemoryStore):
-    """A store that lets others have a turn before and after each step, as one on a network does."""
+    """A store that yields to other tasks before and after each operation, like a store on a network."""
 
     async def put_document(self, conversation, document):
         await asyncio.sleep(0)
-        made = await super().put_document(conversation, document)
+        stored = await super().put_document(conversation, document)
         await asyncio.sleep(0)
-        return made
+        return stored
 
     async def documents(self, conversation, kind, **options):
         await asyncio.sleep(0)
@@ -225,78 +227,78 @@ class Counting(MemoryStore):
         return await super().put_document(conversation, document)
 
 
-def test_far_from_the_limit_a_request_costs_no_write():
+def test_far_from_the_limit_a_request_needs_no_write():
     async def main():
         limiter = limiter_on(Counting(), Clock(), tokens_per_day=1_000_000)
         for _ in range(100):
-            await spent(limiter, 1_000, 500)
+            await spend(limiter, 1_000, 500)
         return Counting.writes
 
     assert asyncio.run(main()) == 2  # the first made room for the document, the second wrote it
 
 
-def test_what_was_claimed_and_is_not_needed_is_given_back():
+def test_unused_claims_are_released():
     async def main():
         store, clock = MemoryStore(), Clock()
         first, second = TokenQuota(store, clock=clock.now), TokenQuota(store, clock=clock.now)
-        (await first.promise("k1", 1_000, 900)).settle(10)
-        held = await second.promise("k1", 1_000, 200)
+        (await first.reserve("k1", 1_000, 900)).commit(10)
+        reservation = await second.reserve("k1", 1_000, 200)
         for _ in range(2):
             await first.flush()
-        return held, await second.used("k1"), second._days["k1"].others_claimed
+        return reservation, await second.used("k1"), second._days["k1"].others_claimed
 
-    held, used, claimed = asyncio.run(main())
-    assert not isinstance(held, Spent)
+    reservation, used, claimed = asyncio.run(main())
+    assert not isinstance(reservation, QuotaExhausted)
     assert (used, claimed) == (10, 10)
 
 
 @pytest.mark.parametrize("make", BACKENDS.values(), ids=BACKENDS)
-def test_what_one_replica_used_is_what_another_tells(make, tmp_path):
+def test_a_replica_counts_the_tokens_of_other_replicas(make, tmp_path):
     async def main():
         clock = Clock()
         async with make(tmp_path) as store:
             first, second = (limiter_on(store, clock, tokens_per_day=100) for _ in range(2))
-            await spent(first, 60, 55)
+            await spend(first, 60, 55)
             await first.flush()
-            await spent(second, 60, 50)
-            await spent(first, 1, 0)  # from what it has claimed
+            await spend(second, 60, 50)
+            await spend(first, 1, 0)  # from what it has claimed
             await second.flush()
             await first.flush()
-            with pytest.raises(RequestRefused, match="has used its 100 tokens"):
-                await spent(first, 1, 1)
+            with pytest.raises(RequestRefused, match="has used its daily limit of 100 tokens"):
+                await spend(first, 1, 1)
             return await limiter_on(store, clock).tokens_used(PHONE)
 
     assert asyncio.run(main()) == 105
 
 
 @pytest.mark.parametrize("optional", [False, True])
-def test_without_a_store_tokens_are_counted_alone_if_the_service_may_answer_then(optional):
+def test_without_the_store_a_replica_counts_alone_if_the_store_is_optional(optional):
     async def main():
         store = MemoryStore()
         limiter = limiter_on(store, Clock(), optional=optional, tokens_per_day=10)
         await store.close()
         if not optional:
             with pytest.raises(StoreUnavailable):
-                await spent(limiter, 5, 5)
+                await spend(limiter, 5, 5)
             return
-        await spent(limiter, 10, 10)
+        await spend(limiter, 10, 10)
         with pytest.raises(RequestRefused):
-            await spent(limiter, 5, 5)
+            await spend(limiter, 5, 5)
         await limiter.flush(closing=True)
 
     asyncio.run(main())
 
 
-def test_yesterdays_tallies_are_forgotten():
+def test_counts_of_past_days_are_removed():
     async def main():
         clock = Clock()
         store = MemoryStore(clock=clock.now)
-        tally = TokenQuota(store, clock=clock.now)
-        (await tally.promise("k1", 100, 10)).settle(10)
+        quota = TokenQuota(store, clock=clock.now)
+        (await quota.reserve("k1", 100, 10)).commit(10)
         clock.pass_by(timedelta(days=3).total_seconds())
-        await tally.flush()
-        (await tally.promise("k1", 100, 10)).settle(10)
-        held = await store.for_tenant("_minutebook").documents("tally:k1", "tally")
-        return len(held.items), await tally.used("k1")
+        await quota.flush()
+        (await quota.reserve("k1", 100, 10)).commit(10)
+        page = await store.for_tenant("_minutebook").documents("tally:k1", "tally")
+        return len(page.items), await quota.used("k1")
 
     assert asyncio.run(main()) == (1, 10)

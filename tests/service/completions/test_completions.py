@@ -200,7 +200,7 @@ def test_an_idempotency_key_stands_for_one_request():
         assert [each.parse().choices[0].message.content for each in made] == ["First.", "First."]
         assert "idempotent-replayed" not in made[0].headers
         assert made[1].headers["idempotent-replayed"] == "true"
-        with pytest.raises(openai.UnprocessableEntityError, match="another body"):
+        with pytest.raises(openai.UnprocessableEntityError, match="a different request"):
             raw.create(model="gpt-4o", messages=[user("two")], extra_headers=key)
         assert len(recorded(here)) == 2
 
@@ -306,9 +306,9 @@ def test_a_client_that_waits_for_a_whole_answer_may_leave_too():
 def test_of_several_choices_the_record_goes_on_with_the_first_and_the_minutes_have_all():
     streamed, whole = CompletionAccumulator(), CompletionAccumulator()
     for index, text in ((0, "one"), (1, "uno"), (0, " two"), (1, " dos")):
-        assert not streamed.take({"choices": [{"index": index, "delta": {"content": text}}]})
-    assert streamed.take({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-    whole.take_whole(
+        assert not streamed.add_chunk({"choices": [{"index": index, "delta": {"content": text}}]})
+    assert streamed.add_chunk({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    whole.add_completion(
         {"choices": [{"message": {"content": "one two"}, "finish_reason": "stop"}, {"message": {"content": "uno dos"}}]}
     )
     for answer in (streamed, whole):
@@ -434,7 +434,7 @@ def test_nothing_comes_back_to_what_was_erased():
             completed(here.client(), [user("two")])
 
 
-def test_usage_is_told_to_whoever_asks_for_it():
+def test_usage_is_streamed_only_on_request():
     with served(ScriptedModel(otherwise="Yes.")) as here:
         for asked in (True, False):
             options = {"stream_options": {"include_usage": True}} if asked else {}
@@ -471,7 +471,7 @@ class Away:
         return self
 
 
-def test_without_its_database_the_service_answers_if_it_may_and_recovers_by_itself(tmp_path):
+def test_with_an_optional_database_the_service_answers_without_it_and_recovers(tmp_path):
     store = Away(open_store("memory:"))
     with served(
         ScriptedModel(otherwise="Yes."), store=store, config="database: {optional: true}", folder=tmp_path
@@ -485,7 +485,7 @@ def test_without_its_database_the_service_answers_if_it_may_and_recovers_by_itse
         assert said == [("Yes.", "recorded"), ("Yes.", "unrecorded"), ("Yes.", "recorded")]
 
 
-def test_without_its_database_the_service_refuses_if_it_must_record():
+def test_without_a_required_database_requests_are_rejected():
     store = Away(open_store("memory:"))
     with served(ScriptedModel(otherwise="Yes."), store=store) as here:
         completed(here.client(), [user("one")])
@@ -514,7 +514,7 @@ def test_the_models_are_the_providers():
     ],
     ids=["none", "empty", "text", "role", "orphan", "stream", "model"],
 )
-def test_bad_requests_are_told_what_is_wrong_and_nothing_is_written(body):
+def test_an_invalid_request_is_rejected_and_nothing_is_stored(body):
     with served() as here, here.http() as http:
         answer = http.post("/v1/chat/completions", json=body, headers=HERE)
         assert answer.status_code == 400
@@ -523,7 +523,7 @@ def test_bad_requests_are_told_what_is_wrong_and_nothing_is_written(body):
         assert here.provider.requests == []
 
 
-def test_a_key_for_one_recipient_reaches_no_conversation_of_nobody_or_another():
+def test_a_key_for_one_recipient_has_no_access_to_other_conversations():
     with served(ScriptedModel(otherwise="Yes.")) as here:
         completed(here.client(), [user("one")], headers={"X-Conversation-Id": "nobodys"})
         completed(here.client(), [user("one")], headers={"X-Conversation-Id": "anns", "X-Recipient-Id": "ann"})

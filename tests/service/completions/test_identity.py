@@ -23,17 +23,17 @@ from minutebook.service.completions.reconcile import Identity, identity_of
         ({}, {"user": "u", "prompt_cache_key": "k", "metadata": {"user_id": "u"}}, None),
     ],
 )
-def test_the_first_name_that_is_believed_counts(headers, body, found):
+def test_the_most_specific_conversation_id_is_used(headers, body, found):
     told = identity_of(headers, body)
     assert (told and told.conversation) == found
 
 
-def test_a_client_that_resends_everything_is_known_by_its_header():
+def test_a_header_identifies_a_client_that_resends_its_history():
     assert identity_of({"x-openwebui-chat-id": "c-3"}, {}) == Identity("c-3", resends_all=True)
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "a\0b", "a\nb", 7, {"id": None}])
-def test_what_cannot_be_a_name_is_refused(name):
+def test_an_invalid_conversation_id_is_rejected(name):
     given = {"conversation": name} if not isinstance(name, dict) else {"conversation": {"id": 7}}
     with pytest.raises(RequestRefused):
         identity_of({}, given)

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minutebook.record.message import leading_system_count
-from minutebook.service.completions.reconcile import reconciled
+from minutebook.service.completions.reconcile import match_history
 from tests.strategies import conversations
 
 
@@ -12,8 +12,8 @@ def user(text):
 
 
 def assistant(text, *calls):
-    asked = [{"id": call, "type": "function", "function": {"name": "look", "arguments": "{}"}} for call in calls]
-    return {"role": "assistant", "content": text, **({"tool_calls": asked} if calls else {})}
+    tool_calls = [{"id": call, "type": "function", "function": {"name": "look", "arguments": "{}"}} for call in calls]
+    return {"role": "assistant", "content": text, **({"tool_calls": tool_calls} if calls else {})}
 
 
 def result(call, text="done"):
@@ -24,57 +24,59 @@ RECORD = [user("one"), assistant("1"), user("two"), assistant(None, "a"), result
 
 
 @given(chat=conversations(user_first=True), data=st.data())
-def test_whoever_resends_everything_and_adds_to_it_appends_what_is_new(chat, data):
-    story = chat[leading_system_count(chat) :]
-    known = data.draw(st.integers(0, len(story)))
-    told = reconciled(story, story[:known])
-    assert (told.decision, list(told.new)) == ("appended", story[known:])
+def test_new_messages_after_the_complete_history_are_appended(chat, data):
+    messages = chat[leading_system_count(chat) :]
+    recorded = data.draw(st.integers(0, len(messages)))
+    match = match_history(messages, messages[:recorded])
+    assert (match.decision, list(match.new)) == ("appended", messages[recorded:])
 
 
 @given(chat=conversations(user_first=True))
-def test_a_copy_that_lacks_details_is_the_same_story(chat):
-    story = chat[leading_system_count(chat) :]
+def test_a_copy_without_details_matches_the_record(chat):
+    messages = chat[leading_system_count(chat) :]
     keys = {"role", "content", "tool_calls", "tool_call_id"}
-    told = reconciled([{key: value for key, value in each.items() if key in keys} for each in story], story)
-    assert (told.decision, told.new) == ("appended", ())
+    match = match_history(
+        [{key: value for key, value in message.items() if key in keys} for message in messages], messages
+    )
+    assert (match.decision, match.new) == ("appended", ())
 
 
-def test_an_edited_message_begins_a_fork_where_it_differs():
-    told = reconciled([user("one"), assistant("1"), user("TWO")], RECORD)
-    assert (told.decision, told.shared, told.new) == ("forked", 2, (user("TWO"),))
+def test_an_edited_message_forks_the_conversation_where_it_differs():
+    match = match_history([user("one"), assistant("1"), user("TWO")], RECORD)
+    assert (match.decision, match.shared, match.new) == ("forked", 2, (user("TWO"),))
 
 
-def test_an_edited_first_message_begins_a_fork_at_the_start():
-    told = reconciled([user("ONE"), assistant("1"), user("two")], RECORD)
-    assert (told.decision, told.shared) == ("forked", 0)
+def test_an_edited_first_message_forks_the_conversation_at_the_start():
+    match = match_history([user("ONE"), assistant("1"), user("two")], RECORD)
+    assert (match.decision, match.shared) == ("forked", 0)
 
 
-def test_asking_for_another_answer_begins_a_fork_before_the_old_one():
-    told = reconciled(RECORD[:3], RECORD)
-    assert (told.decision, told.shared, told.new) == ("forked", 3, ())
+def test_a_regenerated_answer_forks_the_conversation_before_the_old_answer():
+    match = match_history(RECORD[:3], RECORD)
+    assert (match.decision, match.shared, match.new) == ("forked", 3, ())
 
 
-def test_the_last_words_alone_are_appended():
-    told = reconciled([user("three")], RECORD)
-    assert (told.decision, told.new) == ("partial", (user("three"),))
+def test_a_single_user_message_is_appended():
+    match = match_history([user("three")], RECORD)
+    assert (match.decision, match.new) == ("partial", (user("three"),))
 
 
-def test_results_alone_are_appended():
-    told = reconciled([result("a"), result("b")], [user("go"), assistant(None, "a", "b")])
-    assert (told.decision, told.new) == ("partial", (result("a"), result("b")))
+def test_tool_results_alone_are_appended():
+    match = match_history([result("a"), result("b")], [user("go"), assistant(None, "a", "b")])
+    assert (match.decision, match.new) == ("partial", (result("a"), result("b")))
 
 
-@pytest.mark.parametrize("kept", range(1, len(RECORD)))
-def test_a_client_that_keeps_only_the_end_appends_what_follows(kept):
-    told = reconciled([*RECORD[-kept:], user("three")], RECORD)
-    assert (told.decision, told.new) == ("partial", (user("three"),))
+@pytest.mark.parametrize("resent", range(1, len(RECORD)))
+def test_new_messages_after_the_end_of_the_history_are_appended(resent):
+    match = match_history([*RECORD[-resent:], user("three")], RECORD)
+    assert (match.decision, match.new) == ("partial", (user("three"),))
 
 
-def test_words_beside_the_story_of_a_client_that_resends_all_are_a_job_of_their_own():
-    told = reconciled([user("Find a title for this chat.")], RECORD, resends_all=True)
-    assert told.decision == "auxiliary"
+def test_an_unrelated_message_of_a_client_that_resends_all_is_auxiliary():
+    match = match_history([user("Find a title for this chat.")], RECORD, resends_all=True)
+    assert match.decision == "auxiliary"
 
 
-def test_white_space_does_not_make_another_story():
-    told = reconciled([user(" one\n"), assistant("1"), user("more")], [user("one"), assistant("1")])
-    assert (told.decision, told.new) == ("appended", (user("more"),))
+def test_white_space_is_not_compared():
+    match = match_history([user(" one\n"), assistant("1"), user("more")], [user("one"), assistant("1")])
+    assert (match.decision, match.new) == ("appended", (user("more"),))

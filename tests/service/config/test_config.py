@@ -11,13 +11,12 @@ from minutebook.errors import InvalidConfig, InvalidSetting
 from minutebook.service.config.loader import (
     CommandLineFlag,
     ConfigHolder,
-    Sources,
     config_path,
-    environment_variables,
     flat_settings,
     load_config,
 )
 from minutebook.service.config.schema import LimitsConfig, ServerConfig, ServiceConfig, ToolConfig, UpstreamConfig
+from minutebook.service.config.sources import Sources, environment_variables
 
 EVERYTHING = """\
 conversation:
@@ -61,8 +60,8 @@ system_prompt: |
 
 
 @pytest.fixture
-def written(tmp_path):
-    """Write a file, and say where it is."""
+def write_config(tmp_path):
+    """A function that writes a configuration file and returns its path."""
 
     def write(text):
         path = tmp_path / "llm_config.yaml"
@@ -72,18 +71,18 @@ def written(tmp_path):
     return write
 
 
-def loaded(path, environment=None, **flags):
+def load(path, environment=None, **flags):
     return load_config(path, environment=environment or {}, flags={key: flags[key] for key in flags})
 
 
-def refused(path, environment=None):
-    """What is said about a file: a line for each problem, without the folder."""
+def problems_of(path, environment=None):
+    """The lines of the error, without the folder: one per problem."""
     with pytest.raises(InvalidConfig) as caught:
         load_config(path, environment=environment or {})
     return str(caught.value).replace(str(path.parent) + "/", "").splitlines()
 
 
-def test_the_defaults_are_those_of_the_documents():
+def test_the_defaults_of_retention():
     retention = RetentionConfig()
 
     assert (retention.preserve_turns, retention.max_loaded_messages) == (2, 20)
@@ -94,9 +93,9 @@ def test_the_defaults_are_those_of_the_documents():
     assert load_config(environment={}).config == ServiceConfig()
 
 
-def test_every_key_is_read_and_knows_its_line(written):
-    found = loaded(written(EVERYTHING))
-    config = found.config
+def test_every_key_is_loaded_with_its_line(write_config):
+    loaded = load(write_config(EVERYTHING))
+    config = loaded.config
 
     assert config.conversation.retention == RetentionConfig(
         preserve_turns=3,
@@ -114,17 +113,17 @@ def test_every_key_is_read_and_knows_its_line(written):
     assert (config.limits.body_bytes, config.limits.tokens_per_day, config.limits.json_depth) == (1_000, 5_000, 64)
     assert [tool.python or tool.mcp or tool.builtin for tool in config.tools][0::3] == ["math:sqrt", "clock"]
     assert config.system_prompt == "Be brief.\n"
-    assert str(found.origin("conversation.retention.mode")).endswith("llm_config.yaml:10")
-    assert str(found.origin("limits.json_depth")) == "default"
+    assert str(loaded.origin("conversation.retention.mode")).endswith("llm_config.yaml:10")
+    assert str(loaded.origin("limits.json_depth")) == "default"
 
 
-def test_off_and_on_are_modes_and_not_truths(written):
+def test_off_and_on_are_modes_and_not_booleans(write_config):
     for mode in ("off", "on", "shadow", '"off"'):
-        config = loaded(written(f"conversation: {{retention: {{mode: {mode}}}}}")).config
+        config = load(write_config(f"conversation: {{retention: {{mode: {mode}}}}}")).config
         assert config.conversation.retention.mode == mode.strip('"')
 
 
-def test_all_problems_of_a_file_are_told_at_once_each_at_its_place(written):
+def test_all_problems_of_a_file_are_reported_with_their_positions(write_config):
     text = """\
 conversation:
   retention:
@@ -145,9 +144,9 @@ policies:
   c: {strategy: truncate, keep_files: 3}
   d: {manager: {name: token_budget, tarjet: 1}}
 """
-    said = refused(written(text))
+    problems = problems_of(write_config(text))
 
-    assert [line.split(" ")[:2] for line in said] == [
+    assert [line.split(" ")[:2] for line in problems] == [
         ["llm_config.yaml:3:11:", "conversation.retention.mode"],
         ["llm_config.yaml:4:21:", "conversation.retention.preserve_turns"],
         ["llm_config.yaml:5:26:", "conversation.retention.max_loaded_messages"],
@@ -162,24 +161,24 @@ policies:
         ["llm_config.yaml:17:39:", "policies.c.keep_files"],
         ["llm_config.yaml:18:16:", "policies.d.manager"],
     ]
-    assert said[0].endswith("is 'of'; did you mean 'off'?")
-    assert said[3].endswith(
+    assert problems[0].endswith("is 'of'; did you mean 'off'?")
+    assert problems[3].endswith(
         "unknown key conversation.retention.preserve_turn; did you mean conversation.retention.preserve_turns?"
     )
-    assert said[4].endswith("did you mean 'summarize'?")
-    assert said[6].endswith("is there twice, first in line 9; keep one of them")
-    assert said[12].endswith("did you mean 'target'?")
+    assert problems[4].endswith("did you mean 'summarize'?")
+    assert problems[6].endswith("is set twice, first in line 9; remove one of them")
+    assert problems[12].endswith("did you mean 'target'?")
 
 
-def test_two_values_of_one_section_that_are_out_of_range_are_both_told(written):
-    said = refused(written("server: {port: -1, heartbeat_seconds: 0}\n"))
+def test_two_invalid_values_of_one_section_are_both_reported(write_config):
+    problems = problems_of(write_config("server: {port: -1, heartbeat_seconds: 0}\n"))
 
-    assert [line.split(" ")[1] for line in said] == ["server.port", "server.heartbeat_seconds"]
+    assert [line.split(" ")[1] for line in problems] == ["server.port", "server.heartbeat_seconds"]
 
 
-def test_an_error_has_its_facts(written):
+def test_an_error_has_its_position_key_and_hint(write_config):
     with pytest.raises(InvalidConfig) as caught:
-        loaded(written("server:\n  prot: 3\n  host: 4\n"))
+        load(write_config("server:\n  prot: 3\n  host: 4\n"))
 
     error = caught.value
     assert (error.line, error.column, error.key) == (2, 3, "server.prot")
@@ -188,54 +187,63 @@ def test_an_error_has_its_facts(written):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ("a: [", "llm_config.yaml:1:5: is not YAML: expected the node content, but found '<stream end>'"),
-        ("a: &x [*x]", "llm_config.yaml:1:4: is not YAML: it is nested too deep"),
+        ("a: &x [*x]", "llm_config.yaml:1:4: is not YAML: more than 32 levels of nesting"),
         ("a: !!python/object:os.system 3", "llm_config.yaml:1:4: is not YAML: could not determine a constructor"),
         ("- server", "llm_config.yaml:1:1: is not a mapping"),
         ("a: 2026-13-45", "llm_config.yaml:1:4: is not YAML: month must be in 1..12"),
-        ("server: 3", "llm_config.yaml:1:9: server is '3'; give keys with values"),
-        ("server:\n- host", "llm_config.yaml:2:1: server is a list; give keys with values"),
-        ("tools: {python: a}", "llm_config.yaml:1:8: tools is a mapping; give a list"),
-        ("limits: {body_bytes: true}", "llm_config.yaml:1:22: limits.body_bytes is 'true'; give a whole number"),
-        ("database: {tenant: 17}", "llm_config.yaml:1:20: database.tenant is '17'; give text, in quotes"),
-        ("upstream: {key_env: K}", "llm_config.yaml:1:21: upstream.key_env is 'K'; give an url with it"),
-        ("upstream: {url: ftp://a}", "llm_config.yaml:1:17: upstream.url is 'ftp://a'; give an http or https URL"),
+        ("server: 3", "llm_config.yaml:1:9: server is '3'; expected a mapping of keys to values"),
+        ("server:\n- host", "llm_config.yaml:2:1: server is a list; expected a mapping of keys to values"),
+        ("tools: {python: a}", "llm_config.yaml:1:8: tools is a mapping; expected a list"),
+        ("limits: {body_bytes: true}", "llm_config.yaml:1:22: limits.body_bytes is 'true'; expected a whole number"),
+        ("database: {tenant: 17}", "llm_config.yaml:1:20: database.tenant is '17'; expected text, in quotes"),
+        (
+            "upstream: {key_env: K}",
+            "llm_config.yaml:1:21: upstream.key_env is 'K'; expected no value unless upstream.url is set",
+        ),
+        ("upstream: {url: ftp://a}", "llm_config.yaml:1:17: upstream.url is 'ftp://a'; expected an http or https URL"),
         ("server: {heartbeat_seconds: .nan}", "llm_config.yaml:1:29: server.heartbeat_seconds is nan"),
-        ("policies: {a: {}}", "llm_config.yaml:1:15: policies.a is 'empty'; give it a strategy"),
-        ("policies: {a: {keep_turns: 3}}", "llm_config.yaml:1:15: policies.a is 'empty'"),
+        ("policies: {a: {}}", "llm_config.yaml:1:15: policies.a is {}; expected at least one of strategy"),
+        ("policies: {a: {keep_turns: 3}}", "llm_config.yaml:1:15: policies.a is {}"),
         ("policies: {a: {max_tokens: 9, keep_turns: 3}}", "llm_config.yaml:1:43: policies.a.keep_turns is 3"),
-        ("policies: {retention: {max_tokens: 9}}", "llm_config.yaml:1:11: policies is 'retention'; give it another"),
+        (
+            "policies: {retention: {max_tokens: 9}}",
+            "llm_config.yaml:1:11: policies is 'retention'; expected other names",
+        ),
         (
             "policies: {a: {manager: {target: 1}}}",
-            "llm_config.yaml:1:25: policies.a.manager is {'target': 1}; give the name",
+            "llm_config.yaml:1:25: policies.a.manager is {'target': 1}; expected the name",
         ),
-        ("policies: {a: {manager: nope}}", "llm_config.yaml:1:25: policies.a.manager is 'nope'; give one of retention"),
+        (
+            "policies: {a: {manager: nope}}",
+            "llm_config.yaml:1:25: policies.a.manager is 'nope'; expected one of retention",
+        ),
         (
             "policies: {retention: {max_tokens: 9, model: 3}}",
-            "llm_config.yaml:1:11: policies is 'retention'; give it another",
+            "llm_config.yaml:1:11: policies is 'retention'; expected other names",
         ),
-        ("tools: [{}]", "llm_config.yaml:1:9: tools[0] is 'none of them'; give one of python, mcp and builtin"),
+        ("tools: [{}]", "llm_config.yaml:1:9: tools[0] is None; expected exactly one of python, mcp and builtin"),
         (
             "conversation: {retention: {persist_tool_invocations: true, tool_persistence: none}}",
-            "llm_config.yaml:1:78: conversation.retention.tool_persistence is 'none'; give what persist_tool_",
+            "llm_config.yaml:1:78: conversation.retention.tool_persistence is 'none'; expected full, because persist_tool_",
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_a_hint(written, text, said):
-    assert refused(written(text))[0].startswith(said)
+def test_an_invalid_file_is_rejected_with_a_hint(write_config, text, problem):
+    assert problems_of(write_config(text))[0].startswith(problem)
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path):
+def test_bytes_that_are_not_utf_8_are_rejected(tmp_path):
     path = tmp_path / "llm_config.yaml"
     path.write_bytes(b"system_prompt: \xff")
 
-    assert refused(path)[0].startswith("llm_config.yaml: is not YAML: 'utf-8' codec")
+    assert problems_of(path)[0].startswith("llm_config.yaml: is not YAML: 'utf-8' codec")
 
 
 @given(st.text(max_size=60))
-def test_whatever_a_file_holds_it_is_read_or_refused(text):
+def test_any_file_is_loaded_or_rejected(text):
     """Never another error."""
     sources = Sources()
     sources.add_yaml(text.encode("utf-8", "surrogatepass"), "a.yaml")
@@ -273,7 +281,7 @@ def values(kind):
         },
     )
 )
-def test_whatever_values_a_file_has_it_is_read_or_every_problem_has_a_line(tree):
+def test_every_problem_of_any_values_has_a_line(tree):
     import yaml
 
     sources = Sources()
@@ -284,9 +292,9 @@ def test_whatever_values_a_file_has_it_is_read_or_every_problem_has_a_line(tree)
     assert all(problem.line for problem in sources.problems)
 
 
-def test_one_refused_value_hides_no_other_problem_and_causes_none(written):
-    said = refused(
-        written(
+def test_an_invalid_value_neither_hides_nor_causes_other_problems(write_config):
+    problems = problems_of(
+        write_config(
             """\
 policies:
   a: {strategy: 3}
@@ -298,7 +306,7 @@ tools:
         )
     )
 
-    assert [line.split(" ")[1] for line in said] == [
+    assert [line.split(" ")[1] for line in problems] == [
         "policies.a.strategy",
         "policies.b.max_tokens",
         "policies.b.keep_turns",
@@ -309,14 +317,14 @@ tools:
     ]
 
 
-def test_a_variable_adds_to_a_section_of_which_every_line_is_commented_out(written):
-    path = written("conversation:\n  retention:\n    # mode: off\n")
-    found = load_config(path, environment={"MINUTEBOOK_CONVERSATION_RETENTION_MODE": "off"})
+def test_a_variable_sets_a_value_of_a_section_with_all_keys_commented_out(write_config):
+    path = write_config("conversation:\n  retention:\n    # mode: off\n")
+    loaded = load_config(path, environment={"MINUTEBOOK_CONVERSATION_RETENTION_MODE": "off"})
 
-    assert found.config.conversation.retention == RetentionConfig(mode="off")
+    assert loaded.config.conversation.retention == RetentionConfig(mode="off")
 
 
-def test_a_manager_knows_its_line_however_it_is_written(written):
+def test_a_manager_has_its_line_in_every_notation(write_config):
     text = """\
 policies:
   a: {manager: passthrough}
@@ -329,8 +337,8 @@ policies:
     - name: sliding_window
       window_size: 3
 """
-    found = loaded(written(text))
-    lines = {key: origin.line for key, origin in found.origins.items() if not key.endswith(".settings")}
+    loaded = load(write_config(text))
+    lines = {key: origin.line for key, origin in loaded.origins.items() if not key.endswith(".settings")}
 
     assert lines == {
         "policies.a.manager[0].name": 2,
@@ -342,18 +350,22 @@ policies:
     }
 
 
-def test_flags_win_over_the_environment_which_wins_over_the_file(written):
-    path = written("server: {port: 1, host: a, heartbeat_seconds: 3}\n")
-    found = load_config(
+def test_flags_win_over_the_environment_which_wins_over_the_file(write_config):
+    path = write_config("server: {port: 1, host: a, heartbeat_seconds: 3}\n")
+    loaded = load_config(
         path,
         environment={"MINUTEBOOK_SERVER_PORT": "2", "MINUTEBOOK_SERVER_HOST": "b", "OTHER": "x"},
         flags={"server.port": CommandLineFlag("--port", 3), "server.host": CommandLineFlag("--host", None)},
     )
 
-    assert (found.config.server.port, found.config.server.host, found.config.server.heartbeat_seconds) == (3, "b", 3.0)
-    assert str(found.origin("server.port")) == "flag --port"
-    assert str(found.origin("server.host")) == "env MINUTEBOOK_SERVER_HOST"
-    assert str(found.origin("server.heartbeat_seconds")).endswith("llm_config.yaml:1")
+    assert (loaded.config.server.port, loaded.config.server.host, loaded.config.server.heartbeat_seconds) == (
+        3,
+        "b",
+        3.0,
+    )
+    assert str(loaded.origin("server.port")) == "flag --port"
+    assert str(loaded.origin("server.host")) == "env MINUTEBOOK_SERVER_HOST"
+    assert str(loaded.origin("server.heartbeat_seconds")).endswith("llm_config.yaml:1")
 
 
 @pytest.mark.parametrize(
@@ -372,28 +384,28 @@ def test_flags_win_over_the_environment_which_wins_over_the_file(written):
     ],
 )
 def test_the_environment_sets_single_values(name, text, value):
-    found = load_config(environment={name: text})
-    place = found.config
+    loaded = load_config(environment={name: text})
+    setting = loaded.config
     for part in environment_variables()[name].split("."):
-        place = getattr(place, part)
+        setting = getattr(setting, part)
 
-    assert place == value
-    assert found.origin(environment_variables()[name]).name == name
+    assert setting == value
+    assert loaded.origin(environment_variables()[name]).name == name
 
 
-def test_a_mistyped_variable_of_ours_is_an_error_and_other_variables_are_not():
+def test_an_unknown_variable_of_a_section_is_an_error():
     with pytest.raises(InvalidConfig, match=r"env MINUTEBOOK_SERVER_PROT: .* did you mean MINUTEBOOK_SERVER_PORT"):
         load_config(environment={"MINUTEBOOK_SERVER_PROT": "1"})
-    with pytest.raises(InvalidConfig, match=r"env MINUTEBOOK_SERVER_PORT: server\.port is 'x'; give a whole number"):
+    with pytest.raises(
+        InvalidConfig, match=r"env MINUTEBOOK_SERVER_PORT: server\.port is 'x'; expected a whole number"
+    ):
         load_config(environment={"MINUTEBOOK_SERVER_PORT": "x"})
 
     assert load_config(environment={"MINUTEBOOK_DEBUG": "1", "PATH": "x"}).config == ServiceConfig()
 
 
-def test_two_variables_for_one_key_may_not_contradict_each_other():
-    with pytest.raises(
-        InvalidConfig, match=r"MINUTEBOOK_DB: database\.url is something else in MINUTEBOOK_DATABASE_URL"
-    ):
+def test_two_variables_for_one_key_cannot_contradict_each_other():
+    with pytest.raises(InvalidConfig, match=r"MINUTEBOOK_DB: database\.url differs from MINUTEBOOK_DATABASE_URL"):
         load_config(environment={"MINUTEBOOK_DB": "sqlite:///a.db", "MINUTEBOOK_DATABASE_URL": "sqlite:///b.db"})
 
     same = {"MINUTEBOOK_DB": "sqlite:///a.db", "MINUTEBOOK_DATABASE_URL": "sqlite:///a.db"}
@@ -409,27 +421,27 @@ def test_every_variable_sets_one_key_and_every_single_value_has_one():
     assert not [key for key in named if key.startswith(("tools", "policies"))]
 
 
-def test_the_older_limit_holds_where_there_is_no_retention(written):
-    alone = loaded(written("conversation: {history_limit: 7}"))
-    null = loaded(written("conversation: {retention: null}"))
-    both = loaded(written("conversation:\n  history_limit: 7\n  retention: {preserve_turns: 1}"))
+def test_history_limit_applies_without_retention(write_config):
+    alone = load(write_config("conversation: {history_limit: 7}"))
+    null = load(write_config("conversation: {retention: null}"))
+    both = load(write_config("conversation:\n  history_limit: 7\n  retention: {preserve_turns: 1}"))
 
     assert alone.config.conversation.effective_retention == RetentionConfig(max_loaded_messages=7)
     assert null.config.conversation.effective_retention == RetentionConfig(max_loaded_messages=5)
     assert both.config.conversation.effective_retention == RetentionConfig(preserve_turns=1)
     assert [warning.partition(": ")[2] for warning in both.warnings] == [
-        "conversation.history_limit has no effect beside conversation.retention"
+        "conversation.history_limit has no effect, because conversation.retention is set"
     ]
     assert alone.warnings == null.warnings == ()
 
 
-def test_a_section_of_which_every_key_is_commented_out_is_at_its_defaults(written):
-    assert loaded(written("conversation:\n  retention:\n    # mode: off\nserver:\n")).config == ServiceConfig()
-    assert loaded(written("")).config == ServiceConfig()
+def test_a_section_with_all_keys_commented_out_has_its_defaults(write_config):
+    assert load(write_config("conversation:\n  retention:\n    # mode: off\nserver:\n")).config == ServiceConfig()
+    assert load(write_config("")).config == ServiceConfig()
 
 
 @pytest.mark.parametrize(
-    ("persist", "kept", "both"),
+    ("persist", "persistence", "expected"),
     [
         (None, None, (True, "full")),
         (True, None, (True, "full")),
@@ -439,26 +451,26 @@ def test_a_section_of_which_every_key_is_commented_out_is_at_its_defaults(writte
         (True, "full", (True, "full")),
     ],
 )
-def test_the_short_key_for_tools_and_the_exact_one_say_the_same(persist, kept, both):
-    config = RetentionConfig(persist_tool_invocations=persist, tool_persistence=kept)
+def test_the_two_keys_for_tool_persistence_determine_each_other(persist, persistence, expected):
+    config = RetentionConfig(persist_tool_invocations=persist, tool_persistence=persistence)
 
-    assert (config.persist_tool_invocations, config.tool_persistence) == both
+    assert (config.persist_tool_invocations, config.tool_persistence) == expected
 
 
-@pytest.mark.parametrize(("persist", "kept"), [(True, "trimmed"), (True, "none"), (False, "full")])
-def test_the_two_keys_for_tools_may_not_contradict_each_other(persist, kept):
+@pytest.mark.parametrize(("persist", "persistence"), [(True, "trimmed"), (True, "none"), (False, "full")])
+def test_the_two_keys_for_tool_persistence_cannot_contradict_each_other(persist, persistence):
     with pytest.raises(InvalidSetting, match="tool_persistence"):
-        RetentionConfig(persist_tool_invocations=persist, tool_persistence=kept)
+        RetentionConfig(persist_tool_invocations=persist, tool_persistence=persistence)
 
 
-def test_a_zero_is_a_value_and_not_a_missing_one(written):
-    config = loaded(written("conversation: {retention: {preserve_turns: 0, max_loaded_messages: 0}}")).config
+def test_zero_is_not_a_missing_value(write_config):
+    config = load(write_config("conversation: {retention: {preserve_turns: 0, max_loaded_messages: 0}}")).config
 
     assert (config.conversation.retention.preserve_turns, config.conversation.retention.max_loaded_messages) == (0, 0)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "options",
     [
         {},
         {"python": "a:b", "mcp": "c"},
@@ -473,45 +485,45 @@ def test_a_zero_is_a_value_and_not_a_missing_one(written):
     ],
     ids=str,
 )
-def test_a_tool_is_one_thing_and_every_key_means_something_to_it(given):
+def test_an_inconsistent_tool_is_rejected(options):
     with pytest.raises(InvalidSetting):
-        ToolConfig(**given)
+        ToolConfig(**options)
 
 
-def test_a_bad_file_keeps_the_old_configuration(written, caplog):
-    path = written("server: {port: 1}")
+def test_an_invalid_file_does_not_replace_the_configuration(write_config, caplog):
+    path = write_config("server: {port: 1}")
     holder = ConfigHolder(path, environment={})
     first = holder.current
 
-    written("server: {prot: 2}")
+    write_config("server: {prot: 2}")
     with caplog.at_level(logging.ERROR):
         problem = holder.reload()
     assert isinstance(problem, InvalidConfig)
     assert holder.current is first
-    assert "the old one stays: " in caplog.text
+    assert "the configuration was not reloaded and is unchanged: " in caplog.text
 
     path.unlink()
     assert isinstance(holder.reload(), FileNotFoundError)
     assert holder.current is first
 
-    written("server: {port: 3}")
+    write_config("server: {port: 3}")
     assert holder.reload() is None
     assert holder.current.config.server.port == 3
 
 
-def test_a_holder_keeps_flags_and_the_environment_over_a_new_file(written):
+def test_a_holder_keeps_flags_and_the_environment_over_a_new_file(write_config):
     holder = ConfigHolder(
-        written("server: {port: 1}"),
+        write_config("server: {port: 1}"),
         environment={"MINUTEBOOK_SERVER_HOST": "b"},
         flags={"server.port": CommandLineFlag("--port", 9)},
     )
-    written("server: {port: 2, host: c}")
+    write_config("server: {port: 2, host: c}")
 
     assert holder.reload() is None
     assert (holder.current.config.server.port, holder.current.config.server.host) == (9, "b")
 
 
-def test_the_file_is_the_one_that_is_named_else_the_one_here_else_the_users(tmp_path, monkeypatch):
+def test_the_file_is_that_of_the_variable_else_of_the_folder_else_of_the_user(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     home = tmp_path / "home"
     environment = {"XDG_CONFIG_HOME": str(home)}
@@ -526,7 +538,7 @@ def test_the_file_is_the_one_that_is_named_else_the_one_here_else_the_users(tmp_
     assert config_path({**environment, "MINUTEBOOK_CONFIG": "else.yaml"}) == Path("else.yaml")
 
 
-def test_a_file_that_is_not_there_is_an_error(tmp_path):
+def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         load_config(tmp_path / "none.yaml", environment={})
 
@@ -538,15 +550,15 @@ def yaml_blocks():
     return re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-def test_the_page_shows_every_key_at_its_default(written):
-    found = loaded(written(yaml_blocks()[0]))
+def test_the_page_shows_every_key_at_its_default(write_config):
+    loaded = load(write_config(yaml_blocks()[0]))
 
-    assert found.config == ServiceConfig()
-    assert set(found.origins) == set(flat_settings(ServiceConfig())) - {"conversation.history_limit"}
+    assert loaded.config == ServiceConfig()
+    assert set(loaded.origins) == set(flat_settings(ServiceConfig())) - {"conversation.history_limit"}
 
 
-def test_the_page_shows_policies_and_tools_that_can_be_read(written):
-    config = loaded(written(yaml_blocks()[1])).config
+def test_the_policies_and_tools_of_the_page_are_valid(write_config):
+    config = load(write_config(yaml_blocks()[1])).config
 
     assert set(config.policies) == {"long", "tight"}
     assert len(config.tools) == 5

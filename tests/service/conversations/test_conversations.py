@@ -43,7 +43,7 @@ def filled(client, items):
     return conversation.id
 
 
-def test_a_conversation_is_made_read_changed_and_deleted(client):
+def test_a_conversation_is_created_read_updated_and_deleted(client):
     made = client.conversations.create(metadata={"topic": "tea"}, items=[{"role": "user", "content": "Hi"}])
 
     found = client.conversations.retrieve(made.id)
@@ -54,7 +54,7 @@ def test_a_conversation_is_made_read_changed_and_deleted(client):
         client.conversations.retrieve(made.id)
 
 
-def test_items_are_added_all_or_none(client):
+def test_items_are_appended_atomically(client):
     conversation = client.conversations.create()
     with pytest.raises(openai.BadRequestError) as caught:
         client.conversations.items.create(
@@ -66,7 +66,7 @@ def test_items_are_added_all_or_none(client):
     assert list(client.conversations.items.list(conversation.id)) == []
 
 
-def test_at_most_twenty_items_come_in_one_call(client):
+def test_a_request_has_at_most_twenty_items(client):
     conversation = client.conversations.create()
     with pytest.raises(openai.BadRequestError) as caught:
         client.conversations.items.create(conversation.id, items=[{"role": "user", "content": "x"}] * 21)
@@ -76,7 +76,7 @@ def test_at_most_twenty_items_come_in_one_call(client):
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
 @pytest.mark.parametrize("limit", [1, 3, 100])
-def test_pages_hold_every_item_once_in_order(client, order, limit):
+def test_pages_contain_every_item_once_in_order(client, order, limit):
     calls = [{"type": "function_call", "call_id": f"c{at}", "name": "f", "arguments": "{}"} for at in range(3)]
     outputs = [{"type": "function_call_output", "call_id": f"c{at}", "output": "x"} for at in range(3)]
     name = filled(client, [{"role": "user", "content": "a"}, *calls, *outputs, {"role": "assistant", "content": "b"}])
@@ -98,7 +98,7 @@ def test_an_unknown_cursor_is_a_404(client, http):
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "cursor_not_found")
 
 
-def test_an_item_is_not_deleted_alone(client):
+def test_single_items_cannot_be_deleted(client):
     made = client.conversations.create(items=[{"role": "user", "content": "a"}])
     item = client.conversations.items.list(made.id).data[0]
 
@@ -108,7 +108,7 @@ def test_an_item_is_not_deleted_alone(client):
     assert (caught.value.status_code, caught.value.code) == (405, "items_are_kept")
 
 
-def test_an_id_of_the_clients_own_is_kept_and_names_one_item(client):
+def test_item_ids_of_the_client_are_stored_and_unique(client):
     made = client.conversations.create(items=[{"role": "user", "content": "a", "id": "msg_mine"}])
 
     assert client.conversations.items.retrieve("msg_mine", conversation_id=made.id).content[0].text == "a"
@@ -119,7 +119,7 @@ def test_an_id_of_the_clients_own_is_kept_and_names_one_item(client):
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(item_lists())
-def test_items_of_any_kind_come_back_as_they_were(http, items):
+def test_items_of_every_type_are_returned_unchanged(http, items):
     for place, item in enumerate(items):
         item["id"] = f"item_{place}"
         if item.get("role") and isinstance(item.get("content"), str):
@@ -196,7 +196,7 @@ def test_conversations_are_listed_and_searched():
         assert len(client.get("/conversations", cast_to=object)["data"]) == 3
 
 
-def test_turns_are_what_users_said_with_all_that_followed(client, http):
+def test_a_turn_is_a_user_message_and_all_items_after_it(client, http):
     name = filled(client, said(3, "x"))
 
     turns = http.get(f"/v1/conversations/{name}/turns", params={"limit": 2}).json()
@@ -207,7 +207,7 @@ def test_turns_are_what_users_said_with_all_that_followed(client, http):
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
-def test_what_was_sent_stands_beside_the_record_and_agrees(engine, tmp_path):
+def test_a_request_shows_the_messages_sent_and_the_record(engine, tmp_path):
     if engine == "postgres":
         require_postgres()
     db = f"sqlite:///{tmp_path / 'a.db'}" if engine == "sqlite" else shared.empty()
@@ -234,7 +234,7 @@ def test_what_was_sent_stands_beside_the_record_and_agrees(engine, tmp_path):
         assert http.get(f"/v1/conversations/{name}/requests/99").status_code == 404
 
 
-def test_the_context_is_what_would_be_sent_and_nothing_changes(client, http):
+def test_the_context_is_a_dry_run_of_the_next_view(client, http):
     name = filled(client, said())
     path = f"/v1/conversations/{name}/context"
 
@@ -252,7 +252,7 @@ def test_the_context_is_what_would_be_sent_and_nothing_changes(client, http):
     assert http.get(path, params={"budget": 1}).json()["error"]["code"] == "context_length_exceeded"
 
 
-def test_a_compaction_is_made_shown_and_reverted(client, http):
+def test_a_compaction_is_created_read_and_reverted(client, http):
     name = filled(client, said())
     path = f"/v1/conversations/{name}"
     before = http.get(f"{path}/context", params={"policy": "passthrough"}).json()
@@ -273,7 +273,7 @@ def test_a_compaction_is_made_shown_and_reverted(client, http):
     assert client.conversations.retrieve(name).item_count == 24
 
 
-def test_a_fork_begins_as_the_other_did(client, http):
+def test_a_fork_has_the_items_of_the_original(client, http):
     name = filled(client, said(3, "x"))
     client.conversations.update(name, metadata={"k": "v"})
     third = client.conversations.items.list(name, order="asc").data[2].id
@@ -287,7 +287,7 @@ def test_a_fork_begins_as_the_other_did(client, http):
     assert http.post(f"/v1/conversations/{name}/fork", json={"at_item": "none"}).status_code == 404
 
 
-def test_a_fork_never_leaves_within_an_exchange(client, http):
+def test_a_fork_never_splits_an_exchange(client, http):
     items = [
         {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c", "output": "x"},
@@ -299,7 +299,7 @@ def test_a_fork_never_leaves_within_an_exchange(client, http):
     assert http.post(f"/v1/conversations/{name}/fork", json={"at_item": call}).json()["item_count"] == 3
 
 
-def test_erasing_leaves_a_receipt_and_nothing_else(client, http):
+def test_an_erasure_returns_a_receipt_and_removes_everything(client, http):
     raw = client.responses.with_raw_response.create(model=MODEL, input="my secret")
     name = raw.headers["x-conversation-id"]
 
@@ -315,7 +315,7 @@ def test_erasing_leaves_a_receipt_and_nothing_else(client, http):
     assert http.post(f"/v1/conversations/{name}/erase").status_code == 404
 
 
-def test_a_recipient_has_a_conversation_an_export_and_an_end(http):
+def test_the_conversations_of_a_recipient_are_exported_and_erased(http):
     first = http.put("/v1/recipients/ada/conversation").json()
     http.post(f"/v1/conversations/{first['id']}/items", json={"items": [{"role": "user", "content": "I am Ada"}]})
 
@@ -332,7 +332,7 @@ ODD = ["\x00", "a\x00b", "😀" * 40, "%2e%2e", "x" * 200, " ", "conv_\u2028"]
 
 
 @pytest.mark.parametrize("name", ODD, ids=range(len(ODD)))
-def test_odd_names_are_refused_or_unknown(http, name):
+def test_unusual_ids_are_rejected_or_not_found(http, name):
     for path in (
         "/v1/conversations/{}",
         "/v1/conversations/{}/items",
@@ -344,7 +344,7 @@ def test_odd_names_are_refused_or_unknown(http, name):
         assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
 
 
-def test_text_that_databases_dislike_survives(client, http):
+def test_any_unicode_text_is_stored(client, http):
     words = "nul \x00, half \ud83d, end"
     items = json.loads(json.dumps([{"role": "user", "content": words}]))
     name = client.conversations.create(metadata={"k\x00": "\x00"}).id

@@ -1,4 +1,4 @@
-"""What a client is told of an error: never what it sent."""
+"""Error responses never quote the request."""
 
 from datetime import UTC, datetime
 from uuid import UUID
@@ -21,14 +21,14 @@ def test_an_unknown_role_is_not_quoted_to_the_client():
         )
 
     assert failure_of(caught.value).message == (
-        "messages[0].role is none we know; use system, developer, user, assistant or tool"
+        "messages[0].role is unknown; use system, developer, user, assistant or tool"
     )
 
 
-def test_an_unknown_strategy_is_told_by_its_kind():
+def test_the_error_for_an_unknown_strategy_does_not_quote_its_name():
     with pytest.raises(UnknownName) as caught:
         strategy_named("sumarize")
     failure = failure_of(caught.value)
 
     assert (failure.status, failure.code, failure.param) == (400, "unknown_strategy", "strategy")
-    assert failure.message == "There is no strategy of that name."
+    assert failure.message == "Unknown strategy."

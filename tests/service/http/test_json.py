@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minutebook.errors import RequestRefused
-from minutebook.service.http.requests import parsed
+from minutebook.service.http.requests import parse_json
 from minutebook.wire.chat import json_bytes
 
 plain = st.recursive(
@@ -17,20 +17,20 @@ any_text = st.text(alphabet=st.characters(exclude_categories=()))
 
 
 @given(plain)
-def test_plain_json_is_read_as_it_is(value):
-    assert parsed(json.dumps(value).encode(), max_depth=64) == value
+def test_plain_json_is_parsed(value):
+    assert parse_json(json.dumps(value).encode(), max_depth=64) == value
 
 
 @given(st.dictionaries(any_text, any_text))
-def test_what_is_written_can_be_read_whatever_is_in_it(value):
-    again = parsed(json_bytes(value), max_depth=64)
-    assert json.dumps(again) == json.dumps(value)
+def test_json_of_any_text_can_be_parsed(value):
+    parsed = parse_json(json_bytes(value), max_depth=64)
+    assert json.dumps(parsed) == json.dumps(value)
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_read_or_refused(body):
+def test_any_bytes_are_parsed_or_rejected(body):
     try:
-        parsed(body, max_depth=64)
+        parse_json(body, max_depth=64)
     except RequestRefused as refusal:
         assert refusal.status == 400
 
@@ -51,19 +51,19 @@ def test_any_bytes_are_read_or_refused(body):
         (b"[" * 100_000, "too_deep"),
         (b'{"a":' * 100_000, "too_deep"),
     ],
-    ids=lambda given: str(given[:20]) if isinstance(given, bytes) else given,
+    ids=lambda value: str(value[:20]) if isinstance(value, bytes) else value,
 )
-def test_what_two_readers_could_understand_differently_is_refused(body, code):
+def test_ambiguous_or_invalid_json_is_rejected(body, code):
     with pytest.raises(RequestRefused) as refusal:
-        parsed(body, max_depth=64)
+        parse_json(body, max_depth=64)
     assert (refusal.value.status, refusal.value.code) == (400, code)
 
 
-def test_brackets_within_text_are_not_depth():
-    assert parsed(b'{"a": "[[[[[[\\"[[["}', max_depth=1) == {"a": '[[[[[["[[['}
+def test_brackets_in_strings_do_not_count_as_nesting():
+    assert parse_json(b'{"a": "[[[[[[\\"[[["}', max_depth=1) == {"a": '[[[[[["[[['}
 
 
-def test_nothing_that_came_in_is_quoted():
+def test_an_error_does_not_quote_the_body():
     with pytest.raises(RequestRefused) as refusal:
-        parsed(b'{"sk-secret": sk-secret}', max_depth=64)
+        parse_json(b'{"sk-secret": sk-secret}', max_depth=64)
     assert "secret" not in str(refusal.value)

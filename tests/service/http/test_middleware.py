@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook.service.http.middleware import GONE, request_id_of
+from minutebook.service.http.middleware import CLIENT_CLOSED_REQUEST, request_id_of
 from tests.service.guarded import MOST_BYTES, Guarded
 
 
@@ -17,7 +17,7 @@ def error_of(answer):
     return body["error"]
 
 
-def test_every_answer_has_the_id_of_its_request_and_so_has_the_log():
+def test_responses_and_log_lines_have_the_request_id():
     guarded = Guarded()
     answers = guarded.ask(
         ("GET", "/open", {}),
@@ -35,7 +35,7 @@ def test_every_answer_has_the_id_of_its_request_and_so_has_the_log():
 
 
 @pytest.mark.parametrize("given", ["", "two words", "a\tb", "x" * 129, "-", "sk-proj-" + "a1" * 20, "é"])
-def test_an_id_that_is_none_is_replaced(given):
+def test_an_invalid_request_id_is_replaced(given):
     made = request_id_of({"x-request-id": given})
 
     assert made.startswith("req_")
@@ -47,7 +47,7 @@ def test_an_id_that_is_none_is_replaced(given):
     [("GET", "/nowhere", 404, "not_found"), ("DELETE", "/open", 405, "method_not_allowed")],
     ids=["404", "405"],
 )
-def test_what_starlette_refuses_has_the_shape_of_all_errors(method, path, status, code):
+def test_errors_of_starlette_have_the_common_format(method, path, status, code):
     answer = Guarded().ask((method, path, {}))[0]
 
     assert answer.status_code == status
@@ -58,25 +58,23 @@ def test_what_starlette_refuses_has_the_shape_of_all_errors(method, path, status
 @pytest.mark.parametrize(
     ("method", "path", "options", "param", "problem"),
     [
-        ("GET", "/open?number=secretword", {}, "number", "number must be a whole number."),
-        ("GET", "/open?word=SECRETWORD", {}, "word", "word is not written as it must be."),
-        ("POST", "/strict", {"json": {"secretword is long": "x"}}, "…", "… must be a whole number."),
-        ("POST", "/strict", {"json": {"sk-proj-secretword" + "a1" * 9: "x"}}, "…", "… must be a whole number."),
+        ("GET", "/open?number=secretword", {}, "number", "number must be an integer."),
+        ("GET", "/open?word=SECRETWORD", {}, "word", "word has an invalid format."),
+        ("POST", "/strict", {"json": {"secretword is long": "x"}}, "…", "… must be an integer."),
+        ("POST", "/strict", {"json": {"sk-proj-secretword" + "a1" * 9: "x"}}, "…", "… must be an integer."),
         (
             "POST",
             "/strict",
             {"content": b"{secretword", "headers": {"content-type": "application/json"}},
             None,
-            "is not JSON",
+            "is not valid JSON",
         ),
         ("POST", "/strict", {"json": ["secretword"]}, "body", "body must be an object."),
         ("POST", "/strict", {}, "body", "body is missing."),
     ],
     ids=["number", "pattern", "key", "secret key", "json", "shape", "missing"],
 )
-def test_what_does_not_fit_an_endpoint_is_a_400_that_says_where_and_quotes_nothing(
-    method, path, options, param, problem
-):
+def test_an_invalid_request_is_a_400_with_the_field_and_without_its_value(method, path, options, param, problem):
     answer = Guarded().ask((method, path, options))[0]
 
     assert answer.status_code == 400
@@ -88,7 +86,7 @@ def test_what_does_not_fit_an_endpoint_is_a_400_that_says_where_and_quotes_nothi
 @pytest.mark.parametrize("size", [MOST_BYTES - 1, MOST_BYTES, MOST_BYTES + 1, 50 * MOST_BYTES])
 @pytest.mark.parametrize("chunked", [False, True], ids=["with a length", "in chunks"])
 @pytest.mark.parametrize("path", ["/things", "/strict"])
-def test_a_body_is_taken_up_to_the_limit_and_refused_beyond_it(size, chunked, path):
+def test_a_body_above_the_limit_is_rejected(size, chunked, path):
     async def pieces():
         left = size
         while left:
@@ -105,12 +103,12 @@ def test_a_body_is_taken_up_to_the_limit_and_refused_beyond_it(size, chunked, pa
         assert str(MOST_BYTES) in error_of(answer)["message"]
 
 
-def test_a_body_that_says_it_is_too_large_is_refused_unread():
+def test_a_body_with_a_too_large_content_length_is_rejected_unread():
     assert Guarded().post("/nowhere", content=b"x" * (MOST_BYTES + 1)).status_code == 413
     assert Guarded().post("/nowhere", content=b"", headers={"content-length": "9" * 30}).status_code == 413
 
 
-def test_a_failure_that_nobody_expected_is_told_by_its_id_alone():
+def test_an_unexpected_error_is_reported_by_request_id_only():
     guarded = Guarded()
     answer = guarded.post("/broken", content=b"the plan is secretword")
 
@@ -156,14 +154,14 @@ def through(guarded, path, *, query=b"", incoming=None):
     return sent
 
 
-def test_a_stream_passes_piece_by_piece():
+def test_a_stream_is_not_buffered():
     sent = through(Guarded(), "/stream")
 
     assert [message.get("body") for message in sent[1:4]] == [b"data: 0\n\n", b"data: 1\n\n", b"data: 2\n\n"]
     assert any(name == b"x-request-id" for name, _ in sent[0]["headers"])
 
 
-def test_a_stream_that_breaks_is_cut_off_and_not_ended():
+def test_a_failed_stream_is_not_completed():
     guarded = Guarded()
     with pytest.raises(ValueError, match="in the middle"):
         through(guarded, "/stream", query=b"gate=broken")
@@ -172,7 +170,7 @@ def test_a_stream_that_breaks_is_cut_off_and_not_ended():
     assert (line["message"], line["route"], line["status"]) == ("request", "/stream", 200)
 
 
-def test_a_client_that_goes_away_is_no_failure_of_the_server():
+def test_a_disconnect_is_logged_as_client_closed_request():
     guarded = Guarded()
     sent = through(
         guarded,
@@ -181,10 +179,10 @@ def test_a_client_that_goes_away_is_no_failure_of_the_server():
     )
 
     assert sent == []
-    assert [line["status"] for line in guarded.watched.logged()] == [GONE]
+    assert [line["status"] for line in guarded.watched.logged()] == [CLIENT_CLOSED_REQUEST]
 
 
-def test_the_log_says_who_asked_for_which_kind_of_thing_and_not_for_which():
+def test_the_log_has_the_caller_and_the_route_without_ids():
     guarded = Guarded()
     made = guarded.key()
     guarded.get("/things/private-7?q=private", headers={"authorization": f"Bearer {made.token}"})
@@ -206,7 +204,7 @@ def test_every_request_is_counted_under_its_route():
 
 
 @given(st.binary(max_size=200))
-def test_no_body_at_all_makes_the_server_fail(body):
+def test_no_body_causes_a_server_error(body):
     answer = Guarded().post("/strict", content=body, headers={"content-type": "application/json"})
 
     assert answer.status_code in {200, 400}

@@ -37,7 +37,7 @@ def guarded():
     "phases",
     ["fuzzing", *(pytest.param(each, marks=pytest.mark.slow) for each in ("examples,coverage", "fuzzing,stateful"))],
 )
-def test_every_answer_is_one_that_the_document_tells_of(guarded, phases, tmp_path):
+def test_every_response_conforms_to_the_openapi_document(guarded, phases, tmp_path):
     here, key = guarded
     program = Path(sys.executable).with_name("st")
     command = [str(program), "run", f"{here.url}/openapi.json", "--phases", phases, "--checks", CHECKS]
@@ -79,7 +79,7 @@ bodies = st.one_of(
 
 @settings(max_examples=EXAMPLES * 5)
 @given(body=bodies, path=st.sampled_from(["/v1/chat/completions", "/v1/responses", "/v1/conversations", "/threads"]))
-def test_no_body_makes_the_service_fail(guarded, body, path):
+def test_no_generated_body_causes_a_server_error(guarded, body, path):
     here, key = guarded
     with here.http() as http:
         answer = http.post(path, content=body, headers={"content-type": "application/json", "authorization": key})
@@ -88,7 +88,7 @@ def test_no_body_makes_the_service_fail(guarded, body, path):
         assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
 
 
-def test_a_body_that_is_too_large_is_refused_with_the_number(guarded):
+def test_the_error_for_a_large_body_has_the_limit(guarded):
     here, key = guarded
     with here.http() as http:
         answer = http.post("/v1/responses", content=b" " * (10 * 1024 * 1024 + 1), headers={"authorization": key})

@@ -35,7 +35,7 @@ async def counted(*, closed):
         closed.append(True)
 
 
-def test_the_first_event_goes_out_before_anybody_watches_the_client():
+def test_the_first_event_is_sent_before_disconnects_are_detected():
     async def main():
         line, closed = Line(), []
         answer = asyncio.create_task(EventStream(counted(closed=closed))({}, line.receive, line.send))
@@ -47,7 +47,7 @@ def test_the_first_event_goes_out_before_anybody_watches_the_client():
     assert line.sent_before_watching == ["http.response.start", b"1"]
 
 
-def test_a_client_that_goes_away_ends_its_stream_and_nothing_else():
+def test_a_disconnect_ends_the_stream_only():
     async def main():
         line, closed = Line(), []
         answer = asyncio.create_task(EventStream(counted(closed=closed))({}, line.receive, line.send))
@@ -59,7 +59,7 @@ def test_a_client_that_goes_away_ends_its_stream_and_nothing_else():
     assert asyncio.run(main()) == ([True], 0)
 
 
-def test_a_stream_that_the_server_breaks_off_says_so():
+def test_a_stream_that_is_cancelled_by_the_server_raises():
     async def main():
         line, closed = Line(), []
         answer = asyncio.create_task(EventStream(counted(closed=closed))({}, line.receive, line.send))
@@ -72,19 +72,19 @@ def test_a_stream_that_the_server_breaks_off_says_so():
     assert asyncio.run(main()) == [True]
 
 
-def test_whoever_listens_has_the_first_words_before_the_run_goes_on():
+def test_readers_get_the_first_token_before_the_run_continues():
     async def main():
         line, run, seen = Line(), Run("r", "t", "c"), []
 
         async def made():
-            run.say(b"first")
-            await run.give_way()
+            run.send(b"first")
+            await run.yield_to_readers()
             seen.extend(line.sent)
-            run.say(b"second")
+            run.send(b"second")
 
         async def answered():
-            await run.begun()
-            await EventStream(run.told(heartbeat_seconds=30))({}, line.receive, line.send)
+            await run.wait_for_first_event()
+            await EventStream(run.stream(heartbeat_seconds=30))({}, line.receive, line.send)
 
         listener = asyncio.create_task(answered())
         await asyncio.sleep(0)
@@ -97,12 +97,12 @@ def test_whoever_listens_has_the_first_words_before_the_run_goes_on():
     assert b"".join(sent[1:]) == b"firstsecond"
 
 
-def test_a_run_that_says_nothing_for_long_shows_that_it_lives():
+def test_an_idle_run_sends_pings():
     async def main():
         run = Run("r", "t", "c")
-        run.say(b"0")
-        run.say(b"1")
-        told = run.told(1, heartbeat_seconds=0.001)
+        run.send(b"0")
+        run.send(b"1")
+        told = run.stream(1, heartbeat_seconds=0.001)
         return [await anext(told), await anext(told), await anext(told)]
 
     assert asyncio.run(main()) == [b"1", PING, PING]

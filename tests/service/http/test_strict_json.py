@@ -6,9 +6,9 @@ from pydantic import BaseModel
 
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.completions import routes as completions
-from minutebook.service.http.requests import StrictRoute, _brief, require_scope
+from minutebook.service.http.requests import StrictRoute, _fast_path, require_scope
 from minutebook.service.http.responses import JsonResponse
-from minutebook.service.state import Here
+from minutebook.service.state import CurrentService
 from tests.service.guarded import Guarded
 
 router = APIRouter(route_class=StrictRoute)
@@ -19,38 +19,40 @@ class Word(BaseModel):
     times: int = 1
 
 
-@router.post("/brief")
-async def brief(service: Here, request: Request, given: Word, caller: Annotated[Caller, require_scope("write")]):
-    return said(service, request, given, caller)
+@router.post("/simple")
+async def simple(
+    service: CurrentService, request: Request, body: Word, caller: Annotated[Caller, require_scope("write")]
+):
+    return respond(service, request, body, caller)
 
 
-@router.post("/long")
-async def long(
-    service: Here,
+@router.post("/with-query")
+async def with_query(
+    service: CurrentService,
     request: Request,
-    given: Word,
+    body: Word,
     caller: Annotated[Caller, require_scope("write")],
     _more: Annotated[int, Query()] = 0,
 ):
-    return said(service, request, given, caller)
+    return respond(service, request, body, caller)
 
 
-def said(service, request, given, caller):
-    here = request.app.state.service is service
-    return JsonResponse({"said": given.word * given.times, "tenant": caller.tenant, "here": here})
+def respond(service, request, body, caller):
+    is_same = request.app.state.service is service
+    return JsonResponse({"text": body.word * body.times, "tenant": caller.tenant, "is_same": is_same})
 
 
 @pytest.fixture
 def guarded():
-    made = Guarded(requests_per_minute=1)
-    made.app.include_router(router)
-    return made
+    guarded = Guarded(requests_per_minute=1)
+    guarded.app.include_router(router)
+    return guarded
 
 
-def test_a_handler_of_what_every_handler_has_is_reached_by_the_short_way():
-    assert _brief(brief) is not None
-    assert _brief(long) is None
-    assert _brief(completions.create_completion) is not None
+def test_only_handlers_with_the_four_common_parameters_have_a_fast_path():
+    assert _fast_path(simple) is not None
+    assert _fast_path(with_query) is None
+    assert _fast_path(completions.create_completion) is not None
 
 
 @pytest.mark.parametrize(
@@ -70,25 +72,25 @@ def test_a_handler_of_what_every_handler_has_is_reached_by_the_short_way():
     ],
 )
 @pytest.mark.parametrize("scopes", [None, ["read"], ["write"]])
-def test_the_short_way_answers_as_the_long_one_does(guarded, request_, scopes):
+def test_the_fast_path_responds_like_fastapi(guarded, request_, scopes):
     headers = dict(request_.get("headers", {}))
     if scopes is not None:
         headers["authorization"] = f"Bearer {guarded.key(scopes=scopes).token}"
 
-    short, _ = guarded.ask(*[("POST", "/brief", {**request_, "headers": headers})] * 2)
+    fast, _ = guarded.ask(*[("POST", "/simple", {**request_, "headers": headers})] * 2)
     other = Guarded(requests_per_minute=1)
     other.app.include_router(router)
     if scopes is not None:
         headers["authorization"] = f"Bearer {other.key(scopes=scopes).token}"
-    long_, _ = other.ask(*[("POST", "/long", {**request_, "headers": headers})] * 2)
+    slow, _ = other.ask(*[("POST", "/with-query", {**request_, "headers": headers})] * 2)
 
-    assert (short.status_code, short.json()) == (long_.status_code, long_.json())
+    assert (fast.status_code, fast.json()) == (slow.status_code, slow.json())
 
 
-def test_the_short_way_counts_each_request_once(guarded):
+def test_the_fast_path_counts_each_request_once(guarded):
     headers = {"authorization": f"Bearer {guarded.key(scopes=['write']).token}"}
-    given = {"json": {"word": "a"}, "headers": headers}
+    options = {"json": {"word": "a"}, "headers": headers}
 
-    first, second = guarded.ask(("POST", "/brief", given), ("POST", "/brief", given))
+    first, second = guarded.ask(("POST", "/simple", options), ("POST", "/simple", options))
 
     assert (first.status_code, second.status_code) == (200, 429)

@@ -52,7 +52,7 @@ JSON = st.recursive(
 
 
 @given(st.text(max_size=60), JSON)
-def test_whatever_is_logged_is_one_line_of_json(message, value):
+def test_every_record_is_one_line_of_json(message, value):
     logger = logging.getLogger("minutebook.service")
     lines = lines_of(lambda: logger.warning(message, extra={"value": value}))
 
@@ -98,7 +98,7 @@ def written(handler_parts, act):
     return stream.getvalue()
 
 
-def test_an_error_is_told_by_its_type_and_place_and_not_by_its_message():
+def test_an_error_is_logged_with_its_type_and_frames_and_without_its_message():
     (line,) = lines_of(fail)
 
     assert [error["type"] for error in line["error"]] == ["ValueError", "KeyError"]
@@ -106,7 +106,7 @@ def test_an_error_is_told_by_its_type_and_place_and_not_by_its_message():
     assert "said" not in json.dumps(line)
 
 
-def test_the_formatter_alone_tells_no_secret_and_no_message_of_an_error():
+def test_the_formatter_alone_redacts_secrets_and_error_messages():
     text = written([JsonLines()], fail)
 
     line = json.loads(text)
@@ -115,13 +115,13 @@ def test_the_formatter_alone_tells_no_secret_and_no_message_of_an_error():
     assert "said" not in text
 
 
-def test_the_redactor_alone_keeps_secrets_from_any_formatter():
+def test_the_redactor_alone_redacts_secrets_for_any_formatter():
     text = written([Redactor(), logging.Formatter("%(message)s %(note)s")], fail)
 
     assert text == "it failed: [redacted] a [redacted] b\n"
 
 
-def test_what_a_request_begins_is_logged_under_its_id():
+def test_tasks_of_a_request_are_logged_with_its_id():
     async def answering():
         known = REQUEST_ID.set("req_1")
         run = asyncio.create_task(detached())
@@ -138,7 +138,7 @@ def test_what_a_request_begins_is_logged_under_its_id():
 @pytest.mark.parametrize(
     ("name", "told"), [("uvicorn.access", 0), ("uvicorn.error", 1), ("httpx2", 0), ("minutebook.audit", 1)]
 )
-def test_only_lines_that_hold_no_addresses_and_queries_are_written(name, told):
+def test_addresses_and_queries_are_not_logged(name, told):
     assert len(lines_of(lambda: logging.getLogger(name).info("GET /v1/x?q=1"))) == told
 
 

@@ -21,7 +21,7 @@ def spans_of(watched):
     return {span.name: span for span in watched.spans.get_finished_spans()}
 
 
-def test_a_request_is_a_server_span_that_goes_on_with_the_clients_trace():
+def test_a_request_is_a_server_span_that_continues_the_clients_trace():
     guarded = Guarded()
     trace = "0af7651916cd43dd8448eb211c80319c"
     guarded.get("/things/7", headers={"traceparent": f"00-{trace}-b7ad6b7169203331-01"})
@@ -52,11 +52,11 @@ def test_a_whole_turn_is_one_trace(watched):
     with telemetry.request("POST", {}) as request:
         with telemetry.prepare("conv_1") as prepare:
             with telemetry.compact("conv_1", trigger="overflow") as compact:
-                compact.compacted(HistoryCompacted("turns", ("f1",), 500, 100, None, datetime.now(UTC)))
-            prepare.pruned(FACT)
+                compact.set_compaction(HistoryCompacted("turns", ("f1",), 500, 100, None, datetime.now(UTC)))
+            prepare.set_pruning(FACT)
         with telemetry.chat("gpt-4o", "conv_1", compacted=True) as chat:
-            chat.answered(Usage(100, 20, 60), finish="stop", model="gpt-4o-2024", response_id="resp_1")
-        request.responded("POST", "/v1/chat/completions", 200)
+            chat.set_answer(Usage(100, 20, 60), finish="stop", model="gpt-4o-2024", response_id="resp_1")
+        request.set_response("POST", "/v1/chat/completions", 200)
 
     spans = spans_of(watched)
     root = spans["POST /v1/chat/completions"]
@@ -87,7 +87,7 @@ def test_a_whole_turn_is_one_trace(watched):
     assert spans["compact"].attributes["minutebook.compaction.tokens_before"] == 500
 
 
-def test_an_error_is_told_by_its_type_and_never_by_its_message(watched):
+def test_a_span_has_the_type_of_an_error_and_not_its_message(watched):
     telemetry = watched.telemetry()
     for opened in (telemetry.prepare("c"), telemetry.chat("gpt-4o", "c"), telemetry.compact("c")):
         with pytest.raises(ValueError, match="alice"), opened:
@@ -99,33 +99,33 @@ def test_an_error_is_told_by_its_type_and_never_by_its_message(watched):
     assert "alice" not in "".join(map(told_by, spans))
 
 
-def test_a_model_with_a_strange_name_is_other(watched):
+def test_a_model_with_an_unusual_name_is_traced_as_other(watched):
     with watched.telemetry().chat("sk-proj-" + "a1" * 20, None):
         pass
 
     assert list(spans_of(watched)) == ["chat other"]
 
 
-def test_a_conversation_that_is_named_after_a_key_is_not_traced_by_its_name(watched):
+def test_a_secret_in_a_conversation_id_is_not_traced(watched):
     with watched.telemetry().prepare("sk-proj-" + "a1" * 20):
         pass
 
     assert spans_of(watched)["history.prepare"].attributes["gen_ai.conversation.id"] == "[redacted]"
 
 
-def test_without_opentelemetry_nothing_is_traced_and_nothing_is_different(monkeypatch):
+def test_without_opentelemetry_nothing_is_traced(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     telemetry = ServiceTelemetry()
     with telemetry.request("GET", {}) as request, telemetry.prepare("c") as prepare:
-        prepare.pruned(FACT)
+        prepare.set_pruning(FACT)
         prepare.set(bypass="CannotFit")
         with telemetry.chat("gpt-4o", "c") as chat, telemetry.compact("c") as compact:
-            chat.answered(Usage(1, 1))
-            compact.compacted(HistoryCompacted("turns", (), 5, 1, None, datetime.now(UTC)))
-        request.responded("GET", "/open", 500)
+            chat.set_answer(Usage(1, 1))
+            compact.set_compaction(HistoryCompacted("turns", (), 5, 1, None, datetime.now(UTC)))
+        request.set_response("GET", "/open", 500)
 
 
-def test_a_provider_that_is_set_after_the_service_was_made_is_told_everything():
+def test_a_tracer_provider_that_is_set_later_gets_the_spans():
     """In a process of its own: it can be set once."""
     code = """
 from minutebook.service.observability.telemetry import ServiceTelemetry

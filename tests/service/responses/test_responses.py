@@ -74,7 +74,7 @@ def test_twenty_turns_with_tools_in_a_small_window(stream, how, tmp_path):
         assert [item.type for item in items] == kinds * 20
 
 
-def test_the_model_is_sent_what_was_said_before():
+def test_the_model_gets_the_earlier_messages():
     with served(ScriptedModel("Hello, Ada.", otherwise="You are Ada.")) as here:
         client = here.client()
         first = client.responses.create(model=MODEL, input="I am Ada.", instructions="Be brief.")
@@ -106,7 +106,7 @@ def test_instructions_come_before_the_system_messages_of_the_record():
         ]  # fmt: skip
 
 
-def test_going_on_from_an_earlier_response_forks_there():
+def test_continuing_an_earlier_response_forks_the_conversation():
     with served(ScriptedModel("one", "two", "three", otherwise="four")) as here:
         client = here.client()
         first = client.responses.create(model=MODEL, input="a")
@@ -138,7 +138,7 @@ def test_a_call_may_be_answered_again_in_a_fork():
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_thoughts_and_calls_are_items_and_come_back_as_they_were(stream):
+def test_reasoning_and_calls_are_items_and_are_returned_unchanged(stream):
     with served(ScriptedModel(think("Two of them.") + say("Let me see.") + call("weather", city="Bonn"))) as here:
         client = here.client()
         asked = {"model": MODEL, "input": "Weather?", "tools": [WEATHER]}
@@ -153,7 +153,7 @@ def test_thoughts_and_calls_are_items_and_come_back_as_they_were(stream):
         assert again.to_dict()["output"] == response.to_dict()["output"]
 
 
-def test_what_the_caller_sent_is_listed():
+def test_input_items_are_listed():
     with served() as here:
         client = here.client()
         response = client.responses.create(
@@ -170,7 +170,7 @@ def test_what_the_caller_sent_is_listed():
         assert [item.content[0].text for item in items] == ["a", "b"]
 
 
-def test_what_is_not_to_be_stored_is_not():
+def test_store_false_stores_nothing():
     with served(ScriptedModel("one", otherwise="two")) as here:
         client = here.client()
         kept = client.responses.create(model=MODEL, input="a")
@@ -183,7 +183,7 @@ def test_what_is_not_to_be_stored_is_not():
         assert len(client.get("/conversations", cast_to=object)["data"]) == 1
 
 
-def test_a_response_is_deleted_and_what_was_said_stays():
+def test_deleting_a_response_keeps_its_messages():
     with served() as here:
         client = here.client()
         raw = client.responses.with_raw_response.create(model=MODEL, input="a")
@@ -196,7 +196,7 @@ def test_a_response_is_deleted_and_what_was_said_stays():
         assert len(list(client.conversations.items.list(conversation))) == 2
 
 
-def test_an_answer_that_ran_out_of_tokens_is_incomplete():
+def test_an_answer_cut_by_max_tokens_is_incomplete():
     with served(ScriptedModel(say("Once upon") + ends("length"))) as here:
         client = here.client()
         *_, last = client.responses.create(model=MODEL, input="A story?", max_output_tokens=2, stream=True)
@@ -231,7 +231,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("more", "status", "code"), REFUSED, ids=[f"{at}-{one[2]}" for at, one in enumerate(REFUSED)])
-def test_what_cannot_be_meant_is_refused_and_nothing_is_written(more, status, code):
+def test_contradictory_parameters_are_rejected_and_nothing_is_stored(more, status, code):
     with served() as here:
         answer = here.http().post("/v1/responses", json={"model": MODEL, "input": "Hi", **more})
 
@@ -241,7 +241,7 @@ def test_what_cannot_be_meant_is_refused_and_nothing_is_written(more, status, co
         assert here.client().get("/conversations", cast_to=object)["data"] == []
 
 
-def test_parameters_reach_the_provider_in_its_own_words():
+def test_parameters_are_translated_for_the_provider():
     with served() as here:
         schema = {"type": "json_schema", "name": "x", "schema": {"type": "object"}, "strict": True}
         response = here.client().responses.create(
@@ -275,7 +275,7 @@ def test_parameters_reach_the_provider_in_its_own_words():
         assert told["tools"] == [WEATHER]
 
 
-def test_a_provider_that_fails_is_an_error_and_the_retry_does_not_say_it_twice():
+def test_a_retry_after_a_provider_failure_stores_the_input_once():
     with served(ScriptedModel(fail(500), otherwise="Yes.")) as here:
         client = here.client(max_retries=2)
         conversation = client.conversations.create()
@@ -288,7 +288,7 @@ def test_a_provider_that_fails_is_an_error_and_the_retry_does_not_say_it_twice()
         assert [item.content[0].text for item in client.responses.input_items.list(response.id)] == ["Hi"]
 
 
-def test_a_stream_that_breaks_off_says_error_and_then_failed():
+def test_an_interrupted_stream_ends_with_error_and_failed():
     with served(ScriptedModel(say("One two three four five") + cut(after_chunks=3), otherwise="Yes.")) as here:
         client = here.client()
         events = list(client.responses.create(model=MODEL, input="Hi", stream=True))
@@ -319,7 +319,7 @@ def test_the_same_key_gets_the_same_answer(stream):
         assert (other.status_code, other.json()["error"]["code"]) == (422, "idempotency_conflict")
 
 
-def test_a_busy_conversation_is_a_409_that_says_when_to_come_again():
+def test_a_locked_conversation_is_a_409_with_retry_after():
     gate, asked = threading.Event(), threading.Event()
 
     def slowly(_request):
@@ -420,7 +420,7 @@ def test_input_tokens_are_counted():
         assert 0 < few.input_tokens < more.input_tokens
 
 
-def test_a_compacted_input_goes_on_where_the_long_one_ended():
+def test_a_compaction_item_continues_the_conversation():
     with served() as here:
         client = here.client()
         long = [
@@ -480,7 +480,7 @@ def test_without_truncation_everything_is_sent_or_it_is_an_error():
         assert caught.value.code == "context_length_exceeded"
 
 
-def test_a_response_whose_server_died_has_failed():
+def test_a_response_of_a_dead_server_has_failed():
     with served() as here:
         client = here.client()
         response = client.responses.create(model=MODEL, input="Hi")
@@ -501,7 +501,7 @@ def test_a_response_whose_server_died_has_failed():
         assert [(event.type, event.sequence_number) for event in events] == [("error", 41), ("response.failed", 42)]
 
 
-def test_another_server_waits_for_the_end_and_tells_all_of_it(tmp_path):
+def test_another_server_waits_for_the_end_and_sends_all_events(tmp_path):
     gate, asked = threading.Event(), threading.Event()
 
     def slowly(_request):
@@ -526,7 +526,7 @@ def test_another_server_waits_for_the_end_and_tells_all_of_it(tmp_path):
         assert [event.to_dict() for event in heard] == own
 
 
-def test_it_answers_without_a_database_where_that_is_allowed(tmp_path):
+def test_an_optional_database_may_be_unavailable(tmp_path):
     config = "database:\n  optional: true\n"
     with served(config=config, folder=tmp_path, db=f"sqlite:///{tmp_path / 'a.db'}") as here:
         known = here.client().responses.create(model=MODEL, input="Hi")
@@ -540,7 +540,7 @@ def test_it_answers_without_a_database_where_that_is_allowed(tmp_path):
         assert (on.status_code, on.json()["error"]["code"]) == (503, "store_unavailable")
 
 
-def test_stream_events_parse_in_the_official_client_as_what_they_are():
+def test_the_official_client_parses_every_event():
     with served(ScriptedModel(think("Hm.") + say("Words.") + call("weather", city="Bonn"))) as here:
         with here.http().stream(
             "POST", "/v1/responses", json={"model": MODEL, "input": "Hi", "stream": True}
@@ -554,7 +554,7 @@ def test_stream_events_parse_in_the_official_client_as_what_they_are():
     assert [fact["sequence_number"] for _, fact in facts] == list(range(len(facts)))
 
 
-def test_the_end_is_not_told_if_the_answer_could_not_be_stored():
+def test_the_last_event_is_not_sent_if_the_answer_could_not_be_stored():
     gate, asked = threading.Event(), threading.Event()
 
     def slowly(_request):
@@ -580,7 +580,7 @@ def test_the_end_is_not_told_if_the_answer_could_not_be_stored():
         assert "response.completed" not in {event.type for event in events}
 
 
-def test_what_the_record_remembers_of_items_never_reaches_the_provider():
+def test_item_metadata_of_the_record_is_not_sent_to_the_provider():
     with served() as here:
         items = [
             {"role": "user", "content": "Hi", "id": "msg_mine", "späti": 1},

@@ -50,7 +50,7 @@ def text_of(events):
 
 
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 5])
-def test_cut_at_any_event_and_resumed_the_text_is_the_same(whole, step, tmp_path):
+def test_a_response_resumed_after_any_event_has_the_same_text(whole, step, tmp_path):
     db = f"sqlite:///{tmp_path / 'a.db'}"
     model = ScriptedModel(otherwise=ANSWER)
     with served(model, db=db) as here, served(db=db, provider=here.provider) as other:
@@ -72,7 +72,7 @@ def test_cut_at_any_event_and_resumed_the_text_is_the_same(whole, step, tmp_path
             assert resumed(here.http(), name, None) == heard + rest
 
 
-def test_on_postgresql_another_server_tells_the_same():
+def test_on_postgresql_another_server_sends_the_same_events():
     require_postgres()
     db = shared.empty()
     with served(ScriptedModel(otherwise=ANSWER), db=db) as here, served(db=db, provider=here.provider) as other:

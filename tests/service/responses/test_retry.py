@@ -33,7 +33,7 @@ def told(answer, *, stream):
     return made["status"], made["output"][0]["content"][0]["text"] if made["output"] else None
 
 
-def test_a_response_whose_server_died_is_made_again_for_whoever_asks_again(db):  # noqa: F811 - the fixture
+def test_a_retry_repeats_a_response_of_a_dead_server(db):  # noqa: F811 - the fixture
     waiting, gate = threading.Semaphore(0), threading.Event()
 
     def wait(_seconds):
@@ -68,15 +68,17 @@ def test_a_response_whose_server_died_is_made_again_for_whoever_asks_again(db): 
 
 async def overtaken(store, conversation):
     """As if a slow server had said last that it tries, and then found that another one had answered."""
-    claim, *_ = (await store.documents(conversation, "reply", newest_first=True)).items
-    known = await store.document("run", claim.body["run"])
+    idempotency_key, *_ = (await store.documents(conversation, "reply", newest_first=True)).items
+    known = await store.document("run", idempotency_key.body["run"])
     body = {key: value for key, value in known.body.items() if key != "answer"} | {"status": "failed"}
     await store.put_document(conversation, NewDocument("run", "slow", body))
-    slower = NewDocument("reply", claim.id, {**claim.body, "run": "slow"}, claim.expires_at, replace=True)
+    slower = NewDocument(
+        "reply", idempotency_key.id, {**idempotency_key.body, "run": "slow"}, idempotency_key.expires_at, replace=True
+    )
     await store.put_document(conversation, slower)
 
 
-def test_a_response_that_another_server_stored_is_found_whoever_tried_last():
+def test_a_retry_finds_the_response_that_another_server_stored():
     body, headers = asked(stream=False)
     with served(ScriptedModel("Once.", "Twice.")) as here:
         http = here.http()
@@ -90,7 +92,7 @@ def test_a_response_that_another_server_stored_is_found_whoever_tried_last():
         assert len(http.get(f"/v1/conversations/{conversation}/items").json()["data"]) == 2
 
 
-def test_an_answer_in_a_thread_that_another_server_stored_is_found_whoever_tried_last():
+def test_a_retry_finds_the_thread_answer_that_another_server_stored():
     headers = {"idempotency-key": "k1"}
     with talking(ScriptedModel("Once.", "Twice.")) as here:
         thread = here.thread()
@@ -123,7 +125,7 @@ class Overtaken(MemoryStore):
         return await super().put_document(conversation, document)
 
 
-def test_a_stream_that_lost_its_turn_says_so_to_the_end():
+def test_a_stream_that_lost_its_lease_ends_with_an_error():
     body, headers = asked(stream=True)
     with served(ScriptedModel("Late."), store=Overtaken()) as here:
         events = events_of(here.http().post("/v1/responses", json=body, headers=headers).text)
@@ -147,7 +149,7 @@ class Slow(MemoryStore):
         return await super().append(conversation, entries, **options)
 
 
-def test_an_answer_in_a_thread_that_is_stopped_while_it_is_stored_leaves_no_error_behind(caplog):
+def test_cancelling_a_thread_answer_while_it_is_stored_leaves_no_error(caplog):
     def hear():
         with talking(ScriptedModel("Late."), store=Slow()) as here:
             return here.thread().hear("Hello")
@@ -171,7 +173,7 @@ def asking_by_hand(url, path, body):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_response_is_stopped_by_hanging_up_where_that_is_wanted(stream):
+def test_a_disconnect_cancels_a_response_on_request(stream):
     gate, body = Gate(), {**asked(stream)[0]}
     with served(ScriptedModel(slow(1) + say("Too late."), "Next."), wait=gate.wait) as here:
         http = here.http()

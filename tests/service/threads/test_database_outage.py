@@ -43,7 +43,7 @@ def until_recorded(thread, text):
     raise AssertionError("it did not come back")
 
 
-def test_the_service_answers_without_its_database_and_records_again_when_it_is_back(server, store, tmp_path):
+def test_the_service_answers_without_its_database_and_records_again_afterwards(server, store, tmp_path):
     with talking(store=store, config=OPTIONAL, folder=tmp_path) as here:
         thread = here.thread()
         before = thread.ask("One")
@@ -72,7 +72,7 @@ def test_the_service_answers_without_its_database_and_records_again_when_it_is_b
     assert [message["content"] for message in sent[1]] == ["You answer.", "Two"]
 
 
-def test_an_answer_that_can_no_longer_be_stored_is_given_all_the_same(server, store, tmp_path):
+def test_an_answer_that_cannot_be_stored_is_still_sent(server, store, tmp_path):
     gate = Gate()
     model = ScriptedModel(slow(1) + say("Not stored."), otherwise="Stored.")
     with talking(model, store=store, config=OPTIONAL, folder=tmp_path, wait=gate.wait) as here:
@@ -94,7 +94,7 @@ def test_an_answer_that_can_no_longer_be_stored_is_given_all_the_same(server, st
     assert [row["text"] for row in rows if row["role"] == "user"] == ["Hello", "Again"]
 
 
-def test_a_service_that_needs_its_database_says_that_it_is_away(server, store):
+def test_a_required_database_that_is_unavailable_is_an_error(server, store):
     with talking(store=store) as here:
         thread = here.thread()
         server.kill()

@@ -12,7 +12,7 @@ def story():
     return ScriptedModel(say("First I look. ") + call("add", a=1, b=2), "Then I tell: it is three. 🙂 Ünd so on.")
 
 
-def test_a_stream_that_is_cut_at_any_event_goes_on_from_there(tmp_path):
+def test_a_stream_can_be_resumed_after_any_event(tmp_path):
     with talking(story(), config=TOOLS, folder=tmp_path) as here:
         thread = here.thread()
         events = thread.hear("What is 1 and 2?")
@@ -24,7 +24,7 @@ def test_a_stream_that_is_cut_at_any_event_goes_on_from_there(tmp_path):
         assert whole[:at] + [each.raw for each in rest] == whole
 
 
-def test_a_stream_that_is_cut_while_it_is_made_goes_on_from_there(tmp_path):
+def test_a_stream_in_progress_can_be_resumed(tmp_path):
     gate = Gate()
     model = ScriptedModel(say("First I look. ") + call("add", a=1, b=2), slow(1) + say("It is three."))
     with talking(model, config=TOOLS, folder=tmp_path, wait=gate.wait) as here:
@@ -43,7 +43,7 @@ def test_a_stream_that_is_cut_while_it_is_made_goes_on_from_there(tmp_path):
     assert text_in(whole) == whole[-1].data["text"] == "First I look. \n\nIt is three."
 
 
-def test_posting_again_with_the_last_event_s_id_goes_on_and_says_nothing(tmp_path):
+def test_a_post_with_last_event_id_resumes_and_stores_nothing(tmp_path):
     with talking(story(), config=TOOLS, folder=tmp_path) as here:
         thread = here.thread()
         events = thread.hear("What is 1 and 2?")
@@ -54,7 +54,7 @@ def test_posting_again_with_the_last_event_s_id_goes_on_and_says_nothing(tmp_pat
     assert len(rows) == 2
 
 
-def test_an_answer_is_told_from_the_record_after_a_restart_whatever_was_heard_of_it(db, tmp_path):  # noqa: F811 - the fixture
+def test_an_answer_is_replayed_from_the_record_after_a_restart(db, tmp_path):  # noqa: F811 - the fixture
     with LoopbackProvider(story()) as provider:
         with talking(provider=provider, db=db, config=TOOLS, folder=tmp_path) as here:
             thread = here.thread()
@@ -72,7 +72,7 @@ def test_an_answer_is_told_from_the_record_after_a_restart_whatever_was_heard_of
     assert len(provider.requests) == 2
 
 
-def test_a_client_that_hangs_up_loses_nothing(db, tmp_path):  # noqa: F811 - the fixture
+def test_an_answer_continues_after_a_disconnect(db, tmp_path):  # noqa: F811 - the fixture
     gate = Gate()
     model = ScriptedModel(say("I look. ") + call("add", a=1, b=2), slow(1) + say("It is three."), "Yes.")
     with talking(model, db=db, config=TOOLS, folder=tmp_path, wait=gate.wait) as here:
@@ -89,7 +89,7 @@ def test_a_client_that_hangs_up_loses_nothing(db, tmp_path):  # noqa: F811 - the
     assert rows[1]["text"] == text_in(cut + rest) == "I look. \n\nIt is three."
 
 
-def test_a_client_that_says_so_stops_its_answer_by_hanging_up(tmp_path):
+def test_a_disconnect_cancels_the_answer_on_request(tmp_path):
     gate = Gate()
     model = ScriptedModel(say("I look. ") + call("add", a=1, b=2), slow(1) + say("Too late."), "Yes.")
     with talking(model, config=TOOLS, folder=tmp_path, wait=gate.wait) as here:
@@ -107,7 +107,7 @@ def test_a_client_that_says_so_stops_its_answer_by_hanging_up(tmp_path):
     assert [row["text"] for row in rows] == ["What is 1 and 2?"]
 
 
-def test_a_retry_after_a_crash_says_nothing_twice_and_asks_the_model_again(db):  # noqa: F811 - the fixture
+def test_a_retry_after_a_crash_calls_the_model_again_and_stores_the_message_once(db):  # noqa: F811 - the fixture
     headers, gate = {"idempotency-key": "k1", "if-match": '"1"'}, Gate()
     model = ScriptedModel("All is loaded.", slow(1) + say("Never stored."), "Stored.")
     with LoopbackProvider(model, wait=gate.wait) as provider:
@@ -137,7 +137,7 @@ def test_a_retry_after_a_crash_says_nothing_twice_and_asks_the_model_again(db): 
     assert [message["content"] for message in provider.requests[2].messages] == ["Hello"]
 
 
-def test_an_answer_that_another_server_makes_is_waited_for(db):  # noqa: F811 - the fixture
+def test_an_answer_of_another_server_is_awaited(db):  # noqa: F811 - the fixture
     gate = Gate()
     with LoopbackProvider(ScriptedModel(slow(1) + say("Made over there.")), wait=gate.wait) as provider:
         with (
@@ -158,7 +158,7 @@ def test_an_answer_that_another_server_makes_is_waited_for(db):  # noqa: F811 - 
     assert text_in(rest) == rest[-1].data["text"] == "Made over there."
 
 
-def test_a_stream_that_is_silent_shows_that_it_is_alive(tmp_path):
+def test_an_idle_stream_sends_pings(tmp_path):
     gate = Gate()
     config = "server: {heartbeat_seconds: 0.02}\n"
     with talking(ScriptedModel(slow(1) + say("Late.")), config=config, folder=tmp_path, wait=gate.wait) as here:

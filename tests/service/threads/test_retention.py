@@ -183,7 +183,7 @@ def test_history_is_limited_to_the_newest_messages_from_the_start_of_a_turn_on(d
 
 
 @pytest.mark.parametrize("preserved", [0, 1, 3])
-def test_so_many_turns_as_configured_keep_their_tools(preserved, db, tmp_path):  # C13
+def test_the_configured_number_of_turns_keep_their_tools(preserved, db, tmp_path):  # C13
     with talking(adding(TURNS), db=db, config=config_of(preserve_turns=preserved), folder=tmp_path) as here:
         talk(here)
         turns = turns_of(here.sent()[question(TURNS - 1)])
@@ -193,7 +193,7 @@ def test_so_many_turns_as_configured_keep_their_tools(preserved, db, tmp_path): 
     assert answered == [False] * (TURNS - 1 - with_tools) + [True] * with_tools
 
 
-def test_without_history_only_the_turn_that_is_being_answered_is_sent(db, tmp_path):  # C7
+def test_without_history_only_the_current_turn_is_sent(db, tmp_path):  # C7
     with talking(adding(2), db=db, config=TOOLS + "conversation: {include_history: false}\n", folder=tmp_path) as here:
         thread = talk(here, 2)
         rows = thread.messages()
@@ -214,7 +214,7 @@ def test_no_summary_is_made(db, tmp_path):  # C3, C11
 
 
 @pytest.mark.parametrize("exposed", [False, True])
-def test_clients_are_told_names_and_status_of_tools_and_more_only_if_configured(exposed, db, tmp_path):  # C26
+def test_clients_get_tool_details_only_if_configured(exposed, db, tmp_path):  # C26
     with talking(adding(1), db=db, config=config_of(expose_tool_details=exposed), folder=tmp_path) as here:
         thread = here.thread()
         events = thread.hear("Question")

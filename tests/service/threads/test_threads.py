@@ -26,7 +26,7 @@ def documents(here, thread, kind):
     return [each.body for each in asyncio.run(load())]
 
 
-def test_an_answer_comes_word_by_word_and_then_whole(tmp_path):
+def test_an_answer_is_streamed_and_ends_with_the_complete_text(tmp_path):
     model = ScriptedModel(say("Let me see. ") + call("add", a=1, b=2), "It is 3.")
     with talking(model, config=TOOLS, folder=tmp_path) as here:
         events = here.thread().hear("What is 1 and 2?")
@@ -43,7 +43,7 @@ def test_an_answer_comes_word_by_word_and_then_whole(tmp_path):
     assert not here.provider.problems
 
 
-def test_an_answer_can_be_had_whole(tmp_path):
+def test_an_answer_is_available_as_json(tmp_path):
     with talking(adding(1), config=TOOLS, folder=tmp_path) as here:
         thread = here.thread()
         answer = thread.ask("Add.")
@@ -54,7 +54,7 @@ def test_an_answer_can_be_had_whole(tmp_path):
     assert answer.headers["x-history"] == "recorded"
 
 
-def test_the_user_s_message_is_stored_before_the_model_is_asked(tmp_path):
+def test_the_users_message_is_stored_before_the_model_is_called(tmp_path):
     gate = Gate()
     with talking(ScriptedModel(slow(1) + say("Late.")), wait=gate.wait, db=f"sqlite:///{tmp_path}/c.db") as here:
         thread = here.thread()
@@ -70,7 +70,7 @@ def test_the_user_s_message_is_stored_before_the_model_is_asked(tmp_path):
     assert [message["content"] for message in after] == ["Are you there?", "Late."]
 
 
-def test_twenty_turns_with_tools_are_kept_whole_and_never_refused(db, tmp_path):  # noqa: F811 - the fixture
+def test_twenty_turns_with_tools_are_stored_completely(db, tmp_path):  # noqa: F811 - the fixture
     small = TOOLS + "conversation: {policy: small}\npolicies: {small: {manager: token_budget, max_tokens: 700}}\n"
     with talking(adding(20), db=db, config=small, folder=tmp_path) as here:
         thread = here.thread()
@@ -90,7 +90,7 @@ def test_twenty_turns_with_tools_are_kept_whole_and_never_refused(db, tmp_path):
     assert max(each["tokens_after"] for each in requests) <= 700
 
 
-def test_every_call_has_minutes_from_which_it_can_be_built_again(tmp_path):
+def test_every_model_call_can_be_rebuilt_from_its_minutes(tmp_path):
     from minutebook.conversation.minutes import messages_digest, sent_messages
 
     prompt = "system_prompt: You add.\nconversation: {retention: {max_loaded_messages: 6}}\n"
@@ -107,7 +107,7 @@ def test_every_call_has_minutes_from_which_it_can_be_built_again(tmp_path):
         assert [message.get("content") for message in rebuilt] == [message.get("content") for message in sent]
 
 
-def test_pages_of_messages_go_from_the_oldest_to_the_newest_and_hold_answers_whole(tmp_path):
+def test_pages_of_messages_are_oldest_first_with_complete_answers(tmp_path):
     with talking(adding(5), config=TOOLS + "system_prompt: You add.\n", folder=tmp_path) as here:
         thread = here.thread()
         for turn in range(5):
@@ -127,7 +127,7 @@ def test_pages_of_messages_go_from_the_oldest_to_the_newest_and_hold_answers_who
     assert all(row["tools_used"] == [{"name": "add", "status": "ok"}] for row in rows if row["role"] == "assistant")
 
 
-def test_threads_are_listed_newest_first_and_say_what_they_are():
+def test_threads_are_listed_newest_first():
     with talking() as here:
         first = here.thread(recipient="ann", metadata={"topic": "tea"})
         second = here.thread()
@@ -156,7 +156,7 @@ def test_parts_of_content_reach_the_model_with_and_without_a_system_prompt(tmp_p
         assert len(here.sent()[0]) == (2 if config else 1)
 
 
-def test_options_reach_the_provider_and_cannot_take_the_conversation_s_place():
+def test_options_reach_the_provider_and_cannot_replace_the_messages():
     with talking() as here:
         thread = here.thread()
         thread.ask("Hello", options={"temperature": 0.25})
@@ -183,7 +183,7 @@ def test_options_reach_the_provider_and_cannot_take_the_conversation_s_place():
     ],
     ids=str,
 )
-def test_what_is_no_message_is_refused_and_nothing_is_stored(body):
+def test_an_invalid_message_is_rejected_and_not_stored(body):
     with talking() as here:
         thread = here.thread()
         answer = thread.http.post(f"{thread.path}/messages", json=body, headers=WHOLE)
@@ -195,7 +195,7 @@ def test_what_is_no_message_is_refused_and_nothing_is_stored(body):
 
 
 @pytest.mark.parametrize("text", [" ", "a\0b", "\ud800", "🙂" * 1_000], ids=["blank", "nul", "surrogate", "wide"])
-def test_any_text_is_kept_and_the_thread_goes_on(text):
+def test_any_text_is_stored_and_the_thread_continues(text):
     body = json.dumps({"content": text})
     with talking() as here:
         thread = here.thread()
@@ -207,7 +207,7 @@ def test_any_text_is_kept_and_the_thread_goes_on(text):
     assert [row["text"] for row in rows] == [text, "Yes."] * 2
 
 
-def test_one_answer_at_a_time_is_made_in_a_thread():
+def test_a_thread_has_one_answer_in_progress():
     gate = Gate()
     with talking(ScriptedModel(slow(1) + say("First."), "Second."), wait=gate.wait) as here:
         thread = here.thread()
@@ -224,7 +224,7 @@ def test_one_answer_at_a_time_is_made_in_a_thread():
     assert second.json()["text"] == "Second."
 
 
-def test_whoever_knows_an_older_version_is_told_so():
+def test_an_outdated_version_is_a_conflict():
     with talking() as here:
         thread = here.thread()
         thread.ask("Hello", headers={"if-match": '"1"'})
@@ -238,7 +238,7 @@ def test_whoever_knows_an_older_version_is_told_so():
     assert len(here.provider.requests) == 2
 
 
-def test_the_same_key_gets_the_same_answer_and_says_nothing_twice(db):  # noqa: F811 - the fixture
+def test_the_same_key_gets_the_same_answer_and_stores_the_message_once(db):  # noqa: F811 - the fixture
     key = {"idempotency-key": "k1"}
     with talking(ScriptedModel("Once."), db=db) as here:
         thread = here.thread()
@@ -255,7 +255,7 @@ def test_the_same_key_gets_the_same_answer_and_says_nothing_twice(db):  # noqa: 
     assert len(rows) == 2
 
 
-def test_the_same_key_makes_one_thread():
+def test_the_same_key_creates_one_thread():
     with talking() as here, here.http() as http:
         made = [http.post("/threads", json={}, headers={"idempotency-key": "t1"}) for _ in range(2)]
         other = http.post("/threads", json={"recipient": "ann"}, headers={"idempotency-key": "t1"})
@@ -266,7 +266,7 @@ def test_the_same_key_makes_one_thread():
     assert other.status_code == 422
 
 
-def test_a_provider_that_fails_is_told_as_an_error_and_the_message_waits_for_another_try():
+def test_a_provider_failure_is_an_error_event_and_a_retry_reuses_the_stored_message():
     key = {"idempotency-key": "k1"}
     with talking(ScriptedModel(fail(400, "no"), fail(400, "no"), "Now."), db="memory:") as here:
         thread = here.thread()
@@ -286,7 +286,7 @@ def test_a_provider_that_fails_is_told_as_an_error_and_the_message_waits_for_ano
     assert [row["text"] for row in rows] == ["Hello", "Now."]
 
 
-def test_an_answer_that_breaks_off_is_asked_for_again_and_the_client_is_told():
+def test_an_interrupted_answer_is_restarted_with_a_notice():
     with talking(ScriptedModel(say("It is a long story.") + cut(after_chunks=4), "It is short.")) as here:
         thread = here.thread()
         events = thread.hear("Tell me")
@@ -305,7 +305,7 @@ def test_a_refusal_is_an_answer():
     assert text_in(events) == events[-1].data["text"] == rows[1]["text"] == "I would rather not."
 
 
-def test_a_tool_that_fails_is_told_with_its_status(tmp_path):
+def test_a_failed_tool_has_the_status_error(tmp_path):
     config = "tools: [{python: 'tests.service.talking_tools:explode'}]\n"
     with talking(ScriptedModel(call("explode", path="a"), "It failed."), config=config, folder=tmp_path) as here:
         thread = here.thread()
@@ -315,7 +315,7 @@ def test_a_tool_that_fails_is_told_with_its_status(tmp_path):
     assert events[-1].data["tools"] == [{"name": "explode", "status": "error"}]
 
 
-def test_what_is_not_there_is_not_found():
+def test_a_missing_object_is_a_404():
     with talking() as here, here.http() as http:
         thread = here.thread()
         answers = [
@@ -332,7 +332,7 @@ def test_what_is_not_there_is_not_found():
     assert not here.provider.requests
 
 
-def test_a_summary_takes_the_place_of_old_turns_and_the_client_is_told(db, tmp_path):  # noqa: F811 - the fixture
+def test_a_compaction_is_sent_as_a_notice(db, tmp_path):  # noqa: F811 - the fixture
     folding = TOOLS + (
         "conversation: {policy: folding}\npolicies: {folding: {strategy: turns, keep_turns: 2, trigger: 0.02}}\n"
     )

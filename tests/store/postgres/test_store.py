@@ -24,7 +24,7 @@ from minutebook.store.url import open_store
 from minutebook.testing import coding_session
 from minutebook.testing.contract.samples import entries_of, expect_error, note, text_entries, texts, turn, turns
 from tests.servers import GIVEN, Postgres, require_postgres, shared
-from tests.store.leaving import GONE, STAYS, gone_in, plant, remove
+from tests.store.deleted_data import GONE, STAYS, gone_in, plant, remove
 
 TABLES = "SELECT relname FROM pg_class WHERE relnamespace = 'minutebook'::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f')"
 
@@ -472,7 +472,9 @@ def test_a_large_payload_is_stored_once_and_goes_with_its_last_user(url):
 
 @pytest.mark.skipif(GIVEN is not None, reason="the files of a server that was given cannot be read")
 def test_no_byte_of_what_was_erased_is_left_after_a_vacuum(server, monkeypatch):
-    monkeypatch.setattr(codec, "SHORT", 1 << 40)  # nothing is deflated, so that everything could be found
+    monkeypatch.setattr(
+        codec, "MAX_UNCOMPRESSED_BYTES", 1 << 40
+    )  # nothing is deflated, so that everything could be found
     planted = [f"{number:05}zqx" for number in range(1_000)]
 
     def chat(words):
@@ -524,7 +526,7 @@ def test_no_byte_of_what_was_erased_is_left_after_a_vacuum(server, monkeypatch):
 
 @pytest.mark.skipif(GIVEN is not None, reason="the files of a server that was given cannot be read")
 def test_no_byte_of_what_was_trimmed_or_of_documents_that_are_gone_is_left_after_a_vacuum(server, monkeypatch):
-    monkeypatch.setattr(codec, "SHORT", 1 << 40)
+    monkeypatch.setattr(codec, "MAX_UNCOMPRESSED_BYTES", 1 << 40)
 
     def left():
         with psycopg.connect(server.url(), autocommit=True) as db:

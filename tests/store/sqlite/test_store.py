@@ -20,7 +20,7 @@ from minutebook.store.types import NewDocument
 from minutebook.store.url import open_store
 from minutebook.testing import coding_session
 from minutebook.testing.contract.samples import entries_of, expect_error, note, text_entries, texts, turn, turns
-from tests.store.leaving import GONE, STAYS, gone_in, plant, remove
+from tests.store.deleted_data import GONE, STAYS, gone_in, plant, remove
 from torture.trouble import folder_for_all, gone, read_only
 
 
@@ -38,7 +38,9 @@ async def rows(store, statement):
 
 
 def test_no_byte_of_what_was_erased_is_left_after_a_vacuum(url, tmp_path, monkeypatch):
-    monkeypatch.setattr(codec, "SHORT", 1 << 40)  # nothing is deflated, so that everything could be found
+    monkeypatch.setattr(
+        codec, "MAX_UNCOMPRESSED_BYTES", 1 << 40
+    )  # nothing is deflated, so that everything could be found
     planted = [f"{number:05}zqx" for number in range(1_000)]
 
     def chat(words):
@@ -94,7 +96,7 @@ def test_no_byte_of_what_was_erased_is_left_after_a_vacuum(url, tmp_path, monkey
 
 
 def test_no_byte_of_what_was_trimmed_or_of_documents_that_are_gone_is_left_after_a_vacuum(url, tmp_path, monkeypatch):
-    monkeypatch.setattr(codec, "SHORT", 1 << 40)
+    monkeypatch.setattr(codec, "MAX_UNCOMPRESSED_BYTES", 1 << 40)
 
     async def story():
         async with open_store(url) as store:

@@ -1,4 +1,4 @@
-"""Messages over the wire, with Anthropic's own client."""
+"""Messages over HTTP, with Anthropic's official client."""
 
 import asyncio
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ def ask(client, messages=HELLO, **options):
     return client.messages.create(**{"model": "claude-opus-4-5", "max_tokens": 100, "messages": messages, **options})
 
 
-def rebuilt(client, messages=HELLO, **options):
+def stream_message(client, messages=HELLO, **options):
     with client.messages.stream(model="claude-opus-4-5", max_tokens=100, messages=messages, **options) as stream:
         return stream.get_final_message()
 
@@ -56,10 +56,10 @@ def test_thinking_text_and_parallel_calls_are_blocks_in_order():
     assert answer.stop_reason == "tool_use"
 
 
-def test_the_clients_own_accumulator_rebuilds_the_answer_from_the_stream():
+def test_the_client_assembles_the_same_answer_from_the_stream():
     step = think("Hm, well.") + say("Let me see.") + call("write", path="a.py", text="x = 1")
     with claude(step, step) as (_, client):
-        whole, streamed = ask(client), rebuilt(client)
+        whole, streamed = ask(client), stream_message(client)
 
     assert [block.model_dump(exclude={"id", "parsed_output"}) for block in streamed.content] == [
         block.model_dump(exclude={"id"}) for block in whole.content
@@ -67,7 +67,7 @@ def test_the_clients_own_accumulator_rebuilds_the_answer_from_the_stream():
     assert (streamed.stop_reason, streamed.usage) == (whole.stop_reason, whole.usage)
 
 
-def test_a_stream_has_the_events_that_anthropic_sends_in_their_order():
+def test_a_stream_has_anthropics_events_in_order():
     with (
         claude(say("one two")) as (_, client),
         client.messages.with_streaming_response.create(
@@ -96,16 +96,16 @@ def test_streamed_arguments_come_in_pieces():
     assert "".join(delta.partial_json for delta in deltas) == '{"path": "a.py", "text": "x = 1"}'
 
 
-def test_a_refusal_has_a_reason_and_no_content():
+def test_a_refusal_has_a_stop_reason_and_no_content():
     with claude(refuse("I would rather not."), refuse("I would rather not.")) as (_, client):
-        whole, streamed = ask(client), rebuilt(client)
+        whole, streamed = ask(client), stream_message(client)
 
     assert whole.content == streamed.content == []
     assert whole.stop_reason == streamed.stop_reason == "refusal"
     assert whole.stop_details.explanation == "I would rather not."
 
 
-def test_an_answer_may_run_out_of_tokens_and_report_any_usage():
+def test_a_script_sets_the_finish_reason_and_the_usage():
     with claude(say("and then the") + ends("length") + uses(prompt=900, completion=8, cached=100)) as (_, client):
         answer = ask(client)
 
@@ -117,7 +117,7 @@ def test_an_answer_may_run_out_of_tokens_and_report_any_usage():
     )
 
 
-def test_scripted_errors_are_the_clients_own_exceptions():
+def test_scripted_errors_raise_the_clients_exceptions():
     with claude(fail(429, retry_after=1.2), fail(529), fail(500), overflow(300, 200)) as (_, client):
         with pytest.raises(anthropic.RateLimitError) as limited:
             ask(client)
@@ -141,18 +141,18 @@ def test_an_error_in_the_middle_of_a_stream_reaches_the_client():
     assert error.value.type == "overloaded_error"
 
 
-def test_a_stream_that_is_cut_breaks_off_after_what_was_heard():
-    heard = []
-    # This client hands on the error of its HTTP library once a stream has begun.
-    cut_off = pytest.raises((anthropic.APIConnectionError, httpx2.RemoteProtocolError))
+def test_a_stream_that_is_cut_raises_after_the_events_before_the_cut():
+    event_types = []
+    # Once a stream has started, this client raises the error of its HTTP library.
+    raises_connection_error = pytest.raises((anthropic.APIConnectionError, httpx2.RemoteProtocolError))
     with (
         claude(say("one two three") + cut(after_chunks=4)) as (_, client),
         ask(client, stream=True) as stream,
-        cut_off,
+        raises_connection_error,
     ):
-        heard.extend(event.type for event in stream)
+        event_types.extend(event.type for event in stream)
 
-    assert heard == ["message_start", "content_block_start", "content_block_delta"]
+    assert event_types == ["message_start", "content_block_start", "content_block_delta"]
 
 
 def test_an_answer_that_is_cut_is_a_connection_error():
@@ -160,24 +160,24 @@ def test_an_answer_that_is_cut_is_a_connection_error():
         ask(client)
 
 
-def test_a_script_at_its_end_is_an_error_that_is_recorded():
+def test_a_request_after_the_last_step_is_an_error_in_problems():
     with claude() as (provider, client), pytest.raises(anthropic.InternalServerError, match="the script has 0 steps"):
         ask(client.with_options(max_retries=2))
 
     assert len(provider.problems) == 1
 
 
-def test_tokens_are_counted_without_asking_the_model():
+def test_counting_tokens_does_not_use_a_step_of_the_script():
     with claude("hi") as (provider, client):
         counted = client.messages.count_tokens(model="m", messages=HELLO, system="Be kind.")
-        answered = ask(client, system="Be kind.")
+        answer = ask(client, system="Be kind.")
 
-    assert counted.input_tokens == answered.usage.input_tokens
+    assert counted.input_tokens == answer.usage.input_tokens
     assert [request.path for request in provider.requests] == ["/v1/messages/count_tokens", "/v1/messages"]
 
 
-def test_the_async_client_is_answered_whole_and_streamed():
-    async def talk(provider):
+def test_the_async_client_gets_whole_and_streamed_answers():
+    async def use_client(provider):
         async with anthropic.AsyncAnthropic(base_url=provider.anthropic_url, api_key="any", max_retries=0) as client:
             whole = await ask(client)
             async with client.messages.stream(model="m", max_tokens=9, messages=HELLO) as stream:
@@ -187,10 +187,10 @@ def test_the_async_client_is_answered_whole_and_streamed():
         return whole.content[1].id, words
 
     with LoopbackProvider(ScriptedModel(call("a") + call("b"), "x y")) as provider:
-        assert asyncio.run(talk(provider)) == ("call_2", ["x ", "y"])
+        assert asyncio.run(use_client(provider)) == ("call_2", ["x ", "y"])
 
 
-def test_models_are_listed_in_anthropics_shape():
+def test_models_are_listed_in_anthropics_format():
     with claude(models=("tiny", "large")) as (_, client):
         assert [(m.id, m.type, m.lifecycle) for m in client.models.list()] == [
             ("tiny", "model", "active"),

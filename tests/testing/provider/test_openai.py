@@ -1,4 +1,4 @@
-"""Chat completions over the wire, with OpenAI's own client."""
+"""Chat completions over HTTP, with OpenAI's official client."""
 
 import asyncio
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ def ask(client, messages=HELLO, **options):
     return client.chat.completions.create(model="gpt-4o", messages=messages, **options)
 
 
-def streamed(client, **options):
+def stream_chunks(client, **options):
     return list(ask(client, stream=True, **options))
 
 
@@ -56,14 +56,14 @@ def test_parallel_calls_arrive_in_one_message():
     assert (choice.message.content, choice.finish_reason) == ("Looking.", "tool_calls")
 
 
-def test_a_message_of_calls_alone_has_no_content():
+def test_a_message_with_calls_only_has_no_content():
     with chat(call("ls")) as (_, client):
         assert ask(client).choices[0].message.content is None
 
 
-def test_a_stream_comes_word_by_word_and_ends():
+def test_a_stream_has_one_chunk_per_word_and_a_finish_reason():
     with chat("one two three") as (_, client):
-        chunks = streamed(client)
+        chunks = stream_chunks(client)
 
     assert [chunk.choices[0].delta.content for chunk in chunks] == ["", "one ", "two ", "three", None]
     assert [chunk.choices[0].finish_reason for chunk in chunks] == [None] * 4 + ["stop"]
@@ -72,7 +72,7 @@ def test_a_stream_comes_word_by_word_and_ends():
 
 def test_streamed_arguments_come_in_pieces_under_the_index_of_their_call():
     with chat(call("write", path="a.py", text="x = 1") + call("ls")) as (_, client):
-        deltas = [d for chunk in streamed(client) for d in chunk.choices[0].delta.tool_calls or ()]
+        deltas = [d for chunk in stream_chunks(client) for d in chunk.choices[0].delta.tool_calls or ()]
 
     first = [d for d in deltas if d.index == 0]
     assert (first[0].id, first[0].function.name, first[0].type) == ("call_1", "write", "function")
@@ -82,33 +82,33 @@ def test_streamed_arguments_come_in_pieces_under_the_index_of_their_call():
     assert [d.id for d in deltas if d.index == 1 and d.id] == ["call_2"]
 
 
-def test_the_clients_own_accumulator_rebuilds_the_answer_from_the_stream():
+def test_the_client_assembles_the_same_answer_from_the_stream():
     step = think("Hm.") + say("Let me see.") + call("read_file", path="a.py") + call("ls")
     with chat(step, step) as (_, client):
         whole = ask(client).choices[0]
         with client.chat.completions.stream(model="gpt-4o", messages=HELLO) as stream:
-            rebuilt = stream.get_final_completion().choices[0]
+            assembled = stream.get_final_completion().choices[0]
 
-    assert rebuilt.message.content == whole.message.content
-    assert rebuilt.finish_reason == whole.finish_reason
-    assert [c.function.arguments for c in rebuilt.message.tool_calls] == ['{"path": "a.py"}', "{}"]
+    assert assembled.message.content == whole.message.content
+    assert assembled.finish_reason == whole.finish_reason
+    assert [c.function.arguments for c in assembled.message.tool_calls] == ['{"path": "a.py"}', "{}"]
 
 
-def test_usage_is_streamed_only_to_those_who_ask():
+def test_usage_is_streamed_only_with_include_usage():
     with chat("hi", "hi") as (_, client):
-        plain = streamed(client)
-        asked = streamed(client, stream_options={"include_usage": True})
+        plain = stream_chunks(client)
+        with_usage = stream_chunks(client, stream_options={"include_usage": True})
 
     assert all(chunk.usage is None for chunk in plain)
-    assert all(chunk.usage is None for chunk in asked[:-1])
-    assert asked[-1].choices == []
-    assert asked[-1].usage.prompt_tokens == 5
+    assert all(chunk.usage is None for chunk in with_usage[:-1])
+    assert with_usage[-1].choices == []
+    assert with_usage[-1].usage.prompt_tokens == 5
 
 
-def test_reasoning_is_beside_the_content_whole_and_streamed():
+def test_reasoning_is_separate_from_the_content():
     with chat(think("I wonder why.") + say("Because."), think("I wonder why.") + say("Because.")) as (_, client):
         message = ask(client).choices[0].message
-        deltas = [chunk.choices[0].delta for chunk in streamed(client)]
+        deltas = [chunk.choices[0].delta for chunk in stream_chunks(client)]
 
     assert (message.reasoning_content, message.content) == ("I wonder why.", "Because.")
     assert "".join(getattr(delta, "reasoning_content", "") for delta in deltas) == "I wonder why."
@@ -117,18 +117,18 @@ def test_reasoning_is_beside_the_content_whole_and_streamed():
 def test_a_refusal_is_not_content():
     with chat(refuse("I would rather not."), refuse("I would rather not.")) as (_, client):
         message = ask(client).choices[0].message
-        deltas = [chunk.choices[0].delta for chunk in streamed(client)]
+        deltas = [chunk.choices[0].delta for chunk in stream_chunks(client)]
 
     assert (message.refusal, message.content) == ("I would rather not.", None)
     assert "".join(delta.refusal or "" for delta in deltas) == "I would rather not."
 
 
-def test_an_answer_may_run_out_of_tokens():
+def test_a_script_sets_the_finish_reason():
     with chat(say("and then the") + ends("length")) as (_, client):
         assert ask(client).choices[0].finish_reason == "length"
 
 
-def test_a_script_may_report_any_usage():
+def test_a_script_sets_the_usage():
     with chat(say("hi") + uses(prompt=5000, completion=70, cached=4096)) as (_, client):
         usage = ask(client).usage
 
@@ -136,7 +136,7 @@ def test_a_script_may_report_any_usage():
     assert usage.prompt_tokens_details.cached_tokens == 4096
 
 
-def test_a_scripted_error_is_the_clients_own_exception():
+def test_scripted_errors_raise_the_clients_exceptions():
     with (
         chat(fail(500), fail(429, retry_after=2), fail(400, "no", code="weird", param="messages")) as (_, client),
     ):
@@ -161,23 +161,23 @@ def test_a_client_that_retries_gets_the_next_step():
 
 
 def test_an_error_in_the_middle_of_a_stream_reaches_the_client():
-    heard = []
+    contents = []
     with chat(say("so far") + fail(529, "too busy")) as (_, client), pytest.raises(openai.APIError, match="too busy"):
-        heard.extend(chunk.choices[0].delta.content for chunk in ask(client, stream=True))
+        contents.extend(chunk.choices[0].delta.content for chunk in ask(client, stream=True))
 
-    assert heard == ["", "so ", "far"]
+    assert contents == ["", "so ", "far"]
 
 
-def test_a_stream_that_is_cut_is_a_connection_error_after_what_was_heard():
-    heard = []
+def test_a_stream_that_is_cut_is_a_connection_error_after_the_chunks_before_the_cut():
+    contents = []
     with (
         chat(say("one two three four") + cut(after_chunks=3)) as (_, client),
         ask(client, stream=True) as stream,
         pytest.raises(openai.APIConnectionError),
     ):
-        heard.extend(chunk.choices[0].delta.content for chunk in stream)
+        contents.extend(chunk.choices[0].delta.content for chunk in stream)
 
-    assert heard == ["", "one ", "two "]
+    assert contents == ["", "one ", "two "]
 
 
 @pytest.mark.parametrize("after", [0, 1])
@@ -189,7 +189,7 @@ def test_an_answer_that_is_cut_is_a_connection_error(after):
         assert ask(client).choices[0].message.content == "again"
 
 
-def test_a_script_at_its_end_is_an_error_that_is_not_retried_and_is_recorded():
+def test_a_request_after_the_last_step_is_an_error_in_problems_and_not_retried():
     with chat("only") as (provider, client):
         ask(client)
         with pytest.raises(openai.InternalServerError, match="the script has 1 steps and this is request 2") as error:
@@ -200,8 +200,8 @@ def test_a_script_at_its_end_is_an_error_that_is_not_retried_and_is_recorded():
     assert provider.problems == [provider.requests[1].problem] == [error.value.body["message"]]
 
 
-def test_the_async_client_is_answered_whole_and_streamed():
-    async def talk(provider):
+def test_the_async_client_gets_whole_and_streamed_answers():
+    async def use_client(provider):
         async with openai.AsyncOpenAI(base_url=provider.base_url, api_key="any", max_retries=0) as client:
             whole = await ask(client)
             words = [chunk.choices[0].delta.content async for chunk in await ask(client, stream=True)]
@@ -213,10 +213,10 @@ def test_the_async_client_is_answered_whole_and_streamed():
 
     script = ScriptedModel(call("a") + call("b"), "x y", say("a b c") + cut(after_chunks=2))
     with LoopbackProvider(script) as provider:
-        assert asyncio.run(talk(provider)) == ("call_2", ["", "x ", "y", None])
+        assert asyncio.run(use_client(provider)) == ("call_2", ["", "x ", "y", None])
 
 
-def test_models_are_listed_and_found():
+def test_models_are_listed_and_retrieved():
     with chat(models=("tiny", "large")) as (_, client):
         assert [model.id for model in client.models.list()] == ["tiny", "large"]
         assert client.models.retrieve("tiny").object == "model"

@@ -1,4 +1,4 @@
-"""What the providers refuse, the loopback provider refuses, and what they let through it lets through."""
+"""The loopback provider refuses and accepts the same requests as the real providers."""
 
 import anthropic
 import openai
@@ -12,8 +12,8 @@ HELLO = {"role": "user", "content": "hello"}
 
 
 def calls(*ids, **extra):
-    made = [{"id": one, "type": "function", "function": {"name": "t", "arguments": "{}"}} for one in ids]
-    return {"role": "assistant", "content": None, "tool_calls": made, **extra}
+    tool_calls = [{"id": call_id, "type": "function", "function": {"name": "t", "arguments": "{}"}} for call_id in ids]
+    return {"role": "assistant", "content": None, "tool_calls": tool_calls, **extra}
 
 
 def result(call_id, text="done"):
@@ -21,7 +21,7 @@ def result(call_id, text="done"):
 
 
 @pytest.fixture(scope="module", params=[True], ids=["strict"])
-def chatted(request):
+def chat(request):
     with (
         LoopbackProvider(ScriptedModel(otherwise="fine"), strict=request.param) as provider,
         openai.OpenAI(base_url=provider.base_url, api_key="any", max_retries=0) as client,
@@ -30,20 +30,20 @@ def chatted(request):
 
 
 def use(*ids, extra=()):
-    blocks = [{"type": "tool_use", "id": one, "name": "t", "input": {}} for one in ids]
+    blocks = [{"type": "tool_use", "id": call_id, "name": "t", "input": {}} for call_id in ids]
     return {"role": "assistant", "content": [*extra, *blocks]}
 
 
 def results(*ids, extra=()):
-    return {"role": "user", "content": [*({"type": "tool_result", "tool_use_id": one} for one in ids), *extra]}
+    return {"role": "user", "content": [*({"type": "tool_result", "tool_use_id": call_id} for call_id in ids), *extra]}
 
 
-def text(words):
-    return {"type": "text", "text": words}
+def text(content):
+    return {"type": "text", "text": content}
 
 
 @pytest.fixture(scope="module", params=[True], ids=["strict"])
-def messaged(request):
+def send_messages(request):
     with (
         LoopbackProvider(ScriptedModel(otherwise="fine"), strict=request.param) as provider,
         anthropic.Anthropic(base_url=provider.anthropic_url, api_key="any", max_retries=0) as client,
@@ -77,11 +77,11 @@ BAD_CHATS = {
 
 
 @pytest.mark.parametrize("name", BAD_CHATS)
-def test_openai_refuses_what_it_cannot_read(name, chatted):
-    messages, said = BAD_CHATS[name]
+def test_openai_refuses_invalid_messages(name, chat):
+    messages, problem = BAD_CHATS[name]
 
-    with pytest.raises(openai.BadRequestError, match=said) as error:
-        chatted(messages)
+    with pytest.raises(openai.BadRequestError, match=problem) as error:
+        chat(messages)
 
     assert error.value.type == "invalid_request_error"
     assert error.value.param.startswith("messages")
@@ -110,8 +110,8 @@ GOOD_CHATS = {
 
 
 @pytest.mark.parametrize("name", GOOD_CHATS)
-def test_openai_lets_through_what_it_can_read(name, chatted):
-    assert chatted(GOOD_CHATS[name]).choices[0].message.content == "fine"
+def test_openai_accepts_valid_messages(name, chat):
+    assert chat(GOOD_CHATS[name]).choices[0].message.content == "fine"
 
 
 THOUGHT = {"type": "thinking", "thinking": "mine", "signature": "Zm9yZ2Vk"}
@@ -165,11 +165,11 @@ BAD_MESSAGES = {
 
 
 @pytest.mark.parametrize("name", BAD_MESSAGES)
-def test_anthropic_refuses_what_it_cannot_read(name, messaged):
-    messages, said = BAD_MESSAGES[name]
+def test_anthropic_refuses_invalid_messages(name, send_messages):
+    messages, problem = BAD_MESSAGES[name]
 
-    with pytest.raises(anthropic.BadRequestError, match=said) as error:
-        messaged(messages)
+    with pytest.raises(anthropic.BadRequestError, match=problem) as error:
+        send_messages(messages)
 
     assert error.value.type == "invalid_request_error"
 
@@ -188,26 +188,26 @@ GOOD_MESSAGES = {
 
 
 @pytest.mark.parametrize("name", GOOD_MESSAGES)
-def test_anthropic_lets_through_what_it_can_read(name, messaged):
-    assert messaged(GOOD_MESSAGES[name]).content[0].text == "fine"
+def test_anthropic_accepts_valid_messages(name, send_messages):
+    assert send_messages(GOOD_MESSAGES[name]).content[0].text == "fine"
 
 
-def test_tools_of_one_name_are_refused(messaged):
+def test_duplicate_tool_names_are_refused(send_messages):
     tool = {"name": "t", "input_schema": {"type": "object"}}
 
     with pytest.raises(anthropic.BadRequestError, match="tool names must be unique"):
-        messaged([HELLO], tools=[tool, tool])
+        send_messages([HELLO], tools=[tool, tool])
 
 
-@pytest.mark.parametrize("chatted", [False], indirect=True, ids=["lenient"])
-@pytest.mark.parametrize("messaged", [False], indirect=True, ids=["lenient"])
-def test_what_is_not_strict_lets_broken_conversations_through(chatted, messaged):
-    assert chatted([HELLO, result("a")]).choices[0].message.content == "fine"
-    assert messaged([use("a")]).content[0].text == "fine"
+@pytest.mark.parametrize("chat", [False], indirect=True, ids=["lenient"])
+@pytest.mark.parametrize("send_messages", [False], indirect=True, ids=["lenient"])
+def test_without_strict_invalid_conversations_are_accepted(chat, send_messages):
+    assert chat([HELLO, result("a")]).choices[0].message.content == "fine"
+    assert send_messages([use("a")]).content[0].text == "fine"
 
 
-def thinking_loop(then, *, system=None, **options):
-    """Ask, hear a thought and a call, and send back what `then` makes of the answer's blocks."""
+def thinking_loop(edit, *, system=None, **options):
+    """Get an answer with thinking and a call, and send its blocks back as `edit` returns them."""
     script = ScriptedModel(think("Let me see.") + say("Yes.") + call("t"), "done")
     with (
         LoopbackProvider(script, **options) as provider,
@@ -215,12 +215,12 @@ def thinking_loop(then, *, system=None, **options):
     ):
         ask = {"model": "m", "max_tokens": 2000, "thinking": {"type": "enabled", "budget_tokens": 1024}}
         first = client.messages.create(**ask, messages=[HELLO], **({"system": "Be kind."} if system else {}))
-        blocks = then([block.model_dump(exclude_none=True) for block in first.content])
+        blocks = edit([block.model_dump(exclude_none=True) for block in first.content])
         messages = [HELLO, {"role": "assistant", "content": blocks}, results("call_1")]
         return client.messages.create(**ask, messages=messages, **({"system": system} if system else {}))
 
 
-def test_signed_thinking_may_come_back_as_it_was():
+def test_signed_thinking_is_accepted_unchanged():
     assert thinking_loop(lambda blocks: blocks).content[0].text == "done"
 
 
@@ -234,27 +234,27 @@ def test_thinking_whose_signature_was_changed_is_refused():
         thinking_loop(lambda blocks: [{**blocks[0], "signature": blocks[0]["signature"][:-8]}, *blocks[1:]])
 
 
-def test_thinking_may_not_be_left_out_while_its_calls_are_being_answered():
+def test_thinking_is_required_with_the_results_of_its_calls():
     with pytest.raises(anthropic.BadRequestError, match=r"messages.1.content.0.type: expected `thinking`.*`text`"):
         thinking_loop(lambda blocks: blocks[1:])
 
 
-def test_thinking_may_not_be_the_end_of_a_message():
+def test_thinking_at_the_end_of_a_message_is_refused():
     with pytest.raises(anthropic.BadRequestError, match="final block of an assistant message cannot be `thinking`"):
         thinking_loop(lambda blocks: [*blocks, blocks[0]])
 
 
-def test_a_signature_outlives_the_server_that_made_it(messaged):
+def test_a_signature_is_accepted_by_another_server(send_messages):
     with (
         LoopbackProvider(ScriptedModel(think("Hm.") + call("t"))) as old,
         anthropic.Anthropic(base_url=old.anthropic_url, api_key="any", max_retries=0) as client,
     ):
         blocks = client.messages.create(model="m", max_tokens=9, messages=[HELLO]).to_dict()["content"]
 
-    assert messaged([HELLO, {"role": "assistant", "content": blocks}, results("call_1")]).content[0].text == "fine"
+    assert send_messages([HELLO, {"role": "assistant", "content": blocks}, results("call_1")]).content[0].text == "fine"
 
 
-def test_preserved_thinking_is_bound_to_the_prompt_it_came_after():
+def test_preserved_thinking_is_refused_after_another_prompt():
     assert thinking_loop(lambda blocks: blocks, system="Be kind.", preserved_thinking=True).content[0].text == "done"
     assert thinking_loop(lambda blocks: blocks, system="Be quick.").content[0].text == "done"
     with pytest.raises(anthropic.BadRequestError, match="whose preceding prompt has changed"):

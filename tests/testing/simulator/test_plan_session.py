@@ -1,4 +1,4 @@
-"""The planned project: valid, the same every time, long, and with calls side by side."""
+"""The planned project: valid, reproducible, long, and with parallel calls."""
 
 import json
 
@@ -10,7 +10,7 @@ from minutebook.testing.simulator.plan_session import planned_project
 
 
 @pytest.mark.parametrize("aligned", [True, False], ids=["by area", "cut anywhere"])
-def test_a_project_is_valid_and_as_long_as_asked_for(aligned):
+def test_a_project_is_valid_and_has_the_requested_length(aligned):
     project = planned_project(3, aligned=aligned)
 
     calls = [[call["function"]["name"] for call in message.get("tool_calls") or ()] for message in project]
@@ -24,7 +24,7 @@ def test_the_same_seed_gives_the_same_project_and_another_seed_another():
     assert json.dumps(planned_project(1)) == json.dumps(planned_project(1)) != json.dumps(planned_project(2))
 
 
-def test_the_release_notes_draw_on_every_step():
+def test_the_release_notes_contain_the_summary_of_every_step():
     project = planned_project(0, steps=4, messages=120)
 
     summaries = [
@@ -38,6 +38,6 @@ def test_the_release_notes_draw_on_every_step():
 
 
 @pytest.mark.parametrize("settings", [{"steps": 1}, {"steps": 12, "messages": 100}], ids=str)
-def test_a_project_that_cannot_be_meant_is_refused(settings):
+def test_invalid_settings_are_refused(settings):
     with pytest.raises(InvalidSetting):
         planned_project(0, **settings)

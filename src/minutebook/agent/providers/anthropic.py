@@ -81,12 +81,12 @@ class AnthropicAdapter(ClientAdapter):
             arguments |= {"tools": tools, "tool_choice": _tool_choice(request.tool_choice)}
         if self._cache:
             arguments["cache_control"] = {"type": "ephemeral"}
-        if converted.unthought and "thinking" in options:
+        if converted.thinking_dropped and "thinking" in options:
             options["thinking"] = {"type": "disabled"}
         if request.output is not None:
             schema = {"type": "json_schema", "schema": dict(request.output.schema)}
             options["output_config"] = {**options.get("output_config", {}), "format": schema}
-        return arguments, converted.prompt
+        return arguments, converted.prompt_digest
 
 
 def _reply(response: Mapping[str, Any], prompt_digest: str) -> ModelReply:

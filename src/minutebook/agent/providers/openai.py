@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _TEXT_KEYS: Final = ("content", "refusal", "reasoning_content", "reasoning")
 
 
-class Assembly:
+class MessageAccumulator:
     """Builds a message from the deltas of a stream."""
 
     def __init__(self) -> None:
@@ -69,33 +69,33 @@ class CompletionAccumulator:
 
     def __init__(self, provider: str = "upstream") -> None:
         self._provider = provider
-        self._assembly = Assembly()
-        self._others: dict[int, Assembly] = {}
+        self._first_choice = MessageAccumulator()
+        self._other_choices: dict[int, MessageAccumulator] = {}
         self._message: dict[str, Any] | None = None
         self.finish: str | None = None
-        self.reported: Mapping[str, Any] | None = None
+        self.raw_usage: Mapping[str, Any] | None = None
         """The provider's `usage` object, unchanged."""
         self.head: dict[str, Any] = {}
         """The completion's `id`, `created` and `model`."""
 
     @property
     def message(self) -> dict[str, Any]:
-        return self._message if self._message is not None else self._assembly.message()
+        return self._message if self._message is not None else self._first_choice.message()
 
     @property
-    def has_words(self) -> bool:
+    def has_output(self) -> bool:
         """Whether the stream has sent any text or tool call; the role alone does not count."""
-        return not self._assembly.is_empty
+        return not self._first_choice.is_empty
 
     @property
     def usage(self) -> Usage:
-        return usage_from(self.reported)
+        return usage_from(self.raw_usage)
 
     def outcome(self) -> dict[str, Any]:
         """The finish reason, the usage and the other choices, for the request's minutes."""
-        outcome: dict[str, Any] = {"finish": self.finish, "usage": dict(self.reported) if self.reported else None}
-        if self._others:
-            outcome["other_choices"] = [self._others[index].message() for index in sorted(self._others)]
+        outcome: dict[str, Any] = {"finish": self.finish, "usage": dict(self.raw_usage) if self.raw_usage else None}
+        if self._other_choices:
+            outcome["other_choices"] = [self._other_choices[index].message() for index in sorted(self._other_choices)]
         return outcome
 
     def reply(self) -> ModelReply:
@@ -110,7 +110,7 @@ class CompletionAccumulator:
             )
         return ModelReply(self.message, self.usage, self.finish, self.head.get("model"), self.head.get("id"))
 
-    def take_whole(self, completion: Mapping[str, Any]) -> None:
+    def add_completion(self, completion: Mapping[str, Any]) -> None:
         """Add a completion that was not streamed.
 
         Raises:
@@ -123,11 +123,11 @@ class CompletionAccumulator:
         self._message = {"role": "assistant", "content": None if message.get("tool_calls") else "", **message}
         self.finish = choices[0].get("finish_reason") or "stop"
         for index, choice in enumerate(choices[1:], 1):
-            self._others.setdefault(index, Assembly()).add(choice.get("message") or {})
-        self.reported = completion.get("usage")
-        self._take_head(completion)
+            self._other_choices.setdefault(index, MessageAccumulator()).add(choice.get("message") or {})
+        self.raw_usage = completion.get("usage")
+        self._set_head(completion)
 
-    def take(self, chunk: Mapping[str, Any]) -> bool:
+    def add_chunk(self, chunk: Mapping[str, Any]) -> bool:
         """Add a chunk of a streamed completion, and return whether the finish reason has been received.
 
         Raises:
@@ -136,17 +136,19 @@ class CompletionAccumulator:
         if "error" in chunk:
             problem, code = error_reason(chunk)
             raise error_from_status(self._provider, 500, problem, code=code)
-        self._take_head(chunk)
-        self.reported = chunk.get("usage") or self.reported
+        self._set_head(chunk)
+        self.raw_usage = chunk.get("usage") or self.raw_usage
         for choice in chunk.get("choices") or ():
             index = choice.get("index") or 0
-            assembly = self._assembly if index == 0 else self._others.setdefault(index, Assembly())
-            assembly.add(choice.get("delta") or {})
+            choice_message = (
+                self._first_choice if index == 0 else self._other_choices.setdefault(index, MessageAccumulator())
+            )
+            choice_message.add(choice.get("delta") or {})
             if index == 0:
                 self.finish = choice.get("finish_reason") or self.finish
         return self.finish is not None
 
-    def _take_head(self, body: Mapping[str, Any]) -> None:
+    def _set_head(self, body: Mapping[str, Any]) -> None:
         if not self.head:
             self.head = {key: body[key] for key in ("id", "created", "model") if body.get(key) is not None}
 
@@ -181,7 +183,7 @@ class OpenAIAdapter(ClientAdapter):
     provider: ClassVar[Provider] = "openai"
     name: ClassVar[str] = "openai"
     client_class: ClassVar[str] = "AsyncOpenAI"
-    _answered_by: ClassVar[str] = "openai"  # the provider's name in errors about unusable answers
+    _error_source: ClassVar[str] = "openai"  # the provider's name in errors about an invalid answer
 
     def __init__(
         self,
@@ -202,14 +204,14 @@ class OpenAIAdapter(ClientAdapter):
         return self._strict_tools
 
     async def ask(self, request: ModelRequest, *, on_delta: OnDelta | None = None) -> ModelReply:
-        arguments, answer = self._arguments(request), CompletionAccumulator(self._answered_by)
+        arguments, answer = self._arguments(request), CompletionAccumulator(self._error_source)
         if on_delta is None:
-            answer.take_whole(await self._complete(arguments))
+            answer.add_completion(await self._complete(arguments))
             return answer.reply()
         arguments |= {"stream": True, "stream_options": {"include_usage": True}}
         async with aclosing(self._chunks(arguments)) as chunks:
             async for chunk in chunks:
-                answer.take(chunk)
+                answer.add_chunk(chunk)
                 for delta in _deltas(chunk):
                     on_delta(delta)
         return answer.reply()

@@ -147,9 +147,9 @@ async def compact_by_strategy(
     """
     loaded = await store.load(conversation)
     keep = FoldStorage(store, conversation, loaded.folds).keep
-    manager = CompactionManager(name, model, folds=loaded.folds, keep=keep)
+    manager = CompactionManager(name, model, folds=loaded.folds, save_fold=keep)
     record = ViewSource(loaded, (), counter=counter, whole=True).record
-    compaction_input = manager.situation(record)
+    compaction_input = manager.compaction_input(record)
     result = await manager.check_and_apply(record)
     if result or result.error is not None:
         return result

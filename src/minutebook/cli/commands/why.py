@@ -14,8 +14,15 @@ from minutebook.conversation.minutes import Request
 
 @click.command("why", cls=Command, short_help="Show why a message was not sent in a request.")
 @click.argument("conversation", metavar="ID")
-@click.option("--message", type=click.IntRange(min=0), metavar="N", help="Position of the message, from 0. Example: --message 17")
-@click.option("--request", type=click.IntRange(min=1), metavar="N", help="Number of the request. Default: the newest. Example: --request 9")
+@click.option(
+    "--message", type=click.IntRange(min=0), metavar="N", help="Position of the message, from 0. Example: --message 17"
+)
+@click.option(
+    "--request",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of the request. Default: the newest. Example: --request 9",
+)
 @database_options()
 @json_option("Print the answer as JSON. Example: minutebook why order-17 --message 17 --json")
 def command(database: Database, conversation: str, message: int | None, request: int | None) -> None:

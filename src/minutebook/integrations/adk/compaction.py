@@ -1,18 +1,18 @@
-"""google-adk agents with our record and our compaction: a plugin for its apps.
+"""A google-adk plugin that records sessions in a conversation store and compacts them.
 
     app = App(name="shop", root_agent=agent, plugins=[AdkCompaction(store, model_info("gpt-4o"))])
     runner = Runner(app=app, session_service=sessions)
 
-google-adk's session keeps its events as they are. What they say is appended to our store as well, a compaction is a fold
-there, and only what the model is sent is shorter.
+The events of google-adk's session stay unchanged. Their messages are appended to the store as well, a compaction is a fold
+there, and only the requests to the model become shorter.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from minutebook.compaction.manager import CompactionManager
 from minutebook.compaction.registry import strategy_named
@@ -21,7 +21,7 @@ from minutebook.compaction.summarizer import Summarizer
 from minutebook.errors import CannotFit, FoldConflict, MissingExtra
 from minutebook.history.protocol import EventBus
 from minutebook.integrations.adk.record import AdkRecord
-from minutebook.integrations.adk.view import Placed, placed_in, tokens_of
+from minutebook.integrations.adk.view import RequestContent, tokens_of, with_events
 from minutebook.store.base import ConversationStore
 from minutebook.tokens import TokenCounter, counter_for
 from minutebook.tokens.models import ModelInfo
@@ -38,30 +38,47 @@ except ImportError as error:
     raise MissingExtra("google-adk", "adk") from error
 
 NOTICE: Final = "minutebook"
-"""Where in an event's `custom_metadata` the notices stand."""
+"""The key of the compaction notices in an event's `custom_metadata`."""
 
-Scope = tuple[str | None, str | None]
-"""What sets events apart that not every agent of a session sees: isolation scope and branch."""
+
+class EventScope(NamedTuple):
+    """Decides which agents of a session see an event. The events of each scope are a separate record."""
+
+    isolation: str | None
+    branch: str | None
+
+    def sees(self, other: "EventScope") -> bool:
+        """Whether google-adk shows an agent in this scope the events of another one.
+
+        It does so within one isolation scope, for events without a branch, of the same branch, or of an enclosing one.
+        """
+        if self.isolation != other.isolation:
+            return False
+        return not self.branch or not other.branch or f"{self.branch}.".startswith(f"{other.branch}.")
+
+
+Records = Mapping[EventScope, AdkRecord]
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
-    """The last call of one agent in a run, without any folds."""
+class _LastCall:
+    """The last model call in one scope of a run, before folds are applied."""
 
-    placed: list[Placed]
+    contents: list[RequestContent]
     fixed_tokens: int
-    heard: int
-    """How many events the agent had seen."""
+    event_count: int
+    """The number of events that the agent had seen."""
 
 
 class AdkCompaction(BasePlugin):  # type: ignore[misc]  # google-adk is not installed where types are checked
-    """Keeps the record of every session in a store, and folds it before a call that the model has no room for.
+    """Records every session in a store, and folds the record before a request that would not fit the model's window.
 
-    It is looked at after a run too, so that the next one need not begin with it. The notice of a compaction is on the
-    next event of the run, under `custom_metadata["minutebook"]`, and on the bus; one after the run is on the bus alone.
+    After a run it also folds what the next request would have no room for, so that the next run does not start with a
+    compaction. The notice of a compaction is in the next event of the run, under `custom_metadata["minutebook"]`, and on
+    the bus; the notice of a compaction after the run is on the bus only.
 
     Raises:
-        UnknownName: there is none of that name.
+        UnknownName: no strategy has that name.
     """
 
     def __init__(
@@ -80,53 +97,57 @@ class AdkCompaction(BasePlugin):  # type: ignore[misc]  # google-adk is not inst
         self.store = store
         self.strategy = strategy_named(strategy) if isinstance(strategy, str) else strategy
         self._counter = counter or counter_for(model_info.name)
-        self._compactor = partial(
+        self._create_manager = partial(
             CompactionManager, self.strategy, model_info, summarizer, bus=bus, reply_tokens=reply_tokens
         )
         self._records: dict[str, AdkRecord] = {}
-        """Those of the runs that are going on."""
+        """The records of the active runs, by conversation id."""
         self._notices: dict[str, list[str]] = {}
-        self._calls: dict[str, dict[Scope, _Call]] = {}
-        """The last call in each place of each run that is going on."""
+        """The notices that no event has yet, by run."""
+        self._last_calls: dict[str, dict[EventScope, _LastCall]] = {}
+        """The last call in each scope, by run."""
 
     async def before_run_callback(self, *, invocation_context: InvocationContext) -> types.Content | None:
-        """Put the new message in the record."""
-        await self._recorded(invocation_context)
+        """Append the new user message to the record."""
+        await self._update_records(invocation_context)
         return None
 
     async def before_model_callback(
         self, *, callback_context: CallbackContext, llm_request: LlmRequest
     ) -> LlmResponse | None:
-        """Bring the record up to date, fold what must be folded, and have the model sent what the folds show.
+        """Update the record, fold it if the request does not fit, and apply the folds to the request.
 
         Raises:
-            CannotFit: what must be sent is larger than the window. google-adk wraps it in a RuntimeError.
+            CannotFit: the messages that must be sent need more tokens than the window. google-adk wraps it in a
+                RuntimeError.
         """
         context = callback_context.get_invocation_context()
-        here = (callback_context.isolation_scope, callback_context.branch)
-        seen, events = await self._recorded(context)
-        said = [seen[_scope(event)].said(event.id) for event in events if _sees(here, _scope(event))]
-        placed = placed_in(said, llm_request.contents, callback_context.agent_name)
-        made = _Call(placed, self._fixed_tokens(llm_request), len(said))
-        self._calls.setdefault(context.invocation_id, {})[here] = made
-        records = _giving_way(seen, here)
-        await self._make_room(context.invocation_id, records, placed, made.fixed_tokens)
-        for record in records:
-            placed = await record.shown(placed)
-        llm_request.contents = [one.content for one in placed]
+        scope = EventScope(callback_context.isolation_scope, callback_context.branch)
+        records, events = await self._update_records(context)
+        visible = [records[_scope_of(event)].event(event.id) for event in events if scope.sees(_scope_of(event))]
+        contents = with_events(llm_request.contents, visible, callback_context.agent_name)
+        call = _LastCall(contents, self._fixed_tokens(llm_request), len(visible))
+        self._last_calls.setdefault(context.invocation_id, {})[scope] = call
+        visible_records = _records_in_folding_order(records, scope)
+        await self._make_room(context.invocation_id, visible_records, contents, call.fixed_tokens)
+        for record in visible_records:
+            contents = await record.apply_folds(contents)
+        llm_request.contents = [content.content for content in contents]
         return None
 
-    async def _make_room(self, run: str, records: Sequence[AdkRecord], placed: list[Placed], fixed: int) -> None:
-        """Fold the first record with which the call fits."""
-        for place, record in enumerate(records):
-            others = placed
-            for other in (*records[:place], *records[place + 1 :]):
-                others = await other.shown(others)
+    async def _make_room(
+        self, run: str, records: Sequence[AdkRecord], contents: list[RequestContent], fixed_tokens: int
+    ) -> None:
+        """Fold the first record after whose compaction the request fits."""
+        for index, record in enumerate(records):
+            shortened = contents
+            for other in (*records[:index], *records[index + 1 :]):
+                shortened = await other.apply_folds(shortened)
             try:
                 async with record.lock:
-                    event = await record.compact(others, fixed)
+                    event = await record.compact(shortened, fixed_tokens)
             except CannotFit:
-                if place == len(records) - 1:
+                if index == len(records) - 1:
                     raise
             else:
                 if event is not None:
@@ -134,118 +155,110 @@ class AdkCompaction(BasePlugin):  # type: ignore[misc]  # google-adk is not inst
                 return
 
     async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> Event | None:
-        """Have the notices reach whoever reads the run's events. The event is theirs: only its metadata grows."""
+        """Add the pending notices to the event's metadata. The rest of the event stays unchanged."""
         if not event.partial and (notices := self._notices.pop(invocation_context.invocation_id, None)):
             event.custom_metadata = {**(event.custom_metadata or {}), NOTICE: notices}
         return None
 
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
-        """Put the last answer in the record, and fold what the next call would have no room for."""
-        seen, events = await self._recorded(invocation_context)
+        """Append the last answer to the record, and fold what the next request would have no room for."""
+        records, events = await self._update_records(invocation_context)
+        run = invocation_context.invocation_id
         try:
-            for here, last in self._calls.get(invocation_context.invocation_id, {}).items():
-                await self._look_ahead(invocation_context.invocation_id, seen, events, here, last)
+            for scope, last_call in self._last_calls.get(run, {}).items():
+                await self._make_room_for_next_call(run, records, events, scope, last_call)
         finally:
-            self._forget(invocation_context, seen)
+            self._forget_run(run, records)
 
     async def on_run_error_callback(self, *, invocation_context: InvocationContext, error: Exception) -> None:  # noqa: ARG002
-        """Put what was said before the run broke in the record."""
-        seen, _ = await self._recorded(invocation_context)
-        self._forget(invocation_context, seen)
+        """Append the messages from before the error to the record."""
+        records, _ = await self._update_records(invocation_context)
+        self._forget_run(invocation_context.invocation_id, records)
 
-    async def _look_ahead(
-        self, run: str, seen: dict[Scope, AdkRecord], events: Sequence[Event], here: Scope, last: _Call
+    async def _make_room_for_next_call(
+        self, run: str, records: Records, events: Sequence[Event], scope: EventScope, last_call: _LastCall
     ) -> None:
-        """Make room for what the agent would be sent next: what it was sent last, and what was said since."""
-        new = [event for event in events if _sees(here, _scope(event))][last.heard :]
-        since = [Placed(event.content, seen[_scope(event)].said(event.id), exact=True) for event in new]
-        # A run that is over must not fail: what does not fit is the next call's trouble, and whoever folded it first
-        # has made the room.
+        """Fold for the expected next request in a scope: the contents of the last one and the events since then."""
+        new_events = [event for event in events if scope.sees(_scope_of(event))][last_call.event_count :]
+        new_contents = [
+            RequestContent(event.content, records[_scope_of(event)].event(event.id), exact=True) for event in new_events
+        ]
+        contents = [*last_call.contents, *new_contents]
+        # The run has succeeded and must not fail here. If the contents do not fit, the next call raises that; after a
+        # conflict, the fold of the other process has made room.
         with suppress(CannotFit, FoldConflict):
-            await self._make_room(run, _giving_way(seen, here), [*last.placed, *since], last.fixed_tokens)
+            await self._make_room(run, _records_in_folding_order(records, scope), contents, last_call.fixed_tokens)
 
-    async def _recorded(self, context: InvocationContext) -> tuple[dict[Scope, AdkRecord], list[Event]]:
-        """The records of a session, up to date, and the events that say something, in their order.
+    async def _update_records(self, context: InvocationContext) -> tuple[Records, list[Event]]:
+        """Append new events, and return the records of the session and its events that have content.
 
-        The session is read anew: the one at hand may be a stale copy.
+        The session is loaded again, because the one in the context may be a stale copy.
         """
-        at_hand = context.session
-        session = await context.session_service.get_session(
-            app_name=at_hand.app_name, user_id=at_hand.user_id, session_id=at_hand.id
-        )
-        spoken = [] if session is None else [event for event in session.events if _is_spoken(event)]
-        said: dict[Scope, list[Event]] = {}
-        for event in spoken:
-            said.setdefault(_scope(event), []).append(event)
+        app_name, user_id, session_id = context.session.app_name, context.session.user_id, context.session.id
+        session = await context.session_service.get_session(app_name=app_name, user_id=user_id, session_id=session_id)
+        events = [] if session is None else [event for event in session.events if _has_content(event)]
+        by_scope: dict[EventScope, list[Event]] = {}
+        for event in events:
+            by_scope.setdefault(_scope_of(event), []).append(event)
         records = {}
-        for scope, events in said.items():
-            record = records[scope] = self._record(conversation_of(at_hand, *scope), at_hand.user_id)
+        for scope, scope_events in by_scope.items():
+            record = records[scope] = self._record(conversation_of(context.session, *scope), user_id)
             async with record.lock:
-                await record.add(events)
-        return records, spoken
+                await record.add(scope_events)
+        return records, events
 
-    def _forget(self, context: InvocationContext, seen: dict[Scope, AdkRecord]) -> None:
-        """Let go of what was held for a run that is over."""
-        for record in seen.values():
+    def _forget_run(self, run: str, records: Records) -> None:
+        for record in records.values():
             self._records.pop(record.conversation, None)
-        self._notices.pop(context.invocation_id, None)
-        self._calls.pop(context.invocation_id, None)
+        self._notices.pop(run, None)
+        self._last_calls.pop(run, None)
 
     def _record(self, conversation: str, user: str) -> AdkRecord:
         if conversation not in self._records:
             self._records[conversation] = AdkRecord(
-                self.store, conversation, user, compactor=self._compactor, counter=self._counter
+                self.store, conversation, user, create_manager=self._create_manager, counter=self._counter
             )
         return self._records[conversation]
 
     def _fixed_tokens(self, request: LlmRequest) -> int:
-        """What a call sends besides contents: instructions and tools."""
+        """The tokens of instructions and tools, which a request has in addition to its contents."""
         instruction = request.config.system_instruction
         text = instruction if isinstance(instruction, str) else ""
-        others = [] if isinstance(instruction, str) or instruction is None else _as_contents(instruction)
+        others = [] if isinstance(instruction, str) or instruction is None else _instruction_contents(instruction)
         tools = [
-            declared.model_dump(mode="json", exclude_none=True)
+            declaration.model_dump(mode="json", exclude_none=True)
             for tool in request.config.tools or []
-            for declared in getattr(tool, "function_declarations", None) or []
+            for declaration in getattr(tool, "function_declarations", None) or []
         ]
-        fixed = self._counter.message({"role": "system", "content": text}) if text else 0
-        fixed += sum(tokens_of(content, self._counter) for content in others)
-        return fixed + (self._counter.count(json.dumps(tools)) if tools else 0)
+        tokens = self._counter.message({"role": "system", "content": text}) if text else 0
+        tokens += sum(tokens_of(content, self._counter) for content in others)
+        return tokens + (self._counter.count(json.dumps(tools)) if tools else 0)
 
 
 def conversation_of(session: Any, isolation_scope: str | None = None, branch: str | None = None) -> str:
-    """The id under which our store keeps a google-adk session, or the part of it that only some of its agents see."""
+    """The conversation id of a google-adk session in our store, or of one scope of it that only some agents see."""
     parts = [session.app_name, session.user_id, session.id]
     if isolation_scope or branch:
         parts += [isolation_scope or "", branch or ""]
     return "/".join(part.replace("%", "%25").replace("/", "%2F") for part in parts)
 
 
-def _is_spoken(event: Event) -> bool:
+def _has_content(event: Event) -> bool:
     return not event.partial and event.content is not None and bool(event.content.parts)
 
 
-def _scope(event: Event) -> Scope:
-    return event.isolation_scope, event.branch
+def _scope_of(event: Event) -> EventScope:
+    return EventScope(event.isolation_scope, event.branch)
 
 
-def _giving_way(seen: dict[Scope, AdkRecord], here: Scope) -> list[AdkRecord]:
-    """The records that an agent sees: its own branch gives way first, then the ones around it."""
-    records = [seen[scope] for scope in sorted(seen, key=_depth, reverse=True) if _sees(here, scope)]
-    return sorted(records, key=lambda record: record is not seen.get(here))
+def _records_in_folding_order(records: Records, scope: EventScope) -> list[AdkRecord]:
+    """The records that an agent sees, the first one to fold first: its own branch, then the enclosing ones."""
+    visible = [other for other in records if scope.sees(other)]
+    visible.sort(key=lambda other: (other != scope, -len(other.branch or "")))
+    return [records[other] for other in visible]
 
 
-def _depth(scope: Scope) -> int:
-    return len(scope[1] or "")
-
-
-def _sees(here: Scope, there: Scope) -> bool:
-    """Whether google-adk shows one agent what was said in another place: in no branch, its own, or one around it."""
-    mine, theirs = here[1], there[1]
-    return here[0] == there[0] and (not mine or not theirs or f"{mine}.".startswith(f"{theirs}."))
-
-
-def _as_contents(instruction: Any) -> Sequence[types.Content]:
+def _instruction_contents(instruction: Any) -> Sequence[types.Content]:
     if isinstance(instruction, types.Content):
         return [instruction]
     parts = instruction if isinstance(instruction, list) else [instruction]

@@ -1,8 +1,8 @@
-"""google-adk's contents as chat-completions messages, and back.
+"""google-adk contents to chat-completions messages and back.
 
-A message says what everybody understands: text, calls, results, media. What of a content's parts it cannot say (a thought
-signature, code that was run, a scheduled response) travels with it under `adk`, so the way back gives the same parts;
-where the message was changed since, by a fold that clears a result, what it says now wins.
+A message has what every provider understands: text, calls, results, media. The parts of a content that it cannot express
+(a thought signature, code that was run, a scheduled response) are stored with it under `adk`, so that converting it back
+gives the same parts. If the message was changed in between, as by a fold that clears a result, the stored parts are ignored.
 """
 
 import base64
@@ -19,65 +19,69 @@ except ImportError as error:
     raise MissingExtra("google-adk", "adk") from error
 
 KEY: Final = "adk"
-"""What a message keeps for google-adk; no provider is ever sent it."""
+"""The key of google-adk's data in a message; it is never sent to a provider."""
 
 
-def messages_of(content: types.Content, **about: Any) -> list[dict[str, Any]]:
-    """What a content says: a message for each result in it, and one for the rest. `about` is noted on each of them."""
+def messages_of(content: types.Content, **metadata: Any) -> list[dict[str, Any]]:
+    """One message for each tool result of a content and one for its other parts, each with `metadata` under `adk`."""
     parts = content.parts or []
-    results = [part for part in parts if part.function_response is not None]
-    rest = [part for part in parts if part.function_response is None]
-    made = [
-        _noted(_result(part.function_response), "user", [part], about) for part in results if part.function_response
+    messages = [
+        _with_metadata(_result(part.function_response), "user", [part], metadata)
+        for part in parts
+        if part.function_response is not None
     ]
-    if rest:
+    if others := [part for part in parts if part.function_response is None]:
         role = "model" if content.role == "model" else "user"
-        made.append(_noted(_message(role, rest), role, rest, about))
-    return made
+        messages.append(_with_metadata(_message(role, others), role, others, metadata))
+    return messages
 
 
 def contents_of(messages: Iterable[Message]) -> list[types.Content]:
-    """The contents that say these messages; results that stand together are one content, as google-adk has them."""
-    made: list[types.Content] = []
-    together = False
+    """The contents of messages. Adjacent tool results become one content, as in google-adk."""
+    contents: list[types.Content] = []
+    follows_result = False
     for message in messages:
-        role, parts = _role(message), _parts_of(message)
-        if together and is_result(message):
-            made[-1] = types.Content(role=role, parts=[*(made[-1].parts or []), *parts])
+        # Contents have two roles: every message that is not the assistant's becomes a user's.
+        role = "model" if message.get("role") == "assistant" else "user"
+        parts = _parts_of(message)
+        if follows_result and is_result(message):
+            contents[-1] = types.Content(role=role, parts=[*(contents[-1].parts or []), *parts])
         else:
-            made.append(types.Content(role=role, parts=parts))
-        together = is_result(message)
-    return made
+            contents.append(types.Content(role=role, parts=parts))
+        follows_result = is_result(message)
+    return contents
 
 
 def signature_of(messages: Iterable[Message]) -> str:
-    """What messages say, without the ids that google-adk takes away before it sends them."""
+    """The messages as text for comparison, without the ids that google-adk removes before it sends them."""
     return json.dumps([_without_ids(plain_copy(message)) for message in messages], sort_keys=True)
 
 
-def _noted(message: dict[str, Any], role: str, parts: Sequence[types.Part], about: Mapping[str, Any]) -> dict[str, Any]:
-    note = dict(about)
+def _with_metadata(
+    message: dict[str, Any], role: str, parts: Sequence[types.Part], metadata: Mapping[str, Any]
+) -> dict[str, Any]:
+    extension = dict(metadata)
     if _plain_parts(message) != list(parts):
-        note["parts"] = [_dumped(part) for part in parts]
-        note["role"] = role
-    return {**message, KEY: note} if note else message
+        extension["parts"] = [json.loads(part.model_dump_json(exclude_none=True)) for part in parts]
+        extension["role"] = role
+    return {**message, KEY: extension} if extension else message
 
 
 def _parts_of(message: Message) -> list[types.Part]:
-    """The parts that were kept, if the message still says what they say; else those that say it."""
-    note = message.get(KEY) or {}
-    if "parts" in note:
-        kept = [types.Part.model_validate_json(json.dumps(plain_copy(part))) for part in note["parts"]]
-        said = messages_of(types.Content(role=note["role"], parts=kept))
-        if len(said) == 1 and _without_note(said[0]) == _without_note(plain_copy(message)):
-            return kept
+    """The stored parts if the message has not changed since, otherwise parts built from the message."""
+    extension = message.get(KEY) or {}
+    if "parts" in extension:
+        parts = [types.Part.model_validate_json(json.dumps(plain_copy(part))) for part in extension["parts"]]
+        originals = messages_of(types.Content(role=extension["role"], parts=parts))
+        if len(originals) == 1 and _without_extension(originals[0]) == _without_extension(plain_copy(message)):
+            return parts
     return _plain_parts(message)
 
 
 def _message(role: str, parts: Sequence[types.Part]) -> dict[str, Any]:
-    said = [said for part in parts if not part.thought and (said := _content_part(part)) is not None]
-    is_one_text = len(said) == 1 and said[0]["type"] == "text"
-    content: Any = said[0]["text"] if is_one_text else said or None
+    blocks = [block for part in parts if not part.thought and (block := _content_part(part)) is not None]
+    is_one_text = len(blocks) == 1 and blocks[0]["type"] == "text"
+    content: Any = blocks[0]["text"] if is_one_text else blocks or None
     if role == "user":
         return {"role": "user", "content": content or ""}
     message: dict[str, Any] = {"role": "assistant", "content": content}
@@ -100,12 +104,12 @@ def _content_part(part: types.Part) -> dict[str, Any] | None:
         return _media(part.inline_data.mime_type or "", f"data:{part.inline_data.mime_type};base64,{data}")
     if part.file_data is not None:
         return _media(part.file_data.mime_type or "", part.file_data.file_uri or "")
-    rest = part.model_dump(mode="json", exclude_none=True, exclude={"thought_signature"})
-    return {"type": "text", "text": json.dumps(rest)} if rest else None
+    fields = part.model_dump(mode="json", exclude_none=True, exclude={"thought_signature"})
+    return {"type": "text", "text": json.dumps(fields)} if fields else None
 
 
-def _media(kind: str, url: str) -> dict[str, Any]:
-    if kind.startswith("image/"):
+def _media(mime_type: str, url: str) -> dict[str, Any]:
+    if mime_type.startswith("image/"):
         return {"type": "image_url", "image_url": {"url": url}}
     return {"type": "file", "file": {"file_data": url}}
 
@@ -121,7 +125,7 @@ def _result(result: types.FunctionResponse) -> dict[str, Any]:
 
 
 def _plain_parts(message: Message) -> list[types.Part]:
-    """The parts that say a message, whoever made it."""
+    """Parts built from the message alone."""
     if is_result(message):
         response = types.FunctionResponse(
             id=message.get("tool_call_id") or None, name=message.get("name") or "", response=_object(text_of(message))
@@ -134,14 +138,15 @@ def _plain_parts(message: Message) -> list[types.Part]:
         parts.append(types.Part(text=text))
     for call in message.get("tool_calls") or ():
         function = call["function"]
-        arguments = _object(function["arguments"])
-        made = types.FunctionCall(id=call.get("id") or None, name=function["name"], args=arguments)
-        parts.append(types.Part(function_call=made))
+        function_call = types.FunctionCall(
+            id=call.get("id") or None, name=function["name"], args=_object(function["arguments"])
+        )
+        parts.append(types.Part(function_call=function_call))
     return parts or [types.Part(text="")]
 
 
 def _object(text: str) -> dict[str, Any]:
-    """The object that a text is; text that is none is wrapped, as google-adk wraps what a tool returns."""
+    """The JSON object in a text. Any other text or value is wrapped, as google-adk wraps the results of tools."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -149,21 +154,12 @@ def _object(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"result": value}
 
 
-def _role(message: Message) -> str:
-    """Contents know two roles only: what is neither the model's is shown as the user's."""
-    return "model" if message.get("role") == "assistant" else "user"
-
-
-def _dumped(part: types.Part) -> Any:
-    return json.loads(part.model_dump_json(exclude_none=True))
-
-
-def _without_note(message: Mapping[str, Any]) -> dict[str, Any]:
+def _without_extension(message: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in message.items() if key != KEY}
 
 
 def _without_ids(message: Mapping[str, Any]) -> dict[str, Any]:
-    said = {key: value for key, value in _without_note(message).items() if key != "tool_call_id"}
-    if "tool_calls" in said:
-        said["tool_calls"] = [call["function"] for call in said["tool_calls"]]
-    return said
+    fields = {key: value for key, value in _without_extension(message).items() if key != "tool_call_id"}
+    if "tool_calls" in fields:
+        fields["tool_calls"] = [call["function"] for call in fields["tool_calls"]]
+    return fields

@@ -1,11 +1,11 @@
-"""The record of one google-adk session, or of one branch of it, in our store."""
+"""The record of one google-adk session, or of one branch of it, in a conversation store."""
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import NAMESPACE_OID, uuid5
 
 from minutebook.compaction.manager import CompactionManager, HistoryCompacted
@@ -19,7 +19,7 @@ from minutebook.errors import (
     VersionConflict,
 )
 from minutebook.integrations.adk.contents import KEY, messages_of, signature_of
-from minutebook.integrations.adk.view import Placed, Said, as_sent, folded
+from minutebook.integrations.adk.view import RecordedEvent, RequestContent, record_as_sent, with_folds
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
@@ -32,12 +32,12 @@ try:
 except ImportError as error:
     raise MissingExtra("google-adk", "adk") from error
 
-_TRIES: Final = 5
-"""How often somebody else may write the same conversation in between."""
+_MAX_ATTEMPTS: Final = 5
+"""Maximum attempts to write while other processes change the same conversation."""
 
 
 class AdkRecord:
-    """Keeps up with the events of a session, and folds what they said. One task at a time uses it, which `lock` is for."""
+    """Appends the events of a session to a stored conversation and folds it. Hold `lock` while you call a method."""
 
     def __init__(
         self,
@@ -45,85 +45,84 @@ class AdkRecord:
         conversation: str,
         recipient: str,
         *,
-        compactor: Callable[..., CompactionManager],
+        create_manager: Callable[..., CompactionManager],
         counter: TokenCounter,
     ) -> None:
         self.conversation = conversation
         self.lock = asyncio.Lock()
         self._store = store
         self._recipient = recipient
-        self._compactor = compactor(keep=self._keep, conversation=conversation, tenant=store.tenant)
+        self._manager = create_manager(keep=self._store_fold, conversation=conversation, tenant=store.tenant)
         self._counter = counter
         self._version: int | None = None
-        """The version that we know; None before the first reading."""
+        """The stored version that `_transcript` was loaded from; None if it must be loaded."""
 
     async def add(self, events: Sequence[Event]) -> None:
-        """Append what was said since; what is in the record already is not added twice.
+        """Append the events that are not in the record yet.
 
         Raises:
-            VersionConflict: others write it all the time.
+            VersionConflict: other processes changed the conversation during every attempt.
             InvalidSetting: a part of the record was purged.
         """
-        for tries in reversed(range(_TRIES)):
+        for attempts_left in reversed(range(_MAX_ATTEMPTS)):
             try:
                 if self._version is None:
-                    await self._read()
+                    await self._load()
                 for event in events:
-                    if event.id not in self._said:
+                    if event.id not in self._events:
                         await self._append(event)
             except VersionConflict:
                 self._version = None
-                if not tries:
+                if not attempts_left:
                     raise
             else:
                 return
 
-    def said(self, event: str) -> Said:
-        """What one of the events said that were added."""
-        return self._said[event]
+    def event(self, event_id: str) -> RecordedEvent:
+        return self._events[event_id]
 
-    async def shown(self, placed: Sequence[Placed]) -> list[Placed]:
-        """The contents with the folds that stand."""
-        return folded(placed, self.conversation, self._transcript, await self._folds())
+    async def apply_folds(self, contents: Sequence[RequestContent]) -> list[RequestContent]:
+        """Read the active folds, and return the contents with them applied."""
+        return with_folds(contents, self.conversation, self._transcript, await self._load_folds())
 
-    async def compact(self, placed: Sequence[Placed], overhead_tokens: int) -> HistoryCompacted | None:
-        """Fold what must be folded before these contents are sent.
+    async def compact(self, contents: Sequence[RequestContent], overhead_tokens: int) -> HistoryCompacted | None:
+        """Fold the record if the request does not fit the model's window.
 
-        `placed` is without the folds of this record, and with those of all others.
+        `contents` have the folds of all other records applied, but none of this one.
 
         Raises:
-            CannotFit: what must be sent is larger than the window.
+            CannotFit: the messages that must be sent need more tokens than the window.
         """
-        sent, others = as_sent(placed, self.conversation, self._transcript)
-        for tries in reversed(range(_TRIES)):
-            self._compactor.folds = await self._folds()
-            self._storage = FoldStorage(self._store, self.conversation, self._compactor.folds)
+        sent, other_tokens = record_as_sent(contents, self.conversation, self._transcript)
+        for attempts_left in reversed(range(_MAX_ATTEMPTS)):
+            self._manager.folds = await self._load_folds()
+            self._fold_storage = FoldStorage(self._store, self.conversation, self._manager.folds)
             try:
-                done = await self._compactor.check_and_apply(sent, overhead_tokens=overhead_tokens + others)
-            except FoldConflict:  # somebody else folded it in the meantime
-                if not tries:
+                result = await self._manager.check_and_apply(sent, overhead_tokens=overhead_tokens + other_tokens)
+            except FoldConflict:  # another process added a fold at the same time
+                if not attempts_left:
                     raise
                 continue
-            return done.event
+            return result.event
         return None
 
-    async def _keep(self, fold: Fold) -> Fold:
-        return await self._storage.keep(fold)
+    async def _store_fold(self, fold: Fold) -> Fold:
+        return await self._fold_storage.keep(fold)
 
-    async def _folds(self) -> tuple[Fold, ...]:
-        """The folds that were not undone, by whomever."""
+    async def _load_folds(self) -> tuple[Fold, ...]:
+        """The folds that were not undone, including those of other processes."""
         try:
-            stored = await self._store.folds(self.conversation)
+            stored_folds = await self._store.folds(self.conversation)
         except ConversationErased:
             raise
-        except ConversationNotFound:  # nothing was said yet
+        except ConversationNotFound:  # no event was appended yet
             return ()
-        return tuple(one.fold for one in stored if one.undone_at is None)
+        return tuple(stored.fold for stored in stored_folds if stored.undone_at is None)
 
-    async def _read(self) -> None:
+    async def _load(self) -> None:
         self._transcript = Transcript(counter=self._counter, broken="mark")
-        self._said: dict[str, Said] = {}
-        self._sequence: Counter[str] = Counter()
+        self._events: dict[str, RecordedEvent] = {}
+        self._next_sequence: Counter[str] = Counter()
         try:
             loaded = await self._store.load(self.conversation)
         except ConversationErased:
@@ -132,9 +131,9 @@ class AdkRecord:
             self._version = 0
             return
         if loaded.conversation.first:
-            raise InvalidSetting("conversation", self.conversation, "one that nothing was purged from")
-        for source, messages in groupby(loaded.messages, _source):
-            self._place(*source, list(messages))
+            raise InvalidSetting("conversation", self.conversation, "one from which no messages were purged")
+        for source, messages in groupby(loaded.messages, _source_of):
+            self._add_messages(source, list(messages))
         for pin in loaded.pins:
             self._transcript.pin(pin)
         self._version = loaded.conversation.version
@@ -151,7 +150,7 @@ class AdkRecord:
                 created_at=datetime.fromtimestamp(event.timestamp, UTC),
                 model=event.model_version,
             )
-            for sequence, message in enumerate(messages, self._sequence[event.invocation_id])
+            for sequence, message in enumerate(messages, self._next_sequence[event.invocation_id])
         ]
         version = await self._store.append(
             self.conversation,
@@ -161,19 +160,29 @@ class AdkRecord:
             idempotency_key=f"adk:{event.id}",
             broken="mark",
         )
-        if version != self._version + 1:  # somebody else has added it, and more before it
+        if version != self._version + 1:  # another process has appended this event, and others before it
             raise VersionConflict(self.conversation, version, self._version)
         self._version = version
-        self._place(event.id, event.author, event.invocation_id, messages)
+        self._add_messages(_Source(event.id, event.author, event.invocation_id), messages)
 
-    def _place(self, event: str, author: str, run: str, messages: Sequence[Message]) -> None:
+    def _add_messages(self, source: "_Source", messages: Sequence[Message]) -> None:
+        """Add the stored messages of one event to the state in memory."""
         start = len(self._transcript)
         self._transcript.extend(messages)
-        self._sequence[run] += len(messages)
-        self._said[event] = Said(self.conversation, author, signature_of(messages), range(start, len(self._transcript)))
+        self._next_sequence[source.run] += len(messages)
+        self._events[source.event] = RecordedEvent(
+            self.conversation, source.author, signature_of(messages), range(start, len(self._transcript))
+        )
 
 
-def _source(message: Message) -> tuple[str, str, str]:
-    """The event, its author and its run; nothing for what came into the record by other ways."""
-    note = message.get(KEY) or {}
-    return note.get("event", ""), note.get("author", ""), note.get("run", "")
+class _Source(NamedTuple):
+    """The event of a message; the fields are empty for a message that no event contains."""
+
+    event: str
+    author: str
+    run: str
+
+
+def _source_of(message: Message) -> _Source:
+    extension = message.get(KEY) or {}
+    return _Source(extension.get("event", ""), extension.get("author", ""), extension.get("run", ""))

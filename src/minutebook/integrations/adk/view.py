@@ -1,7 +1,8 @@
-"""Folds applied to the contents that google-adk is about to send.
+"""Folds applied to the contents of a google-adk request.
 
-google-adk alone decides what an agent sees: branches, other agents' words in quotes, instructions put in between. So its
-contents stay as they are, and only those give way that a fold stands for. For that, each is found in the record.
+google-adk decides what an agent sees: it selects branches, quotes the messages of other agents and inserts instructions.
+So its contents are left unchanged, and only those that a fold covers are replaced. To find them, each content is matched
+with the recorded event that it comes from.
 """
 
 from bisect import bisect_left
@@ -23,127 +24,130 @@ except ImportError as error:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What one event said, and where that stands in the record."""
+class RecordedEvent:
+    """An event of a google-adk session and the positions of its messages in the record."""
 
     conversation: str
     author: str
     signature: str
-    places: range
+    positions: range
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """A content that is to be sent, and where in the record it comes from."""
+class RequestContent:
+    """A content of a request and the recorded event that it comes from."""
 
     content: types.Content
-    said: Said | None = None
-    """None for what google-adk put in by itself, and for what a fold shows."""
+    event: RecordedEvent | None = None
+    """None for a content that google-adk inserted, and for the text of a fold."""
     exact: bool = False
-    """Whether it says just what the record says there; what another agent said comes in quotes."""
+    """False if the content differs from the recorded messages: google-adk quotes the messages of other agents."""
 
-    def places(self, conversation: str) -> range:
-        """Where it stands in one record; nowhere, if it comes from another."""
-        return self.said.places if self.said is not None and self.said.conversation == conversation else range(0)
+    def positions(self, conversation: str) -> range:
+        """The positions of its messages in one record, empty if it comes from another record."""
+        return self.event.positions if self.event is not None and self.event.conversation == conversation else range(0)
 
 
-def folded(placed: Sequence[Placed], conversation: str, record: Transcript, folds: Sequence[Fold]) -> list[Placed]:
-    """The contents with the folds of one record applied; the very same ones, where nothing is folded."""
-    hidden = {place: fold for fold in active_folds(record, folds) for place in range(fold.start, fold.stop)}
-    made: list[Placed] = []
-    told: set[str] = set()
-    for one in placed:
-        places = one.places(conversation)
-        covering = [hidden[place] for place in places if place in hidden]
-        if covering and covering[0].id not in told:
-            told.add(covering[0].id)
-            made += map(Placed, contents_of(covering[0].shown))
+def with_folds(
+    contents: Sequence[RequestContent], conversation: str, record: Transcript, folds: Sequence[Fold]
+) -> list[RequestContent]:
+    """The contents with the folds of one record applied; contents that no fold covers are the same objects."""
+    fold_at = {position: fold for fold in active_folds(record, folds) for position in range(fold.start, fold.stop)}
+    view: list[RequestContent] = []
+    shown_folds: set[str] = set()
+    for content in contents:
+        positions = content.positions(conversation)
+        covering = [fold_at[position] for position in positions if position in fold_at]
+        if covering and covering[0].id not in shown_folds:
+            shown_folds.add(covering[0].id)
+            view += map(RequestContent, contents_of(covering[0].shown))
         if not covering:
-            made.append(one)
-        elif len(covering) < len(places):
-            made += map(Placed, contents_of(record[place] for place in places if place not in hidden))
-    return made
+            view.append(content)
+        elif len(covering) < len(positions):
+            uncovered = (record[position] for position in positions if position not in fold_at)
+            view += map(RequestContent, contents_of(uncovered))
+    return view
 
 
-def as_sent(placed: Sequence[Placed], conversation: str, record: Transcript) -> tuple[Transcript, int]:
-    """The record by what it costs this call, and the tokens of what is not in it.
+def record_as_sent(contents: Sequence[RequestContent], conversation: str, record: Transcript) -> tuple[Transcript, int]:
+    """The record with the token counts of its messages in this request, and the tokens of all other contents.
 
-    What the agent does not see of the record costs nothing, and what comes in quotes costs more than it did.
+    A message that the agent does not see counts zero tokens. A quoted message counts more than the recorded one.
     """
     costs = dict.fromkeys(range(len(record)), 0)
-    others = 0
-    for one in placed:
-        places = one.places(conversation)
-        if places and one.exact:
-            costs.update((place, record.tokens_of(place)) for place in places)
-        elif places:
-            costs[places.start] = tokens_of(one.content, record.counter)
+    other_tokens = 0
+    for content in contents:
+        positions = content.positions(conversation)
+        if positions and content.exact:
+            costs.update((position, record.tokens_of(position)) for position in positions)
+        elif positions:
+            costs[positions.start] = tokens_of(content.content, record.counter)
         else:
-            others += tokens_of(one.content, record.counter)
-    if all(cost == record.tokens_of(place) for place, cost in costs.items()):
-        return record, others
-    known = {id(record[place]): cost for place, cost in costs.items()}
-    sent = Transcript(record, counter=SentCounter(record.counter, known), broken="mark")
+            other_tokens += tokens_of(content.content, record.counter)
+    if all(cost == record.tokens_of(position) for position, cost in costs.items()):
+        return record, other_tokens
+    costs_by_id = {id(record[position]): cost for position, cost in costs.items()}
+    sent = Transcript(record, counter=RequestCounter(record.counter, costs_by_id), broken="mark")
     for pin in record.pins:
         sent.pin(pin)
-    return sent, others
+    return sent, other_tokens
 
 
-class SentCounter:
-    """Counts the messages of one record by what they cost a call, and all others by themselves."""
+class RequestCounter:
+    """Gives the messages of one record their token counts in a request, and counts all others."""
 
-    def __init__(self, counter: TokenCounter, known: Mapping[int, int]) -> None:
+    def __init__(self, counter: TokenCounter, costs_by_id: Mapping[int, int]) -> None:
         self.name = counter.name
         self.count = counter.count
         self._counter = counter
-        self._known = known
+        self._costs_by_id = costs_by_id
 
     def message(self, message: Message) -> int:
-        known = self._known.get(id(message))
-        return self._counter.message(message) if known is None else known
+        cost = self._costs_by_id.get(id(message))
+        return self._counter.message(message) if cost is None else cost
 
 
 def tokens_of(content: types.Content, counter: TokenCounter) -> int:
     return sum(map(counter.message, messages_of(content)))
 
 
-def placed_in(said: Sequence[Said], contents: Sequence[types.Content], agent: str) -> list[Placed]:
-    """Where each content that an agent is to be sent comes from.
+def with_events(contents: Sequence[types.Content], events: Sequence[RecordedEvent], agent: str) -> list[RequestContent]:
+    """The contents of a request to `agent`, each with the event that it comes from.
 
-    What another agent said comes in quotes, which no event is equal to: as many contents as there are events between two
-    that were found are taken for those, and what stands after them was put in.
+    A quoted message of another agent equals no event. Such contents between two exact matches are assigned to the events
+    between these, in order; if there are more contents than events, google-adk inserted the last of them.
     """
-    found = _found(contents, said, agent)
-    until = [len(said)] * (len(found) + 1)
-    for index in reversed(range(len(found))):
-        place = found[index]
-        until[index] = until[index + 1] if place is None else place
-    placed: list[Placed] = []
+    matches = _exact_matches(contents, events, agent)
+    next_match = [len(events)] * (len(matches) + 1)
+    for index in reversed(range(len(matches))):
+        match = matches[index]
+        next_match[index] = next_match[index + 1] if match is None else match
+    request: list[RequestContent] = []
     candidate = 0
-    for index, (content, place) in enumerate(zip(contents, found, strict=True)):
-        if place is None and candidate >= until[index]:
-            placed.append(Placed(content))
+    for index, (content, match) in enumerate(zip(contents, matches, strict=True)):
+        if match is None and candidate >= next_match[index]:
+            request.append(RequestContent(content))
             continue
-        candidate = candidate if place is None else place
-        placed.append(Placed(content, said[candidate], exact=place is not None))
+        candidate = candidate if match is None else match
+        request.append(RequestContent(content, events[candidate], exact=match is not None))
         candidate += 1
-    return placed
+    return request
 
 
-def _found(contents: Sequence[types.Content], said: Sequence[Said], agent: str) -> list[int | None]:
-    """For each content the event that it is, if it is one: the user's and the agent's own come as they are.
+def _exact_matches(contents: Sequence[types.Content], events: Sequence[RecordedEvent], agent: str) -> list[int | None]:
+    """For each content the index of the equal event, or None. google-adk sends the user's and the agent's own unchanged.
 
-    It is looked for from the end, because what was said last is certainly among the contents.
+    The search starts at the end, because the newest events are always among the contents.
     """
     by_signature: Mapping[str, list[int]] = defaultdict(list)
-    for place, one in enumerate(said):
-        if one.author in {"user", agent}:
-            by_signature[one.signature].append(place)
-    found: list[int | None] = [None] * len(contents)
-    limit = len(said)
+    for index, event in enumerate(events):
+        if event.author in {"user", agent}:
+            by_signature[event.signature].append(index)
+    matches: list[int | None] = [None] * len(contents)
+    limit = len(events)
     for index in reversed(range(len(contents))):
-        known = by_signature.get(signature_of(messages_of(contents[index])), [])
-        at = bisect_left(known, limit) - 1
-        if at >= 0:
-            found[index] = limit = known[at]
-    return found
+        equal_events = by_signature.get(signature_of(messages_of(contents[index])), [])
+        last = bisect_left(equal_events, limit) - 1
+        if last >= 0:
+            matches[index] = limit = equal_events[last]
+    return matches

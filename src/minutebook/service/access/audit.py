@@ -43,6 +43,8 @@ class AuditEntry:
 
 
 class AuditLog:
+    """Appends to the audit log of a service, and reads it."""
+
     def __init__(self, store: ConversationStore, *, clock: Callable[[], datetime] = now) -> None:
         self._store = store.for_tenant(RESERVED_TENANT)
         self._clock = clock

@@ -23,7 +23,7 @@ from minutebook.service.access.api_keys import RESERVED_TENANT, Caller
 from minutebook.service.http.errors import DO_NOT_RETRY
 from minutebook.service.http.responses import iterate_pages
 from minutebook.store.base import ConversationStore
-from minutebook.store.rules import LARGEST_PAGE, now
+from minutebook.store.rules import MAX_PAGE_ITEMS, now
 from minutebook.store.types import NewDocument
 
 _LOG: Final = logging.getLogger("minutebook.service")
@@ -34,7 +34,7 @@ _BLOCKS_OF_REST: Final = 8
 
 @dataclass(eq=False, slots=True)
 class _KeyDay:
-    """The tokens of one key on one day, as far as this replica knows."""
+    """The tokens of one key on one day. The values of other replicas are as of the last read."""
 
     key_id: str
     date: str
@@ -167,7 +167,7 @@ class TokenQuota:
         conversation, claimed, used = _conversation_of(day.key_id), 0, 0
         with suppress(ConversationNotFound):
             async for document in iterate_pages(
-                lambda cursor: self._store.documents(conversation, _KIND, cursor=cursor, limit=LARGEST_PAGE)
+                lambda cursor: self._store.documents(conversation, _KIND, cursor=cursor, limit=MAX_PAGE_ITEMS)
             ):
                 body = document.body
                 if body["date"] == day.date and body["replica"] != self._replica:
@@ -228,14 +228,15 @@ class TokenBucket:
 
 
 @dataclass(slots=True)
-class Spending:
-    """The tokens that a request uses: the maximum, until the block sets `tokens` to the provider's count."""
+class TokenSpending:
+    """The tokens that a request uses."""
 
     tokens: int
+    """The maximum, until the caller sets it to the provider's count."""
 
 
 class Limiter:
-    """Enforces the limits of every key. The arguments are for keys without their own limits; None is no limit.
+    """Enforces the limits of API keys. The arguments apply to keys without their own limits; None is no limit.
 
     Each replica counts requests for itself; tokens are counted for all replicas together. Callers without a key, in a
     service that has no keys, are not limited.
@@ -243,14 +244,14 @@ class Limiter:
 
     def __init__(
         self,
-        tally: TokenQuota,
+        quota: TokenQuota,
         *,
         requests_per_minute: int | None = None,
         tokens_per_day: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.requests_per_minute, self.tokens_per_day = requests_per_minute, tokens_per_day
-        self._tally = tally
+        self._quota = quota
         self._clock = clock
         self._buckets: dict[str, TokenBucket] = {}
 
@@ -274,7 +275,7 @@ class Limiter:
             raise RequestRefused(429, problem, "rate_limit_exceeded", None, headers)
 
     @asynccontextmanager
-    async def spending(self, caller: Caller, max_tokens: int) -> AsyncIterator[Spending]:
+    async def reserve_tokens(self, caller: Caller, max_tokens: int) -> AsyncIterator[TokenSpending]:
         """Reserve tokens for the provider calls in this block.
 
         `max_tokens` is the maximum that they may use: the tokens sent and the longest possible answer.
@@ -283,11 +284,11 @@ class Limiter:
             RequestRefused: the daily limit is reached; the block does not run.
         """
         limit = caller.tokens_per_day or self.tokens_per_day
-        spending = Spending(max_tokens)
+        spending = TokenSpending(max_tokens)
         if caller.key_id is None or limit is None:
             yield spending
             return
-        reservation = await self._tally.reserve(caller.key_id, limit, max_tokens)
+        reservation = await self._quota.reserve(caller.key_id, limit, max_tokens)
         if isinstance(reservation, QuotaExhausted):
             raise _quota_error(reservation, limit)
         try:
@@ -297,7 +298,7 @@ class Limiter:
 
     async def tokens_used(self, caller: Caller) -> int | None:
         """The tokens that the caller's key used today; None for a caller without a key."""
-        return None if caller.key_id is None else await self._tally.used(caller.key_id)
+        return None if caller.key_id is None else await self._quota.used(caller.key_id)
 
     def limits_of(self, caller: Caller) -> dict[str, int | None]:
         if caller.key_id is None:
@@ -309,7 +310,7 @@ class Limiter:
 
     async def flush(self, *, closing: bool = False) -> None:
         """Store the token counts. Called every few seconds and, with `closing`, at shutdown."""
-        await self._tally.flush(closing=closing)
+        await self._quota.flush(closing=closing)
 
 
 def _quota_error(exhausted: QuotaExhausted, limit: int) -> RequestRefused:

@@ -145,7 +145,7 @@ def _overlap(recorded: list[Hashable], received: list[Hashable]) -> int:
 
 
 def _is_continuation_alone(sent: Sequence[Message]) -> bool:
-    """Whether the client may have sent only what is new: tool results, or one user message."""
+    """Whether the client may have sent only new messages: tool results, or one user message."""
     return all(role_of(message) == "tool" for message in sent) or (len(sent) == 1 and is_user(sent[0]))
 
 

@@ -14,9 +14,9 @@ from minutebook.service.completions.run import ChatAnswer
 from minutebook.service.http.openapi import ExtensibleObject, error_responses
 from minutebook.service.http.requests import StrictRoute, require_scope
 from minutebook.service.http.responses import EventStream, JsonResponse, new_id
-from minutebook.service.idempotency import claim_of
+from minutebook.service.idempotency import idempotency_key_of
 from minutebook.service.runs import Run
-from minutebook.service.state import Here, Service, watch_connection
+from minutebook.service.state import CurrentService, Service, watch_connection
 
 router = APIRouter(prefix="/v1", tags=["as OpenAI"], route_class=StrictRoute)
 MayChat = Annotated[Caller, require_scope("chat")]
@@ -64,13 +64,15 @@ class ChatRequest(BaseModel):
 @router.get(
     "/models", dependencies=[require_scope("chat")], responses={200: {"model": ModelPage}, **error_responses(502, 504)}
 )
-async def list_models(service: Here, request: Request) -> Response:
+async def list_models(service: CurrentService, request: Request) -> Response:
     """The provider's models."""
     return JsonResponse(await service.upstream.models(authorization=upstream_key(service, request)))
 
 
 @router.post("/chat/completions", responses={**_COMPLETION, **error_responses(404, 409, 412, 422, 502, 504)})
-async def create_completion(service: Here, request: Request, chat_request: ChatRequest, caller: MayChat) -> Response:
+async def create_completion(
+    service: CurrentService, request: Request, chat_request: ChatRequest, caller: MayChat
+) -> Response:
     """Create a chat completion. New messages are added to the record, and the model gets the view that fits."""
     body = chat_request.model_dump(exclude_unset=True)
     body["model"] = service.model_of(chat_request.model)
@@ -82,7 +84,7 @@ async def create_completion(service: Here, request: Request, chat_request: ChatR
         run=Run(new_id("chatcmpl"), caller.tenant, identity.conversation if identity else None),
         identity=identity or Identity(""),
         body=body,
-        claim=claim_of(caller, identity.conversation if identity else "", headers, body),
+        idempotency_key=idempotency_key_of(caller, identity.conversation if identity else "", headers, body),
         authorization=upstream_key(service, request),
         recipient=caller.recipient or headers.get(_RECIPIENT),
         policy=headers.get("x-history-policy"),
@@ -92,7 +94,7 @@ async def create_completion(service: Here, request: Request, chat_request: ChatR
     if identity is None:
         answer.headers["x-history"] = "off" if headers.get("x-history") == "off" else "unrecorded"
         answer.headers["x-history-reconcile"] = "bypassed"
-        service.metrics.unrecorded()
+        service.metrics.count_unrecorded()
         return await _respond(service, answer, request)
     try:
         return await _respond(service, answer, request)
@@ -100,18 +102,18 @@ async def create_completion(service: Here, request: Request, chat_request: ChatR
         if not service.config.database.optional or answer.run.events:
             raise
     answer.headers = {"x-history": "unrecorded", "x-history-bypass": "store_unavailable"}
-    service.metrics.unrecorded()
+    service.metrics.count_unrecorded()
     answer.run, answer.recorded = Run(new_id("chatcmpl"), caller.tenant, None), False
     return await _respond(service, answer, request)
 
 
 async def _respond(service: Service, answer: ChatAnswer, request: Request) -> Response:
     """Start the run, and return its answer as a stream or as JSON."""
-    run = service.runs.start(answer.run, answer.make(), keep=False)
+    run = service.runs.start(answer.run, answer.execute(), keep=False)
     watch_connection(service, request, run)
-    await run.begun()
+    await run.wait_for_first_event()
     if answer.body.get("stream"):
-        events = run.told(heartbeat_seconds=service.config.server.heartbeat_seconds)
+        events = run.stream(heartbeat_seconds=service.config.server.heartbeat_seconds)
         return EventStream(events, headers=answer.headers)
     async for _ in run.follow():
         pass

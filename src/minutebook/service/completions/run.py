@@ -24,7 +24,7 @@ from minutebook.service.completions.reconcile import (
 from minutebook.service.http.errors import Failure
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import DONE, sse
-from minutebook.service.idempotency import Claim, earlier_run, find_earlier_answer
+from minutebook.service.idempotency import IdempotencyKey, find_earlier_answer, find_earlier_run_id
 from minutebook.service.runs import RenewedLease
 from minutebook.service.upstream import parse_chunks
 from minutebook.store.base import ConversationStore
@@ -50,7 +50,7 @@ class ChatAnswer(AnswerRun):
     result: dict[str, Any] | None = None
     """The completion, if it is not streamed. Set when the run has ended."""
 
-    async def _make(self) -> None:
+    async def _execute(self) -> None:
         """Answer the request.
 
         The last events are sent after the leases are released: a client that has read them may send its next request at
@@ -62,17 +62,17 @@ class ChatAnswer(AnswerRun):
         async with AsyncExitStack() as leases:
             last_events = await self._answer_recorded(leases)
         for event in last_events:
-            self.run.say(event)
+            self.run.send(event)
 
-    def _tell_failure(self, failure: Failure) -> None:
+    def _send_failure(self, failure: Failure) -> None:
         """Send an error within the stream, in the form that both official clients raise."""
-        self.run.say(sse(failure.body()))
+        self.run.send(sse(failure.body()))
 
     async def _answer_recorded(self, leases: AsyncExitStack) -> Sequence[bytes]:
         """Answer the request, and return the events to send once the leases are released."""
         store, root_id = self.store, self.identity.conversation
         lease = await leases.enter_async_context(self.lease(root_id))
-        completion = await find_earlier_completion(store, self.claim)
+        completion = await find_earlier_completion(store, self.idempotency_key)
         if completion is not None:
             return self._replay(completion)
         branch = await self._find_branch(store, root_id)
@@ -90,7 +90,7 @@ class ChatAnswer(AnswerRun):
             lease = await leases.enter_async_context(self.lease(branch.id))
             self.headers["x-conversation-branch"] = branch.id
         call = self._call(branch, lease.lease)
-        documents = [self.claim.document(call.call.request_id)]
+        documents = [self.idempotency_key.document(call.call.request_id)]
         if branch.id != root_id:  # the idempotency key stays with the root, where the first attempt stored it
             await store.put_document(root_id, documents.pop())
         await self.begin(call, documents, recipient=self.recipient)
@@ -124,7 +124,7 @@ class ChatAnswer(AnswerRun):
 
     async def _answer_of_first_attempt(self, store: ConversationStore, branch: HistoryBranch) -> Message | None:
         """The recorded answer to these messages, if the request is a retry; also if the minutes of its run are lost."""
-        if branch.loaded is None or branch.match.new or await earlier_run(store, self.claim) is None:
+        if branch.loaded is None or branch.match.new or await find_earlier_run_id(store, self.idempotency_key) is None:
             return None
         messages = branch.loaded.messages
         message = messages[leading_system_count(messages) + branch.match.shared]
@@ -165,22 +165,22 @@ class ChatAnswer(AnswerRun):
         body = self._upstream_body(call.messages)
         if not self.body.get("stream"):
             self.result = await self.service.upstream.complete(body, authorization=self.authorization)
-            completion.take_whole(self.result)
+            completion.add_completion(self.result)
             return []
         last_events: list[bytes] = []
         has_text = False
         async with self.service.upstream.stream(body, authorization=self.authorization) as events:
             async for data, chunk in parse_chunks(events):
-                is_last = completion.take(chunk)
+                is_last = completion.add_chunk(chunk)
                 if chunk.get("usage") and not chunk.get("choices") and not self._wants_usage:
                     continue
                 if is_last:
                     last_events.append(b"data: %s\n\n" % data)
                     continue
-                self.run.say(b"data: %s\n\n" % data)
-                if not has_text and completion.has_words:
+                self.run.send(b"data: %s\n\n" % data)
+                if not has_text and completion.has_output:
                     has_text = True
-                    await self.run.give_way()
+                    await self.run.yield_to_readers()
                     self.note_first_token()
         return [*last_events, DONE]
 
@@ -192,8 +192,8 @@ class ChatAnswer(AnswerRun):
             return
         async with self.service.upstream.stream(body, authorization=self.authorization) as events:
             async for data in events:
-                self.run.say(b"data: %s\n\n" % data)
-        self.run.say(DONE)
+                self.run.send(b"data: %s\n\n" % data)
+        self.run.send(DONE)
 
     @property
     def _wants_usage(self) -> bool:
@@ -208,13 +208,13 @@ class ChatAnswer(AnswerRun):
         return body
 
 
-async def find_earlier_completion(store: ConversationStore, claim: Claim) -> dict[str, Any] | None:
+async def find_earlier_completion(store: ConversationStore, idempotency_key: IdempotencyKey) -> dict[str, Any] | None:
     """The completion that an earlier attempt of the request stored; None if there is none. Call it with the lease held.
 
     Raises:
         IdempotencyConflict: the key was used with another body.
     """
-    request = await find_earlier_answer(store, claim, SURFACE, kind=REQUEST_KIND)
+    request = await find_earlier_answer(store, idempotency_key, SURFACE, kind=REQUEST_KIND)
     if request is None or "answer" not in request.body:
         return None
     body, created = request.body, int(request.created_at.timestamp())

@@ -14,9 +14,9 @@ from minutebook.errors import CannotFit, DocumentNotFound, FoldNotFound, Request
 from minutebook.service.conversations.objects import hold_for_writing, read_header
 from minutebook.service.conversations.routes import ConversationId, MayRead, MayWrite
 from minutebook.service.http.openapi import (
+    CompactedConversationObject,
     CompactionObject,
     CompactionPage,
-    CompactionResult,
     ContextObject,
     RequestObject,
     RequestPage,
@@ -24,9 +24,9 @@ from minutebook.service.http.openapi import (
 )
 from minutebook.service.http.requests import StrictRoute
 from minutebook.service.http.responses import After, JsonResponse, Limit, etag_header, iterate_pages, new_id, page_after
-from minutebook.service.responses.compact import compact_now
+from minutebook.service.responses.compaction import compact_now
 from minutebook.service.responses.items import items_of
-from minutebook.service.state import Here, counter_of
+from minutebook.service.state import CurrentService, counter_of
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import Document, StoredFold
 from minutebook.wire.responses import without_items
@@ -35,7 +35,7 @@ router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversa
 _PAGE = 200
 
 
-class Compact(BaseModel):
+class CompactionRequest(BaseModel):
     """The body of a compaction request."""
 
     model_config = ConfigDict(extra="forbid")
@@ -45,7 +45,7 @@ class Compact(BaseModel):
 
 @router.get("/context", responses={200: {"model": ContextObject}, **error_responses(404)})
 async def show_context(
-    service: Here,
+    service: CurrentService,
     conversation_id: ConversationId,
     caller: MayRead,
     policy: Annotated[str | None, Query(min_length=1, max_length=100)] = None,
@@ -93,7 +93,7 @@ async def show_context(
 
 @router.get("/requests", responses={200: {"model": RequestPage}, **error_responses(404)})
 async def list_requests(
-    service: Here, conversation_id: ConversationId, caller: MayRead, after: After = None, limit: Limit = 20
+    service: CurrentService, conversation_id: ConversationId, caller: MayRead, after: After = None, limit: Limit = 20
 ) -> Response:
     """The model calls of this conversation, newest first, without message contents."""
     conversation = await read_header(service, caller, conversation_id)
@@ -104,7 +104,7 @@ async def list_requests(
 
 @router.get("/requests/{request}", responses={200: {"model": RequestObject}, **error_responses(404)})
 async def show_request(
-    service: Here, conversation_id: ConversationId, request: ConversationId, caller: MayRead
+    service: CurrentService, conversation_id: ConversationId, request: ConversationId, caller: MayRead
 ) -> Response:
     """The messages that one model call was sent, and the record at that time. `request` is an id or a number from 1."""
     conversation = await read_header(service, caller, conversation_id)
@@ -154,9 +154,9 @@ def request_object(number: int, document: Document) -> dict[str, Any]:
     return {**head, "created_at": int(document.created_at.timestamp()), **facts}
 
 
-@router.post("/compact", responses={200: {"model": CompactionResult}, **error_responses(404, 409)})
+@router.post("/compact", responses={200: {"model": CompactedConversationObject}, **error_responses(404, 409)})
 async def compact_conversation(
-    service: Here, conversation_id: ConversationId, caller: MayWrite, body: Compact | None = None
+    service: CurrentService, conversation_id: ConversationId, caller: MayWrite, body: CompactionRequest | None = None
 ) -> Response:
     """Replace all but the last turns by a summary in what models get. The record is unchanged; it can be reverted."""
     async with hold_for_writing(service, caller, conversation_id) as (store, _):
@@ -174,7 +174,7 @@ async def compact_conversation(
 
 
 @router.get("/compactions", responses={200: {"model": CompactionPage}, **error_responses(404)})
-async def list_compactions(service: Here, conversation_id: ConversationId, caller: MayRead) -> Response:
+async def list_compactions(service: CurrentService, conversation_id: ConversationId, caller: MayRead) -> Response:
     """All compactions, including reverted ones, in the order of their creation."""
     conversation = await read_header(service, caller, conversation_id)
     folds = await service.store_of(caller).folds(conversation.id)
@@ -183,7 +183,7 @@ async def list_compactions(service: Here, conversation_id: ConversationId, calle
 
 @router.get("/compactions/{compaction_id}", responses={200: {"model": CompactionObject}, **error_responses(404)})
 async def show_compaction(
-    service: Here, conversation_id: ConversationId, compaction_id: ConversationId, caller: MayRead
+    service: CurrentService, conversation_id: ConversationId, compaction_id: ConversationId, caller: MayRead
 ) -> Response:
     """One compaction."""
     conversation = await read_header(service, caller, conversation_id)
@@ -197,7 +197,7 @@ async def show_compaction(
     "/compactions/{compaction_id}/revert", responses={200: {"model": CompactionObject}, **error_responses(404, 409)}
 )
 async def revert_compaction(
-    service: Here, conversation_id: ConversationId, compaction_id: ConversationId, caller: MayWrite
+    service: CurrentService, conversation_id: ConversationId, compaction_id: ConversationId, caller: MayWrite
 ) -> Response:
     """Undo a compaction: models get the original messages again. Reverting twice has no further effect."""
     async with hold_for_writing(service, caller, conversation_id) as (store, _):

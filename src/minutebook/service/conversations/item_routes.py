@@ -33,10 +33,10 @@ from minutebook.service.http.responses import (
     page,
     unknown_cursor,
 )
-from minutebook.service.idempotency import claim_of, earlier_run
-from minutebook.service.responses.items import items_at, items_of, place_of, usual
+from minutebook.service.idempotency import find_earlier_run_id, idempotency_key_of
+from minutebook.service.responses.items import input_items, items_at, items_of, position_in
 from minutebook.service.responses.request import Id
-from minutebook.service.state import Here, Service
+from minutebook.service.state import CurrentService, Service
 from minutebook.store.types import ConversationHeader
 
 router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversations"], route_class=StrictRoute)
@@ -50,7 +50,7 @@ class NewItems(BaseModel):
     expected_version: Version = None
 
 
-class Fork(BaseModel):
+class ForkRequest(BaseModel):
     """The body of a fork request."""
 
     model_config = ConfigDict(extra="forbid")
@@ -60,7 +60,7 @@ class Fork(BaseModel):
 
 @router.post("/fork", responses={200: {"model": ConversationObject}, **error_responses(404, 409)})
 async def fork_conversation(
-    service: Here, conversation_id: ConversationId, caller: MayWrite, body: Fork | None = None
+    service: CurrentService, conversation_id: ConversationId, caller: MayWrite, body: ForkRequest | None = None
 ) -> Response:
     """Copy a conversation, up to an item, to a new one."""
     conversation = await read_header(service, caller, conversation_id)
@@ -90,7 +90,7 @@ async def _end_of_exchange(service: Service, caller: Caller, conversation: Conve
     dependencies=[INCLUDE_PARAMETER],
 )
 async def create_items(
-    service: Here,
+    service: CurrentService,
     request: Request,
     conversation_id: ConversationId,
     body: NewItems,
@@ -101,24 +101,26 @@ async def create_items(
     limits = service.config.limits
     conversation = await read_header(service, caller, conversation_id)
     store = service.store_of(caller)
-    claim = claim_of(caller, f"items {conversation.id}", request.headers, body.model_dump(exclude_unset=True))
-    earlier_range = await earlier_run(store, claim)
+    idempotency_key = idempotency_key_of(
+        caller, f"items {conversation.id}", request.headers, body.model_dump(exclude_unset=True)
+    )
+    earlier_range = await find_earlier_run_id(store, idempotency_key)
     if earlier_range is not None:
         start, stop = map(int, earlier_range.split("-"))
         appended = list(items_of(await store.load(conversation.id, since=start, limit=stop - start)))
         return JsonResponse(page(appended, has_more=False), headers={**etag_header(conversation), **REPLAYED})
-    items = usual(body.items, limits)
+    items = input_items(body.items, limits)
     require_item_count(body.items, limits)
     expected = expected_version_of(if_match, body.expected_version)
     conversation, appended = await append_items(
-        service, caller, conversation.id, items, expected_version=expected, claim=claim
+        service, caller, conversation.id, items, expected_version=expected, idempotency_key=idempotency_key
     )
     return JsonResponse(page(appended, has_more=False), headers=etag_header(conversation))
 
 
 @router.get("/items", responses={200: {"model": ItemPage}, **error_responses(404)}, dependencies=[INCLUDE_PARAMETER])
 async def list_items(
-    service: Here,
+    service: CurrentService,
     conversation_id: ConversationId,
     caller: MayRead,
     after: After = None,
@@ -157,7 +159,7 @@ async def list_items(
     "/items/{item_id}", responses={200: {"model": ItemObject}, **error_responses(404)}, dependencies=[INCLUDE_PARAMETER]
 )
 async def retrieve_item(
-    service: Here, conversation_id: ConversationId, item_id: ConversationId, caller: MayRead
+    service: CurrentService, conversation_id: ConversationId, item_id: ConversationId, caller: MayRead
 ) -> Response:
     """One item."""
     conversation = await read_header(service, caller, conversation_id)
@@ -168,7 +170,7 @@ async def retrieve_item(
 
 @router.delete("/items/{item_id}", responses=error_responses(404, 405))
 async def delete_item(
-    service: Here, conversation_id: ConversationId, item_id: ConversationId, caller: MayWrite
+    service: CurrentService, conversation_id: ConversationId, item_id: ConversationId, caller: MayWrite
 ) -> Response:
     """Always rejected: the record is append-only, and removing single items would break its tool calls."""
     conversation = await read_header(service, caller, conversation_id)
@@ -184,11 +186,11 @@ async def _find_position(service: Service, caller: Caller, conversation: Convers
         RequestRefused: the conversation has no such item.
     """
     # Ids of this service contain the position. Ids that a client chose are searched for.
-    store, item_place = service.store_of(caller), place_of(item_id)
-    if item_place is not None and conversation.first <= item_place.position < conversation.length:
-        loaded = await store.load(conversation.id, since=item_place.position, limit=1)
-        if any(item["id"] == item_id for item in items_at(item_place.position, loaded.entries[0])):
-            return item_place.position
+    store, expected = service.store_of(caller), position_in(item_id)
+    if expected is not None and conversation.first <= expected < conversation.length:
+        loaded = await store.load(conversation.id, since=expected, limit=1)
+        if any(item["id"] == item_id for item in items_at(expected, loaded.entries[0])):
+            return expected
     loaded = await store.load(conversation.id, since=conversation.first)
     for position, entry in zip(loaded.positions, loaded.entries, strict=True):
         if any(item["id"] == item_id for item in items_at(position, entry)):
@@ -198,7 +200,7 @@ async def _find_position(service: Service, caller: Caller, conversation: Convers
 
 @router.get("/turns", responses={200: {"model": TurnPage}, **error_responses(404)})
 async def list_turns(
-    service: Here,
+    service: CurrentService,
     conversation_id: ConversationId,
     caller: MayRead,
     after: Annotated[int | None, Query(ge=0, le=1_000_000_000)] = None,

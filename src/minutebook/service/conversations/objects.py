@@ -13,7 +13,7 @@ from minutebook.service.access.api_keys import Caller
 from minutebook.service.config.schema import LimitsConfig
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import new_id, require_version
-from minutebook.service.idempotency import Claim
+from minutebook.service.idempotency import IdempotencyKey
 from minutebook.service.responses.items import Item, items_of, require_new_ids, require_room
 from minutebook.service.runs import hold_lease
 from minutebook.service.state import Service
@@ -77,8 +77,8 @@ async def hold_for_writing(
     """
     await read_header(service, caller, conversation_id)
     store = service.store_of(caller)
-    async with hold_lease(store, conversation_id, new_id("write"), seconds=service.lease_seconds) as held:
-        yield store, held.lease
+    async with hold_lease(store, conversation_id, new_id("write"), seconds=service.lease_seconds) as lease:
+        yield store, lease.lease
 
 
 def require_item_count(items: Sequence[object], limits: LimitsConfig) -> None:
@@ -110,7 +110,7 @@ async def append_items(
     items: Sequence[Item],
     *,
     expected_version: int | None,
-    claim: Claim,
+    idempotency_key: IdempotencyKey,
 ) -> tuple[ConversationHeader, list[Item]]:
     """Append items to a conversation, atomically. Return the new header and the items as stored.
 
@@ -130,7 +130,7 @@ async def append_items(
             entries_of(messages),
             expected_version=loaded.conversation.version,
             lease=lease,
-            documents=[claim.document(f"{start}-{start + len(messages)}")],
+            documents=[idempotency_key.document(f"{start}-{start + len(messages)}")],
         )
         appended: LoadedConversation = await store.load(conversation_id, since=start)
         return appended.conversation, list(items_of(appended))

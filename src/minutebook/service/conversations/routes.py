@@ -38,10 +38,10 @@ from minutebook.service.http.responses import (
     require_version,
     unknown_cursor,
 )
-from minutebook.service.idempotency import claim_of, earlier_run, in_flight, remember
-from minutebook.service.responses.items import usual
+from minutebook.service.idempotency import find_earlier_run_id, idempotency_key_of, in_flight_error, store_key
+from minutebook.service.responses.items import input_items
 from minutebook.service.responses.request import Id, Metadata
-from minutebook.service.state import Here, Service
+from minutebook.service.state import CurrentService, Service
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import ConversationHeader, ConversationStatus, ErasureReceipt, Page
 
@@ -74,36 +74,36 @@ class ConversationUpdate(BaseModel):
 
 @router.post("", responses={200: {"model": ConversationObject}, **error_responses()})
 async def create_conversation(
-    service: Here, request: Request, caller: MayWrite, body: NewConversation | None = None
+    service: CurrentService, request: Request, caller: MayWrite, body: NewConversation | None = None
 ) -> Response:
     """Create a conversation, optionally with items."""
     body = body or NewConversation()
     store = service.store_of(caller)
-    claim = claim_of(caller, "conversations", request.headers, body.model_dump(exclude_unset=True))
-    earlier_id = await earlier_run(store, claim)
+    idempotency_key = idempotency_key_of(caller, "conversations", request.headers, body.model_dump(exclude_unset=True))
+    earlier_id = await find_earlier_run_id(store, idempotency_key)
     if earlier_id is not None:
         earlier = await read_header(service, caller, earlier_id)
         return JsonResponse(await conversation_object(store, earlier), headers={**etag_header(earlier), **REPLAYED})
     limits = service.config.limits
-    items = usual(body.items, limits)
+    items = input_items(body.items, limits)
     require_item_count(items, limits)
     recipient = caller.recipient or body.recipient
     conversation_id = new_id("conv")
-    documents = [claim.document(conversation_id)] if claim.keyed else []
+    documents = [idempotency_key.document(conversation_id)] if idempotency_key.from_header else []
     if body.metadata:
         documents.append(metadata_document(conversation_id, body.metadata))
     try:
         conversation = await create(store, conversation_id, items, recipient=recipient, documents=documents)
     except DocumentExists:
-        raise in_flight() from None
-    if not claim.keyed:
-        await remember(store, claim, conversation_id, conversation_id)
+        raise in_flight_error() from None
+    if not idempotency_key.from_header:
+        await store_key(store, idempotency_key, conversation_id, conversation_id)
     return JsonResponse(await conversation_object(store, conversation), headers=etag_header(conversation))
 
 
 @router.get("", responses={200: {"model": ConversationPage}, **error_responses(404)})
 async def list_conversations(
-    service: Here,
+    service: CurrentService,
     caller: MayRead,
     recipient: Annotated[str | None, Query(min_length=1, max_length=512)] = None,
     status: Annotated[ConversationStatus | None, Query()] = None,
@@ -167,7 +167,7 @@ async def _search(service: Service, caller: Caller, q: str, recipient: str | Non
 
 
 @router.get("/{conversation_id}", responses={200: {"model": ConversationObject}, **error_responses(404)})
-async def retrieve_conversation(service: Here, conversation_id: ConversationId, caller: MayRead) -> Response:
+async def retrieve_conversation(service: CurrentService, conversation_id: ConversationId, caller: MayRead) -> Response:
     """One conversation, without its items."""
     conversation = await read_header(service, caller, conversation_id)
     return JsonResponse(
@@ -177,7 +177,7 @@ async def retrieve_conversation(service: Here, conversation_id: ConversationId, 
 
 @router.post("/{conversation_id}", responses={200: {"model": ConversationObject}, **error_responses(404, 409, 412)})
 async def update_conversation(
-    service: Here,
+    service: CurrentService,
     conversation_id: ConversationId,
     body: ConversationUpdate,
     caller: MayWrite,
@@ -193,7 +193,7 @@ async def update_conversation(
 
 @router.delete("/{conversation_id}", responses={200: {"model": DeletedObject}, **error_responses(404, 409, 412)})
 async def delete_conversation(
-    service: Here, conversation_id: ConversationId, caller: MayWrite, if_match: IfMatch = None
+    service: CurrentService, conversation_id: ConversationId, caller: MayWrite, if_match: IfMatch = None
 ) -> Response:
     """Delete a conversation and its forks permanently."""
     async with hold_for_writing(service, caller, conversation_id) as (store, _):
@@ -204,7 +204,7 @@ async def delete_conversation(
 
 
 @router.post("/{conversation_id}/erase", responses={200: {"model": ErasureObject}, **error_responses(404, 409)})
-async def erase_conversation(service: Here, conversation_id: ConversationId, caller: MayWrite) -> Response:
+async def erase_conversation(service: CurrentService, conversation_id: ConversationId, caller: MayWrite) -> Response:
     """Delete a conversation and its forks permanently. The receipt contains no ids."""
     async with hold_for_writing(service, caller, conversation_id) as (store, _):
         receipt = await store.erase(conversation=conversation_id)
@@ -229,7 +229,7 @@ _JSON_LINES_RESPONSE: Any = {200: {"content": {"application/jsonl": {"schema": {
 
 
 @recipients.put("/conversation", responses={200: {"model": ConversationObject}, **error_responses(404)})
-async def current_conversation(service: Here, recipient: Recipient, caller: MayWrite) -> Response:
+async def current_conversation(service: CurrentService, recipient: Recipient, caller: MayWrite) -> Response:
     """The recipient's newest conversation that is not closed; it is created if there is none."""
     _require_access(caller, recipient)
     store = service.store_of(caller)
@@ -250,7 +250,7 @@ async def current_conversation(service: Here, recipient: Recipient, caller: MayW
 
 
 @recipients.post("/erase", responses={200: {"model": ErasureObject}, **error_responses(404)})
-async def erase_recipient(service: Here, recipient: Recipient, caller: MayWrite) -> Response:
+async def erase_recipient(service: CurrentService, recipient: Recipient, caller: MayWrite) -> Response:
     """Delete all conversations of a recipient permanently. The receipt contains no ids."""
     _require_access(caller, recipient)
     receipt = await service.store_of(caller).erase(recipient=recipient)
@@ -259,7 +259,7 @@ async def erase_recipient(service: Here, recipient: Recipient, caller: MayWrite)
 
 
 @recipients.get("/export", responses={**_JSON_LINES_RESPONSE, **error_responses(404)})
-async def export_recipient(service: Here, recipient: Recipient, caller: MayRead) -> Response:
+async def export_recipient(service: CurrentService, recipient: Recipient, caller: MayRead) -> Response:
     """Export all conversations of a recipient as JSON lines, which `minutebook import` reads."""
     _require_access(caller, recipient)
     store = service.store_of(caller)

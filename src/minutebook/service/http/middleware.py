@@ -34,7 +34,7 @@ CLIENT_CLOSED_REQUEST: Final = 499
 
 
 class RequestMiddleware:
-    """The middleware: `app.add_middleware(Guard, max_body_bytes=…, metrics=…, telemetry=…)`."""
+    """The middleware: `app.add_middleware(RequestMiddleware, max_body_bytes=…, metrics=…, telemetry=…)`."""
 
     def __init__(
         self,

@@ -186,8 +186,8 @@ class CompactionPage(BaseModel):
     has_more: bool
 
 
-class CompactionResult(BaseModel):
-    """The result of a requested compaction."""
+class CompactedConversationObject(BaseModel):
+    """The compactions that a request has created."""
 
     object: Literal["conversation.compacted"]
     compactions: list[CompactionObject]

@@ -1,6 +1,6 @@
 """Authentication, scopes and strict JSON parsing of requests.
 
-A handler declares its scope: `caller: Annotated[Caller, needs("read")]`. A caller without that scope gets 403. A
+A handler declares its scope: `caller: Annotated[Caller, require_scope("read")]`. A caller without that scope gets 403. A
 conversation that the caller may not access gets 404, like one that does not exist.
 
 JSON with duplicate keys, NaN, infinite numbers, invalid UTF-8 or too much nesting is rejected here, so handlers need not
@@ -25,7 +25,7 @@ from starlette.responses import Response
 
 from minutebook.errors import ConversationNotFound, InvalidSetting, RequestRefused
 from minutebook.service.access.api_keys import ApiKeys, Caller, Scope, require_tenant, unauthorized
-from minutebook.service.state import Here
+from minutebook.service.state import CurrentService
 from minutebook.store.types import ConversationHeader
 
 _BEARER: Final = HTTPBearer(auto_error=False, description="An API key from `minutebook keys create`.")
@@ -260,8 +260,8 @@ def _fast_path(endpoint: Callable[..., Any]) -> Callable[[StrictRequest], Awaita
 
 
 def _parameter_role(hint: Any) -> str | None:
-    """What a handler's parameter is by its annotation; None if it is none of the four."""
-    if hint == Here:
+    """The role of a handler's parameter, by its annotation; None for another parameter."""
+    if hint == CurrentService:
         return "service"
     if isinstance(hint, type) and issubclass(hint, Request):
         return "request"

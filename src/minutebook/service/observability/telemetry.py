@@ -97,11 +97,11 @@ class Metrics:
         self._count("http_requests", method, route, str(status))
         self._observe("http_request_seconds", seconds, method, route)
 
-    def first_token(self, seconds: float) -> None:
+    def observe_first_token(self, seconds: float) -> None:
         """Observe the time to the first token of an answer."""
         self._observe("first_token_seconds", seconds)
 
-    def appended(self, seconds: float) -> None:
+    def observe_append(self, seconds: float) -> None:
         """Observe the duration of an append."""
         self._observe("append_seconds", seconds)
 
@@ -109,7 +109,7 @@ class Metrics:
         """Observe the time that a request waited for a conversation's lease."""
         self._observe("lock_wait_seconds", seconds)
 
-    def pruned(self, fact: HistoryPruned) -> None:
+    def count_pruning(self, fact: HistoryPruned) -> None:
         """Count a pruning decision, also if it was only a dry run."""
         policy = self._policies.value_for(fact.policy)
         self._count("prunings", fact.mode, policy)
@@ -123,17 +123,17 @@ class Metrics:
         self._count("compactions", self._strategies.value_for(event.strategy))
         self._count("tokens_folded", by=max(0, event.tokens_before - event.tokens_after))
 
-    def usage(self, model: str, usage: Usage) -> None:
+    def count_usage(self, model: str, usage: Usage) -> None:
         """Count the provider's usage. Cached tokens are part of the input tokens, reasoning tokens of the output."""
         model = self._models.value_for(model)
         for category in ("input", "output", "cached", "cache_write", "reasoning"):
             self._count("model_tokens", model, category, by=getattr(usage, f"{category}_tokens"))
 
-    def unrecorded(self) -> None:
+    def count_unrecorded(self) -> None:
         """Count an answer that was not recorded."""
         self._count("unrecorded")
 
-    def bypassed(self, reason: str) -> None:
+    def count_bypass(self, reason: str) -> None:
         """Count a request that was sent with its complete history because curation failed."""
         self._count("bypassed", self._reasons.value_for(reason))
 
@@ -170,7 +170,7 @@ class ServiceSpan(Span):
         if status >= 500:
             self.fail()
 
-    def pruned(self, fact: HistoryPruned) -> None:
+    def set_pruning(self, fact: HistoryPruned) -> None:
         """Set which part of the history was sent."""
         self.set(
             strategy=fact.policy,

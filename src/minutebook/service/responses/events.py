@@ -1,242 +1,267 @@
-"""The events that tell a response, made from pieces of text as they come; and made again from the record, the same bytes.
+"""The events of a streamed response, built from the provider's deltas, or again from the record with equal bytes.
 
-What the record does not have is where one piece ended and the next began. That is written down as lengths: with them the
-finished answer is cut again as it came, and goes the same way through here.
+The record does not have the boundaries of the deltas. The run's document stores their lengths as `pieces`: with them the
+recorded answer is divided into the same pieces and goes through the same code.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from minutebook.record.message import Message
 from minutebook.service.http.responses import DONE, new_id, sse
 from minutebook.wire.responses import ITEMS_KEY, derived_items
 
-THOUGHT: Final = "thought"
+REASONING: Final = "thought"
 TEXT: Final = "text"
 REFUSAL: Final = "refusal"
 CALL: Final = "call"
-"""What a piece belongs to; calls are numbered: `call:0`, `call:1`, …"""
-Pieces = list[tuple[str, list[int]]]
-NameOf = Callable[[str, int], str]
-"""From the kind of an item and its number to its id."""
-_TOLD: Final = {TEXT: "output_text", REFUSAL: "refusal", THOUGHT: "reasoning_text"}
+"""Slots of an answer, as stored in `pieces`. Calls are numbered: `call:0`, `call:1`, …"""
+PieceLengths = list[tuple[str, list[int]]]
+"""The lengths of consecutive pieces of the same slot, in the order of the stream."""
+ItemIds = Callable[[str, int], str]
+"""Returns the id of an item, given its type and its index in the output."""
+_EVENT_NAMES: Final = {TEXT: "output_text", REFUSAL: "refusal", REASONING: "reasoning_text"}
+
+
+class AnswerPiece(NamedTuple):
+    """A piece of text of an answer."""
+
+    slot: str
+    text: str
+    head: Mapping[str, str]
+    """The `call_id` and `name` of a call so far; empty for other slots."""
+
+
+class AnswerItem(NamedTuple):
+    """An item of a complete answer."""
+
+    slot: str
+    texts: dict[str, str]
+    """Text by slot. A message has the slots `TEXT` and `REFUSAL`."""
+    head: dict[str, str]
 
 
 @dataclass(slots=True)
-class _Open:
-    """An item that is being told."""
+class _OutputItem:
+    """An item of the stream."""
 
     index: int
     slot: str
     item: dict[str, Any]
+    """The item as it was announced, without content."""
     parts: dict[str, list[str]] = field(default_factory=dict)
-    """The content parts begun so far, by slot, with their pieces."""
+    """The text pieces of each content part, by slot."""
 
 
-class Telling:
-    """Tells one response: `begin`, then `take` piece by piece, then `end` or `fail`. Every method gives the events to send."""
+class ResponseEvents:
+    """Builds the events of one response: call `start`, `add` for each piece, then `finish` or `fail`.
 
-    def __init__(self, name_of: NameOf) -> None:
-        self.pieces: Pieces = []
-        self._name_of = name_of
+    Each method yields the events to send.
+    """
+
+    def __init__(self, item_ids: ItemIds) -> None:
+        self.pieces: PieceLengths = []
+        self._item_ids = item_ids
         self._number = 0
-        self._open: _Open | None = None
-        self._items: dict[str, _Open] = {}
+        self._current: _OutputItem | None = None
+        self._items: dict[str, _OutputItem] = {}
 
     @property
     def order(self) -> list[str]:
-        """What was told, in the order in which each began."""
+        """The slots of the items in the order in which they were announced."""
         return list(self._items)
 
-    def begin(self, response: Mapping[str, Any]) -> Iterator[bytes]:
+    def start(self, response: Mapping[str, Any]) -> Iterator[bytes]:
         yield self._event("response.created", response=response)
         yield self._event("response.in_progress", response=response)
 
-    def take(self, slot: str, text: str, head: Mapping[str, Any] | None = None) -> Iterator[bytes]:
-        """A piece of the answer. `head` is the id and the name of a call."""
-        opened = self._items.get(_item_slot(slot))  # one that has ended already, if a provider comes back to it
-        if opened is None:
+    def add(self, piece: AnswerPiece) -> Iterator[bytes]:
+        slot, text, head = piece
+        output = self._items.get(_item_slot(slot))  # may be an earlier item: a provider can return to its text
+        if output is None:
             yield from self._close("completed")
-            opened = self._open = self._opened(slot, head or {})
-            yield self._event("response.output_item.added", output_index=opened.index, item=opened.item)
-        if not slot.startswith(CALL) and slot not in opened.parts:
-            opened.parts[slot] = []
-            where = {"item_id": opened.item["id"], "output_index": opened.index, "content_index": len(opened.parts) - 1}
-            yield self._event("response.content_part.added", **where, part=_part(slot, ""))
-        self._note(slot, len(text))
+            output = self._current = self._new_item(slot, head)
+            yield self._event("response.output_item.added", output_index=output.index, item=output.item)
+        where = {"item_id": output.item["id"], "output_index": output.index}
+        if not slot.startswith(CALL) and slot not in output.parts:
+            output.parts[slot] = []
+            content_index = len(output.parts) - 1
+            part = _part(slot, "")
+            yield self._event("response.content_part.added", **where, content_index=content_index, part=part)
+        self._note_length(slot, len(text))
         if not text:
             return
-        opened.parts.setdefault(slot, []).append(text)
-        where = {"item_id": opened.item["id"], "output_index": opened.index}
+        output.parts.setdefault(slot, []).append(text)
         if slot.startswith(CALL):
             yield self._event("response.function_call_arguments.delta", **where, delta=text)
             return
-        where["content_index"] = list(opened.parts).index(slot)
-        more: dict[str, Any] = {"logprobs": []} if slot == TEXT else {}
-        yield self._event(f"response.{_TOLD[slot]}.delta", **where, delta=text, **more)
+        where["content_index"] = list(output.parts).index(slot)
+        yield self._event(f"response.{_EVENT_NAMES[slot]}.delta", **where, delta=text, **_logprobs(slot))
 
-    def end(self, response: Mapping[str, Any]) -> Iterator[bytes]:
-        """The end of what was open, and of the response, whose status says how."""
+    def finish(self, response: Mapping[str, Any]) -> Iterator[bytes]:
+        """Complete the current item and the response, according to its status."""
         status = response["status"]
         if not self._items:
-            yield from self.take(TEXT, "")
+            yield from self.add(AnswerPiece(TEXT, "", {}))
         yield from self._close("completed" if status == "completed" else "incomplete")
         yield self._event(f"response.{status}", response=response)
         yield DONE
 
     def fail(self, response: Mapping[str, Any], *, after: int = -1) -> Iterator[bytes]:
-        """A response that broke off; `after` is the number that the next event is above, whatever was told here."""
+        """End a response that failed or was cancelled. The events get numbers greater than `after`."""
         self._number = max(self._number, after + 1)
         error = response.get("error") or {}
-        told = {"code": error.get("code"), "message": error.get("message") or "It was cancelled.", "param": None}
-        yield self._event("error", **told)
+        message = error.get("message") or "The response was cancelled."
+        yield self._event("error", code=error.get("code"), message=message, param=None)
         yield self._event("response.failed", response=response)
         yield DONE
 
-    def _opened(self, slot: str, head: Mapping[str, Any]) -> _Open:
-        kind = {THOUGHT: "reasoning", CALL: "function_call"}.get(slot.partition(":")[0], "message")
+    def _new_item(self, slot: str, head: Mapping[str, Any]) -> _OutputItem:
+        kind = {REASONING: "reasoning", CALL: "function_call"}.get(slot.partition(":")[0], "message")
         key = _item_slot(slot)
         index = len(self._items)
-        item: dict[str, Any] = {"id": self._name_of(kind, index), "type": kind, "status": "in_progress"}
+        item: dict[str, Any] = {"id": self._item_ids(kind, index), "type": kind, "status": "in_progress"}
         if kind == "reasoning":
             item |= {"summary": [], "content": []}
         elif kind == "message":
             item |= {"role": "assistant", "content": []}
         else:
             item |= {"call_id": head.get("call_id", ""), "name": head.get("name", ""), "arguments": ""}
-        self._items[key] = _Open(index, key, item)
+        self._items[key] = _OutputItem(index, key, item)
         return self._items[key]
 
     def _close(self, status: str) -> Iterator[bytes]:
-        opened, self._open = self._open, None
-        if opened is None:
+        """Complete the current item, if there is one."""
+        output, self._current = self._current, None
+        if output is None:
             return
-        where = {"item_id": opened.item["id"], "output_index": opened.index}
-        item = {**opened.item, "status": status}
+        where = {"item_id": output.item["id"], "output_index": output.index}
+        item = {**output.item, "status": status}
         if item["type"] == "function_call":
-            item["arguments"] = "".join(opened.parts.get(opened.slot, ()))
-            done = {"name": item["name"], "arguments": item["arguments"]}
-            yield self._event("response.function_call_arguments.done", **where, **done)
+            item["arguments"] = "".join(output.parts.get(output.slot, ()))
+            call = {"name": item["name"], "arguments": item["arguments"]}
+            yield self._event("response.function_call_arguments.done", **where, **call)
         else:
-            item["content"] = [_part(slot, "".join(pieces)) for slot, pieces in opened.parts.items()]
-            for at, (slot, pieces) in enumerate(opened.parts.items()):
+            item["content"] = [_part(slot, "".join(pieces)) for slot, pieces in output.parts.items()]
+            for index, (slot, pieces) in enumerate(output.parts.items()):
+                where["content_index"] = index
                 text = "".join(pieces)
-                more: dict[str, Any] = {"logprobs": []} if slot == TEXT else {}
-                said = {"refusal" if slot == REFUSAL else "text": text}
-                yield self._event(f"response.{_TOLD[slot]}.done", **where, content_index=at, **said, **more)
-                yield self._event("response.content_part.done", **where, content_index=at, part=_part(slot, text))
-        yield self._event("response.output_item.done", output_index=opened.index, item=item)
+                content = {"refusal" if slot == REFUSAL else "text": text}
+                yield self._event(f"response.{_EVENT_NAMES[slot]}.done", **where, **content, **_logprobs(slot))
+                yield self._event("response.content_part.done", **where, part=_part(slot, text))
+        yield self._event("response.output_item.done", output_index=output.index, item=item)
 
-    def _note(self, slot: str, length: int) -> None:
+    def _note_length(self, slot: str, length: int) -> None:
         if not self.pieces or self.pieces[-1][0] != slot:
             self.pieces.append((slot, []))
         if length:
             self.pieces[-1][1].append(length)
 
-    def _event(self, kind: str, **facts: Any) -> bytes:
+    def _event(self, kind: str, **fields: Any) -> bytes:
         number = self._number
         self._number += 1
-        return sse({"type": kind, "sequence_number": number, **facts}, event=kind)
+        return sse({"type": kind, "sequence_number": number, **fields}, event=kind)
 
 
-class Listening:
-    """Takes a provider's chunks apart into pieces that can be told."""
+class DeltaReader:
+    """Divides the deltas of a streamed chat completion into pieces of one slot each."""
 
     def __init__(self) -> None:
         self._heads: dict[int, dict[str, str]] = {}
-        self._ranks: dict[int, int] = {}
-        self._waiting: dict[str, str] = {}
-        """Half a character, of which the other half comes with the next piece."""
+        self._call_numbers: dict[int, int] = {}
+        self._incomplete: dict[str, str] = {}
+        """The first half of a surrogate pair by slot. The second half comes with the next delta."""
 
-    def pieces(self, delta: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, str]]]:
-        """What a delta says: to what it belongs, the text, and for a call its id and name."""
+    def pieces(self, delta: Mapping[str, Any]) -> Iterator[AnswerPiece]:
         for key, slot in (
-            ("reasoning_content", THOUGHT),
-            ("reasoning", THOUGHT),
+            ("reasoning_content", REASONING),
+            ("reasoning", REASONING),
             ("content", TEXT),
             ("refusal", REFUSAL),
         ):
-            text = delta.get(key)
-            if isinstance(text, str) and text and (whole := self._whole(slot, text)):
-                yield slot, whole, {}
-        for place, piece in enumerate(delta.get("tool_calls") or ()):
-            yield from self._called(piece, place)
+            value = delta.get(key)
+            if isinstance(value, str) and value and (text := self._complete_characters(slot, value)):
+                yield AnswerPiece(slot, text, {})
+        for index, call in enumerate(delta.get("tool_calls") or ()):
+            yield from self._call_pieces(call, index)
 
-    def rest(self) -> Iterator[tuple[str, str, dict[str, str]]]:
-        """What still waited for its other half when the answer ended."""
-        for slot, text in self._waiting.items():
-            yield slot, text, {}
+    def rest(self) -> Iterator[AnswerPiece]:
+        """The incomplete characters at the end of the answer."""
+        for slot, text in self._incomplete.items():
+            yield AnswerPiece(slot, text, {})
 
-    def _called(self, piece: Mapping[str, Any], place: int) -> Iterator[tuple[str, str, dict[str, str]]]:
-        index = piece.get("index")
-        index = place if index is None else index
-        function = piece.get("function") or {}
-        begins = index not in self._heads
+    def _call_pieces(self, call: Mapping[str, Any], default_index: int) -> Iterator[AnswerPiece]:
+        index = call.get("index")
+        index = default_index if index is None else index
+        function = call.get("function") or {}
+        is_new = index not in self._heads
         head = self._heads.setdefault(index, {"call_id": "", "name": ""})
-        slot = f"{CALL}:{self._ranks.setdefault(index, len(self._ranks))}"
-        head["call_id"] = piece.get("id") or head["call_id"]
+        slot = f"{CALL}:{self._call_numbers.setdefault(index, len(self._call_numbers))}"
+        head["call_id"] = call.get("id") or head["call_id"]
         head["name"] += function.get("name") or ""
-        whole = self._whole(slot, function.get("arguments") or "")
-        if begins or whole:
-            yield slot, whole, dict(head)
+        text = self._complete_characters(slot, function.get("arguments") or "")
+        if is_new or text:
+            yield AnswerPiece(slot, text, dict(head))
 
-    def _whole(self, slot: str, text: str) -> str:
-        """The text, up to its last whole character: half a surrogate pair waits for the other half."""
-        text = self._waiting.pop(slot, "") + text
-        if text and "\ud800" <= text[-1] <= "\udbff":
-            self._waiting[slot] = text[-1]
+    def _complete_characters(self, slot: str, text: str) -> str:
+        """The text up to its last complete character. Half a surrogate pair waits for the other half."""
+        text = self._incomplete.pop(slot, "") + text
+        if text and _is_high_surrogate(text[-1]):
+            self._incomplete[slot] = text[-1]
             text = text[:-1]
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass") if _paired(text) else text
+        if not any(map(_is_high_surrogate, text)):
+            return text
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
-def arranged(message: dict[str, Any], order: Sequence[str]) -> dict[str, Any]:
-    """The message, which remembers in which order its items came where that is not the usual one."""
+def with_item_order(message: dict[str, Any], order: Sequence[str]) -> dict[str, Any]:
+    """The message with the streamed order of its items, if that is not the default. Calls without an id get one."""
     for call in message.get("tool_calls") or ():
         call["id"] = call.get("id") or new_id("call")
-    usual = [slot for slot, _, _ in slots_of(message)]
-    came = [slot for slot in order if slot in usual]
-    if len(came) < len(usual) or came == usual:
+    default_order = [item.slot for item in answer_items(message)]
+    streamed_order = [slot for slot in order if slot in default_order]
+    if len(streamed_order) < len(default_order) or streamed_order == default_order:
         return message
-    return {**message, ITEMS_KEY: {"marks": [{"of": usual.index(slot)} for slot in came]}}
+    return {**message, ITEMS_KEY: {"marks": [{"of": default_order.index(slot)} for slot in streamed_order]}}
 
 
-def slots_of(message: Message) -> Iterator[tuple[str, dict[str, str], dict[str, str]]]:
-    """What an answer is made of, in its usual order: each item's name here, its texts by slot, and a call's head."""
+def answer_items(message: Message) -> Iterator[AnswerItem]:
+    """The items of an answer, in their default order."""
     calls = 0
     for item in derived_items(message):
         if item["type"] == "reasoning":
-            yield THOUGHT, {THOUGHT: item["content"][0]["text"]}, {}
+            yield AnswerItem(REASONING, {REASONING: item["content"][0]["text"]}, {})
         elif item["type"] == "message":
-            yield TEXT, _texts(item["content"]), {}
+            yield AnswerItem(TEXT, _message_texts(item["content"]), {})
         else:
             head = {"call_id": item["call_id"], "name": item["name"]}
-            yield f"{CALL}:{calls}", {f"{CALL}:{calls}": item["arguments"]}, head
+            yield AnswerItem(f"{CALL}:{calls}", {f"{CALL}:{calls}": item["arguments"]}, head)
             calls += 1
 
 
-def cut(message: Message, pieces: Sequence[Any] | None) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """An answer in the pieces in which it came; without their lengths, in one piece each."""
+def answer_pieces(message: Message, lengths: Sequence[Any] | None) -> Iterator[AnswerPiece]:
+    """A recorded answer in the pieces in which it was streamed; one piece per slot if their lengths are unknown."""
     texts: dict[str, str] = {}
     heads: dict[str, dict[str, str]] = {}
-    for slot, inner, head in slots_of(message):
-        texts |= inner
-        heads[slot] = head
-    if pieces is None:
-        pieces = [(slot, [len(text)] if text else []) for slot, text in texts.items()]
-    last = {slot: place for place, (slot, _) in enumerate(pieces)}
-    for place, (slot, lengths) in enumerate(pieces):
+    for item in answer_items(message):
+        texts |= item.texts
+        heads[item.slot] = item.head
+    if lengths is None:
+        lengths = [(slot, [len(text)] if text else []) for slot, text in texts.items()]
+    last_index = {slot: index for index, (slot, _) in enumerate(lengths)}
+    for index, (slot, slot_lengths) in enumerate(lengths):
         text, head = texts.get(slot, ""), heads.get(slot, {})
-        if not lengths:
-            yield slot, "", head
-        for at, length in enumerate(lengths):
-            ends = at == len(lengths) - 1 and last[slot] == place
-            yield slot, text if ends else text[:length], head
+        if not slot_lengths:
+            yield AnswerPiece(slot, "", head)
+        for number, length in enumerate(slot_lengths, 1):
+            is_last = number == len(slot_lengths) and last_index[slot] == index
+            yield AnswerPiece(slot, text if is_last else text[:length], head)
             text = text[length:]
         texts[slot] = text
 
 
-def _texts(content: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _message_texts(content: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     texts: dict[str, str] = {}
     for part in content:
         if isinstance(part.get("text"), str):
@@ -247,16 +272,21 @@ def _texts(content: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _item_slot(slot: str) -> str:
+    """The slot of the item: a refusal is a part of the message."""
     return TEXT if slot == REFUSAL else slot
 
 
 def _part(slot: str, text: str) -> dict[str, Any]:
     if slot == REFUSAL:
         return {"type": "refusal", "refusal": text}
-    if slot == THOUGHT:
+    if slot == REASONING:
         return {"type": "reasoning_text", "text": text}
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def _paired(text: str) -> bool:
-    return any("\ud800" <= character <= "\udbff" for character in text)
+def _logprobs(slot: str) -> dict[str, Any]:
+    return {"logprobs": []} if slot == TEXT else {}
+
+
+def _is_high_surrogate(character: str) -> bool:
+    return "\ud800" <= character <= "\udbff"

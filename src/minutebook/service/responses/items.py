@@ -1,15 +1,14 @@
-"""Items of the Responses and Conversations APIs, over entries of the record.
+"""Items of the Responses and Conversations APIs, computed from the entries of the record.
 
-An item's id is made from where it stands and from what marks its entry, so it needs no place of its own in the store, a
-fork has the same ids as what it was made from, and an id leads straight to its entry. Items that a client sent with an id
-keep that one.
+Items are not stored. The id of an item contains the position of its entry, its index within the entry and the entry's
+evaluation id: an id leads to its entry without a search, and the items of a fork have the same ids as those of the
+conversation that it was made from. Items that a client sent with an id keep it.
 """
 
 import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
@@ -22,7 +21,7 @@ from minutebook.wire.chat import entry_to_provider_message, json_bytes
 from minutebook.wire.responses import item_type, message_to_items
 
 Item = dict[str, Any]
-_PREFIXES: Final = {
+_ID_PREFIXES: Final = {
     "message": "msg",
     "function_call": "fc",
     "function_call_output": "fco",
@@ -31,141 +30,127 @@ _PREFIXES: Final = {
     "reasoning": "rs",
     "compaction": "cmp",
 }
-_ID: Final = re.compile(r"[a-z]+_(?P<position>[0-9a-f]{8})(?P<part>[0-9a-f]{4})(?P<mark>[0-9a-f]{32})")
-_SEALED: Final = "minutebook."
-"""What our own compactions begin with, among all that stands in `encrypted_content`."""
-LONGEST_ID: Final = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where an item stands: the position of its entry, and its number there."""
-
-    position: int
-    part: int
-    mark: str
+_ID: Final = re.compile(r"[a-z]+_(?P<position>[0-9a-f]{8})[0-9a-f]{36}")
+_COMPACTION_PREFIX: Final = "minutebook."
+"""Marks the `encrypted_content` of compaction items that this service created."""
+MAX_ID_CHARACTERS: Final = 200
 
 
 def item_id(kind: str, position: int, part: int, evaluation: UUID) -> str:
-    """The id of an item that came with none."""
-    return f"{_PREFIXES.get(kind, 'item')}_{position:08x}{part:04x}{evaluation.hex}"
+    """The id of an item without an id from the client. `part` is its index within the entry."""
+    return f"{_ID_PREFIXES.get(kind, 'item')}_{position:08x}{part:04x}{evaluation.hex}"
 
 
-def place_of(name: str) -> Place | None:
-    """Where an id leads; None for one that is not ours."""
-    found = _ID.fullmatch(name)
-    return None if found is None else Place(int(found["position"], 16), int(found["part"], 16), found["mark"])
+def position_in(item_id: str) -> int | None:
+    """The position of the entry in an item id of this service; None for other ids."""
+    match = _ID.fullmatch(item_id)
+    return None if match is None else int(match["position"], 16)
 
 
 def items_at(position: int, entry: ConversationEntry) -> list[Item]:
     """The items of one entry."""
-    return shown(entry_to_provider_message(entry), position, entry.evaluation_id)
+    return items_for_clients(entry_to_provider_message(entry), position, entry.evaluation_id)
 
 
-def shown(message: Message, position: int, evaluation: UUID, *, last: str = "completed") -> list[Item]:
-    """The items of a message as clients see them; `last` is how far the last of them got."""
+def items_for_clients(
+    message: Message, position: int, evaluation: UUID, *, last_status: str = "completed"
+) -> list[Item]:
+    """The items of a message with their ids and statuses. `last_status` is the status of the last item."""
     items = message_to_items(message)
-    found: list[Item] = []
+    client_items: list[Item] = []
     for part, item in enumerate(items):
         kind = item_type(item)
-        given = item.get("id")
-        named = {"id": given if isinstance(given, str) and given else item_id(kind, position, part, evaluation)}
-        told = kind in _PREFIXES and kind != "compaction"
-        status = {"status": last if part == len(items) - 1 else "completed"} if told else {}
-        found.append(
-            named
-            | status
-            | {key: value for key, value in item.items() if value is not None or key not in {"id", "status"}}
-            | named
-        )
-    return found
+        sent_id = item.get("id")
+        id_field = {
+            "id": sent_id if isinstance(sent_id, str) and sent_id else item_id(kind, position, part, evaluation)
+        }
+        has_status = kind in _ID_PREFIXES and kind != "compaction"
+        status = {"status": last_status if part == len(items) - 1 else "completed"} if has_status else {}
+        fields = {key: value for key, value in item.items() if value is not None or key not in {"id", "status"}}
+        client_items.append(id_field | status | fields | id_field)
+    return client_items
 
 
 def items_of(loaded: LoadedConversation) -> Iterator[Item]:
-    """All items of what was loaded, in order."""
+    """All items of the loaded entries, in order."""
     for position, entry in zip(loaded.positions, loaded.entries, strict=True):
         yield from items_at(position, entry)
 
 
-def usual(given: str | Sequence[Mapping[str, Any]] | None, limits: LimitsConfig) -> list[Item]:
-    """What a client sent, in the form in which items are shown: messages with their type and a list of parts.
+def input_items(sent: str | Sequence[Mapping[str, Any]] | None, limits: LimitsConfig) -> list[Item]:
+    """The items that a client sent, normalized: messages get a type and a list of content parts.
 
     Raises:
-        RequestRefused: an item is too large, or of a kind that means nothing here.
+        RequestRefused: an item is too large, or its type is not supported.
     """
-    if given is None:
+    if sent is None:
         return []
-    if isinstance(given, str):
-        return [_spoken({"role": "user", "content": given})]
-    found: list[Item] = []
-    for index, item in enumerate(given):
+    if isinstance(sent, str):
+        return [_message_item({"role": "user", "content": sent})]
+    items: list[Item] = []
+    for index, item in enumerate(sent):
         size = len(json_bytes(item))
         if size > limits.item_bytes:
-            said = f"input[{index}] has {size} bytes; an item may have {limits.item_bytes}."
-            raise RequestRefused(413, said, "item_too_large", f"input[{index}]")
+            problem = f"input[{index}] has {size} bytes; the maximum is {limits.item_bytes}."
+            raise RequestRefused(413, problem, "item_too_large", f"input[{index}]")
         kind = item_type(item)
         if kind == "item_reference":
-            said = (
-                f"input[{index}]: items are not looked up by reference here; send the item, or name its conversation."
-            )
-            raise RequestRefused(400, said, "unsupported_item", f"input[{index}]")
-        found += unsealed(item) if kind == "compaction" else [_spoken(item) if kind == "message" else dict(item)]
-    return found
+            problem = f"input[{index}]: item references are not supported. Send the item, or set `conversation`."
+            raise RequestRefused(400, problem, "unsupported_item", f"input[{index}]")
+        if kind == "compaction":
+            items += expanded_compaction(item)
+        else:
+            items.append(_message_item(item) if kind == "message" else dict(item))
+    return items
 
 
 def require_new_ids(items: Iterable[Mapping[str, Any]], loaded: LoadedConversation | None) -> None:
-    """Within a conversation, an id names one item.
-
-    Raises:
-        RequestRefused: one comes twice.
-    """
-    given = [item["id"] for item in items if item.get("id") is not None]
-    if any(not isinstance(name, str) or len(name) > LONGEST_ID for name in given):
-        raise RequestRefused(
-            400, f"An item's id must be text of up to {LONGEST_ID} characters.", "invalid_item_id", "input"
-        )
-    known = {item["id"] for item in items_of(loaded)} if given and loaded is not None else set()
-    if len(set(given)) < len(given) or known.intersection(given):
-        said = "Two items would have one id. Send only what is new, or leave the ids out."
-        raise RequestRefused(400, said, "duplicate_item", "input")
+    """Raises `RequestRefused` if an item has the id of another item of the request or the conversation."""
+    ids = [item["id"] for item in items if item.get("id") is not None]
+    if any(not isinstance(sent_id, str) or len(sent_id) > MAX_ID_CHARACTERS for sent_id in ids):
+        problem = f"The id of an item must be a string of at most {MAX_ID_CHARACTERS} characters."
+        raise RequestRefused(400, problem, "invalid_item_id", "input")
+    stored_ids = {item["id"] for item in items_of(loaded)} if ids and loaded is not None else set()
+    if len(set(ids)) < len(ids) or stored_ids.intersection(ids):
+        problem = "Duplicate item id. Send only new items, or omit the ids."
+        raise RequestRefused(400, problem, "duplicate_item", "input")
 
 
 def require_room(length: int, limits: LimitsConfig) -> None:
-    """Raises `RequestRefused` if a conversation would hold more than it may."""
+    """Raises `RequestRefused` if a conversation of this length exceeds the limit."""
     if length > limits.items_per_conversation:
-        said = f"A conversation holds {limits.items_per_conversation} messages at most. Begin another."
-        raise RequestRefused(400, said, "conversation_full", "conversation")
+        problem = f"A conversation can have at most {limits.items_per_conversation} messages. Start a new one."
+        raise RequestRefused(400, problem, "conversation_full", "conversation")
 
 
-def sealed(messages: Sequence[Message], name: str) -> Item:
-    """A compaction item: what is shown in place of old messages, for a client that only has to hand it back."""
+def compaction_item(messages: Sequence[Message], compaction_id: str) -> Item:
+    """A compaction item with the messages of a compacted view. The client sends it back unchanged."""
     text = urlsafe_b64encode(json_bytes([plain_copy(message) for message in messages])).decode()
-    return {"id": name, "type": "compaction", "encrypted_content": f"{_SEALED}{text}"}
+    return {"id": compaction_id, "type": "compaction", "encrypted_content": f"{_COMPACTION_PREFIX}{text}"}
 
 
-def unsealed(item: Mapping[str, Any]) -> list[Item]:
-    """The items that a compaction of ours stands for; one of somebody else's stays as it is.
+def expanded_compaction(item: Mapping[str, Any]) -> list[Item]:
+    """The items in a compaction item of this service. A compaction item of another service is returned unchanged.
 
     Raises:
-        RequestRefused: it was changed on its way.
+        RequestRefused: the client changed the item.
     """
     text = item.get("encrypted_content")
-    if not isinstance(text, str) or not text.startswith(_SEALED):
+    if not isinstance(text, str) or not text.startswith(_COMPACTION_PREFIX):
         return [dict(item)]
     try:
-        messages = json.loads(urlsafe_b64decode(text[len(_SEALED) :].encode()))
-        return [each for message in messages for each in message_to_items(message)]
+        messages = json.loads(urlsafe_b64decode(text[len(_COMPACTION_PREFIX) :].encode()))
+        return [item for message in messages for item in message_to_items(message)]
     except (ValueError, AttributeError, TypeError):
-        raise RequestRefused(
-            400, "A compaction item is not as it was given out.", "invalid_compaction", "input"
-        ) from None
+        problem = "Invalid compaction item: `encrypted_content` was changed. Send it back unchanged."
+        raise RequestRefused(400, problem, "invalid_compaction", "input") from None
 
 
-def _spoken(item: Mapping[str, Any]) -> Item:
+def _message_item(item: Mapping[str, Any]) -> Item:
     content = item.get("content")
     if isinstance(content, str):
-        spoken = item.get("role") == "assistant"
-        more: Item = {"annotations": [], "logprobs": []} if spoken else {}
-        content = [{"type": "output_text" if spoken else "input_text", "text": content, **more}]
+        is_output = item.get("role") == "assistant"
+        output_fields: Item = {"annotations": [], "logprobs": []} if is_output else {}
+        content = [{"type": "output_text" if is_output else "input_text", "text": content, **output_fields}]
     rest = {key: value for key, value in item.items() if key not in {"type", "role", "content"}}
     return {"type": "message", "role": item.get("role"), "content": content, **rest}

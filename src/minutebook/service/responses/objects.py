@@ -1,4 +1,4 @@
-"""A response as an object: built from what is written down of it and from the record, wherever it was made."""
+"""Responses as JSON objects and events, built from the stored run and the record. Any server can do that."""
 
 import asyncio
 import contextlib
@@ -15,82 +15,84 @@ from minutebook.service.access.api_keys import Caller
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import PING
 from minutebook.service.idempotency import RUN, UNFINISHED, fail_if_abandoned, find_run, wait_for_end
-from minutebook.service.responses.events import NameOf, Telling, cut
-from minutebook.service.responses.items import Item, item_id, shown
+from minutebook.service.responses.events import ItemIds, ResponseEvents, answer_pieces
+from minutebook.service.responses.items import Item, item_id, items_for_clients
 from minutebook.service.state import Service
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import Document
 from minutebook.wire.chat import entry_to_provider_message
 
 SURFACE: Final = "responses"
-DIED: Final = {"code": "server_error", "message": "The server that made this response is gone. Ask again."}
+"""The name of this API in stored runs and minutes."""
+_SERVER_LOST: Final = {"code": "server_error", "message": "The server that ran this response has stopped. Retry."}
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A response that is written down, with its answer."""
+class StoredResponse:
+    """A response with its answer."""
 
     id: str
     body: Mapping[str, Any]
+    """The body of the run's document."""
     message: Message | None
+    """The answer, or the part of it that was received before the failure."""
 
     @property
     def status(self) -> str:
         status: str = self.body["status"]
         return status
 
-    def object(self) -> dict[str, Any]:
-        """The response, as it is now."""
-        output = [] if self.message is None else outputs(self.body, self.message, self.status)
+    def to_json(self) -> dict[str, Any]:
+        output = [] if self.message is None else output_items(self.body, self.message, self.status)
         return response_object(self.id, self.body, self.status, output)
 
     def events(self, *, after: int = -1) -> Iterator[bytes]:
-        """Everything that was told while it was made, and how it ended; only what comes after a number, if one is given."""
-        telling = Telling(name_of(self.body))
-        events = [*telling.begin(response_object(self.id, self.body, "in_progress", []))]
+        """The events of the response, the same as were streamed, without those up to the number `after`."""
+        stream = ResponseEvents(item_ids(self.body))
+        events = [*stream.start(response_object(self.id, self.body, "in_progress", []))]
         if self.message is not None:
-            for piece in cut(self.message, self.body.get("pieces")):
-                events += telling.take(*piece)
+            for piece in answer_pieces(self.message, self.body.get("pieces")):
+                events += stream.add(piece)
         if self.status not in {"completed", "incomplete"}:
             yield from events[after + 1 :]
-            yield from telling.fail(self.object(), after=after)
+            yield from stream.fail(self.to_json(), after=after)
             return
-        events += telling.end(self.object())
+        events += stream.finish(self.to_json())
         yield from events[min(after + 1, len(events) - 1) :]
 
 
-def name_of(body: Mapping[str, Any]) -> NameOf:
-    """How the items of a response are called."""
+def item_ids(body: Mapping[str, Any]) -> ItemIds:
+    """The function that gives the items of a response their ids."""
     position, evaluation = body["input"][1], UUID(body["evaluation"])
     return lambda kind, part: item_id(kind, position, part, evaluation)
 
 
-def outputs(body: Mapping[str, Any], message: Message, status: str) -> list[Item]:
+def output_items(body: Mapping[str, Any], message: Message, status: str) -> list[Item]:
     """The items of an answer."""
-    last = "completed" if status == "completed" else "incomplete"
-    return shown(message, body["input"][1], UUID(body["evaluation"]), last=last)
+    last_status = "completed" if status == "completed" else "incomplete"
+    return items_for_clients(message, body["input"][1], UUID(body["evaluation"]), last_status=last_status)
 
 
-def response_object(name: str, body: Mapping[str, Any], status: str, output: list[Item]) -> dict[str, Any]:
-    """A response in OpenAI's shape."""
-    ended = status not in UNFINISHED
+def response_object(response_id: str, body: Mapping[str, Any], status: str, output: list[Item]) -> dict[str, Any]:
+    """A response in OpenAI's format."""
+    has_ended = status not in UNFINISHED
     reason = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(str(body.get("finish")))
     return {
-        "id": name,
+        "id": response_id,
         "object": "response",
         "created_at": body["created_at"],
         "completed_at": body.get("completed_at") if status == "completed" else None,
         "status": status,
-        "error": body.get("error") if ended else None,
+        "error": body.get("error") if has_ended else None,
         "incomplete_details": {"reason": reason} if status == "incomplete" else None,
         **body["echo"],
         "output": output,
-        "usage": usage_object(body.get("usage")) if ended else None,
+        "usage": usage_object(body.get("usage")) if has_ended else None,
     }
 
 
 def usage_object(reported: Any) -> dict[str, Any] | None:
-    """What the provider counted, in the words of this API; None where it counted nothing."""
+    """The provider's usage in the format of this API; None if the provider reported none."""
     if not isinstance(reported, Mapping):
         return None
     usage = usage_from(reported)
@@ -103,59 +105,60 @@ def usage_object(reported: Any) -> dict[str, Any] | None:
     }
 
 
-async def found(service: Service, caller: Caller, name: str) -> Document:
-    """What is written down of a response that the caller may see. One whose server died has failed.
+async def find_response(service: Service, caller: Caller, response_id: str) -> Document:
+    """The run document of a response. If the server that ran it has died, the response is marked as failed.
 
     Raises:
-        DocumentNotFound: there is none.
+        DocumentNotFound: the response does not exist, or the caller has no access.
     """
     store = service.store_of(caller)
-    document = await find_run(store, name, SURFACE)
+    document = await find_run(store, response_id, SURFACE)
     try:
         require_access(caller, await store.header(document.conversation))
     except ConversationNotFound:
-        raise DocumentNotFound(RUN, name) from None
-    return await fail_if_abandoned(service, store, document, lost())
+        raise DocumentNotFound(RUN, response_id) from None
+    return await fail_if_abandoned(service, store, document, lost_fields())
 
 
-def lost() -> dict[str, Any]:
-    """What a response says whose server died."""
-    return {"error": DIED, "completed_at": int(time.time())}
+def lost_fields() -> dict[str, Any]:
+    """The fields of a response whose server died."""
+    return {"error": _SERVER_LOST, "completed_at": int(time.time())}
 
 
-async def told(store: ConversationStore, document: Document) -> Told:
-    """A response with its answer from the record."""
+async def load_response(store: ConversationStore, document: Document) -> StoredResponse:
+    """Load the answer of a response from the record."""
     body = document.body
     message: Message | None = body.get("partial")
     if "answer" in body:
         loaded = await store.load(document.conversation, since=body["answer"], limit=1)
         message = entry_to_provider_message(loaded.entries[0]) if loaded.entries else None
-    return Told(document.id, body, message)
+    return StoredResponse(document.id, body, message)
 
 
-async def ended(service: Service, caller: Caller, name: str) -> Document:
-    """Wait until a response has come to its end.
+async def wait_for_response(service: Service, caller: Caller, response_id: str) -> Document:
+    """Wait until a response has ended, and return its run document.
 
     Raises:
-        DocumentNotFound: it was deleted meanwhile.
+        DocumentNotFound: the response was deleted meanwhile.
     """
-    return await wait_for_end(service, service.store_of(caller), await found(service, caller, name), lost())
+    document = await find_response(service, caller, response_id)
+    return await wait_for_end(service, service.store_of(caller), document, lost_fields())
 
 
-async def events_from(service: Service, caller: Caller, name: str, after: int) -> AsyncIterator[bytes]:
-    """The events of a response after a number: as they come where it is made here, else once it has ended."""
-    store, heartbeat = service.store_of(caller), service.config.server.heartbeat_seconds
-    run = service.runs.get(name, caller.tenant)
+async def stream_response(service: Service, caller: Caller, response_id: str, after: int) -> AsyncIterator[bytes]:
+    """Yield the events of a response after a number: as they are sent if this server runs it, else after its end."""
+    store, heartbeat_seconds = service.store_of(caller), service.config.server.heartbeat_seconds
+    run = service.runs.get(response_id, caller.tenant)
     if run is not None and (run.events or not run.done):
-        with contextlib.suppress(Exception):  # how it failed is written down
-            async for event in run.told(after + 1, heartbeat_seconds=heartbeat):
+        with contextlib.suppress(Exception):  # the stored run has the failure
+            async for event in run.stream(after + 1, heartbeat_seconds=heartbeat_seconds):
                 yield event
             return
-    ending = asyncio.ensure_future(ended(service, caller, name))
+    end = asyncio.ensure_future(wait_for_response(service, caller, response_id))
     try:
-        while not (await asyncio.wait({ending}, timeout=heartbeat))[0]:
+        while not (await asyncio.wait({end}, timeout=heartbeat_seconds))[0]:
             yield PING
     finally:
-        ending.cancel()
-    for event in (await told(store, ending.result())).events(after=after):
+        end.cancel()
+    for event in (await load_response(store, end.result())).events(after=after):
         yield event

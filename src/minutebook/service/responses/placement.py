@@ -1,4 +1,4 @@
-"""Where a response goes on: in a conversation, after another response, or in a conversation of its own."""
+"""The conversation that a response continues: a named one, the one of an earlier response, or a new one."""
 
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -12,115 +12,138 @@ from minutebook.errors import (
 )
 from minutebook.record.exchange import safe_boundaries
 from minutebook.record.message import Message
+from minutebook.service.access.api_keys import Caller
 from minutebook.service.answer_run import AnswerRun
 from minutebook.service.http.errors import RETRY_SOON
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import new_id, require_version
 from minutebook.service.idempotency import RUN, UNFINISHED
-from minutebook.service.responses.objects import found
-from minutebook.service.responses.request import ResponseRequest
+from minutebook.service.responses.objects import find_response
+from minutebook.service.responses.request import InputRequest, ResponseRequest
+from minutebook.service.state import Service
 from minutebook.store.types import Lease, LoadedConversation
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """A conversation in which a response can be made, and who has it."""
+class Placement:
+    """The conversation that a response continues."""
 
     conversation: str
-    loaded: LoadedConversation | None
-    """What there is of it; None if it is yet to be made."""
+    loaded: LoadedConversation | None = None
+    """None if the conversation does not exist yet."""
     lease: Lease | None = None
-    again: tuple[Message, ...] = ()
-    """What has to be said again, since a fork cannot begin within an exchange."""
-    forked: bool = False
-    fresh: bool = True
-    """Whether what the client sent is still to be appended; an earlier try may have done it."""
-    start: int | None = None
-    """Where what the client sent begins, if it is there already."""
+    """None if the conversation is only read."""
+    is_fork: bool = False
+    repeated: tuple[Message, ...] = ()
+    """The first messages to append to a fork: the start of an exchange, which a fork cannot split."""
+    stored_input: int | None = None
+    """Position of the client's messages, if an earlier attempt has stored them."""
+
+
+async def read_placement(service: Service, caller: Caller, request: InputRequest) -> Placement:
+    """Load the conversation that a request continues, without a lease. Nothing can be stored there.
+
+    Raises:
+        ConversationNotFound: the conversation does not exist, or the caller has no access.
+        RequestRefused: the previous response cannot be continued.
+    """
+    store = service.store_of(caller)
+    if request.conversation_id is not None:
+        require_access(caller, await store.header(request.conversation_id))
+        return Placement(request.conversation_id, await store.load(request.conversation_id))
+    if request.previous_response_id is not None:
+        previous = await _find_previous(service, caller, request.previous_response_id)
+        loaded = await store.load(previous["conversation"], since=0, limit=previous["answer"] + 1)
+        return Placement(previous["conversation"], loaded)
+    return Placement(new_id("conv"))
 
 
 @dataclass(slots=True, kw_only=True)
-class PlacedAnswer(AnswerRun):
-    """An answer to a request that says where it goes on."""
+class ConversationAnswer(AnswerRun):
+    """An answer that is stored in the conversation that its request continues."""
 
-    asked: ResponseRequest
+    request: ResponseRequest
     expected_version: int | None = None
-    earlier: str | None = None
-    """The response that an earlier try of the same request began, and that failed."""
+    failed_attempt: str | None = None
+    """Id of the response of an earlier attempt, if that failed."""
 
-    async def place(self, stack: AsyncExitStack | None) -> Placed:
-        """The place for a response. With a `stack` it is held for as long as that is open; without, it is only read.
+    async def hold_placement(self, leases: AsyncExitStack) -> Placement:
+        """Load the conversation that the request continues, and hold its lease until `leases` is closed.
+
+        A response that is not the last one of its conversation is continued in a fork.
 
         Raises:
-            ConversationNotFound: there is no such conversation, or the caller may not see it.
-            ConversationBusy: an answer is being made in it.
-            VersionConflict: it is not at the version that the client expects.
+            ConversationNotFound: the conversation does not exist, or the caller has no access.
+            ConversationBusy: another holder has the lease.
+            VersionConflict: the conversation is not at the expected version.
         """
-        if self.earlier is not None and stack is not None:
-            again = await self._begun_before(stack)
-            if again is not None:
-                return again
-        if self.asked.conversation_id is not None:
-            return await self._in(stack, self.asked.conversation_id)
-        if self.asked.previous_response_id is not None:
-            return await self._after(stack, self.asked.previous_response_id)
-        name = new_id("conv")
-        return Placed(name, None, None if stack is None else await self._hold(stack, name))
+        if self.failed_attempt is not None:
+            placement = await self._hold_failed_attempt(leases, self.failed_attempt)
+            if placement is not None:
+                return placement
+        if self.request.conversation_id is not None:
+            return await self._hold_conversation(leases, self.request.conversation_id)
+        if self.request.previous_response_id is not None:
+            return await self._hold_previous(leases, self.request.previous_response_id)
+        conversation = new_id("conv")
+        return Placement(conversation, lease=await self._hold_lease(leases, conversation))
 
-    async def _in(self, stack: AsyncExitStack | None, name: str) -> Placed:
-        require_access(self.caller, await self.store.header(name))
-        lease = None if stack is None else await self._hold(stack, name)
-        loaded = await self.store.load(name)
+    async def _hold_conversation(self, leases: AsyncExitStack, conversation: str) -> Placement:
+        require_access(self.caller, await self.store.header(conversation))
+        lease = await self._hold_lease(leases, conversation)
+        loaded = await self.store.load(conversation)
         require_version(loaded.conversation, self.expected_version)
-        return Placed(name, loaded, lease)
+        return Placement(conversation, loaded, lease)
 
-    async def _after(self, stack: AsyncExitStack | None, previous: str) -> Placed:
-        """After another response; in a fork, if the conversation went on from there by now, or is about to."""
-        body = await self._previous(previous)
-        name, at = body["conversation"], body["answer"] + 1
-        if stack is None:
-            return Placed(name, await self.store.load(name, since=0, limit=at))
+    async def _hold_previous(self, leases: AsyncExitStack, previous_id: str) -> Placement:
+        previous = await _find_previous(self.service, self.caller, previous_id)
+        conversation, stop = previous["conversation"], previous["answer"] + 1
         try:
-            lease = await self._hold(stack, name)
+            lease = await self._hold_lease(leases, conversation)
         except ConversationBusy:
             lease = None
-        loaded = await self.store.load(name)
-        if lease is not None and loaded.conversation.length == at:
-            return Placed(name, loaded, lease)
-        messages = loaded.messages
-        cut = max((place for place in safe_boundaries(messages) if place <= at - loaded.start), default=0)
-        fork = new_id("conv")
-        lease = await self._hold(stack, fork)
-        await self.store.fork(name, fork, at=loaded.start + cut)
-        return Placed(fork, await self.store.load(fork), lease, tuple(messages[cut : at - loaded.start]), forked=True)
+        loaded = await self.store.load(conversation)
+        if lease is not None and loaded.conversation.length == stop:
+            return Placement(conversation, loaded, lease)
+        messages, shared = loaded.messages, stop - loaded.start
+        # A fork cannot split an exchange. The messages after the last safe boundary are appended again.
+        boundary = max((index for index in safe_boundaries(messages) if index <= shared), default=0)
+        fork_id = new_id("conv")
+        lease = await self._hold_lease(leases, fork_id)
+        await self.store.fork(conversation, fork_id, at=loaded.start + boundary)
+        fork = await self.store.load(fork_id)
+        return Placement(fork_id, fork, lease, is_fork=True, repeated=tuple(messages[boundary:shared]))
 
-    async def _previous(self, name: str) -> Any:
+    async def _hold_failed_attempt(self, leases: AsyncExitStack, response_id: str) -> Placement | None:
+        """The conversation in which an earlier attempt stored the client's messages, if it ends with them."""
         try:
-            body = (await found(self.service, self.caller, name)).body
-        except DocumentNotFound:
-            said = "There is no response of that id to go on from."
-            raise RequestRefused(404, said, "previous_response_not_found", "previous_response_id") from None
-        if body["status"] in UNFINISHED:
-            said = "The response to go on from is still being made. Ask again when it is done."
-            raise RequestRefused(409, said, "conversation_locked", "previous_response_id", tuple(RETRY_SOON.items()))
-        if "answer" not in body:
-            said = "The response to go on from has no answer: it failed or was cancelled. Go on from the one before it."
-            raise RequestRefused(400, said, "previous_response_not_completed", "previous_response_id")
-        return body
-
-    async def _begun_before(self, stack: AsyncExitStack) -> Placed | None:
-        """Where an earlier try of this request stored what the client said, if nothing was said there since."""
-        assert self.earlier is not None
-        try:
-            body = (await self.store.document(RUN, self.earlier)).body
-            name, (start, stop) = body["conversation"], body["input"]
-            if (await self.store.header(name)).length != stop:
+            body = (await self.store.document(RUN, response_id)).body
+            conversation, (start, stop) = body["conversation"], body["input"]
+            if (await self.store.header(conversation)).length != stop:
                 return None
-            lease = await self._hold(stack, name)
-            loaded = await self.store.load(name)
+            lease = await self._hold_lease(leases, conversation)
+            loaded = await self.store.load(conversation)
         except (DocumentNotFound, ConversationNotFound):
             return None
-        return Placed(name, loaded, lease, fresh=False, start=start) if loaded.conversation.length == stop else None
+        if loaded.conversation.length != stop:
+            return None
+        return Placement(conversation, loaded, lease, stored_input=start)
 
-    async def _hold(self, stack: AsyncExitStack, name: str) -> Lease:
-        return (await stack.enter_async_context(self.lease(name))).lease
+    async def _hold_lease(self, leases: AsyncExitStack, conversation: str) -> Lease:
+        return (await leases.enter_async_context(self.lease(conversation))).lease
+
+
+async def _find_previous(service: Service, caller: Caller, response_id: str) -> Any:
+    """The stored body of the response to continue."""
+    try:
+        body = (await find_response(service, caller, response_id)).body
+    except DocumentNotFound:
+        problem = "The previous response does not exist."
+        raise RequestRefused(404, problem, "previous_response_not_found", "previous_response_id") from None
+    if body["status"] in UNFINISHED:
+        problem = "The previous response is in progress. Retry when it has finished."
+        raise RequestRefused(409, problem, "conversation_locked", "previous_response_id", tuple(RETRY_SOON.items()))
+    if "answer" not in body:
+        problem = "The previous response failed or was cancelled and has no answer. Continue from the one before it."
+        raise RequestRefused(400, problem, "previous_response_not_completed", "previous_response_id")
+    return body

@@ -1,6 +1,7 @@
-"""What a client asks of `/v1/responses`, and the same in the words of chat completions.
+"""Bodies of requests to `/v1/responses`, and the chat completion parameters that they become.
 
-Every parameter has an effect, goes to the provider, is told back as OpenAI does, or is refused: none is swallowed.
+Every parameter has an effect, is forwarded to the provider, is returned with the response as OpenAI does, or is
+rejected. None is ignored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Metadata = Annotated[
     dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16)
 ]
-_PASSED: Final = (
+_FORWARDED_FIELDS: Final = (
     "temperature",
     "top_p",
     "parallel_tool_calls",
@@ -25,18 +26,18 @@ _PASSED: Final = (
     "prompt_cache_retention",
     "service_tier",
 )
-"""What goes to the provider as it is."""
+"""Fields that the provider gets unchanged."""
 
 
-class Named(BaseModel):
-    """Something by its id."""
+class ConversationReference(BaseModel):
+    """The id of a conversation as an object."""
 
     model_config = ConfigDict(extra="forbid")
     id: Id
 
 
 class Reasoning(BaseModel):
-    """How hard the model is to think. Chat completions give no summaries of it, so `auto` gives none."""
+    """The reasoning effort. Chat completions have no reasoning summaries, so `summary: auto` returns none."""
 
     model_config = ConfigDict(extra="forbid")
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
@@ -44,7 +45,7 @@ class Reasoning(BaseModel):
 
 
 class TextOptions(BaseModel):
-    """The form of the answer."""
+    """The format and the verbosity of the answer."""
 
     model_config = ConfigDict(extra="forbid")
     format: dict[str, Any] | None = None
@@ -52,22 +53,22 @@ class TextOptions(BaseModel):
 
 
 class ContextManagement(BaseModel):
-    """Compact the conversation before the call once it has more tokens than this."""
+    """Compact the conversation before the call if it has more tokens than `compact_threshold`."""
 
     model_config = ConfigDict(extra="forbid")
     type: Literal["compaction"]
     compact_threshold: Count
 
 
-class Input(BaseModel):
-    """What all that is asked with items has in common."""
+class InputRequest(BaseModel):
+    """The common fields of requests with input items."""
 
     model_config = ConfigDict(extra="forbid")
     model: str | None = Field(default=None, max_length=200)
     input: str | list[dict[str, Any]] | None = None
     instructions: str | None = None
     previous_response_id: Id | None = None
-    conversation: Id | Named | None = None
+    conversation: Id | ConversationReference | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
@@ -77,16 +78,17 @@ class Input(BaseModel):
 
     @property
     def conversation_id(self) -> str | None:
-        return self.conversation.id if isinstance(self.conversation, Named) else self.conversation
+        conversation = self.conversation
+        return conversation.id if isinstance(conversation, ConversationReference) else conversation
 
-    def require_one_place(self) -> None:
-        """Raises `RequestRefused` if it is to go on in two places at once."""
+    def require_one_continuation(self) -> None:
+        """Raises `RequestRefused` if the request continues both a conversation and a response."""
         if self.conversation is not None and self.previous_response_id is not None:
-            said = "Give either conversation or previous_response_id: they are two ways to say where to go on."
-            raise RequestRefused(400, said, "mutually_exclusive_parameters", "previous_response_id")
+            problem = "`conversation` and `previous_response_id` are mutually exclusive."
+            raise RequestRefused(400, problem, "mutually_exclusive_parameters", "previous_response_id")
 
 
-class ResponseRequest(Input):
+class ResponseRequest(InputRequest):
     """A request for a response."""
 
     stream: bool | None = None
@@ -95,10 +97,10 @@ class ResponseRequest(Input):
     background: bool | None = None
     metadata: Metadata | None = None
     include: list[Literal["reasoning.encrypted_content"]] | None = None
-    """A provider of chat completions has nothing encrypted, so there is never anything to include."""
+    """Accepted without effect: chat completions have no encrypted content."""
     max_output_tokens: Count | None = None
     max_tool_calls: Count | None = None
-    """Told back. It limits tools that a server runs by itself, and this one runs none."""
+    """Returned with the response, without effect: it limits built-in tools, and this server has none."""
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
     top_logprobs: Literal[0] | None = None
@@ -110,31 +112,31 @@ class ResponseRequest(Input):
     context_management: list[ContextManagement] | None = Field(default=None, max_length=1)
     expected_version: int | None = Field(default=None, ge=0, le=1 << 53, strict=True)
 
-    def require_possible(self) -> None:
-        """Raises `RequestRefused` for what contradicts itself or cannot be done here."""
-        self.require_one_place()
+    def require_consistency(self) -> None:
+        """Raises `RequestRefused` if parameters contradict each other."""
+        self.require_one_continuation()
         if self.background and self.store is False:
-            said = "A background response is fetched later, so it has to be stored."
-            raise RequestRefused(400, said, "background_needs_store", "background")
+            problem = "`background: true` cannot be combined with `store: false`: the response is fetched later."
+            raise RequestRefused(400, problem, "background_needs_store", "background")
         if self.store is False and self.conversation is not None:
-            said = "A conversation keeps what is said in it. Leave out store, or the conversation."
-            raise RequestRefused(400, said, "conversation_needs_store", "store")
+            problem = "`store: false` cannot be combined with `conversation`."
+            raise RequestRefused(400, problem, "conversation_needs_store", "store")
         if self.store is False and self.context_management:
-            said = "Only what is stored can be compacted. Leave out store, or context_management."
-            raise RequestRefused(400, said, "compaction_needs_store", "context_management")
+            problem = "`store: false` cannot be combined with `context_management`."
+            raise RequestRefused(400, problem, "compaction_needs_store", "context_management")
         if self.context_management and self.truncation == "disabled":
-            said = "context_management leaves something out, which truncation 'disabled' forbids."
-            raise RequestRefused(400, said, "mutually_exclusive_parameters", "truncation")
+            problem = "`context_management` cannot be combined with `truncation: disabled`."
+            raise RequestRefused(400, problem, "mutually_exclusive_parameters", "truncation")
         if self.expected_version is not None and self.conversation is None:
-            said = "expected_version is a conversation's; name the conversation."
-            raise RequestRefused(400, said, "missing_conversation_id", "expected_version")
+            problem = "`expected_version` requires `conversation`."
+            raise RequestRefused(400, problem, "missing_conversation_id", "expected_version")
 
     def echo(self, model: str) -> dict[str, Any]:
-        """The request as it is told back with the response."""
+        """The parameters that are returned with the response, with their defaults."""
         reasoning, text = self.reasoning or Reasoning(), self.text or TextOptions()
-        told_text: dict[str, Any] = {"format": text.format or {"type": "text"}}
+        text_options: dict[str, Any] = {"format": text.format or {"type": "text"}}
         if text.verbosity is not None:
-            told_text["verbosity"] = text.verbosity
+            text_options["verbosity"] = text.verbosity
         return {
             "background": bool(self.background),
             "conversation": None if self.conversation_id is None else {"id": self.conversation_id},
@@ -152,7 +154,7 @@ class ResponseRequest(Input):
             "service_tier": self.service_tier or "auto",
             "store": self.store is not False,
             "temperature": 1.0 if self.temperature is None else self.temperature,
-            "text": told_text,
+            "text": text_options,
             "tool_choice": self.tool_choice or "auto",
             "tools": self.tools or [],
             "top_logprobs": 0,
@@ -161,14 +163,14 @@ class ResponseRequest(Input):
             "user": self.user,
         }
 
-    def chat(self, model: str) -> dict[str, Any]:
-        """The parameters of the chat completion that answers it.
+    def chat_parameters(self, model: str) -> dict[str, Any]:
+        """The parameters of the chat completion that answers the request, without messages.
 
         Raises:
-            RequestRefused: chat completions have no word for something.
+            RequestRefused: chat completions do not support a tool, a tool choice or a format.
         """
         body: dict[str, Any] = {"model": model}
-        for name in _PASSED:
+        for name in _FORWARDED_FIELDS:
             if getattr(self, name) is not None:
                 body[name] = getattr(self, name)
         if self.max_output_tokens is not None:
@@ -176,60 +178,66 @@ class ResponseRequest(Input):
         if self.reasoning is not None and self.reasoning.effort is not None:
             body["reasoning_effort"] = self.reasoning.effort
         if self.text is not None:
-            body |= _form(self.text)
+            body |= _response_format(self.text)
         if self.tools:
             body["tools"] = chat_tools(self.tools)
             if self.tool_choice is not None:
-                body["tool_choice"] = _choice(self.tool_choice)
+                body["tool_choice"] = _chat_tool_choice(self.tool_choice)
         elif self.tool_choice not in {None, "auto", "none"} if not isinstance(self.tool_choice, dict) else True:
-            raise RequestRefused(400, "tool_choice chooses among tools; give some.", "missing_tools", "tool_choice")
+            raise RequestRefused(400, "`tool_choice` requires `tools`.", "missing_tools", "tool_choice")
         if not self.tools:
             body.pop("parallel_tool_calls", None)
         return body
 
 
 def chat_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The tools as chat completions take them.
+    """The tools in the format of chat completions.
 
     Raises:
-        RequestRefused: one is of a kind that the server would have to run itself.
+        RequestRefused: a tool is not a function; the server would have to run it itself.
     """
-    found: list[dict[str, Any]] = []
+    functions: list[dict[str, Any]] = []
     for index, tool in enumerate(tools):
         if tool.get("type") != "function":
-            said = f"tools[{index}]: only tools of type 'function' can be given here; this server runs none itself."
-            raise RequestRefused(400, said, "unsupported_tool", f"tools[{index}].type")
+            problem = f"tools[{index}].type must be 'function': this server has no built-in tools."
+            raise RequestRefused(400, problem, "unsupported_tool", f"tools[{index}].type")
         if not isinstance(tool.get("name"), str):
             raise RequestRefused(400, f"tools[{index}].name is missing.", "invalid_tool", f"tools[{index}].name")
-        known = ("name", "description", "parameters", "strict")
-        found.append({"type": "function", "function": {key: tool[key] for key in known if tool.get(key) is not None}})
-    return found
+        keys = ("name", "description", "parameters", "strict")
+        functions.append(
+            {"type": "function", "function": {key: tool[key] for key in keys if tool.get(key) is not None}}
+        )
+    return functions
 
 
-def _choice(choice: str | Mapping[str, Any]) -> Any:
+def _chat_tool_choice(choice: str | Mapping[str, Any]) -> Any:
     if isinstance(choice, str):
         if choice in {"none", "auto", "required"}:
             return choice
     elif choice.get("type") == "function" and isinstance(choice.get("name"), str):
         return {"type": "function", "function": {"name": choice["name"]}}
     elif choice.get("type") == "allowed_tools" and isinstance(choice.get("tools"), list):
-        tools = [_choice(tool) for tool in choice["tools"] if isinstance(tool, Mapping)]
+        tools = [_chat_tool_choice(tool) for tool in choice["tools"] if isinstance(tool, Mapping)]
         return {"type": "allowed_tools", "allowed_tools": {"mode": choice.get("mode", "auto"), "tools": tools}}
-    said = "tool_choice must be none, auto, required, a function by name, or allowed_tools."
-    raise RequestRefused(400, said, "invalid_tool_choice", "tool_choice")
+    problem = "tool_choice must be none, auto, required, a function with its name, or allowed_tools."
+    raise RequestRefused(400, problem, "invalid_tool_choice", "tool_choice")
 
 
-def _form(text: TextOptions) -> dict[str, Any]:
+def _response_format(text: TextOptions) -> dict[str, Any]:
     body: dict[str, Any] = {} if text.verbosity is None else {"verbosity": text.verbosity}
-    given = text.format or {"type": "text"}
-    kind = given.get("type")
+    text_format = text.format or {"type": "text"}
+    kind = text_format.get("type")
     if kind == "json_object":
         body["response_format"] = {"type": "json_object"}
-    elif kind == "json_schema" and isinstance(given.get("name"), str) and isinstance(given.get("schema"), Mapping):
-        known = ("name", "description", "schema", "strict")
-        schema = {key: given[key] for key in known if given.get(key) is not None}
+    elif kind == "json_schema" and _is_named_schema(text_format):
+        keys = ("name", "description", "schema", "strict")
+        schema = {key: text_format[key] for key in keys if text_format.get(key) is not None}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     elif kind != "text":
-        said = "text.format must be of type text, json_object or json_schema with a name and a schema."
-        raise RequestRefused(400, said, "invalid_format", "text.format")
+        problem = "text.format.type must be text, json_object, or json_schema with a name and a schema."
+        raise RequestRefused(400, problem, "invalid_format", "text.format")
     return body
+
+
+def _is_named_schema(text_format: Mapping[str, Any]) -> bool:
+    return isinstance(text_format.get("name"), str) and isinstance(text_format.get("schema"), Mapping)

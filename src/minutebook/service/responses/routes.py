@@ -1,4 +1,4 @@
-"""OpenAI's responses: made here, kept with their conversation, and told again from any event on."""
+"""OpenAI's responses, stored with their conversation. Their events can be read again from any position."""
 
 import asyncio
 import time
@@ -30,14 +30,15 @@ from minutebook.service.http.responses import (
     new_id,
     page_after,
 )
-from minutebook.service.idempotency import RUN, UNFINISHED, claim_of
-from minutebook.service.responses.compact import compacted
-from minutebook.service.responses.items import items_of, sealed, usual
-from minutebook.service.responses.objects import ended, events_from, found, told
-from minutebook.service.responses.request import Input, ResponseRequest, chat_tools
+from minutebook.service.idempotency import RUN, UNFINISHED, idempotency_key_of
+from minutebook.service.responses.compaction import compact_messages
+from minutebook.service.responses.items import compaction_item, input_items, items_of
+from minutebook.service.responses.objects import find_response, load_response, stream_response, wait_for_response
+from minutebook.service.responses.placement import read_placement
+from minutebook.service.responses.request import InputRequest, ResponseRequest, chat_tools
 from minutebook.service.responses.run import CANCEL, ResponseAnswer
 from minutebook.service.runs import Run
-from minutebook.service.state import Here, Service, counter_of, watch_connection
+from minutebook.service.state import CurrentService, Service, counter_of, watch_connection
 from minutebook.store.types import NewDocument
 from minutebook.wire.chat import json_bytes
 from minutebook.wire.responses import items_to_messages
@@ -46,203 +47,209 @@ router = APIRouter(prefix="/v1/responses", tags=["as OpenAI"], route_class=Stric
 MayChat = Annotated[Caller, require_scope("chat")]
 MayRead = Annotated[Caller, require_scope("read")]
 ResponseId = Annotated[str, Path(min_length=1, max_length=200)]
-_MADE: Any = {200: {"model": ResponseObject, "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+_RESPONSE: Any = {200: {"model": ResponseObject, "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
 
 
-class CountRequest(Input):
-    """What to count the tokens of."""
+class CountRequest(InputRequest):
+    """The body of a request that counts tokens."""
 
 
-class CompactRequest(Input):
-    """What to compact."""
+class CompactRequest(InputRequest):
+    """The body of a request that compacts items."""
 
 
-@router.post("", responses={**_MADE, **error_responses(404, 409, 412, 422, 502, 504)})
+@router.post("", responses={**_RESPONSE, **error_responses(404, 409, 412, 422, 502, 504)})
 async def create_response(
-    service: Here,
+    service: CurrentService,
     request: Request,
-    asked: ResponseRequest,
+    body: ResponseRequest,
     caller: MayChat,
     if_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """An answer that goes on in a conversation, after another response, or in a conversation of its own."""
-    asked.require_possible()
-    asked.chat(service.model_of(asked.model))
+    """Create a response that continues a conversation, an earlier response, or a new conversation."""
+    body.require_consistency()
+    body.chat_parameters(service.model_of(body.model))
     headers = request.headers
-    where = f"responses {asked.conversation_id or asked.previous_response_id or ''}"
-    making = ResponseAnswer(
+    scope = f"responses {body.conversation_id or body.previous_response_id or ''}"
+    answer = ResponseAnswer(
         service=service,
         caller=caller,
-        asked=asked,
-        items=usual(asked.input, service.config.limits),
-        run=Run(new_id("resp"), caller.tenant, asked.conversation_id),
-        claim=claim_of(caller, where, headers, asked.model_dump(exclude_unset=True)),
+        request=body,
+        items=input_items(body.input, service.config.limits),
+        run=Run(new_id("resp"), caller.tenant, body.conversation_id),
+        idempotency_key=idempotency_key_of(caller, scope, headers, body.model_dump(exclude_unset=True)),
         authorization=upstream_key(service, request),
         recipient=caller.recipient or headers.get("x-recipient-id"),
         policy=headers.get("x-history-policy"),
-        expected_version=expected_version_of(if_match, asked.expected_version),
+        expected_version=expected_version_of(if_match, body.expected_version),
     )
-    items_to_messages(making.items)
+    items_to_messages(answer.items)
     try:
-        earlier = None if asked.store is False else await _earlier(service, making)
+        earlier = None if body.store is False else await _respond_as_earlier(service, answer)
         if earlier is not None:
             return earlier
-        service.runs.start(making.run, making.make())
-        return await _answer(service, making, request)
+        service.runs.start(answer.run, answer.execute())
+        return await _respond(service, answer, request)
     except StoreUnavailable:
-        optional = service.config.database.optional and not making.run.events
-        if not optional or asked.conversation is not None or asked.previous_response_id is not None or asked.background:
+        is_optional = service.config.database.optional and not answer.run.events
+        needs_store = body.conversation is not None or body.previous_response_id is not None or body.background
+        if not is_optional or needs_store:
             raise
-    making.headers |= {"x-history": "unrecorded", "x-history-bypass": "store_unavailable"}
-    service.metrics.unrecorded()
-    making.run = Run(making.run.id, caller.tenant, None)
-    service.runs.start(making.run, making.unrecorded())
-    return await _answer(service, making, request)
+    answer.headers |= {"x-history": "unrecorded", "x-history-bypass": "store_unavailable"}
+    service.metrics.count_unrecorded()
+    answer.run = Run(answer.run.id, caller.tenant, None)
+    service.runs.start(answer.run, answer.answer_unrecorded())
+    return await _respond(service, answer, request)
 
 
-async def _answer(service: Service, making: ResponseAnswer, request: Request) -> Response:
-    run = making.run
-    if not making.asked.background:
+async def _respond(service: Service, answer: ResponseAnswer, request: Request) -> Response:
+    """The answer of a run as a stream or as JSON; for a background response, its status when the input is stored."""
+    run = answer.run
+    if not answer.request.background:
         watch_connection(service, request, run)
-    if making.asked.stream:
-        await run.begun()
-        events = run.told(heartbeat_seconds=service.config.server.heartbeat_seconds)
-        return EventStream(events, headers=making.headers)
-    if making.asked.background:
-        await _first(making.begun, run)
+    if answer.request.stream:
+        await run.wait_for_first_event()
+        events = run.stream(heartbeat_seconds=service.config.server.heartbeat_seconds)
+        return EventStream(events, headers=answer.headers)
+    if answer.request.background:
+        await _wait_for_input(answer.input_stored, run)
     else:
         async for _ in run.follow():
             pass
-    assert making.told is not None, "a run that ended without an error has told its end"
-    if making.asked.background or making.failure is None:
-        return JsonResponse(making.told.object(), headers=making.headers)
-    if making.told.status == "cancelled":
-        said = "The server stops, or another took over. Ask again."
-        raise RequestRefused(503, said, "cancelled", None, tuple(RETRY_SOON.items()))
-    if making.told.status == "failed":
-        raise making.failure
-    return JsonResponse(making.told.object(), headers=making.headers)
+    assert answer.response is not None, "a run that ended without an error has a response"
+    if not answer.request.background and answer.failure is not None:
+        if answer.response.status == "cancelled":
+            problem = "The server is stopping, or another server took over the conversation. Retry."
+            raise RequestRefused(503, problem, "cancelled", None, tuple(RETRY_SOON.items()))
+        if answer.response.status == "failed":
+            raise answer.failure
+    return JsonResponse(answer.response.to_json(), headers=answer.headers)
 
 
-async def _first(begun: asyncio.Event, run: Run) -> None:
-    """Wait until a background response is written down, or cannot be."""
-    waiting = asyncio.create_task(begun.wait())
+async def _wait_for_input(input_stored: asyncio.Event, run: Run) -> None:
+    """Wait until the input of a background response is stored.
+
+    Raises:
+        Exception: the error that ended the run before that.
+    """
+    waiter = asyncio.create_task(input_stored.wait())
     assert run.task is not None
-    await asyncio.wait({waiting, run.task}, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    if not begun.is_set() and run.failure is not None:
+    await asyncio.wait({waiter, run.task}, return_when=asyncio.FIRST_COMPLETED)
+    waiter.cancel()
+    if not input_stored.is_set() and run.failure is not None:
         raise run.failure
 
 
-async def _earlier(service: Service, making: ResponseAnswer) -> Response | None:
-    """The answer to the same request, if it came before and need not be made again."""
+async def _respond_as_earlier(service: Service, answer: ResponseAnswer) -> Response | None:
+    """The answer of an earlier attempt of the same request; None if the request must be answered."""
     try:
-        document = await making.find_earlier()
+        document = await answer.find_earlier()
     except DocumentNotFound:  # deleted meanwhile
         return None
     if document is None:
         return None
     headers = {"idempotent-replayed": "true", "x-conversation-id": document.conversation}
-    if making.asked.stream:
-        events = events_from(service, making.caller, document.id, -1)
-        return EventStream(events, headers=headers)
-    return JsonResponse((await told(service.store_of(making.caller), document)).object(), headers=headers)
+    if answer.request.stream:
+        return EventStream(stream_response(service, answer.caller, document.id, -1), headers=headers)
+    response = await load_response(service.store_of(answer.caller), document)
+    return JsonResponse(response.to_json(), headers=headers)
 
 
 @router.post("/input_tokens", responses={200: {"model": InputTokens}, **error_responses(404)})
-async def count_input_tokens(service: Here, asked: CountRequest, caller: MayRead) -> Response:
-    """How many tokens a request would have, before anything is left out."""
-    messages, model = await _whole(service, asked, caller)
-    counter = counter_of(model)
-    tools = counter.count(json_bytes(chat_tools(asked.tools)).decode()) if asked.tools else 0
-    tokens = sum(map(counter.message, messages)) + tools
+async def count_input_tokens(service: CurrentService, body: CountRequest, caller: MayRead) -> Response:
+    """Count the tokens of a request and the history that it continues, before pruning."""
+    messages = await _read_messages(service, body, caller)
+    counter = counter_of(service.model_of(body.model))
+    tool_tokens = counter.count(json_bytes(chat_tools(body.tools)).decode()) if body.tools else 0
+    tokens = sum(map(counter.message, messages)) + tool_tokens
     return JsonResponse({"object": "response.input_tokens", "input_tokens": tokens})
 
 
 @router.post("/compact", responses={200: {"model": CompactedObject}, **error_responses(404)})
-async def compact_input(service: Here, asked: CompactRequest, caller: MayRead) -> Response:
-    """Items that say in fewer words what a longer list says. They are not stored: hand them back with the next request."""
-    messages, model = await _whole(service, asked, caller)
+async def compact_input(service: CurrentService, body: CompactRequest, caller: MayRead) -> Response:
+    """Compact items into one compaction item. It is not stored: send it with the next request."""
+    messages = await _read_messages(service, body, caller)
     if not messages:
-        raise RequestRefused(400, "There is nothing to compact: give an input.", "missing_input", "input")
-    item = sealed(await compacted(messages, model), new_id("cmp"))
-    nothing = {"cached_tokens": 0, "cache_write_tokens": 0}
-    usage = {"input_tokens": 0, "input_tokens_details": nothing, "output_tokens": 0, "total_tokens": 0}
-    usage["output_tokens_details"] = {"reasoning_tokens": 0}
-    facts = {"id": new_id("resp"), "object": "response.compaction", "created_at": int(time.time())}
-    return JsonResponse({**facts, "output": [item], "usage": usage})
+        raise RequestRefused(400, "`input` is missing: there is nothing to compact.", "missing_input", "input")
+    compacted = await compact_messages(messages, service.model_of(body.model))
+    response = {
+        "id": new_id("resp"),
+        "object": "response.compaction",
+        "created_at": int(time.time()),
+        "output": [compaction_item(compacted, new_id("cmp"))],
+        "usage": {
+            "input_tokens": 0,
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": 0,
+            "total_tokens": 0,
+            "output_tokens_details": {"reasoning_tokens": 0},
+        },
+    }
+    return JsonResponse(response)
 
 
-async def _whole(service: Service, asked: Input, caller: Caller) -> tuple[list[Any], str]:
-    """Everything that a request stands for, as messages."""
-    asked.require_one_place()
-    asking = ResponseAnswer(
-        service=service,
-        caller=caller,
-        asked=ResponseRequest(conversation=asked.conversation, previous_response_id=asked.previous_response_id),
-        items=(),
-        claim=claim_of(caller, "", {}, {}),
-        run=Run("", caller.tenant, None),
-    )
-    place = await asking.place(None)
-    head = [{"role": "system", "content": asked.instructions}] if asked.instructions is not None else []
-    known = [] if place.loaded is None else place.loaded.messages
-    new = items_to_messages(usual(asked.input, service.config.limits))
-    return [*head, *known, *new], service.model_of(asked.model)
+async def _read_messages(service: Service, body: InputRequest, caller: Caller) -> list[Any]:
+    """The messages of a request, with its instructions and the history that it continues."""
+    body.require_one_continuation()
+    placement = await read_placement(service, caller, body)
+    instructions = [{"role": "system", "content": body.instructions}] if body.instructions is not None else []
+    history = [] if placement.loaded is None else placement.loaded.messages
+    new = items_to_messages(input_items(body.input, service.config.limits))
+    return [*instructions, *history, *new]
 
 
 @router.get(
     "/{response_id}",
-    responses={**_MADE, **error_responses(404)},
+    responses={**_RESPONSE, **error_responses(404)},
     dependencies=[INCLUDE_PARAMETER, OBFUSCATION_PARAMETER],
 )
 async def retrieve_response(
-    service: Here,
+    service: CurrentService,
     response_id: ResponseId,
     caller: MayRead,
     stream: Annotated[bool, Query()] = False,
     starting_after: Annotated[int | None, Query(ge=0, le=1_000_000_000)] = None,
 ) -> Response:
-    """A response as it is now; with `stream`, everything that was told after an event, and what is still to come."""
-    document = await found(service, caller, response_id)
+    """The current state of a response; with `stream`, its events after `starting_after`, also those still to come."""
+    document = await find_response(service, caller, response_id)
     headers = {"x-conversation-id": document.conversation}
     if not stream:
         if starting_after is not None:
-            raise RequestRefused(400, "starting_after needs stream=true.", "missing_stream", "starting_after")
-        return JsonResponse((await told(service.store_of(caller), document)).object(), headers=headers)
-    events = events_from(service, caller, response_id, -1 if starting_after is None else starting_after)
+            raise RequestRefused(400, "`starting_after` requires `stream=true`.", "missing_stream", "starting_after")
+        return JsonResponse((await load_response(service.store_of(caller), document)).to_json(), headers=headers)
+    events = stream_response(service, caller, response_id, -1 if starting_after is None else starting_after)
     return EventStream(events, headers=headers)
 
 
 @router.delete("/{response_id}", responses={200: {"model": DeletedObject}, **error_responses(404)})
 async def delete_response(
-    service: Here, response_id: ResponseId, caller: Annotated[Caller, require_scope("write")]
+    service: CurrentService, response_id: ResponseId, caller: Annotated[Caller, require_scope("write")]
 ) -> Response:
-    """Forget a response. What was said stays in its conversation; erase that to remove it."""
-    document = await found(service, caller, response_id)
+    """Delete a response. Its messages stay in the conversation."""
+    document = await find_response(service, caller, response_id)
     if document.body["status"] in UNFINISHED:
-        said = "The response is still being made. Cancel it first, or wait."
-        raise RequestRefused(409, said, "response_in_progress", None, (("retry-after-ms", "500"),))
+        problem = "The response is in progress. Cancel it first, or wait until it has finished."
+        raise RequestRefused(409, problem, "response_in_progress", None, (("retry-after-ms", "500"),))
     await service.store_of(caller).delete_document(RUN, response_id)
     return JsonResponse({"id": response_id, "object": "response", "deleted": True})
 
 
 @router.post("/{response_id}/cancel", responses={200: {"model": ResponseObject}, **error_responses(404)})
-async def cancel_response(service: Here, response_id: ResponseId, caller: MayChat) -> Response:
-    """Stop a background response; one that has ended stays as it is."""
+async def cancel_response(service: CurrentService, response_id: ResponseId, caller: MayChat) -> Response:
+    """Cancel a background response. It is unchanged if it has ended."""
     store = service.store_of(caller)
-    document = await found(service, caller, response_id)
+    document = await find_response(service, caller, response_id)
     if not document.body["echo"]["background"]:
-        said = "Only a background response can be cancelled. For another, close the stream with ?on_disconnect=cancel."
-        raise RequestRefused(400, said, "not_in_background", "response_id")
+        problem = "Only a background response can be cancelled. Otherwise send ?on_disconnect=cancel and disconnect."
+        raise RequestRefused(400, problem, "not_in_background", "response_id")
     if document.body["status"] in UNFINISHED:
         run = service.runs.get(response_id, caller.tenant)
         if run is not None:
             await service.runs.cancel(run)
         else:
             await store.put_document(document.conversation, NewDocument(CANCEL, response_id, {}, replace=True))
-        document = await ended(service, caller, response_id)
-    return JsonResponse((await told(store, document)).object())
+        document = await wait_for_response(service, caller, response_id)
+    return JsonResponse((await load_response(store, document)).to_json())
 
 
 @router.get(
@@ -251,15 +258,15 @@ async def cancel_response(service: Here, response_id: ResponseId, caller: MayCha
     dependencies=[INCLUDE_PARAMETER],
 )
 async def list_input_items(
-    service: Here,
+    service: CurrentService,
     response_id: ResponseId,
     caller: MayRead,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     order: Order = "desc",
     after: Annotated[str | None, Query(max_length=200)] = None,
 ) -> Response:
-    """What the caller sent."""
-    document = await found(service, caller, response_id)
+    """A page of the items that the client sent."""
+    document = await find_response(service, caller, response_id)
     start, stop = document.body["input"]
     try:
         loaded = await service.store_of(caller).load(document.conversation, since=start, limit=stop - start)

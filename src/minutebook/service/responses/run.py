@@ -1,4 +1,4 @@
-"""One response, from where it goes on to the stored answer, whoever still listens."""
+"""One response, from the client's items to the stored answer. It continues if the client disconnects."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ from minutebook.errors import (
 )
 from minutebook.record.message import Message, leading_system_count
 from minutebook.service.answer_run import failure_code, longest_answer, tool_tokens
-from minutebook.service.http.errors import failure_of
+from minutebook.service.http.errors import Failure, failure_of
 from minutebook.service.http.responses import new_id
 from minutebook.service.idempotency import (
     REPLY,
@@ -28,96 +28,120 @@ from minutebook.service.idempotency import (
     fail_if_abandoned,
     find_answered_attempt,
     find_earlier_answer,
-    in_flight,
-    remember,
+    in_flight_error,
+    store_key,
     wait_for_end,
 )
-from minutebook.service.responses.compact import compact_above
-from minutebook.service.responses.events import Listening, Telling, arranged, cut, slots_of
+from minutebook.service.responses.compaction import compact_above
+from minutebook.service.responses.events import (
+    AnswerPiece,
+    DeltaReader,
+    ResponseEvents,
+    answer_items,
+    answer_pieces,
+    with_item_order,
+)
 from minutebook.service.responses.items import Item, require_new_ids, require_room
-from minutebook.service.responses.objects import SURFACE, Told, lost, name_of, outputs, response_object
-from minutebook.service.responses.placement import Placed, PlacedAnswer
+from minutebook.service.responses.objects import (
+    SURFACE,
+    StoredResponse,
+    item_ids,
+    lost_fields,
+    output_items,
+    response_object,
+)
+from minutebook.service.responses.placement import ConversationAnswer, Placement, read_placement
 from minutebook.service.upstream import parse_chunks
 from minutebook.store.types import Document, NewDocument
 from minutebook.wire.responses import items_to_messages
 
-_LOOK_SECONDS: Final = 0.5
+_CANCEL_POLL_SECONDS: Final = 0.5
 _GRACE_SECONDS: Final = 0.4
 CANCEL: Final = "cancel"
-"""The kind of document with which another server asks to stop a response."""
+"""Kind of the document with which another server requests that a response is cancelled."""
 
 
 @dataclass(slots=True, kw_only=True)
-class ResponseAnswer(PlacedAnswer):
-    """Makes one response. What it says goes to its run; how it ended is in `told`."""
+class ResponseAnswer(ConversationAnswer):
+    """Answers a request for a response."""
 
     surface: ClassVar[str] = SURFACE
     items: Sequence[Item]
     recipient: str | None = None
-    told: Told | None = None
-    begun: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when what the client said is stored."""
+    response: StoredResponse | None = None
+    """The response in its current status. Set when the client's messages are stored, and again when the run ends."""
+    input_stored: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the client's messages are stored."""
     failure: BaseException | None = None
-    """Why there is no answer, where there is none."""
+    """The error that ended the call of the model."""
     _body: dict[str, Any] = field(default_factory=dict)
-    """What is written down of it."""
-    _chat: dict[str, Any] = field(default_factory=dict)
+    """The body of the run's document."""
+    _chat_parameters: dict[str, Any] = field(default_factory=dict)
 
     async def find_earlier(self) -> Document | None:
-        """The response that the same request got before. None if it is to be made: in the place of one that failed, if any.
+        """The run document of an earlier attempt; None if the request must be answered. A failed attempt is repeated.
 
-        One that another server makes is waited for. Whoever is streamed to hears nothing before its end in any case, so
-        it waits only until a server that died would have lost its lease.
+        An attempt that runs on another server is waited for. Its events cannot be streamed from here, so a request for
+        a stream waits only until the lease of a server that died would have expired.
         """
-        store, service, asked = self.store, self.service, self.asked
-        known = await find_earlier_answer(store, self.claim, SURFACE)
-        if known is None or "answer" in known.body:
-            return known
-        if asked.background or (asked.stream and service.runs.get(known.id, self.caller.tenant) is not None):
-            known = await fail_if_abandoned(service, store, known, lost())
+        store, service, request = self.store, self.service, self.request
+        earlier = await find_earlier_answer(store, self.idempotency_key, SURFACE)
+        if earlier is None or "answer" in earlier.body:
+            return earlier
+        is_local = service.runs.get(earlier.id, self.caller.tenant) is not None
+        if request.background or (request.stream and is_local):
+            earlier = await fail_if_abandoned(service, store, earlier, lost_fields())
         else:
-            seconds = service.lease_seconds + _GRACE_SECONDS if asked.stream else None
-            known = await wait_for_end(service, store, known, lost(), timeout_seconds=seconds)
-        if known.body["status"] in UNFINISHED:
-            return known
-        known = await find_answered_attempt(store, known)
-        self.earlier = None if "answer" in known.body else known.id
-        return known if self.earlier is None else None
+            timeout_seconds = service.lease_seconds + _GRACE_SECONDS if request.stream else None
+            earlier = await wait_for_end(service, store, earlier, lost_fields(), timeout_seconds=timeout_seconds)
+        if earlier.body["status"] in UNFINISHED:
+            return earlier
+        earlier = await find_answered_attempt(store, earlier)
+        self.failed_attempt = None if "answer" in earlier.body else earlier.id
+        return earlier if self.failed_attempt is None else None
 
-    async def _make(self) -> None:
+    async def _execute(self) -> None:
         self._prepare()
-        if self.asked.store is False:
+        if self.request.store is False:
             self.headers["x-history"] = "off"
-            await self._answer_unkept(await self.place(None))
+            await self._answer_without_storing(await read_placement(self.service, self.caller, self.request))
             return
-        async with AsyncExitStack() as stack:
-            await self._kept(await self.place(stack))
+        async with AsyncExitStack() as leases:
+            await self._answer_recorded(await self.hold_placement(leases))
+
+    async def answer_unrecorded(self) -> None:
+        """Answer without history and store nothing, because the database is unavailable."""
+        self._prepare()
+        await self._answer_without_storing(Placement(new_id("conv")))
 
     def _prepare(self) -> None:
-        model = self.service.model_of(self.asked.model)
-        self._chat = self.asked.chat(model)
+        model = self.service.model_of(self.request.model)
+        self._chat_parameters = self.request.chat_parameters(model)
         self._body = {
             "surface": SURFACE,
             "status": "in_progress",
             "model": model,
-            "echo": self.asked.echo(model),
+            "echo": self.request.echo(model),
             "created_at": int(time.time()),
             "at": datetime.now(UTC).isoformat(),
         }
-        if self.asked.truncation == "disabled":
+        if self.request.truncation == "disabled":
             self.policy = "passthrough"
 
-    async def _kept(self, place: Placed) -> None:
-        new = [*place.again, *(items_to_messages(self.items) if place.fresh else ())]
-        require_new_ids(self.items if place.fresh else (), place.loaded)
-        if place.loaded is None and not new:
-            raise RequestRefused(400, "input is missing: there is nothing to answer.", "missing_input", "input")
-        length = 0 if place.loaded is None else place.loaded.conversation.length
+    async def _answer_recorded(self, placement: Placement) -> None:
+        items = self.items if placement.stored_input is None else ()
+        new = [*placement.repeated, *items_to_messages(items)]
+        require_new_ids(items, placement.loaded)
+        if placement.loaded is None and not new:
+            raise RequestRefused(400, "`input` is missing.", "missing_input", "input")
+        length = 0 if placement.loaded is None else placement.loaded.conversation.length
         require_room(length + len(new), self.service.config.limits)
-        for told in self.asked.context_management or ():
-            place = await compact_above(self.service, self.store, place, told.compact_threshold, self._body["model"])
-        call = self._call(place, new)
-        start = place.start if place.start is not None else length + len(place.again)
+        for compaction in self.request.context_management or ():
+            placement = await compact_above(
+                self.service, self.store, placement, compaction.compact_threshold, self._body["model"]
+            )
+        call = self._call(placement, new)
+        start = length + len(placement.repeated) if placement.stored_input is None else placement.stored_input
         self._body |= {
             "conversation": call.call.conversation,
             "request": call.call.request_id,
@@ -125,186 +149,219 @@ class ResponseAnswer(PlacedAnswer):
             "input": [start, length + len(new)],
         }
         self.headers["x-conversation-id"] = call.call.conversation
-        await self._begin(call, elsewhere=place.loaded is None or place.forked)
-        self.told = Told(self.run.id, dict(self._body), None)
-        self.begun.set()
-        async with self._cancelled_from_afar():
+        await self._begin(call, is_new_conversation=placement.loaded is None or placement.is_fork)
+        self.response = StoredResponse(self.run.id, dict(self._body), None)
+        self.input_stored.set()
+        async with self._watch_for_cancellation():
             await self._answer(call)
 
-    async def _begin(self, call: ModelCall, *, elsewhere: bool) -> None:
-        """`elsewhere` says that an earlier request of the same words may be remembered in another conversation."""
-        store, apart = self.store, elsewhere and not self.claim.keyed
-        if elsewhere and self.earlier is not None:
-            await store.delete_document(REPLY, self.claim.id)
+    async def _begin(self, call: ModelCall, *, is_new_conversation: bool) -> None:
+        """Store the client's messages, the run's document and the idempotency key, and build the view.
+
+        The document of an equal request may be in another conversation if this request starts a new one. Then a key
+        without an `Idempotency-Key` header is stored separately, see `store_key`.
+        """
+        store, key = self.store, self.idempotency_key
+        is_separate = is_new_conversation and not key.from_header
+        if is_new_conversation and self.failed_attempt is not None:
+            await store.delete_document(REPLY, key.id)
         try:
-            claims = () if apart else (self.claim.document(self.run.id),)
-            await self.begin(call, [self._document(), *claims], recipient=self.recipient)
+            key_documents = () if is_separate else (key.document(self.run.id),)
+            await self.begin(call, [self._document(), *key_documents], recipient=self.recipient)
         except DocumentExists:
-            raise in_flight() from None
+            raise in_flight_error() from None
         except MinutebookError as error:
-            self._body |= {"status": "failed", "error": _error(failure_of(error)), "completed_at": int(time.time())}
-            with suppress(MinutebookError):  # what is not written down yet need not be mended
-                known = await store.document(RUN, self.run.id)
-                await store.put_document(known.conversation, self._document())
+            self._body |= {
+                "status": "failed",
+                "error": _error_object(failure_of(error)),
+                "completed_at": int(time.time()),
+            }
+            with suppress(MinutebookError):  # a document that was not stored needs no new status
+                document = await store.document(RUN, self.run.id)
+                await store.put_document(document.conversation, self._document())
             raise
-        if apart:
-            await remember(store, self.claim, call.call.conversation, self.run.id)
+        if is_separate:
+            await store_key(store, key, call.call.conversation, self.run.id)
 
-    async def unrecorded(self) -> None:
-        """Answer while the database is away, with what the request brings alone."""
-        self._prepare()
-        await self._answer_unkept(Placed(new_id("conv"), None))
-
-    async def _answer_unkept(self, place: Placed) -> None:
-        """Answer, and write nothing down; what is there is read where the request goes on from it."""
-        call = self._call(place, items_to_messages(self.items))
+    async def _answer_without_storing(self, placement: Placement) -> None:
+        """Answer with the history of the placement, and store nothing."""
+        call = self._call(placement, items_to_messages(self.items))
         call.look()
         self._body |= {"evaluation": call.evaluation.hex, "input": [call.length, call.length]}
-        await self._answer(call, kept=False)
+        await self._answer(call, recorded=False)
 
-    def _call(self, place: Placed, new: Sequence[Message]) -> ModelCall:
+    def _call(self, placement: Placement, new: Sequence[Message]) -> ModelCall:
         model = self._body["model"]
         settings = self.settings(
-            place.conversation,
+            placement.conversation,
             model,
-            lease=place.lease,
-            overhead_tokens=tool_tokens(model, self._chat.get("tools")),
-            instructions=self._instructions(place, new),
-            reconcile="forked" if place.forked else "appended",
+            lease=placement.lease,
+            overhead_tokens=tool_tokens(model, self._chat_parameters.get("tools")),
+            instructions=self._instructions(placement, new),
+            reconcile="forked" if placement.is_fork else "appended",
         )
-        return ModelCall(self.store, settings, place.loaded, new)
+        return ModelCall(self.store, settings, placement.loaded, new)
 
-    def _instructions(self, place: Placed, new: Sequence[Message]) -> list[Message] | None:
-        """The request's own instructions, before the system messages of the record: they hold for this request alone."""
-        if self.asked.instructions is None:
+    def _instructions(self, placement: Placement, new: Sequence[Message]) -> list[Message] | None:
+        """The instructions of the request and the leading system messages of the record; None without instructions.
+
+        Instructions apply to one request and are not recorded.
+        """
+        if self.request.instructions is None:
             return None
-        record = [*(place.loaded.messages if place.loaded is not None else ()), *new]
-        return [{"role": "system", "content": self.asked.instructions}, *record[: leading_system_count(record)]]
+        record = [*(placement.loaded.messages if placement.loaded is not None else ()), *new]
+        return [{"role": "system", "content": self.request.instructions}, *record[: leading_system_count(record)]]
 
-    async def _answer(self, call: ModelCall, *, kept: bool = True) -> None:
-        answer, telling = CompletionAccumulator(), Telling(name_of(self._body))
-        longest = self.asked.max_output_tokens or longest_answer(call.call.model, {})
+    async def _answer(self, call: ModelCall, *, recorded: bool = True) -> None:
+        """Call the model, send the events and store the answer.
+
+        Raises:
+            BaseException: the call failed before the first event. A later failure is sent as an event.
+        """
+        completion, events = CompletionAccumulator(), ResponseEvents(item_ids(self._body))
+        max_tokens = self.request.max_output_tokens or longest_answer(call.call.model, {})
         try:
             message = await self.call_model(
                 call,
-                answer,
-                lambda: self._attempt(call, answer, telling),
-                max_output_tokens=longest,
-                may_shorten=self.asked.truncation != "disabled",
+                completion,
+                lambda: self._attempt(call, completion, events),
+                max_output_tokens=max_tokens,
+                may_shorten=self.request.truncation != "disabled",
             )
-            await self._store(call, answer, telling, message, kept=kept)
+            await self._finish(call, completion, events, message, recorded=recorded)
         except BaseException as error:
-            await self._broke_off(call, answer, telling, error, kept=kept)
+            await self._fail(call, completion, events, error, recorded=recorded)
             if not self.run.events:
                 raise
 
-    async def _attempt(self, call: ModelCall, answer: CompletionAccumulator, telling: Telling) -> dict[str, Any]:
-        body = {**self._chat, "messages": call.messages}
-        if not self.asked.stream and not self.asked.background:
-            answer.take_whole(await self.service.upstream.complete(body, authorization=self.authorization))
-            message = arranged(answer.message, ())
-            self._say(telling.begin(response_object(self.run.id, self._body, "in_progress", [])))
-            for piece in cut(message, None):
-                self._say(telling.take(*piece))
+    async def _attempt(
+        self, call: ModelCall, completion: CompletionAccumulator, events: ResponseEvents
+    ) -> dict[str, Any]:
+        """Send the events of the answer, except the last ones, and return the answer."""
+        body = {**self._chat_parameters, "messages": call.messages}
+        if not self.request.stream and not self.request.background:
+            completion.add_completion(await self.service.upstream.complete(body, authorization=self.authorization))
+            message = with_item_order(completion.message, ())
+            self._send_start(events)
+            for piece in answer_pieces(message, None):
+                self._send(events.add(piece))
             return message
         body |= {"stream": True, "stream_options": {"include_usage": True}}
-        listening = Listening()
-        async with self.service.upstream.stream(body, authorization=self.authorization) as events:
-            self._say(telling.begin(response_object(self.run.id, self._body, "in_progress", [])))
-            async for _, chunk in parse_chunks(events):
-                first = not telling.pieces
-                answer.take(chunk)
+        reader = DeltaReader()
+        async with self.service.upstream.stream(body, authorization=self.authorization) as upstream_events:
+            self._send_start(events)
+            async for _, chunk in parse_chunks(upstream_events):
+                had_pieces = bool(events.pieces)
+                completion.add_chunk(chunk)
                 for choice in chunk.get("choices") or ():
                     if choice.get("index", 0) == 0:
-                        for piece in listening.pieces(choice.get("delta") or {}):
-                            self._say(telling.take(*piece))
-                if first and telling.pieces:
+                        for piece in reader.pieces(choice.get("delta") or {}):
+                            self._send(events.add(piece))
+                if events.pieces and not had_pieces:
                     self.note_first_token()
-        for piece in listening.rest():
-            self._say(telling.take(*piece))
-        message = arranged(answer.message, telling.order)
-        for slot, _, head in slots_of(message):
-            if slot not in telling.order:
-                self._say(telling.take(slot, "", head))
+        for piece in reader.rest():
+            self._send(events.add(piece))
+        message = with_item_order(completion.message, events.order)
+        for item in answer_items(message):
+            if item.slot not in events.order:
+                self._send(events.add(AnswerPiece(item.slot, "", item.head)))
         return message
 
-    async def _store(
-        self, call: ModelCall, answer: CompletionAccumulator, telling: Telling, message: dict[str, Any], *, kept: bool
+    async def _finish(
+        self,
+        call: ModelCall,
+        completion: CompletionAccumulator,
+        events: ResponseEvents,
+        message: dict[str, Any],
+        *,
+        recorded: bool,
     ) -> None:
-        """The end is told when the answer is stored, and not before."""
-        status = "incomplete" if answer.finish in {"length", "content_filter"} else "completed"
+        """Store the answer, then send the last events."""
+        status = "incomplete" if completion.finish in {"length", "content_filter"} else "completed"
         self._body |= {
-            **answer.outcome(),
+            **completion.outcome(),
             "status": status,
             "completed_at": int(time.time()),
-            "pieces": [[slot, lengths] for slot, lengths in telling.pieces],
+            "pieces": _pieces_json(events),
         }
-        if kept:
-            await self.finish(
-                call, call.entries([message]), answer.outcome(), lambda start: [self._document(answer=start)]
-            )
-        self.told = Told(self.run.id, dict(self._body), message)
-        self._say(telling.end(response_object(self.run.id, self._body, status, outputs(self._body, message, status))))
+        if recorded:
+            entries, outcome = call.entries([message]), completion.outcome()
+            await self.finish(call, entries, outcome, lambda start: [self._document(answer=start)])
+        self.response = StoredResponse(self.run.id, dict(self._body), message)
+        output = output_items(self._body, message, status)
+        self._send(events.finish(response_object(self.run.id, self._body, status, output)))
 
-    async def _broke_off(
-        self, call: ModelCall, answer: CompletionAccumulator, telling: Telling, error: BaseException, *, kept: bool
+    async def _fail(
+        self,
+        call: ModelCall,
+        completion: CompletionAccumulator,
+        events: ResponseEvents,
+        error: BaseException,
+        *,
+        recorded: bool,
     ) -> None:
-        """Write down how it ended. Half an answer is kept with that, and not in the record: nobody can build on it."""
-        self.failure, cancelled = error, isinstance(error, asyncio.CancelledError)
-        message = arranged(answer.message, telling.order) if telling.pieces else None
+        """Store the failure, and send it if an event was sent before.
+
+        A partial answer is stored in the run's document only: the conversation cannot continue from it.
+        """
+        self.failure, is_cancelled = error, isinstance(error, asyncio.CancelledError)
+        message = with_item_order(completion.message, events.order) if events.pieces else None
         self._body |= {
-            **answer.outcome(),
-            "status": "cancelled" if cancelled else "failed",
-            "error": None if cancelled else _error(failure_of(error)),
+            **completion.outcome(),
+            "status": "cancelled" if is_cancelled else "failed",
+            "error": None if is_cancelled else _error_object(failure_of(error)),
             "completed_at": int(time.time()),
-            "pieces": [[slot, lengths] for slot, lengths in telling.pieces],
+            "pieces": _pieces_json(events),
             "partial": message,
         }
-        if kept:
+        if recorded:
             outcome = {"failed": failure_code(error), "partial": None}
             with suppress(MinutebookError):  # such as that the conversation was erased meanwhile
-                await _to_the_end(call.fail(outcome, [self._document()]))
-        self.told = Told(self.run.id, dict(self._body), message)
-        if cancelled and not self.run.events:
-            self._say(telling.begin(response_object(self.run.id, self._body, "in_progress", [])))
+                await _run_uncancelled(call.fail(outcome, [self._document()]))
+        self.response = StoredResponse(self.run.id, dict(self._body), message)
+        if is_cancelled and not self.run.events:
+            self._send_start(events)
         if self.run.events:
-            self._say(telling.fail(self.told.object()))
+            self._send(events.fail(self.response.to_json()))
 
     @asynccontextmanager
-    async def _cancelled_from_afar(self) -> AsyncIterator[None]:
-        """Only background responses can be cancelled by name, so only those look whether they are."""
-        if not self.asked.background:
+    async def _watch_for_cancellation(self) -> AsyncIterator[None]:
+        """Cancel the current task if another server requests it. Only background responses can be cancelled by id."""
+        if not self.request.background:
             yield
             return
         owner = asyncio.current_task()
 
-        async def look() -> None:
+        async def poll() -> None:
             while True:
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(_CANCEL_POLL_SECONDS)
                 with suppress(DocumentNotFound, StoreUnavailable):
                     await self.store.document(CANCEL, self.run.id)
                     if owner is not None:
                         owner.cancel()
                     return
 
-        looking = asyncio.create_task(look())
+        watcher = asyncio.create_task(poll())
         try:
             yield
         finally:
-            looking.cancel()
+            watcher.cancel()
             with suppress(asyncio.CancelledError):
-                await looking
+                await watcher
 
-    def _document(self, **facts: Any) -> NewDocument:
-        return NewDocument(RUN, self.run.id, {**self._body, **facts}, replace=True)
+    def _document(self, **fields: Any) -> NewDocument:
+        return NewDocument(RUN, self.run.id, {**self._body, **fields}, replace=True)
 
-    def _say(self, events: Iterable[bytes]) -> None:
+    def _send_start(self, events: ResponseEvents) -> None:
+        self._send(events.start(response_object(self.run.id, self._body, "in_progress", [])))
+
+    def _send(self, events: Iterable[bytes]) -> None:
         for event in events:
-            self.run.say(event)
+            self.run.send(event)
 
 
-async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Wait for something that ends what was broken off; who is stopped meanwhile, as a lost lease does, was to stop anyway."""
+async def _run_uncancelled(work: Coroutine[Any, Any, None]) -> None:
+    """Wait for the cleanup after a failure. A cancellation meanwhile is ignored: the run is ending already."""
     task = asyncio.ensure_future(work)
     while not task.done():
         with suppress(asyncio.CancelledError):
@@ -312,7 +369,11 @@ async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
     task.result()
 
 
-def _error(failure: Any) -> dict[str, Any]:
-    """An error in the few words that a response has for it."""
+def _pieces_json(events: ResponseEvents) -> list[list[Any]]:
+    return [[slot, lengths] for slot, lengths in events.pieces]
+
+
+def _error_object(failure: Failure) -> dict[str, Any]:
+    """A failure as the `error` of a response, which has few codes."""
     code = {429: "rate_limit_exceeded", 400: "invalid_prompt"}.get(failure.status, "server_error")
     return {"code": code, "message": failure.message}

@@ -118,7 +118,7 @@ class ThreadEvents:
 
     def _send(self, event: str, data: Mapping[str, Any]) -> None:
         number = len(self._run.events) + 1
-        self._run.say(sse(dict(data), event=event, event_id=f"{self._run.id}:{number}:{len(self.text)}"))
+        self._run.send(sse(dict(data), event=event, event_id=f"{self._run.id}:{number}:{len(self.text)}"))
 
     def _send_text(self, text: str, separator: str = TEXT_SEPARATOR) -> None:
         delta = separator + text if self._finished_text and not self._current_text else text

@@ -124,10 +124,10 @@ def _grouped_by_speaker(entries: Sequence[ConversationEntry], start: int) -> Ite
 
 
 SURFACE: Final = "threads"
-"""The name of this endpoint family in stored runs and minutes."""
+"""The name of this API in stored runs and minutes."""
 RUN_LOST: Final = {
     "status": 409,
-    "message": "The server that ran this answer is gone. Post the message again with the same idempotency key.",
+    "message": "The server that ran this answer has stopped. Post the message again with the same idempotency key.",
     "code": "run_lost",
 }
 

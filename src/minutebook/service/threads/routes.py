@@ -15,14 +15,14 @@ from starlette.responses import Response
 
 from minutebook.errors import DocumentExists, RequestRefused, StoreUnavailable
 from minutebook.service.access.api_keys import Caller
-from minutebook.service.agent_tools import Agents, Shared
+from minutebook.service.agent_tools import Agents, CurrentAgents
 from minutebook.service.completions.routes import upstream_key
 from minutebook.service.conversations.objects import entries_of
 from minutebook.service.http.openapi import error_responses
 from minutebook.service.http.requests import StrictRoute, require_access, require_scope
 from minutebook.service.http.responses import EventStream, JsonResponse, etag_header, new_id
-from minutebook.service.idempotency import Claim, claim_of, earlier_run, find_earlier_answer
-from minutebook.service.state import Here, Service, watch_connection
+from minutebook.service.idempotency import IdempotencyKey, find_earlier_answer, find_earlier_run_id, idempotency_key_of
+from minutebook.service.state import CurrentService, Service, watch_connection
 from minutebook.service.threads.events import StreamPosition, ThreadRun, parse_event_id
 from minutebook.service.threads.objects import (
     SURFACE,
@@ -69,31 +69,36 @@ class NewThread(BaseModel):
 
 
 @router.post("", status_code=201, responses=error_responses(409, 422))
-async def create_thread(service: Here, request: Request, caller: MayChat, body: NewThread | None = None) -> Response:
+async def create_thread(
+    service: CurrentService, request: Request, caller: MayChat, body: NewThread | None = None
+) -> Response:
     """Create a thread. It starts with the system prompt, if one is configured."""
     body = body or NewThread()
     fields = body.model_dump()
-    claim = claim_of(caller, "threads", request.headers, {"threads": fields})
+    idempotency_key = idempotency_key_of(caller, "threads", request.headers, {"threads": fields})
     _require_metadata(service, body.metadata)
     if caller.recipient is not None and body.recipient not in {None, caller.recipient}:
         raise RequestRefused(403, "This API key is bound to another recipient.", "foreign_recipient", "recipient")
     try:
-        return await _create_stored_thread(service, caller, body, claim)
+        return await _create_stored_thread(service, caller, body, idempotency_key)
     except StoreUnavailable:
         if not service.config.database.optional:
             raise
-    service.metrics.unrecorded()
+    service.metrics.count_unrecorded()
     thread = {"id": new_id(DRAFT.rstrip("_")), "object": "thread", "created_at": int(datetime.now(UTC).timestamp())}
     return JsonResponse(
         {**thread, **fields, "version": 0, "turns": 0}, status_code=201, headers={"x-history": "unrecorded"}
     )
 
 
-async def _create_stored_thread(service: Service, caller: Caller, body: NewThread, claim: Claim) -> Response:
+async def _create_stored_thread(
+    service: Service, caller: Caller, body: NewThread, idempotency_key: IdempotencyKey
+) -> Response:
     store = service.store_of(caller)
-    thread_id, is_replay = await earlier_run(store, claim) if claim.keyed else None, True
+    thread_id = await find_earlier_run_id(store, idempotency_key) if idempotency_key.from_header else None
+    is_replay = thread_id is not None
     if thread_id is None:
-        thread_id, is_replay = new_id("thread"), False
+        thread_id = new_id("thread")
         prompt = service.config.system_prompt
         messages = () if prompt is None else ({"role": "system", "content": prompt},)
         try:
@@ -103,10 +108,10 @@ async def _create_stored_thread(service: Service, caller: Caller, body: NewThrea
                 recipient=caller.recipient or body.recipient,
                 labels=body.metadata,
                 expected_version=0,
-                documents=[claim.document(thread_id)] if claim.keyed else [],
+                documents=[idempotency_key.document(thread_id)] if idempotency_key.from_header else [],
             )
         except DocumentExists:  # a concurrent request with the same idempotency key
-            thread_id, is_replay = await earlier_run(store, claim) or thread_id, True
+            thread_id, is_replay = await find_earlier_run_id(store, idempotency_key) or thread_id, True
     thread = await store.header(thread_id)
     headers = {**etag_header(thread), "x-history": "recorded"} | ({"idempotent-replayed": "true"} if is_replay else {})
     return JsonResponse(thread_json(thread), status_code=201, headers=headers)
@@ -114,7 +119,7 @@ async def _create_stored_thread(service: Service, caller: Caller, body: NewThrea
 
 @router.get("", responses=error_responses())
 async def list_threads(
-    service: Here, caller: MayRead, limit: Limit = 20, cursor: str | None = None, recipient: str | None = None
+    service: CurrentService, caller: MayRead, limit: Limit = 20, cursor: str | None = None, recipient: str | None = None
 ) -> Response:
     """A page of threads, newest first."""
     if caller.recipient is not None and recipient not in {None, caller.recipient}:
@@ -125,7 +130,7 @@ async def list_threads(
 
 
 @router.get("/{thread_id}", responses=error_responses(404))
-async def get_thread(service: Here, caller: MayRead, thread_id: str) -> Response:
+async def get_thread(service: CurrentService, caller: MayRead, thread_id: str) -> Response:
     """One thread, without its messages."""
     thread = require_access(caller, await service.store_of(caller).header(thread_id))
     return JsonResponse(thread_json(thread), headers=etag_header(thread))
@@ -183,7 +188,7 @@ _EVENTS: Final[dict[int | str, dict[str, Any]]] = {
 
 @router.get("/{thread_id}/messages", responses=error_responses(404))
 async def list_messages(
-    service: Here, caller: MayRead, thread_id: str, limit: Limit = 20, cursor: str | None = None
+    service: CurrentService, caller: MayRead, thread_id: str, limit: Limit = 20, cursor: str | None = None
 ) -> Response:
     """A page of messages, oldest first: user messages, and answers with the tools that they used."""
     store = service.store_of(caller)
@@ -198,7 +203,7 @@ async def list_messages(
 
 @router.post("/{thread_id}/messages", responses={**_EVENTS, **error_responses(404, 409, 412, 422, 502, 504)})
 async def create_message(
-    service: Here, agents: Shared, request: Request, caller: MayChat, thread_id: str, body: NewMessage
+    service: CurrentService, agents: CurrentAgents, request: Request, caller: MayChat, thread_id: str, body: NewMessage
 ) -> Response:
     """Post a message and get the answer, as server-sent events or as one JSON object (`Accept: application/json`).
 
@@ -208,8 +213,8 @@ async def create_message(
         return await _resume(service, request, caller, thread_id, parse_event_id(request.headers["last-event-id"]))
     question = _question(service, thread_id, body, request.headers.get("if-match"))
     fields = {"thread": thread_id, **body.model_dump(exclude_unset=True)}
-    claim = claim_of(caller, thread_id, request.headers, fields)
-    run = await _find_earlier_run(service, caller, thread_id, claim)
+    idempotency_key = idempotency_key_of(caller, thread_id, request.headers, fields)
+    run = await _find_earlier_run(service, caller, thread_id, idempotency_key)
     if run is not None:
         return await _respond(service, request, run, headers={"idempotent-replayed": "true"})
     run = ThreadRun(new_id("run"), caller.tenant, thread_id)
@@ -217,19 +222,21 @@ async def create_message(
         service=service,
         agents=agents,
         caller=caller,
-        claim=claim,
+        idempotency_key=idempotency_key,
         authorization=upstream_key(service, request),
         policy=body.policy or request.headers.get("x-history-policy"),
         question=question,
         run=run,
     )
-    service.runs.start(run, answer.make())
+    service.runs.start(run, answer.execute())
     watch_connection(service, request, run)
     return await _respond(service, request, run)
 
 
 @router.get("/{thread_id}/runs/{run_id}/events", responses={**_EVENTS, **error_responses(404, 409)})
-async def get_events(service: Here, request: Request, caller: MayRead, thread_id: str, run_id: str) -> Response:
+async def get_events(
+    service: CurrentService, request: Request, caller: MayRead, thread_id: str, run_id: str
+) -> Response:
     """The events of an answer, from the start or after `Last-Event-ID`."""
     position = StreamPosition(run_id)
     if "last-event-id" in request.headers:
@@ -248,7 +255,9 @@ async def _resume(
     return await _respond(service, request, run, skip=skip)
 
 
-async def _find_earlier_run(service: Service, caller: Caller, thread: str, claim: Claim) -> ThreadRun | None:
+async def _find_earlier_run(
+    service: Service, caller: Caller, thread: str, idempotency_key: IdempotencyKey
+) -> ThreadRun | None:
     """The run of an earlier identical request, if it was answered or is running on this server.
 
     Raises:
@@ -256,7 +265,7 @@ async def _find_earlier_run(service: Service, caller: Caller, thread: str, claim
     """
     store = service.store_of(caller)
     try:
-        stored = await find_earlier_answer(store, claim, SURFACE)
+        stored = await find_earlier_answer(store, idempotency_key, SURFACE)
     except StoreUnavailable:
         if not service.config.database.optional:
             raise
@@ -278,11 +287,11 @@ async def _respond(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """Respond with the run's events after the first `skip`, or with one JSON object, as the client accepts it."""
-    await run.begun()
+    await run.wait_for_first_event()
     response_headers = {"x-run-id": run.id, **run.headers, **(headers or {})}
     accept = request.headers.get("accept", "")
     if "application/json" not in accept or "text/event-stream" in accept:
-        events = run.told(skip, heartbeat_seconds=service.config.server.heartbeat_seconds)
+        events = run.stream(skip, heartbeat_seconds=service.config.server.heartbeat_seconds)
         return EventStream(events, headers=response_headers)
     async for _ in run.follow():
         pass

@@ -92,17 +92,17 @@ class ThreadAnswer(AnswerRun):
     def __post_init__(self) -> None:
         self._events = ThreadEvents(self.run, expose_tool_details=exposes_tool_details(self.service))
 
-    def _tell_failure(self, failure: Failure) -> None:
+    def _send_failure(self, failure: Failure) -> None:
         if self.run.result is None:
             self._events.fail(failure)
 
-    async def _make(self) -> None:
-        await self.agents.ready(self.question.model)
+    async def _execute(self) -> None:
+        await self.agents.load_model(self.question.model)
         tools = await self.agents.tools()
         if not self.service.config.database.optional:
             async with asyncio.timeout(None) as timeout:
                 await self._answer_recorded(tools, timeout)
-        elif self.agents.is_database_away or not await self._answer_recorded_in_time(tools):
+        elif self.agents.is_database_unavailable or not await self._answer_recorded_in_time(tools):
             await self._answer_unrecorded(tools)
 
     async def _answer_recorded_in_time(self, tools: Sequence[AnyTool]) -> bool:
@@ -114,23 +114,26 @@ class ThreadAnswer(AnswerRun):
             if self.run.events or (isinstance(error, TimeoutError) and not timeout.expired()):
                 raise
             _LOG.warning("the database is unavailable: an answer is not recorded")
-            self.agents.note_database_away()
+            self.agents.note_database_unavailable()
             return False
         return True
 
     async def _answer_recorded(self, tools: Sequence[AnyTool], time_limit: asyncio.Timeout) -> None:
         """Answer and record. `time_limit` is lifted before the model is called."""
         question, store = self.question, self.store
-        async with self.lease(question.thread) as held:
-            earlier = await find_earlier_answer(store, self.claim, SURFACE)
+        async with self.lease(question.thread) as lease:
+            earlier = await find_earlier_answer(store, self.idempotency_key, SURFACE)
             if earlier is not None and "answer" in earlier.body:
                 await replay_answer(self.service, store, earlier, self._events)
                 return
             thread = await self._load_thread(store, None if earlier is None else earlier.body["input"][0])
             prompt = text_prompt("chat", "", tools)
-            call = self._agent_call(thread, prompt, held.lease)
-            async with self.service.limiter.spending(self.caller, self._max_tokens(call)) as spending:
-                documents = [self._run_document(call, {"status": "in_progress"}), self.claim.document(self.run.id)]
+            call = self._agent_call(thread, prompt, lease.lease)
+            async with self.service.limiter.reserve_tokens(self.caller, self._max_tokens(call)) as spending:
+                documents = [
+                    self._run_document(call, {"status": "in_progress"}),
+                    self.idempotency_key.document(self.run.id),
+                ]
                 await call.begin(documents=documents, recipient=self.caller.recipient)
                 time_limit.reschedule(None)
                 self.run.headers |= {"x-history": "recorded"}
@@ -212,7 +215,7 @@ class ThreadAnswer(AnswerRun):
         except StoreUnavailable:
             if not self.service.config.database.optional:
                 raise
-            self.agents.note_database_away()
+            self.agents.note_database_unavailable()
             self._finish_unrecorded(facts, entries)
             return
         self._send_result(body, entries)
@@ -226,13 +229,13 @@ class ThreadAnswer(AnswerRun):
         self.run.headers |= {"x-history": "unrecorded", "x-history-bypass": "store_unavailable"}
         prompt = text_prompt("chat", "", tools)
         call = self._agent_call(_LoadedThread(), prompt, None)
-        async with self.service.limiter.spending(self.caller, self._max_tokens(call)) as spending:
+        async with self.service.limiter.reserve_tokens(self.caller, self._max_tokens(call)) as spending:
             facts, entries = await self._run_agent(call, prompt, recorded=False)
             spending.tokens = facts["usage"]["total_tokens"]
         self._finish_unrecorded(facts, entries)
 
     def _finish_unrecorded(self, facts: Mapping[str, Any], entries: Sequence[ConversationEntry]) -> None:
-        self.service.metrics.unrecorded()
+        self.service.metrics.count_unrecorded()
         self._send_result({**facts, "conversation": self.question.thread, "model": self.question.model}, entries)
 
     async def _run_agent(
@@ -262,7 +265,7 @@ class ThreadAnswer(AnswerRun):
         request = call.hear(event)
         if request is not None:
             with self.service.telemetry.prepare(self.question.thread) as span:
-                span.pruned(self.service.report(request))
+                span.set_pruning(self.service.report(request))
             if not self.run.events:
                 self._send_first_notice(request.bypass, call.version if recorded else None)
         match event:
@@ -270,7 +273,7 @@ class ThreadAnswer(AnswerRun):
                 self._has_text = True
                 self.note_first_token()
             case ModelAnswered(usage=usage):
-                metrics.usage(self.question.model, usage)
+                metrics.count_usage(self.question.model, usage)
             case HistoryCompacted():
                 metrics.count_compaction(event)
         self._events.on_run_event(event)

@@ -158,13 +158,8 @@ class RequestHandler:
         remember: int | None = None,
     ) -> None:
         self._model_for, self._meter, self._rate_limiter, self._thinking = model_for, meter, rate_limiter, thinking
-        self._clock, self._strict, self._max, self._key, self._models = (
-            clock,
-            strict,
-            max_context_tokens,
-            api_key,
-            models,
-        )
+        self._clock, self._strict, self._models = clock, strict, models
+        self._max_context_tokens, self._api_key = max_context_tokens, api_key
         self._lock = Lock()
         self._numbers = count(1)
         self._received: deque[ReceivedRequest] = deque(maxlen=remember)
@@ -216,10 +211,10 @@ class RequestHandler:
             return ScriptedFailure(404, f"unknown path: {method} {path}")
         if method != expected_method:
             return ScriptedFailure(405, f"{path} takes {expected_method}, not {method}")
-        if self._key is not None:
+        if self._api_key is not None:
             lower_headers = {name.lower(): value for name, value in headers.items()}
             key = lower_headers.get("x-api-key") or lower_headers.get("authorization", "").removeprefix("Bearer ")
-            if not hmac.compare_digest(key.encode(), self._key.encode()):
+            if not hmac.compare_digest(key.encode(), self._api_key.encode()):
                 return ScriptedFailure(401)
         return None
 
@@ -265,8 +260,8 @@ class RequestHandler:
             problem = self._thinking.problem(request.body, measure.digests)
             if problem is not None:
                 return problem
-        if self._max is not None and measure.tokens > self._max and request.path != COUNT:
-            return ScriptedFailure(400, overflow=(measure.tokens, self._max))
+        if self._max_context_tokens is not None and measure.tokens > self._max_context_tokens and request.path != COUNT:
+            return ScriptedFailure(400, overflow=(measure.tokens, self._max_context_tokens))
         return None
 
     def _rejection(self, request: ReceivedRequest, failure: ScriptedFailure) -> Reply:

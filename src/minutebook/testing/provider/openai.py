@@ -125,7 +125,7 @@ def _usage(usage: AnswerUsage) -> dict[str, Any]:
 
 
 PART_TYPES: Final = frozenset({"text", "image_url", "input_audio", "file", "refusal"})
-SENTENCES: Final = {
+PROBLEM_TEXTS: Final = {
     FindingKind.ORPHAN_RESULT: "messages with role 'tool' must answer a message with 'tool_calls' before them",
     FindingKind.DANGLING_CALL: "an assistant message with 'tool_calls' needs a tool message for each 'tool_call_id'; without one:",
     FindingKind.DUPLICATE_RESULT: "duplicate value for 'tool_call_id':",
@@ -138,7 +138,7 @@ SENTENCES: Final = {
 
 
 def chat_problem(body: Mapping[str, Any]) -> ScriptedFailure | None:
-    """The first thing that OpenAI would answer 400 to."""
+    """The first problem for which OpenAI would return status 400."""
     if not isinstance(body.get("model"), str):
         return _invalid_parameter("you must provide a model parameter", "model", "missing_required_parameter")
     messages = body.get("messages")
@@ -151,8 +151,8 @@ def chat_problem(body: Mapping[str, Any]) -> ScriptedFailure | None:
     for index, message in enumerate(messages):
         if problem := _message_problem(message, f"messages[{index}]"):
             return problem
-    found = [one for one in errors(check(messages)) if one.kind is not FindingKind.EMPTY_VIEW]
-    return _finding_failure(found[0]) if found else None
+    findings = [finding for finding in errors(check(messages)) if finding.kind is not FindingKind.EMPTY_VIEW]
+    return _finding_failure(findings[0]) if findings else None
 
 
 def _message_problem(message: Any, path: str) -> ScriptedFailure | None:
@@ -220,8 +220,8 @@ def _calls_problem(calls: Any, path: str) -> ScriptedFailure | None:
 
 
 def _finding_failure(finding: Finding) -> ScriptedFailure:
-    which = f" {finding.call_id}" if finding.call_id else ""
-    return _invalid_parameter(f"{SENTENCES[finding.kind]}{which}", f"messages.[{finding.index}].role", None)
+    call_id = f" {finding.call_id}" if finding.call_id else ""
+    return _invalid_parameter(f"{PROBLEM_TEXTS[finding.kind]}{call_id}", f"messages.[{finding.index}].role", None)
 
 
 def _invalid_parameter(message: str, param: str, code: str | None) -> ScriptedFailure:

@@ -34,7 +34,7 @@ POLL_SECONDS = 0.02
 """Poll interval of the accepting thread; `close` waits at most this long for it."""
 
 CLOSE_SECONDS = 5.0
-"""How long `close` waits for a connection whose script is still in `wait`."""
+"""Maximum time that `close` waits for a connection whose script is still in `wait`."""
 
 
 class Connection(BaseHTTPRequestHandler):

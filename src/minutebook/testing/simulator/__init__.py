@@ -1,1 +1,1 @@
-"""Made-up coding sessions for tests and benchmarks. Start with `session`."""
+"""Generated coding sessions for tests and benchmarks. Start with `session`."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SampleFunction:
     """A function, its test and its possible bug."""
 
     name: str
@@ -35,8 +35,8 @@ class Feature:
     wish: str
 
 
-PARTS = (
-    Part(
+FUNCTIONS = (
+    SampleFunction(
         name="page_of_$nouns",
         code='''\
 def page_of_$nouns($nouns: list[$Noun], page: int, size: int = PAGE_SIZE) -> list[$Noun]:
@@ -60,7 +60,7 @@ def test_the_first_page_begins_with_the_first_$noun():
         symptom="The first page of $nouns in the dashboard starts with the 51st entry; the newest fifty never show up.",
         cause="pages are counted from 1 in the API, but the offset was computed as if they were counted from 0",
     ),
-    Part(
+    SampleFunction(
         name="split_$amount",
         code='''\
 def split_$amount(total: int, ways: int) -> list[int]:
@@ -84,7 +84,7 @@ def test_shares_add_up_to_the_total():
         symptom="When one $noun is split three ways the shares are one short of the total. Finance sees it in every export.",
         cause="the remainder of the integer division was thrown away, so the shares added up to less than the total",
     ),
-    Part(
+    SampleFunction(
         name="latest_$nouns",
         code='''\
 def latest_$nouns(updates: Iterable[$Noun]) -> list[$Noun]:
@@ -110,7 +110,7 @@ def test_a_later_update_replaces_an_earlier_one():
         symptom="A $noun that was set to $closed an hour ago still shows as $open after the nightly sync.",
         cause="`setdefault` keeps the first version it sees, so every later update of the same id was ignored",
     ),
-    Part(
+    SampleFunction(
         name="overdue_$nouns",
         code='''\
 def overdue_$nouns($nouns: Iterable[$Noun], days: int, now: datetime | None = None) -> list[$Noun]:
@@ -132,7 +132,7 @@ def test_overdue_works_without_being_told_the_time():
         symptom="The nightly reminder job dies with `TypeError: can't compare offset-naive and offset-aware datetimes`.",
         cause="`datetime.now()` without a zone is naive, while every `created_at` we store is in UTC",
     ),
-    Part(
+    SampleFunction(
         name="${noun}_from_row",
         code='''\
 def ${noun}_from_row(row: dict[str, Any]) -> $Noun:
@@ -159,7 +159,7 @@ def test_a_row_without_tags_is_a_${noun}_without_tags():
         symptom="Loading old $nouns fails with `AttributeError: 'NoneType' object has no attribute 'split'`.",
         cause="rows written before tags existed have NULL in that column, and the loader split it without looking",
     ),
-    Part(
+    SampleFunction(
         name="${noun}_cache_key",
         code='''\
 def ${noun}_cache_key($noun: $Noun, locale: str = "en") -> str:
@@ -180,7 +180,7 @@ def test_two_owners_never_share_a_cache_entry():
         symptom="$second was shown a $noun that belongs to $first. Same id, different $owner. This one is urgent.",
         cause="the cache key left out `$owner`, and ids are unique only within one of them",
     ),
-    Part(
+    SampleFunction(
         name="fetch_$noun",
         code='''\
 def fetch_$noun(client: Any, key: str, attempts: int = 3) -> $Noun:
@@ -213,7 +213,7 @@ def test_the_last_attempt_counts():
         symptom="We configured 3 attempts for the upstream but the logs show only two before it gives up on a $noun.",
         cause="`range(1, attempts)` stops one short, so the last attempt was never made",
     ),
-    Part(
+    SampleFunction(
         name="batches_of_$nouns",
         code='''\
 def batches_of_$nouns($nouns: list[$Noun], size: int = BATCH_SIZE) -> Iterator[list[$Noun]]:
@@ -236,7 +236,7 @@ def test_the_last_batch_may_be_smaller():
         symptom="The export is missing a few $nouns at the end, unless their number happens to divide by the batch size.",
         cause="the range stopped at the last full batch, so a smaller one at the end was never sent",
     ),
-    Part(
+    SampleFunction(
         name="parse_$amount",
         code='''\
 def parse_$amount(text: str) -> int:
@@ -260,7 +260,7 @@ def test_amounts_may_have_thousands_separators():
         symptom="The import rejects every line above a thousand: `${Noun}Error: not an amount: '1,234.50'`.",
         cause="thousands separators were never removed before the text was turned into a number",
     ),
-    Part(
+    SampleFunction(
         name="close_$noun",
         code='''\
 def close_$noun($noun: $Noun, closed: Iterable[str] = ("$closed", "cancelled")) -> $Noun:
@@ -281,7 +281,7 @@ def test_a_cancelled_${noun}_cannot_be_closed():
         symptom="A cancelled $noun can still be set to $closed from the API. It must answer with an error instead.",
         cause="only one of the two final states was checked, so a cancelled one went through",
     ),
-    Part(
+    SampleFunction(
         name="mean_$amount",
         code='''\
 def mean_$amount($nouns: Iterable[$Noun]) -> float:
@@ -302,7 +302,7 @@ def test_the_mean_of_nothing_is_zero():
         symptom="The summary page is a 500 for every new account: `ZeroDivisionError: division by zero`.",
         cause="an account without a single $noun divides by the length of an empty list",
     ),
-    Part(
+    SampleFunction(
         name="${nouns}_between",
         code='''\
 def ${nouns}_between($nouns: Iterable[$Noun], start: datetime, end: datetime) -> list[$Noun]:
@@ -326,7 +326,7 @@ def test_midnight_belongs_to_one_day_only():
         symptom="A $noun created exactly at midnight is counted on both days, so the monthly total is off by a few.",
         cause="the end of the interval was included, so midnight belonged to two days",
     ),
-    Part(
+    SampleFunction(
         name="sorted_$nouns",
         code='''\
 def sorted_$nouns($nouns: Iterable[$Noun]) -> list[$Noun]:
@@ -345,7 +345,7 @@ def test_nine_comes_before_ten():
         symptom="In the list $prefix-10 comes before $prefix-9, which confuses everybody who looks for a $noun by number.",
         cause="ids were compared as text, and as text '10' is less than '9'",
     ),
-    Part(
+    SampleFunction(
         name="csv_of_$nouns",
         code='''\
 def csv_of_$nouns($nouns: Iterable[$Noun]) -> str:

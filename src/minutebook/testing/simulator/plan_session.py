@@ -7,18 +7,15 @@ the plan, starts each step, and summarizes it at the end from its reports to the
 
 import json
 from collections.abc import Iterator
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from minutebook.errors import InvalidSetting
 from minutebook.record.message import call_ids, is_user, text_of
 from minutebook.testing.simulator.session import CodingSession
+from minutebook.testing.simulator.tools import Call
+from minutebook.testing.simulator.words import PLAN_OBJECTIVE, PLAN_REQUEST, PLAN_STEP
 
-Call: TypeAlias = tuple[str, dict[str, Any], str]
-"""Tool name, arguments and result."""
-
-_OBJECTIVE: Final = "Mend what is reported in each area, with tests, and write the release notes"
-_REQUEST: Final = "Please go through the reported problems area by area, and write release notes at the end."
-_LONGEST: Final = 1000
+_MAX_SUMMARY_CHARACTERS: Final = 1000
 """Maximum characters of a summary in `summarize_step`."""
 
 
@@ -51,11 +48,11 @@ class _PlannedSession:
 
     def messages(self, steps: int, max_messages: int) -> Iterator[dict[str, Any]]:
         yield from self._session.take_messages()
-        yield {"role": "user", "content": _REQUEST}
+        yield {"role": "user", "content": PLAN_REQUEST}
         areas = [*self._areas(steps - 1)]
-        titles = [f"Mend {area}" for area in areas] + ["Write the release notes"]
+        titles = [PLAN_STEP.format(area=area) for area in areas] + ["Write the release notes"]
         yield from self._call_messages(
-            ("planning_setup_plan", {"objective": _OBJECTIVE, "steps": titles}, "There is a new plan.")
+            Call("planning_setup_plan", {"objective": PLAN_OBJECTIVE, "steps": titles}, "There is a new plan.")
         )
         yield from self._call_messages(_update_step_call(1, "in_progress"))
         for number in range(1, steps + 1):
@@ -65,13 +62,14 @@ class _PlannedSession:
             self._message_count += len(work) + 4
             yield from work
             self._reports.append(_final_reports(work))
-            summary = (
-                "summarize_step",
-                {"step_id": number, "summary": self._reports[-1]},
-                f"Step {number} summarized.",
-            )
-            after = [] if is_last else [_update_step_call(number + 1, "in_progress")]
-            yield from self._call_messages(_update_step_call(number, "done"), summary, *after)
+            summary = {"step_id": number, "summary": self._reports[-1]}
+            calls = [
+                _update_step_call(number, "done"),
+                Call("summarize_step", summary, f"Step {number} summarized."),
+            ]
+            if not is_last:
+                calls.append(_update_step_call(number + 1, "in_progress"))
+            yield from self._call_messages(*calls)
         yield {"role": "assistant", "content": "All steps of the plan are done."}
 
     def _areas(self, count: int) -> Iterator[str]:
@@ -95,8 +93,8 @@ class _PlannedSession:
         """Write the release notes, one paragraph per area, from the report of its step."""
         for area, report in zip(areas, self._reports, strict=True):
             text = f"## {area}\n\n{report}\n"
-            edit = ("edit_file", {"path": "CHANGELOG.md", "edits": [{"old_text": "", "new_text": text}]}, "1 edit")
-            log = ("shell", {"command": f"git log --oneline -3 -- src/{area}"}, "nothing new")
+            edit = Call("edit_file", {"path": "CHANGELOG.md", "edits": [{"old_text": "", "new_text": text}]}, "1 edit")
+            log = Call("shell", {"command": f"git log --oneline -3 -- src/{area}"}, "nothing new")
             yield from self._call_messages(edit, log)
         yield {"role": "assistant", "content": "The release notes are in `CHANGELOG.md`, a paragraph for each area."}
 
@@ -105,23 +103,27 @@ class _PlannedSession:
         ids = [f"plan_{self._call_count + index}" for index in range(len(calls))]
         self._call_count += len(calls)
         tool_calls = [
-            {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
-            for call_id, (name, arguments, _) in zip(ids, calls, strict=True)
+            {
+                "id": call_id,
+                "type": "function",
+                "function": {"name": call.tool, "arguments": json.dumps(call.arguments)},
+            }
+            for call_id, call in zip(ids, calls, strict=True)
         ]
         yield {"role": "assistant", "content": None, "tool_calls": tool_calls}
-        for call_id, (_, _, result) in zip(ids, calls, strict=True):
-            yield {"role": "tool", "tool_call_id": call_id, "content": result}
+        for call_id, call in zip(ids, calls, strict=True):
+            yield {"role": "tool", "tool_call_id": call_id, "content": call.result}
 
 
 def _update_step_call(step_id: int, status: str) -> Call:
-    return "planning_update_step", {"step_id": step_id, "status": status}, f"Step {step_id} is {status}."
+    return Call("planning_update_step", {"step_id": step_id, "status": status}, f"Step {step_id} is {status}.")
 
 
 def _final_reports(messages: list[dict[str, Any]]) -> str:
-    """The agent's last message of each turn, truncated to `_LONGEST` characters in total."""
+    """The agent's last message of each turn, truncated to `_MAX_SUMMARY_CHARACTERS` characters in total."""
     last_indexes = [
         index for index in range(len(messages)) if index + 1 == len(messages) or is_user(messages[index + 1])
     ]
     reports = [text_of(messages[index]) for index in last_indexes if not call_ids(messages[index])]
-    share = _LONGEST // max(1, len(reports)) - 1
+    share = _MAX_SUMMARY_CHARACTERS // max(1, len(reports)) - 1
     return "\n".join(report[:share] for report in reports) or "Nothing came of it."

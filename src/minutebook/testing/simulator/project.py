@@ -11,7 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from string import Template
 
-from minutebook.testing.simulator.code_samples import FEATURES, IMPORTS, MODULE, PARTS, TESTS, Feature, Part
+from minutebook.testing.simulator.code_samples import (
+    FEATURES,
+    FUNCTIONS,
+    IMPORTS,
+    MODULE,
+    TESTS,
+    Feature,
+    SampleFunction,
+)
 from minutebook.testing.simulator.words import THEMES
 
 AREA_SIZE = 4
@@ -31,8 +39,8 @@ class Module:
     path: str
     test_path: str
     words: dict[str, str]
-    broken: list[Part] = field(default_factory=list)
-    sound: list[Part] = field(default_factory=list)
+    broken: list[SampleFunction] = field(default_factory=list)
+    sound: list[SampleFunction] = field(default_factory=list)
     wishes: list[Feature] = field(default_factory=list)
 
     def fill(self, text: str) -> str:
@@ -159,30 +167,32 @@ class Project:
         }
         path, test_path = f"src/{theme.package}/{area}/{noun}.py", f"tests/{area}/test_{noun}.py"
         module = Module(area, noun, path, test_path, words)
-        parts = self._rng.sample(PARTS, MODULE_SIZE)
-        module.broken, module.sound = parts[:BUGS_PER_MODULE], parts[BUGS_PER_MODULE:]
+        samples = self._rng.sample(FUNCTIONS, MODULE_SIZE)
+        module.broken, module.sound = samples[:BUGS_PER_MODULE], samples[BUGS_PER_MODULE:]
         module.wishes = self._rng.sample(FEATURES, 2)
-        self._rng.shuffle(parts)
-        self.files[area][path] = _source(module, parts)
-        self.files[area][test_path] = _tests(module, parts)
+        self._rng.shuffle(samples)
+        self.files[area][path] = _source(module, samples)
+        self.files[area][test_path] = _tests(module, samples)
         return module
 
 
-def _source(module: Module, parts: list[Part]) -> str:
+def _source(module: Module, samples: list[SampleFunction]) -> str:
     body = module.fill(
-        "\n\n".join([MODULE, *(code_with_bug(part) if part in module.broken else part.code for part in parts)])
+        "\n\n".join(
+            [MODULE, *(code_with_bug(sample) if sample in module.broken else sample.code for sample in samples)]
+        )
     )
     used = [line for words, line in IMPORTS if any(word in body for word in words.split("|"))]
     return body.replace("{imports}", "\n".join([*used, ""]))
 
 
-def _tests(module: Module, parts: list[Part]) -> str:
-    names = sorted(module.fill(name) for name in ("${Noun}Error", "$Noun", *(part.name for part in parts)))
-    text = module.fill("\n\n".join([TESTS, *(part.test for part in module.sound)]))
+def _tests(module: Module, samples: list[SampleFunction]) -> str:
+    names = sorted(module.fill(name) for name in ("${Noun}Error", "$Noun", *(sample.name for sample in samples)))
+    text = module.fill("\n\n".join([TESTS, *(sample.test for sample in module.sound)]))
     return text.replace("{names}", "\n".join(f"    {name}," for name in names))
 
 
-def code_with_bug(part: Part) -> str:
+def code_with_bug(sample: SampleFunction) -> str:
     """The function's code with the bug."""
-    assert part.good in part.code, part.name
-    return part.code.replace(part.good, part.bad)
+    assert sample.good in sample.code, sample.name
+    return sample.code.replace(sample.good, sample.bad)

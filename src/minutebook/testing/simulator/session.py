@@ -12,11 +12,12 @@ from itertools import islice
 from typing import Any
 
 from minutebook.errors import InvalidSetting
-from minutebook.testing.simulator.code_samples import Feature, Part
+from minutebook.testing.simulator.code_samples import Feature, SampleFunction
 from minutebook.testing.simulator.project import Module, Project
 from minutebook.testing.simulator.tools import Call, SimulatedTools
 from minutebook.testing.simulator.words import (
     COMMIT,
+    COMMIT_TITLE,
     DONE,
     FEATURE,
     FIXING,
@@ -103,22 +104,22 @@ class CodingSession:
         if self.module not in unfinished or self.rng.random() < 0.4:
             self.module = self.rng.choice(unfinished)
 
-    def bug(self, part: Part) -> None:
+    def bug(self, sample: SampleFunction) -> None:
         module, tools, rng = self.module, self.tools, self.rng
         name, ticket, folder = (
-            module.fill(part.name),
+            module.fill(sample.name),
             self.project.ticket(),
             f"src/{self.project.theme.package}/{module.area}",
         )
-        report = self.pick(REPORT).format(ticket=ticket, symptom=module.fill(part.symptom), area=module.area)
+        report = self.pick(REPORT).format(ticket=ticket, symptom=module.fill(sample.symptom), area=module.area)
         self.say("user", self._greeting() + report)
-        first = [tools.issue(ticket, module, part), tools.search(module.noun, folder)]
+        first = [tools.issue(ticket, module, sample), tools.search(module.noun, folder)]
         if self.turns == 1:
             first.append(tools.list_files(f"src/{self.project.theme.package}"))
         if rng.random() < 0.5:
             first.append(tools.list_files(folder))
         if rng.random() < 0.5:
-            first.append(tools.logs(module, part))
+            first.append(tools.logs(module, sample))
         self.act(self.pick(LOOKING).format(ticket=ticket, noun=module.noun, area=module.area), *first)
         self.act(
             self.pick(READING).format(path=module.path, name=name),
@@ -127,9 +128,11 @@ class CodingSession:
         )
         if rng.random() < 0.4:
             self.act(None, tools.search(f"{name}(", folder), self._git_log(module))
-        self.act(self.pick(TESTING).format(cause=module.fill(part.cause), name=name), self._add_test(module, part.test))
-        self.act(None, tools.run_tests([module.test_path], (module, part)))
-        old, new = module.fill(part.bad), module.fill(part.good)
+        self.act(
+            self.pick(TESTING).format(cause=module.fill(sample.cause), name=name), self._add_test(module, sample.test)
+        )
+        self.act(None, tools.run_tests([module.test_path], (module, sample)))
+        old, new = module.fill(sample.bad), module.fill(sample.good)
         if rng.random() < 0.2:
             self.act(
                 self.pick(FIXING).format(name=name), tools.failed_edit(module.path, old.replace("    ", "  ", 1), new)
@@ -141,7 +144,7 @@ class CodingSession:
             self.act(self.pick(FIXING).format(name=name), tools.edit_file(module.path, (old, new)))
         self._verify(module)
         self.say(
-            "assistant", self.pick(DONE).format(**self._report_fields(module, name, module.fill(part.cause), ticket))
+            "assistant", self.pick(DONE).format(**self._report_fields(module, name, module.fill(sample.cause), ticket))
         )
 
     def feature(self, wish: Feature) -> None:
@@ -169,19 +172,19 @@ class CodingSession:
             f"`{module.area}` pass.",
         )
 
-    def question(self, part: Part) -> None:
+    def question(self, sample: SampleFunction) -> None:
         module, tools = self.module, self.tools
-        name, folder = module.fill(part.name), f"src/{self.project.theme.package}/{module.area}"
+        name, folder = module.fill(sample.name), f"src/{self.project.theme.package}/{module.area}"
         self.say("user", self._greeting() + self.pick(QUESTION).format(name=name, area=module.area))
         search, tests = tools.search(name, folder), tools.search(name, f"tests/{module.area}")
         self.act(f"Let me see where `{name}` is and what its tests say.", search, tests)
         line = self._line(module.path, f"def {name}(")
         self.act(None, tools.read_file(module.path, (max(1, line - 4), line + 16)))
-        text = module.fill(part.code).split('"""')[1]
+        text = module.fill(sample.code).split('"""')[1]
         self.say(
             "assistant",
             f'`{name}` is defined in `{module.path}:{line}`. What it promises is in its docstring: "{text}" '
-            f"It is covered by `{module.fill(part.test).partition('(')[0].removeprefix('def ')}` in "
+            f"It is covered by `{module.fill(sample.test).partition('(')[0].removeprefix('def ')}` in "
             f"`{module.test_path}`. Nothing else in `{module.area}` calls it, so a change would be safe as long as that "
             "test still passes.",
         )
@@ -192,7 +195,8 @@ class CodingSession:
         status = "\n".join(
             ["On branch main", "Changes not staged for commit:", *(f"\tmodified:   {p}" for p in changed)]
         )
-        title = f"{area.replace('_', ' ').capitalize()}: mend {changed[0].rpartition('/')[2].removesuffix('.py')} and its tests"
+        module_name = changed[0].rpartition("/")[2].removesuffix(".py")
+        title = COMMIT_TITLE.format(area=area.replace("_", " ").capitalize(), module=module_name)
         self.say("user", self.pick(COMMIT))
         diff = tools.shell("git diff", self.project.diff(changed))
         self.act("I look at what would go in first.", tools.shell("git status", status), diff)
@@ -214,8 +218,8 @@ class CodingSession:
         paths = [other.test_path for other in self.project.modules[module.area]]
         self.act(self.pick(SUITE).format(area=module.area), tools.run_tests(paths))
         if rng.random() < 0.5:
-            both = [module.path, module.test_path]
-            self.act(self.pick(REVIEW), tools.shell(f"git diff -- {' '.join(both)}", self.project.diff(both)))
+            changed = [module.path, module.test_path]
+            self.act(self.pick(REVIEW), tools.shell(f"git diff -- {' '.join(changed)}", self.project.diff(changed)))
 
     def _add_test(self, module: Module, test: str, name: str | None = None) -> Call:
         text = self.project.text(module.test_path)
@@ -230,8 +234,8 @@ class CodingSession:
         return self.tools.shell(f"git log --oneline -12 -- src/{self.project.theme.package}/{module.area}", output)
 
     def _line(self, path: str, text: str) -> int:
-        whole = self.project.text(path)
-        return whole[: whole.index(text)].count("\n") + 1
+        source = self.project.text(path)
+        return source[: source.index(text)].count("\n") + 1
 
     def _report_fields(self, module: Module, name: str, cause: str, ticket: str) -> dict[str, str]:
         return {
@@ -265,7 +269,8 @@ class CodingSession:
         ]
         self.messages.append({"role": "assistant", "content": text, "tool_calls": tool_calls})
         results = [
-            {"role": "tool", "tool_call_id": i, "content": call.result} for i, call in zip(ids, calls, strict=True)
+            {"role": "tool", "tool_call_id": call_id, "content": call.result}
+            for call_id, call in zip(ids, calls, strict=True)
         ]
         if self.rng.random() < 0.3:
             self.rng.shuffle(results)

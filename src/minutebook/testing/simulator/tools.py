@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from minutebook.testing.simulator.code_samples import Part
+from minutebook.testing.simulator.code_samples import SampleFunction
 from minutebook.testing.simulator.project import Module, Project
 
 WIDTH = 80
@@ -83,21 +83,21 @@ class SimulatedTools:
             "It must match exactly, whitespace included; read the lines again and retry.",
         )
 
-    def run_tests(self, paths: Sequence[str], failing: tuple[Module, Part] | None = None) -> Call:
+    def run_tests(self, paths: Sequence[str], failing: tuple[Module, SampleFunction] | None = None) -> Call:
         command = f"pytest {' '.join(paths)}{' -v' if len(paths) > 1 else ''}"
         return Call("run_tests", {"command": command}, self._report(paths, failing))
 
     def shell(self, command: str, output: str) -> Call:
         return Call("shell", {"command": command}, output)
 
-    def issue(self, ticket: str, module: Module, part: Part) -> Call:
+    def issue(self, ticket: str, module: Module, sample: SampleFunction) -> Call:
         """A ticket as JSON from the issue tracker."""
         people = self._rng.sample(self.project.theme.people, 2)
         day = self._rng.randrange(1, 28)
         number = self._rng.randrange(1000, 9999)
         data = {
             "id": ticket,
-            "title": module.fill(part.symptom).split(". ")[0],
+            "title": module.fill(sample.symptom).split(". ")[0],
             "state": "open",
             "component": module.area,
             "reporter": people[0],
@@ -106,13 +106,13 @@ class SimulatedTools:
                 {"author": people[0], "text": f"Seen again today, this time with {module.words['prefix']}-{number}."},
                 {
                     "author": people[1],
-                    "text": f"I think this is `{module.fill(part.name)}`, but I did not dig further.",
+                    "text": f"I think this is `{module.fill(sample.name)}`, but I did not dig further.",
                 },
             ],
         }
         return Call("get_issue", {"id": ticket}, json.dumps(data, indent=2))
 
-    def logs(self, module: Module, part: Part) -> Call:
+    def logs(self, module: Module, sample: SampleFunction) -> Call:
         """The service's log up to the error."""
         hour, second, lines = self._rng.randrange(24), 0, []
         owners = self.project.theme.owners
@@ -124,21 +124,23 @@ class SimulatedTools:
                 "logger": f"{self.project.theme.package}.{module.area}.{module.noun}",
                 "request_id": f"{self._rng.getrandbits(48):012x}",
                 module.words["owner"]: owners[self._rng.randrange(2)],
-                "msg": self._log_line(module, part, last=number == line_count - 1),
+                "msg": self._log_line(module, sample, last=number == line_count - 1),
             }
             lines.append(json.dumps(entry))
         command = f"tail -n {len(lines)} var/log/{module.area}.jsonl"
         return self.shell(command, "\n".join(lines))
 
-    def _log_line(self, module: Module, part: Part, *, last: bool) -> str:
+    def _log_line(self, module: Module, sample: SampleFunction, *, last: bool) -> str:
         prefix = module.words["prefix"]
         if last:
-            error = module.fill(part.report).splitlines()[0] if part.in_code else "response did not match the request"
-            return f"{module.fill(part.name)} failed: {error}"
+            error = (
+                module.fill(sample.report).splitlines()[0] if sample.in_code else "response did not match the request"
+            )
+            return f"{module.fill(sample.name)} failed: {error}"
         verb = self._rng.choice(("loaded", "stored", "queued", "rendered"))
         return f"{verb} {prefix}-{self._rng.randrange(1000, 9999)} in {self._rng.randrange(3, 90)} ms"
 
-    def _report(self, paths: Sequence[str], failing: tuple[Module, Part] | None) -> str:
+    def _report(self, paths: Sequence[str], failing: tuple[Module, SampleFunction] | None) -> str:
         tests = [(path, name) for path in paths for name in self.project.tests(path)]
         failed = _test_name(*failing) if failing else None
         out = [_rule("test session starts"), "platform linux -- Python 3.11.9, pytest-8.3.3, pluggy-1.5.0"]
@@ -153,22 +155,24 @@ class SimulatedTools:
             out.append(f"{f'{path}::{name} {verdict}':<{WIDTH - 7}} [{100 * number // len(tests):>3}%]")
         seconds = 0.02 * len(tests) + self._rng.random()
         if failing and failed:
-            module, part = failing
-            out += ["", _rule("FAILURES"), _rule(failed, "_"), "", *self._traceback(module, part, failed)]
+            module, sample = failing
+            out += ["", _rule("FAILURES"), _rule(failed, "_"), "", *self._traceback(module, sample, failed)]
             out += [_rule("short test summary info")]
-            out += [f"FAILED {module.test_path}::{failed} - {module.fill(part.report).splitlines()[0][:90]}"]
+            out += [f"FAILED {module.test_path}::{failed} - {module.fill(sample.report).splitlines()[0][:90]}"]
             return "\n".join([*out, _rule(f"1 failed, {len(tests) - 1} passed in {seconds:.2f}s")])
         return "\n".join([*out, "", _rule(f"{len(tests)} passed in {seconds:.2f}s")])
 
-    def _traceback(self, module: Module, part: Part, name: str) -> list[str]:
-        error_lines = [f"E   {line}" for line in module.fill(part.report).split("\n")]
+    def _traceback(self, module: Module, sample: SampleFunction, name: str) -> list[str]:
+        error_lines = [f"E   {line}" for line in module.fill(sample.report).split("\n")]
         error_type = (
-            module.fill(part.report).partition(":")[0] if part.in_code or "Error:" in part.report else "AssertionError"
+            module.fill(sample.report).partition(":")[0]
+            if sample.in_code or "Error:" in sample.report
+            else "AssertionError"
         )
-        error_line = module.fill(part.at)
+        error_line = module.fill(sample.at)
         test = self.project.text(module.test_path)
         body = test[test.index(f"def {name}(") :].split("\n\n\n")[0].rstrip("\n")
-        if not part.in_code:
+        if not sample.in_code:
             marked = [f">{line[1:]}" if line.startswith(error_line) else line for line in body.splitlines()]
             stop = next(number for number, line in enumerate(marked) if line.startswith(">"))
             return [
@@ -177,11 +181,11 @@ class SimulatedTools:
                 "",
                 f"{module.test_path}:{_line_of(test, error_line)}: {error_type}",
             ]
-        call = next(line for line in body.splitlines()[1:] if module.fill(part.name) in line)
+        call = next(line for line in body.splitlines()[1:] if module.fill(sample.name) in line)
         marked = [f">{line[1:]}" if line == call else line for line in body.splitlines()]
         stop = next(number for number, line in enumerate(marked) if line.startswith(">"))
         code = self.project.text(module.path)
-        function = code[code.index(f"def {module.fill(part.name)}(") :].split("\n\n\n")[0].rstrip("\n")
+        function = code[code.index(f"def {module.fill(sample.name)}(") :].split("\n\n\n")[0].rstrip("\n")
         inner = [f">{line[1:]}" if line.startswith(error_line) else line for line in function.splitlines()]
         end = next(number for number, line in enumerate(inner) if line.startswith(">"))
         dots = "_ " * (WIDTH // 2)
@@ -198,8 +202,8 @@ class SimulatedTools:
         ]
 
 
-def _test_name(module: Module, part: Part) -> str:
-    return module.fill(part.test).partition("(")[0].removeprefix("def ")
+def _test_name(module: Module, sample: SampleFunction) -> str:
+    return module.fill(sample.test).partition("(")[0].removeprefix("def ")
 
 
 def _line_of(text: str, beginning: str) -> int:

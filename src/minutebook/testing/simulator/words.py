@@ -105,6 +105,12 @@ COMMIT = (
 )
 
 
+PLAN_OBJECTIVE = "Mend what is reported in each area, with tests, and write the release notes"
+PLAN_REQUEST = "Please go through the reported problems area by area, and write release notes at the end."
+PLAN_STEP = "Mend {area}"
+COMMIT_TITLE = "{area}: mend {module} and its tests"
+
+
 @dataclass(frozen=True, slots=True)
 class Theme:
     """The subject and the vocabulary of a generated project."""

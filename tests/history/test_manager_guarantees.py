@@ -1,4 +1,4 @@
-"""What DESIGN promises of every view, for every manager: promises 1 to 7."""
+"""The guarantees 1 to 7 of every view, for every manager."""
 
 import copy
 import os
@@ -29,7 +29,7 @@ from tests.strategies import broken, conversations, in_flight
 from tests.transcripts import FILES, needs_corpus, real
 
 EACH = int(os.environ.get("MINUTEBOOK_EXAMPLES", "20"))
-"""Examples for each manager: a few hundred for each promise, over all of them."""
+"""Examples for each manager: a few hundred for each guarantee, over all of them."""
 GROUPS = 5
 ALL = [
     *(
@@ -48,17 +48,17 @@ in `make test-all` and `make fuzz`, alone."""
 def every_manager(**drawn):
     """Run a property over every manager we ship."""
 
-    def decorate(promise):
+    def decorate(guarantee):
         def test(managers, **values):
             for name, manager in managers.items():
                 try:
-                    promise(manager, **values)
-                except Exception as broken_promise:
-                    broken_promise.add_note(f"The manager is {name!r}.")
+                    guarantee(manager, **values)
+                except Exception as error:
+                    error.add_note(f"The manager is {name!r}.")
                     raise
 
-        test.__name__ = test.__qualname__ = promise.__name__
-        test.__doc__ = promise.__doc__
+        test.__name__ = test.__qualname__ = guarantee.__name__
+        test.__doc__ = guarantee.__doc__
         return pytest.mark.parametrize("managers", ALL)(settings(max_examples=EACH)(given(**drawn)(test)))
 
     return decorate
@@ -86,7 +86,7 @@ def curated(manager, messages, context=None):
         return None
 
 
-def says_something(chat):
+def has_text(chat):
     return any(not is_system(message) and message["role"] != "narrator" for message in Transcript.of(chat).coherent())
 
 
@@ -97,7 +97,7 @@ def test_1_every_view_is_valid(manager, chat, context, provider):
     except CannotFit:
         return
 
-    if says_something(chat):
+    if has_text(chat):
         assert errors(check(view.curated, provider=provider)) == []
 
 
@@ -109,7 +109,7 @@ def test_1_a_manager_alone_never_separates_a_call_from_its_result(manager, chat)
 
 
 @every_manager(chat=chats, context=contexts, budget=st.integers(1, 3_000))
-def test_2_every_view_fits_or_says_so(manager, chat, context, budget):
+def test_2_every_view_fits_or_raises(manager, chat, context, budget):
     try:
         view = view_of(chat, manager, context=context, max_tokens=budget)
     except CannotFit as refusal:
@@ -133,14 +133,14 @@ def test_2_every_view_fits_or_says_so(manager, chat, context, budget):
     ],
 )
 @given(chat=chats, context=contexts)
-def test_2_a_manager_with_a_budget_keeps_to_it_wherever_it_stands(manager, limit, chat, context):
+def test_2_a_manager_keeps_its_budget_in_any_composition(manager, limit, chat, context):
     view = curated(manager, chat, context)
 
     assert view is None or sum(map(COUNT, view)) <= limit
 
 
 @every_manager(chat=chats, context=contexts)
-def test_3_every_view_keeps_what_matters(manager, chat, context):
+def test_3_every_view_keeps_the_essentials(manager, chat, context):
     try:
         view = view_of(chat, manager, context=context)
     except CannotFit:
@@ -148,7 +148,7 @@ def test_3_every_view_keeps_what_matters(manager, chat, context):
 
     whole = Transcript.of(chat).coherent()
     if context.preserve_system:
-        assert view.curated[: whole.lead] == whole[: whole.lead]
+        assert view.curated[: whole.leading_system_count] == whole[: whole.leading_system_count]
     if whole.newest_request is not None:
         assert whole[whole.newest_request] in view.curated
     for pin in context.pins:
@@ -161,7 +161,7 @@ def test_3_every_view_keeps_what_matters(manager, chat, context):
 
 
 @every_manager(chat=conversations(user_first=True), context=contexts)
-def test_4_what_fits_is_untouched(manager, chat, context):
+def test_4_a_record_that_fits_is_unchanged(manager, chat, context):
     if manager.fits(chat):
         view = curated(manager, chat, context)
         assert view is not None
@@ -183,7 +183,7 @@ def test_5_between_two_cuts_every_view_begins_with_the_one_before(manager, chat)
 
 def was_cut(earlier, later):
     """Whether something was decided between the two views: the trails grow by a step for every cut."""
-    return any(one is not other for one, other in zip(earlier.trails, later.trails, strict=True))
+    return any(one is not other for one, other in zip(earlier.note_chains, later.note_chains, strict=True))
 
 
 @pytest.mark.fuzz
@@ -199,10 +199,10 @@ def test_5_a_cut_goes_down_to_the_target_so_that_cuts_are_rare(chat, target):
             return
         if transcript.open_calls or message["role"] not in {"user", "tool"}:
             continue
-        if view.trails[0] is not None and id(view.trails[0]) not in tokens:
+        if view.note_chains[0] is not None and id(view.note_chains[0]) not in tokens:
             staying = sum(COUNT(m) for m in view if is_system(m) or is_user(m)) + _last_exchange_tokens(transcript)
             assert view.tokens <= max(manager.goal, staying + 60), "a cut left more than the target and what must stay"
-        tokens[id(view.trails[0])] = view.tokens
+        tokens[id(view.note_chains[0])] = view.tokens
 
 
 def _last_exchange_tokens(transcript):
@@ -289,7 +289,7 @@ BUDGETS = {f"{tokens:,}": TokenBudgetManager(tokens) for tokens in (2_000, 8_000
 
 @needs_corpus
 @pytest.mark.parametrize("name", FILES)
-def test_real_conversations_keep_every_promise_at_four_budgets(name):
+def test_all_guarantees_hold_for_real_conversations_at_four_budgets(name):
     """Of a large file, each conversation at each length meets some of the managers, and every manager many of them."""
     found = list(real(name))
     one_of = min(8, 1 + len(found) // 20)
@@ -305,21 +305,21 @@ def test_real_conversations_keep_every_promise_at_four_budgets(name):
                 if crc32(where.encode()) % one_of == 0:
                     met.add(label)
                     budget = manager.max_tokens if label in BUDGETS else None
-                    _keeps_every_promise(transcript, manager, budget, where)
+                    _check_guarantees(transcript, manager, budget, where)
 
     assert met == {*BUDGETS, *MANAGERS}
 
 
-def _keeps_every_promise(transcript, manager, budget, label):
+def _check_guarantees(transcript, manager, budget, label):
     try:
         view = view_of(transcript, manager, max_tokens=budget).curated
     except CannotFit as refusal:
         assert refusal.needed > refusal.max_tokens, label
         return
     whole = transcript.coherent()
-    assert not says_something(whole) or is_valid(view), label
+    assert not has_text(whole) or is_valid(view), label
     assert budget is None or sum(map(COUNT, view)) <= budget, label
-    assert view[: whole.lead] == whole[: whole.lead], label
+    assert view[: whole.leading_system_count] == whole[: whole.leading_system_count], label
     assert whole.newest_request is None or whole[whole.newest_request] in view, label
     if budget is not None:
         assert whole.first_request is None or whole[whole.first_request] in view, label

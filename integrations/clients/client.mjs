@@ -1,5 +1,5 @@
-// OpenAI's own JavaScript client holds conversations with tools: node talk.mjs BASE_URL KIND CONVERSATION TURNS
-// KIND is chat, chat-stream, responses or responses-stream. Prints what it heard, as JSON.
+// OpenAI's JavaScript client runs a conversation with tools: node client.mjs BASE_URL KIND CONVERSATION TURNS
+// KIND is chat, chat-stream, responses or responses-stream. Prints the messages as JSON.
 
 import { createRequire } from "node:module";
 
@@ -15,13 +15,13 @@ async function chat(stream) {
   for (let turn = 0; turn < Number(turns); turn += 1) {
     history.push({ role: "user", content: `Question ${turn}: ${"word ".repeat(20)}` });
     for (;;) {
-      const asked = { model: "gpt-4o", messages: history, tools };
+      const request = { model: "gpt-4o", messages: history, tools };
       const completion = stream
-        ? await client.chat.completions.stream(asked).finalChatCompletion()
-        : await client.chat.completions.create(asked);
-      const said = completion.choices[0].message;
-      const calls = said.tool_calls ?? [];
-      history.push({ role: "assistant", content: said.content, ...(calls.length ? { tool_calls: calls } : {}) });
+        ? await client.chat.completions.stream(request).finalChatCompletion()
+        : await client.chat.completions.create(request);
+      const message = completion.choices[0].message;
+      const calls = message.tool_calls ?? [];
+      history.push({ role: "assistant", content: message.content, ...(calls.length ? { tool_calls: calls } : {}) });
       if (!calls.length) break;
       for (const call of calls) {
         history.push({ role: "tool", tool_call_id: call.id, content: `Found ${call.id}. ${"fact ".repeat(40)}` });
@@ -33,29 +33,29 @@ async function chat(stream) {
 
 async function responses(stream) {
   const tools = [{ type: "function", name: "look_up", parameters, strict: false }];
-  const kept = await client.conversations.create({});
-  const heard = [];
+  const stored = await client.conversations.create({});
+  const messages = [];
   for (let turn = 0; turn < Number(turns); turn += 1) {
     let input = [{ role: "user", content: `Question ${turn}: ${"word ".repeat(20)}` }];
-    heard.push({ role: "user", content: input[0].content });
+    messages.push({ role: "user", content: input[0].content });
     for (;;) {
-      const asked = { model: "gpt-4o", conversation: kept.id, input, tools };
+      const request = { model: "gpt-4o", conversation: stored.id, input, tools };
       const response = stream
-        ? await client.responses.stream(asked).finalResponse()
-        : await client.responses.create(asked);
+        ? await client.responses.stream(request).finalResponse()
+        : await client.responses.create(request);
       const calls = response.output.filter((item) => item.type === "function_call");
-      if (response.output_text) heard.push({ role: "assistant", content: response.output_text });
+      if (response.output_text) messages.push({ role: "assistant", content: response.output_text });
       if (!calls.length) break;
       input = calls.map((call) => ({
         type: "function_call_output",
         call_id: call.call_id,
         output: `Found ${call.call_id}. ${"fact ".repeat(40)}`,
       }));
-      heard.push(...input.map((item) => ({ role: "tool", tool_call_id: item.call_id, content: item.output })));
+      messages.push(...input.map((item) => ({ role: "tool", tool_call_id: item.call_id, content: item.output })));
     }
   }
-  return { conversation: kept.id, heard };
+  return { conversation: stored.id, messages };
 }
 
-const made = await (kind.startsWith("chat") ? chat : responses)(kind.endsWith("stream"));
-console.log(JSON.stringify(made));
+const result = await (kind.startsWith("chat") ? chat : responses)(kind.endsWith("stream"));
+console.log(JSON.stringify(result));

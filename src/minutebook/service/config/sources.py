@@ -1,0 +1,300 @@
+"""The values of the configuration's sources in one tree, with their origins and problems."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from minutebook.conversation.config import Settings, invalid_setting, value_from_text
+from minutebook.conversation.policy import policy_problems
+from minutebook.errors import InvalidConfig, InvalidSetting, MissingExtra, UnknownName, closest
+from minutebook.service.config.schema import ServiceConfig
+
+_PREFIX: Final = "MINUTEBOOK_"
+_SHORT: Final = {"MINUTEBOOK_DB": "database.url", "MINUTEBOOK_TENANT": "database.tenant"}
+"""Short names, which other commands of the CLI also read."""
+_MAX_DEPTH: Final = 32
+"""Maximum nesting. A YAML alias that contains itself exceeds any depth."""
+_VALID_ITEM: Final = {"tools": {"builtin": "clock"}, "manager": "passthrough"}
+"""Replaces an invalid item of a list, so that the other items keep their indexes."""
+
+Location: TypeAlias = tuple[str | int, ...]
+"""The keys and indexes that lead to a value, as in pydantic's errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSource:
+    """The origin of a value."""
+
+    kind: Literal["default", "file", "env", "flag"] = "default"
+    name: str = ""
+    """The file, the environment variable or the flag."""
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        if self.kind == "file":
+            return self.name if self.line is None else f"{self.name}:{self.line}"
+        return f"{self.kind} {self.name}".rstrip()
+
+
+DEFAULT: Final = ValueSource()
+
+
+def environment_variables() -> dict[str, str]:
+    """Environment variable → the key that it sets, for every key with a single value."""
+    return {**{_PREFIX + key.replace(".", "_").upper(): key for key in dict(_leaves(ServiceConfig))}, **_SHORT}
+
+
+@dataclass(slots=True)
+class Sources:
+    """The values of all sources in one tree, their origins and their problems."""
+
+    tree: dict[str, Any] = field(default_factory=dict)
+    origins: dict[Location, ValueSource] = field(default_factory=dict)
+    keys: dict[Location, ValueSource] = field(default_factory=dict)
+    """The positions of the keys in the file."""
+    texts: dict[Location, str] = field(default_factory=dict)
+    """The text of each scalar. YAML parses `off` as false."""
+    problems: list[InvalidConfig] = field(default_factory=list)
+    _incomplete: set[Location] = field(default_factory=set)
+    """Sections from which an invalid value was removed."""
+
+    def add_yaml(self, data: bytes, file: str) -> None:
+        """Read the content of a file. A YAML error becomes a problem.
+
+        Raises:
+            MissingExtra: pyyaml is not installed.
+        """
+        try:
+            import yaml
+        except ImportError as error:
+            raise MissingExtra("pyyaml", "service") from error
+
+        def position(node: Any) -> ValueSource:
+            return ValueSource("file", file, node.start_mark.line + 1, node.start_mark.column + 1)
+
+        def compose(node: Any, at: Location) -> Any:
+            self.origins[at] = position(node)
+            if len(at) > _MAX_DEPTH:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"more than {_MAX_DEPTH} levels of nesting", node.start_mark
+                )
+            if isinstance(node, yaml.SequenceNode):
+                return [compose(item, (*at, index)) for index, item in enumerate(node.value)]
+            if isinstance(node, yaml.MappingNode):
+                members: dict[str, Any] = {}
+                for key, value in node.value:
+                    member = (*at, str(key.value))
+                    if member[-1] in members:
+                        problem = f"is set twice, first in line {self.keys[member].line}"
+                        self.report(member, problem, "remove one of them", position(key))
+                    else:
+                        self.keys[member] = position(key)
+                        members[str(key.value)] = compose(value, member)
+                return members
+            self.texts[at] = node.value
+            try:
+                return loader.construct_object(node)
+            except ValueError as error:  # such as 2026-13-45, which has the form of a date
+                raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from error
+
+        file_source = ValueSource("file", file)
+        try:
+            loader = yaml.SafeLoader(data.decode("utf-8-sig"))
+            root = loader.get_single_node()
+            tree = {} if root is None else compose(root, ())
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            origin = file_source if mark is None else ValueSource("file", file, mark.line + 1, mark.column + 1)
+            self.report((), f"is not YAML: {error.problem or error.context}", origin=origin)
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            self.report((), f"is not YAML: {' '.join(str(error).split())}", origin=file_source)
+        else:
+            if isinstance(tree, dict):
+                self.tree = tree
+            else:
+                self.report((), "is not a mapping", "expected sections with keys: server, conversation, …")
+
+    def add_environment(self, environment: Mapping[str, str]) -> None:
+        """Set the values of environment variables. An unknown variable with the prefix of a section is a problem."""
+        variables, kinds = environment_variables(), dict(_leaves(ServiceConfig))
+        sections = tuple(f"{_PREFIX}{name.upper()}_" for name in ServiceConfig.model_fields)
+        first: dict[str, str] = {}
+        for name in sorted(environment):
+            origin, text = ValueSource("env", name), environment[name]
+            if key := variables.get(name):
+                if environment[first.setdefault(key, name)] != text:
+                    self.report(tuple(key.split(".")), f"differs from {first[key]}", "remove one of them", origin)
+                self.set(key, value_from_text(text, kinds[key]), origin, text)
+            elif name.startswith(sections):  # other programs may use the prefix MINUTEBOOK_
+                suggestion = closest(name, variables)
+                self.report((), "unknown variable", f"did you mean {suggestion}?" if suggestion else "", origin)
+
+    def set(self, key: str, value: Any, origin: ValueSource, text: str | None = None) -> None:
+        """Set a value, overriding earlier sources."""
+        *sections, last = at = key.split(".")
+        container = self.tree
+        for section in sections:
+            if container.get(section) is None:
+                container[section] = {}
+            if not isinstance(container[section], dict):
+                return  # validation reports that the section is not a mapping
+            container = container[section]
+        container[last] = value
+        self.origins[tuple(at)], self.texts[tuple(at)] = origin, str(value) if text is None else text
+
+    def prefer_retention(self) -> tuple[str, ...]:
+        """Disable the default retention if only `history_limit` is set; return a warning if both are set."""
+        conversation = self.tree.get("conversation")
+        if not isinstance(conversation, dict):
+            return ()
+        at = ("conversation", "retention")
+        if conversation.get("retention", {}) is None and not self.texts[at]:
+            conversation["retention"] = {}  # all lines of the section are commented out
+        if "history_limit" in conversation:
+            if conversation.setdefault("retention") is not None:
+                origin = self.origins["conversation", "history_limit"]
+                return (f"{origin}: conversation.history_limit has no effect, because conversation.retention is set",)
+            self.origins.setdefault(at, self.origins["conversation", "history_limit"])
+        return ()
+
+    def config(self) -> ServiceConfig:
+        """The configuration. Every invalid value is replaced by its default and reported as a problem."""
+        policies = self.tree.get("policies")
+        policy_names = {*policies} if isinstance(policies, dict) else set()
+        while True:
+            try:
+                config = ServiceConfig.model_validate(self.tree)
+                break
+            except ValidationError as error:
+                for details in error.errors(include_url=False):
+                    self._reject(details)
+        for location, setting_error in policy_problems(config):
+            # A manager may be written as its name alone.
+            at = self._existing_part(location) if isinstance(location[-1], int) else location
+            if isinstance(location[-1], int) and setting_error.name != "manager":
+                self.report(at, f"is invalid: {setting_error}")
+            elif location != ("conversation", "policy") or config.conversation.policy not in policy_names:
+                self._report_setting(at, setting_error)  # a policy that exists but is invalid is reported itself
+        return config
+
+    def origin_of(self, at: Location) -> ValueSource | None:
+        """The origin of a value; None for a default. A manager may be written as its name alone."""
+        at = tuple(part for part in at if part != "settings")
+        min_length = 3 if at[2:3] == ("manager",) else len(at)
+        lengths = range(len(at), min_length - 1, -1)
+        return next((self.origins[at[:length]] for length in lengths if at[:length] in self.origins), None)
+
+    def report(self, at: Location, problem: str, hint: str = "", origin: ValueSource | None = None) -> None:
+        origin = origin or self.origins.get(at) or DEFAULT
+        where = origin.name if origin.kind == "file" else str(origin)
+        self.problems.append(InvalidConfig(where, origin.line, origin.column, dotted_key(at), problem, hint))
+
+    def _reject(self, error: ErrorDetails) -> None:
+        """Report a pydantic error and remove the value, so that the next validation finds the other problems."""
+        at, kind, value = self._existing_part(error["loc"]), error["type"], error["input"]
+        cause = error.get("ctx", {}).get("error")
+        if kind == "extra_forbidden":
+            keys = _section_at(at[:-1]).model_fields
+            suggestion = closest(str(at[-1]), keys)
+            hint = (
+                f"did you mean {dotted_key((*at[:-1], suggestion))}?"
+                if suggestion
+                else f"known keys: {', '.join(keys)}"
+            )
+            self.report(at, "unknown key", hint, self.keys.get(at))
+        elif kind == "literal_error":
+            options, text = re.findall("'(.*?)'", error["ctx"]["expected"]), self.texts.get(at)
+            if text in options and text != value:
+                self._container(at)[at[-1]] = text
+                return
+            suggestion = closest(str(text), options)
+            hint = f"did you mean {suggestion!r}?" if suggestion else f"expected {invalid_setting(error, '').expected}"
+            self.report(at, f"is {self._value_text(at, value)}", hint)
+        elif isinstance(cause, InvalidSetting):
+            setting = self._existing_part((*at, cause.name))
+            if setting != at or at not in self._incomplete:  # else the removed value may be the cause
+                self._report_setting(setting, cause)
+            at = setting
+        else:
+            text = self._value_text(at, value) if kind.endswith("_type") else repr(value)
+            quotes = ", in quotes" if kind == "string_type" and self.texts.get(at) else ""
+            self.report(at, f"is {text}", f"expected {invalid_setting(error, '').expected}{quotes}")
+        container = self._container(at)
+        if isinstance(container, list):
+            container[int(at[-1])] = _VALID_ITEM[str(at[-2])]
+        else:
+            del container[at[-1]]
+        self._incomplete.add(at[:-1])
+
+    def _report_setting(self, at: Location, error: InvalidSetting | UnknownName) -> None:
+        origin = self.origins.get(self._existing_part(at))
+        if isinstance(error, UnknownName):
+            self.report(at, f"is {error.name!r}", str(error).partition("; ")[2], origin)
+        else:
+            self.report(at, f"is {error.value!r}", f"expected {error.expected}", origin)
+
+    def _existing_part(self, location: Location) -> Location:
+        """The start of a location that exists in the tree."""
+        value: Any = self.tree
+        for depth, part in enumerate(location):
+            if part not in (value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()):
+                return location[:depth]
+            value = value[part]
+        return location
+
+    def _container(self, at: Location) -> Any:
+        container: Any = self.tree
+        for part in at[:-1]:
+            container = container[part]
+        return container
+
+    def _value_text(self, at: Location, value: Any) -> str:
+        if isinstance(value, (dict, list)):
+            return "a mapping" if isinstance(value, dict) else "a list"
+        return "empty" if value is None else repr(self.texts.get(at, value))
+
+
+def _leaves(model: type[Settings], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The keys with single values, and their types. Lists and mappings with user-defined keys are skipped."""
+    for name, info in model.model_fields.items():
+        section = _section_in(info.annotation)
+        if get_origin(info.annotation) in {tuple, Mapping}:
+            continue
+        if section is None:
+            yield prefix + name, info.annotation
+        else:
+            yield from _leaves(section, f"{prefix}{name}.")
+
+
+def _section_in(annotation: Any) -> type[Settings] | None:
+    kinds = (annotation, *get_args(annotation))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Settings)), None)
+
+
+def _section_at(at: Location) -> type[Settings]:
+    """The class of the section at a location. The location of a policy or tool also has its name or index."""
+    model: type[Settings] = ServiceConfig
+    for part in at[:1] if at[0:1] in {("policies",), ("tools",)} else at:
+        model = _section_in(model.model_fields[str(part)].annotation) or model
+    return model
+
+
+def leaf_values(value: Any, at: Location = ()) -> Iterator[tuple[Location, Any]]:
+    """The locations and values of everything that is not a section."""
+    if isinstance(value, Mapping) and value:
+        for name, member in value.items():
+            yield from leaf_values(member, (*at, name))
+    elif isinstance(value, (list, tuple)) and value:
+        for index, item in enumerate(value):
+            yield from leaf_values(item, (*at, index))
+    else:
+        yield at, [] if value == () else value
+
+
+def dotted_key(at: Location) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in at).removeprefix(".")

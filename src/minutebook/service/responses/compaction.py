@@ -1,0 +1,74 @@
+"""Compaction on request: above the threshold of a response, of a stored conversation, and of input items."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from minutebook.compaction.manager import CompactionManager
+from minutebook.compaction.registry import strategy_named
+from minutebook.compaction.turns import TurnStrategy
+from minutebook.conversation.compactor import FoldStorage, TurnCompactor
+from minutebook.conversation.view_source import ViewSource
+from minutebook.errors import CannotFit
+from minutebook.record.fold import record_with_folds
+from minutebook.record.message import Message
+from minutebook.record.transcript import Transcript
+from minutebook.service.responses.placement import Placement
+from minutebook.service.state import Service, counter_of
+from minutebook.store.base import ConversationStore
+from minutebook.store.types import LoadedConversation, StoredFold
+from minutebook.tokens.models import ModelInfo
+
+_STRATEGY: Final = "hybrid"
+"""The strategy if the policy has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedCompaction:
+    """The result of compacting a stored conversation at the client's request."""
+
+    folds: tuple[StoredFold, ...]
+    tokens_before: int
+    tokens_after: int
+    reason: str
+
+
+async def compact_above(
+    service: Service, store: ConversationStore, placement: Placement, threshold: int, model: str
+) -> Placement:
+    """Fold old messages of a conversation with more tokens than `threshold`, as far as possible, and load it again."""
+    if placement.loaded is None:
+        return placement
+    source = ViewSource(placement.loaded, (), counter=counter_of(model), whole=True)
+    strategy = service.policy(model).strategy or strategy_named(_STRATEGY)
+    keep = FoldStorage(store, placement.conversation, source.folds).keep
+    window = ModelInfo(model, max_input_tokens=threshold)
+    manager = CompactionManager(strategy, window, folds=source.folds, save_fold=keep)
+    if manager.compaction_input(source.record).tokens <= threshold:
+        return placement
+    try:
+        await manager.check_and_apply(source.record)
+    except CannotFit:
+        return placement  # the model call fails if the view does not fit
+    return replace(placement, loaded=await store.load(placement.conversation))
+
+
+async def compact_now(
+    service: Service, store: ConversationStore, loaded: LoadedConversation, *, keep_turns: int | None
+) -> RequestedCompaction:
+    """Fold all but the last turns of a conversation."""
+    conversation, model = loaded.conversation.id, service.model_of(None)
+    counter = counter_of(model)
+    before = loaded.transcript(counter=counter).tokens
+    strategy = None if keep_turns is None else TurnStrategy(max_turns=max(10, keep_turns), keep_turns=keep_turns)
+    result = await TurnCompactor(store, strategy=strategy, counter=counter).compact(conversation)
+    after = (await store.load(conversation)).transcript(counter=counter).tokens
+    folds = tuple(stored for stored in await store.folds(conversation) if stored.fold.id == result.fold_id)
+    return RequestedCompaction(folds, before, after, result.reason)
+
+
+async def compact_messages(messages: Sequence[Message], model: str) -> list[Message]:
+    """Replace all but the last turns with a summary. Nothing is stored."""
+    record = Transcript(messages, counter=counter_of(model), broken="mark")
+    result = await CompactionManager(TurnStrategy(), ModelInfo(model)).apply(record)
+    return list(record_with_folds(record, result.folds).transcript)

@@ -1,0 +1,70 @@
+"""The difference of two JSON values as a patch, so that one can be restored from the other byte for byte.
+
+A patch of an object has the keys `in` (changed values), `without` (removed keys) and `order`; one of a list has `of` (its
+length) and `at` (changed items); `=` replaces a value.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from minutebook.record.message import plain_copy
+
+
+def patch_between(plain: Any, value: Any) -> dict[str, Any] | None:
+    """The patch that turns `plain` into `value`; None if they are equal, including the order of keys."""
+    if isinstance(plain, Mapping) and isinstance(value, Mapping):
+        return _object_patch(plain, value)
+    if isinstance(plain, list) and isinstance(value, list) and len(plain) == len(value):
+        changes = [
+            [index, change]
+            for index, pair in enumerate(zip(plain, value, strict=True))
+            if (change := patch_between(*pair))
+        ]
+        return {"of": len(plain), "at": changes} if changes else None
+    return None if type(plain) is type(value) and plain == value else {"=": plain_copy(value)}
+
+
+def with_patch(plain: Any, patch: Any) -> Any:
+    """`plain` with the patch applied. Parts of the patch that no longer match `plain` are ignored."""
+    if not isinstance(patch, Mapping):
+        return plain
+    if "=" in patch:
+        return plain_copy(patch["="])
+    if isinstance(plain, list):
+        changes = patch.get("at") if patch.get("of") == len(plain) else None
+        return _list_with_changes(plain, changes) if isinstance(changes, list) else plain
+    return _object_with_patch(plain, patch) if isinstance(plain, Mapping) else plain
+
+
+def _object_patch(plain: Mapping[str, Any], value: Mapping[str, Any]) -> dict[str, Any] | None:
+    patch: dict[str, Any] = {}
+    missing = object()
+    changes = {key: change for key in value if (change := patch_between(plain.get(key, missing), value[key]))}
+    if changes:
+        patch["in"] = changes
+    removed = [key for key in plain if key not in value]
+    if removed:
+        patch["without"] = removed
+    if list(_object_with_patch(plain, patch)) != list(value):
+        patch["order"] = list(value)
+    return patch or None
+
+
+def _object_with_patch(plain: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    removed, changes, order = patch.get("without"), patch.get("in"), patch.get("order")
+    result = {key: value for key, value in plain.items() if not (isinstance(removed, list) and key in removed)}
+    for key, change in changes.items() if isinstance(changes, Mapping) else ():
+        if key in result or (isinstance(change, Mapping) and "=" in change):
+            result[key] = with_patch(result.get(key), change)
+    if isinstance(order, list):
+        rank = {key: index for index, key in enumerate(order) if isinstance(key, str)}
+        result = dict(sorted(result.items(), key=lambda item: rank.get(item[0], len(rank))))
+    return result
+
+
+def _list_with_changes(plain: list[Any], changes: list[Any]) -> list[Any]:
+    result = list(plain)
+    for change in changes:
+        if isinstance(change, list) and len(change) == 2 and type(change[0]) is int and 0 <= change[0] < len(result):
+            result[change[0]] = with_patch(result[change[0]], change[1])
+    return result

@@ -88,7 +88,7 @@ def test_a_killed_server_loses_nothing_it_acknowledged_and_who_tries_again_doubl
                 seen.append(key)
                 enough.set()
 
-        async with PostgresStore(server.url(), connections=3, patience_seconds=5) as store:
+        async with PostgresStore(server.url(), connections=3, timeout_seconds=5) as store:
             writers = [asyncio.ensure_future(write(store, writer)) for writer in range(WRITERS)]
             for how in (signal.SIGKILL, signal.SIGQUIT):
                 enough.clear()
@@ -108,7 +108,7 @@ def test_a_killed_server_loses_nothing_it_acknowledged_and_who_tries_again_doubl
 
 def test_a_database_that_is_gone_is_an_error_and_works_again_when_it_is_back(server):
     async def story():
-        async with PostgresStore(server.url(), patience_seconds=1) as store:
+        async with PostgresStore(server.url(), timeout_seconds=1) as store:
             await store.append("a", text_entries("before"))
             server.kill()
             await expect_error(

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook.store.postgres.entries import Stamp
+from minutebook.store.postgres.entries import EntryMetadata
 from minutebook.store.postgres.search import MATCHES, filter_of, probes
 from tests.servers import require_postgres, shared
 
 words = st.text(min_size=1, max_size=12)
 names = st.none() | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
 stamps = st.builds(
-    Stamp,
+    EntryMetadata,
     st.binary(min_size=16, max_size=16),
     st.integers(0, 2**63 - 1),
     st.integers(-(2**55), 2**57),
@@ -67,5 +67,5 @@ def test_a_word_is_looked_up_by_the_same_probes_for_ever():
 
 
 @given(stamps)
-def test_a_stamp_is_read_as_it_was_written(stamp):
-    assert Stamp.from_bytes(stamp.to_bytes()) == stamp
+def test_a_stamp_is_read_as_it_was_written(metadata):
+    assert EntryMetadata.from_bytes(metadata.to_bytes()) == metadata

@@ -230,7 +230,7 @@ def test_a_user_who_may_not_make_the_tables_is_told_who_may(url):
 
 def test_a_url_keeps_its_secret(url):
     with pytest.raises(StoreUnavailable) as caught:
-        asyncio.run(PostgresStore("postgresql://me:hush@127.0.0.1:1/x", patience_seconds=1).header("a"))
+        asyncio.run(PostgresStore("postgresql://me:hush@127.0.0.1:1/x", timeout_seconds=1).header("a"))
     assert "hush" not in f"{caught.value!r} {caught.value}"
     with pytest.raises(InvalidSetting) as refusal:
         open_store("postgresql://me:hush@[/x?nonsense=1")
@@ -238,7 +238,7 @@ def test_a_url_keeps_its_secret(url):
 
 
 def test_settings_must_be_meant():
-    for wrong in ({"connections": 0}, {"patience_seconds": 0}):
+    for wrong in ({"connections": 0}, {"timeout_seconds": 0}):
         with pytest.raises(InvalidSetting):
             PostgresStore("postgresql://localhost/x", **wrong)
 
@@ -259,7 +259,7 @@ def test_many_who_open_a_new_database_at_once_make_its_tables_once(url):
 
 @pytest.mark.parametrize(
     ("comment", "error", "match"),
-    [("minutebook, step 999", StoreUnavailable, "upgrade minutebook"), ("shop", StoreDamaged, "another program")],
+    [("minutebook schema 999", StoreUnavailable, "upgrade minutebook"), ("shop", StoreDamaged, "another program")],
 )
 def test_a_schema_that_is_not_ours_to_read_is_left_alone(url, comment, error, match):
     with_everything(url)
@@ -327,7 +327,7 @@ def test_one_held_conversation_does_not_hold_up_the_others(url, monkeypatch):
 
 def test_a_lock_that_is_never_given_back_is_an_error_and_not_for_ever(url):
     async def story():
-        async with PostgresStore(url, patience_seconds=0.2) as store:
+        async with PostgresStore(url, timeout_seconds=0.2) as store:
             await store.append("held", text_entries("1"))
             async with await psycopg.AsyncConnection.connect(url) as other:
                 await other.execute("SELECT 1 FROM minutebook.conversation WHERE id = 'held' FOR UPDATE")

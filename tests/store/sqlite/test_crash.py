@@ -16,7 +16,7 @@ def url(tmp_path):
     return f"sqlite:///{tmp_path / 'chat.db'}"
 
 
-def test_a_killed_writer_loses_nothing_it_acknowledged_and_who_tries_again_doubles_nothing(url, tmp_path):
+def test_no_acknowledged_turn_of_a_killed_writer_is_lost_and_no_retry_is_stored_twice(url, tmp_path):
     tally = kill_writers(lambda _: url, KILLS)
 
     assert tally.found == Found()
@@ -26,7 +26,7 @@ def test_a_killed_writer_loses_nothing_it_acknowledged_and_who_tries_again_doubl
         assert db.execute("PRAGMA integrity_check").get == "ok"
 
 
-def test_a_killed_writer_that_begins_anew_doubles_nothing(url):
+def test_a_killed_writer_that_starts_over_stores_nothing_twice(url):
     for most in (4, 8, 13, 100):
         acknowledged(start(url, "a", WRITERS, 5, "same"), most)
 

@@ -23,7 +23,7 @@ from bench.keepers import Databases
 from bench.peers_env import HOME
 from bench.probe import DATABASE, PARTS, READY, Cost
 from bench.report import Table, comma_separated, progress
-from torture.server import NotPossible, postgres
+from torture.server import Unsupported, postgres
 
 WORSE = 1.15
 """Above which ratio a figure is marked."""
@@ -149,7 +149,7 @@ def main() -> int:
         if "postgres" in arguments.only:
             try:
                 databases = Databases(stack.enter_context(postgres("wal_recycle=on")).url())
-            except NotPossible as missing:
+            except Unsupported as missing:
                 failed["postgres"] = str(missing)
         for number in range(arguments.rounds):
             for part in arguments.only:

@@ -23,7 +23,7 @@ from bench.report import Part, Table, Target, progress, time_of, times
 from bench.session import long_conversation
 from minutebook import Message
 from minutebook.record.message import text_of
-from torture.server import NotPossible, postgres
+from torture.server import Unsupported, postgres
 
 EFFORTS = {
     "full": Effort(turns=24),
@@ -46,7 +46,7 @@ def measure(peers: Peers, *, quick: bool) -> Part:
             scores, remark = _scores(peers, effort, server.url())
             _tables(part, "PostgreSQL", scores, remark, RAW_POSTGRES)
             sizes.measure(part, server.url())
-    except NotPossible as missing:
+    except Unsupported as missing:
         part.tables.append(Table(f"Store: nothing was measured on PostgreSQL: {missing}", []))
         sizes.measure(part, None)
     longest.measure(part, quick=quick)

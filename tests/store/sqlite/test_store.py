@@ -21,7 +21,7 @@ from minutebook.store.url import open_store
 from minutebook.testing import coding_session
 from minutebook.testing.contract.samples import entries_of, expect_error, note, text_entries, texts, turn, turns
 from tests.store.leaving import GONE, STAYS, gone_in, plant, remove
-from torture.trouble import folder_for_all, gone, read_only
+from torture.file_faults import move_file, world_writable_folder, write_to_read_only_file
 
 
 @pytest.fixture
@@ -221,8 +221,8 @@ def test_a_full_disk_raises_an_error_and_does_not_change_the_record(url):
 
 
 def test_a_read_only_file_can_be_read_and_rejects_writes():
-    with folder_for_all() as folder:
-        assert read_only(folder)
+    with world_writable_folder() as folder:
+        assert write_to_read_only_file(folder)
 
 
 def test_a_file_that_is_not_a_store_is_rejected_and_not_changed(tmp_path):
@@ -272,7 +272,7 @@ def test_a_deleted_file_is_noticed_before_anything_is_acknowledged(url, tmp_path
 
 
 def test_a_file_that_is_moved_under_load_has_all_acknowledged_appends(tmp_path):
-    assert gone(tmp_path)
+    assert move_file(tmp_path)
 
 
 def test_every_commit_is_synced_and_every_deletion_overwritten(url):

@@ -76,7 +76,7 @@ async def check_finished(store: ConversationStore, history: ClientHistory) -> Vi
 class AbandonedConversations(NamedTuple):
     """Conversations that no client knows, left by requests that a kill has ended."""
 
-    count: int
+    total: int
     mixed: int
     """How many of them are not the start of any client's history."""
 
@@ -85,18 +85,18 @@ async def find_abandoned(store: ConversationStore, histories: Sequence[ClientHis
     """Count the conversations that no client knows. They may be forks or unanswered questions, but must not mix clients."""
     prefixes = {tuple(history.keys[:length]) for history in histories for length in range(len(history.messages) + 1)}
     known_ids = {history.conversation for history in histories}
-    count = mixed = 0
+    total = mixed = 0
     cursor = None
     while True:
         page = await store.list(cursor=cursor, limit=_PAGE_SIZE)
         for header in page.items:
             if header.id not in known_ids:
-                count += 1
+                total += 1
                 messages = (await store.load(header.id)).messages
                 mixed += tuple(_key(message) for message in messages) not in prefixes
         cursor = page.cursor
         if cursor is None:
-            return AbandonedConversations(count, mixed)
+            return AbandonedConversations(total, mixed)
 
 
 def _complete_turns(messages: Sequence[Any]) -> Sequence[Any]:

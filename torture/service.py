@@ -126,7 +126,7 @@ async def _check_all(db: str, clients: Sequence[RetryingClient]) -> Violations:
         for history in histories:
             violations += await check_finished(store, history)
         abandoned = await find_abandoned(store, histories)
-    progress(f"{abandoned.count:,} conversations were left by attempts that a kill ended")
+    progress(f"{abandoned.total:,} conversations were left by attempts that a kill ended")
     violations.duplicates += abandoned.mixed
     return violations
 

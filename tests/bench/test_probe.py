@@ -3,13 +3,13 @@
 import pytest
 
 from bench.compare import ROOT, Figure, measure, table
-from bench.keepers import Databases
 from bench.probe import PARTS, Cost
+from bench.store_adapters import PostgresDatabases
 from tests.servers import FAST, Postgres, require_postgres
 
 FIGURES = {
     "calls": {"view_of, TokenBudgetManager, a coding session", "view_of, SlidingWindowManager, a coding session"},
-    "runner": {"runner, a call of the model"},
+    "runner": {"runner, a model call"},
     "store": {"SQLite, append, 1 writer", "SQLite, append, 64 writers", "SQLite, load the last 20 of 40"},
     "postgres": {
         "PostgreSQL, append, 1 writer",
@@ -31,7 +31,7 @@ FIGURES = {
 def databases():
     require_postgres()
     server = Postgres.make(FAST)
-    yield Databases(server.url())
+    yield PostgresDatabases(server.url())
     server.remove()
 
 

@@ -20,7 +20,7 @@ from minutebook.tokens import ExactCounter, vocabulary
 BUDGET = 32_000
 WINDOW = 40
 WARM_UP_TEXT = "AGENTS.md é 你好"
-"""Text whose words are not single tokens. Counting it makes splintr build its table of merges, which happens once."""
+"""Text with words that are not single tokens. Counting it makes splintr build its table of merges, which happens once."""
 
 
 class Contestant(Protocol):

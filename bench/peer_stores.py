@@ -18,7 +18,7 @@ class AgentsSQLite:
     async def open(self, location: str) -> str:
         self._location = location
         self._sessions: dict[str, Any] = {}
-        connection = self._session("first")._get_connection()  # noqa: SLF001 - to read the settings of its own connections
+        connection = self._session("first")._get_connection()  # noqa: SLF001 - to read the settings of its connections
         return sqlite_durability(*(connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _PRAGMAS))
 
     async def append(self, conversation: str, message: TextMessage) -> None:

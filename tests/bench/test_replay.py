@@ -171,9 +171,9 @@ def test_any_other_error_is_the_policys_own_and_is_not_swallowed() -> None:
 
 
 def test_recordings_are_spread_over_those_that_are_long_enough() -> None:
-    made = [{"id": f"{n}", "messages": [dict(TASK)] * n} for n in range(10)]
+    generated = [{"id": f"{n}", "messages": [dict(TASK)] * n} for n in range(10)]
 
-    assert [recorded.id for recorded in recordings(made, max_conversations=3, min_messages=4)] == ["4", "6", "8"]
+    assert [recorded.id for recorded in recordings(generated, max_conversations=3, min_messages=4)] == ["4", "6", "8"]
 
 
 @cache

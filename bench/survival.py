@@ -28,19 +28,19 @@ class Share:
     """A number of facts, and how many of them are in view."""
 
     all: int = 0
-    kept: int = 0
+    in_view: int = 0
 
     def add(self, texts: Iterable[str], view: str) -> None:
         for text in texts:
             self.all += 1
-            self.kept += last_index_of(text, view) >= 0
+            self.in_view += last_index_of(text, view) >= 0
 
     @property
     def share(self) -> float:
-        return self.kept / max(1, self.all)
+        return self.in_view / max(1, self.all)
 
     def __add__(self, other: "Share") -> "Share":
-        return Share(self.all + other.all, self.kept + other.kept)
+        return Share(self.all + other.all, self.in_view + other.in_view)
 
     def __str__(self) -> str:
         return f"{100 * self.share:.1f} %" if self.all else "-"

@@ -11,7 +11,7 @@ from minutebook.record.message import MessageRole, text_of
 from minutebook.store.codec import LARGE, Packed, squeezed, unpack, unsqueezed
 from minutebook.store.postgres.connection import TenantConnection
 from minutebook.store.sql.entries import ROLE_NUMBERS, ROLES
-from minutebook.store.sql.transaction import Span
+from minutebook.store.sql.transaction import EntrySpan
 
 _METADATA_HEAD: Final = Struct(">16sqB")
 """Evaluation id, creation time, length of the sequence number in bytes."""
@@ -131,7 +131,7 @@ class StoredPieces:
         return _PAYLOAD_REFERENCE + digest
 
 
-async def read(conn: TenantConnection, span: Span) -> list[ConversationEntry]:
+async def read(conn: TenantConnection, span: EntrySpan) -> list[ConversationEntry]:
     """The entries of a range."""
     return (await unpack_rows(conn, [await conn.rows(SELECT_ENTRIES, *span)]))[1]
 
@@ -151,7 +151,7 @@ async def unpack_rows(
     return positions, entries
 
 
-async def read_texts(conn: TenantConnection, span: Span) -> AsyncIterator[tuple[int, str]]:
+async def read_texts(conn: TenantConnection, span: EntrySpan) -> AsyncIterator[tuple[int, str]]:
     """The position and searchable text of each entry of a range. Reads `rest` only if `text` is NULL."""
     rows = await conn.rows(
         f"SELECT position, text, CASE WHEN text IS NULL THEN rest END {_FROM_ENTRY}"

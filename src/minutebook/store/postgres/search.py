@@ -18,7 +18,7 @@ from minutebook.store.postgres.connection import TenantConnection
 from minutebook.store.search import words
 from minutebook.store.sql.conversations import FOR_RECIPIENT
 from minutebook.store.sql.headers import COLUMNS, row_of
-from minutebook.store.sql.transaction import ConversationRow, Query, Span
+from minutebook.store.sql.transaction import ConversationRow, EntrySpan, Query
 from minutebook.store.types import Page, SearchHit
 
 BITS_PER_WORD: Final = 12
@@ -93,7 +93,9 @@ async def search_entries(
             break
     items = [
         SearchHit(
-            row.conversation.id, position, (await postgres_entries.read(conn, Span(number, position, position + 1)))[0]
+            row.conversation.id,
+            position,
+            (await postgres_entries.read(conn, EntrySpan(number, position, position + 1)))[0],
         )
         for number, position, row in page[: query.limit]
     ]
@@ -161,7 +163,7 @@ async def _matching_positions(
     conn: TenantConnection, number: int, start: int, stop: int, query_words: set[str]
 ) -> AsyncIterator[int]:
     """The positions in a range whose text has all words, newest first."""
-    span = Span(number, start, stop)
+    span = EntrySpan(number, start, stop)
     texts = [pair async for pair in postgres_entries.read_texts(conn, span)] if start < stop else []
     for position, text in reversed(texts):
         if query_words <= words(text):
@@ -262,7 +264,7 @@ async def reindex_entry(conn: TenantConnection, row: ConversationRow, position: 
 async def index_range(conn: TenantConnection, row: ConversationRow, start: int, stop: int) -> None:
     """Index positions of a conversation's own entries."""
     range_start, range_words, changes = start, set[str](), list[Query]()
-    async for position, text in postgres_entries.read_texts(conn, Span(row.number, start, stop)):
+    async for position, text in postgres_entries.read_texts(conn, EntrySpan(row.number, start, stop)):
         if position - range_start >= MAX_RANGE_ENTRIES or len(range_words) >= MAX_RANGE_WORDS:
             changes.append(_write_range(conn, row, range_start, position, range_words))
             range_start, range_words = position, set()

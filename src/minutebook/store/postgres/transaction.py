@@ -8,7 +8,7 @@ from minutebook.record.entry import ConversationEntry
 from minutebook.store.codec import Packed, moment
 from minutebook.store.postgres import entries, search
 from minutebook.store.postgres.connection import NOW, TenantConnection
-from minutebook.store.sql.transaction import ConversationRow, Query, Span, SqlTransaction
+from minutebook.store.sql.transaction import ConversationRow, EntrySpan, Query, SqlTransaction
 
 _LOCK: Final = "SELECT pg_advisory_xact_lock(?)"
 
@@ -45,10 +45,10 @@ class PostgresTransaction(SqlTransaction):
         _, rows, ((now,),) = await self.query(lock, query, (NOW, ()))
         return rows, moment(now)
 
-    def entry_range(self, span: Span) -> Query:
+    def entry_range(self, span: EntrySpan) -> Query:
         return "conversation = ?::bigint AND position >= ? AND position < ?", span
 
-    def entry_query(self, span: Span) -> Query:
+    def entry_query(self, span: EntrySpan) -> Query:
         return entries.SELECT_ENTRIES, span
 
     async def unpack(self, results: Iterable[Sequence[Any]]) -> tuple[list[int], list[ConversationEntry]]:

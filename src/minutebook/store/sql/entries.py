@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import MessageRole
-from minutebook.store.sql.transaction import ConversationRow, Span, SqlTransaction
+from minutebook.store.sql.transaction import ConversationRow, EntrySpan, SqlTransaction
 
 ROLES: Final = (MessageRole.SYSTEM, MessageRole.USER, MessageRole.ASSISTANT, MessageRole.TOOL)
 ROLE_NUMBERS: Final = {role: number for number, role in enumerate(ROLES)}
@@ -14,7 +14,7 @@ _TOOL: Final = ROLE_NUMBERS[MessageRole.TOOL]
 _POSITION_MASK: Final = (1 << 32) - 1
 
 
-async def read(tx: SqlTransaction, spans: Iterable[Span]) -> tuple[list[int], list[ConversationEntry]]:
+async def read(tx: SqlTransaction, spans: Iterable[EntrySpan]) -> tuple[list[int], list[ConversationEntry]]:
     """The positions and entries of some spans."""
     return await tx.unpack(await tx.query(*map(tx.entry_query, spans)))
 
@@ -69,7 +69,7 @@ async def _read_value(tx: SqlTransaction, row: ConversationRow, position: int, c
     return value
 
 
-async def _find_last_positions(tx: SqlTransaction, span: Span, condition: str, count: int) -> list[int]:
+async def _find_last_positions(tx: SqlTransaction, span: EntrySpan, condition: str, count: int) -> list[int]:
     """The positions of the last `count` entries of a span that satisfy a condition, from last to first."""
     where, values = tx.entry_range(span)
     key = tx.ENTRY_KEY

@@ -22,7 +22,7 @@ Query: TypeAlias = tuple[str, tuple[Any, ...]]
 """A statement and its values."""
 
 
-class Span(NamedTuple):
+class EntrySpan(NamedTuple):
     """Where consecutive entries are stored."""
 
     number: int
@@ -43,20 +43,20 @@ class ConversationRow:
     indexed: int = 0
     """Entries before this position are in the search index."""
 
-    def spans(self, start: int, stop: int) -> list[Span]:
+    def spans(self, start: int, stop: int) -> list[EntrySpan]:
         """Where the entries of a range of positions are stored."""
-        spans: list[Span] = []
+        spans: list[EntrySpan] = []
         for number, source_stop in (*self.lineage, (self.number, self.conversation.length)):
             span_stop = min(source_stop, stop)
             if start < span_stop:
-                spans.append(Span(number, start, span_stop))
+                spans.append(EntrySpan(number, start, span_stop))
                 start = span_stop
         return spans
 
-    def span(self, position: int) -> Span:
+    def span(self, position: int) -> EntrySpan:
         """Where the entry at a position is stored."""
         number = next((number for number, stop in self.lineage if position < stop), self.number)
-        return Span(number, position, position + 1)
+        return EntrySpan(number, position, position + 1)
 
     @property
     def own_start(self) -> int:
@@ -113,11 +113,11 @@ class SqlTransaction(ABC):
         """
 
     @abstractmethod
-    def entry_range(self, span: Span) -> Query:
+    def entry_range(self, span: EntrySpan) -> Query:
         """The WHERE condition on table `entry` for a span, and its values."""
 
     @abstractmethod
-    def entry_query(self, span: Span) -> Query:
+    def entry_query(self, span: EntrySpan) -> Query:
         """The query for the entries of a span."""
 
     @abstractmethod

@@ -10,7 +10,7 @@ import apsw
 
 from minutebook.record.entry import ConversationEntry
 from minutebook.store.codec import Packed
-from minutebook.store.sql.transaction import ConversationRow, Query, Span, SqlTransaction
+from minutebook.store.sql.transaction import ConversationRow, EntrySpan, Query, SqlTransaction
 from minutebook.store.sqlite import search
 from minutebook.store.sqlite.entries import INSERT, SELECT, delete, entry_key, entry_rows, unpack_rows
 
@@ -49,11 +49,11 @@ class SqliteTransaction(SqlTransaction):
     ) -> tuple[list[Any], datetime]:
         return await self.rows(query[0], *query[1]), at
 
-    def entry_range(self, span: Span) -> Query:
+    def entry_range(self, span: EntrySpan) -> Query:
         number, start, stop = span
         return "key >= ? AND key < ?", (entry_key(number, start), entry_key(number, stop))
 
-    def entry_query(self, span: Span) -> Query:
+    def entry_query(self, span: EntrySpan) -> Query:
         return SELECT, self.entry_range(span)[1]
 
     async def unpack(self, results: Iterable[Sequence[Any]]) -> tuple[list[int], list[ConversationEntry]]:

@@ -115,4 +115,6 @@ def test_a_name_whose_library_is_missing_says_which_extra_to_install(library, us
     code = f"import sys; sys.modules[{library!r}] = None; {use}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
-    assert done.stderr.rstrip().endswith(f"MissingExtra: {library} is not installed; pip install 'minutebook[{extra}]'")
+    assert done.stderr.rstrip().endswith(
+        f"MissingExtra: {library} is not installed; run: pip install 'minutebook[{extra}]'"
+    )

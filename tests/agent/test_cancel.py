@@ -12,7 +12,7 @@ import pytest
 from minutebook import ConversationRunner, MarkdownSection, Session, SlidingWindowManager, Tool, Transcript
 from minutebook.agent import ModelReply
 from minutebook.prompt import SectionVisibility
-from minutebook.store.per_loop import run_sync
+from minutebook.store.loop_thread import run_sync
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, cut, fail, say
 from tests.agent.parts import (
     FETCH,

@@ -1,4 +1,4 @@
-"""Every store we have. What holds of all of them is written once and run over this list."""
+"""All stores. Tests of what they have in common run over this list."""
 
 from pathlib import Path
 
@@ -22,20 +22,20 @@ def sqlite(folder: Path, **settings):
 
 
 def postgres(folder: Path, **settings):
-    """A database is emptied for each new folder; whoever comes with the same folder finds what was there."""
+    """An empty database for each new folder, and the same one for the same folder."""
     require_postgres()
-    known = folder / "postgres.url"
-    if not known.exists():
-        known.write_text(shared.empty())
-    return open_store(known.read_text(), **settings)
+    url_file = folder / "postgres.url"
+    if not url_file.exists():
+        url_file.write_text(shared.empty())
+    return open_store(url_file.read_text(), **settings)
 
 
 def redis(folder: Path, **settings):
-    """Keys begin with a word of their own for each new folder."""
-    known = folder / "redis.url"
-    if not known.exists():
-        known.write_text(servers_redis.new_url())
-    return open_store(known.read_text(), **settings)
+    """A new prefix of keys for each new folder, and the same one for the same folder."""
+    url_file = folder / "redis.url"
+    if not url_file.exists():
+        url_file.write_text(servers_redis.new_url())
+    return open_store(url_file.read_text(), **settings)
 
 
 def encrypted_memory(_folder: Path, **settings):
@@ -54,9 +54,9 @@ BACKENDS = {
     "redis": redis,
     "sqlite": sqlite,
 }
-"""Name → a function that makes a new, empty store in a folder of its own."""
+"""Name → a function that opens a store in a folder, which is empty if the folder is new."""
 
 
 def each_backend(*quick):
-    """Every name as a parameter; those that are not `quick` run in `make test-all` only."""
+    """All names as parameters. Those that are not `quick` run only in `make test-all`."""
     return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in sorted(BACKENDS)]

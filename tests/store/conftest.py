@@ -15,9 +15,9 @@ pytest.register_assert_rewrite(
 
 @pytest.fixture(scope="session", autouse=True)
 def servers(tmp_path_factory):
-    """What the processes of a test run know of the servers that they share; the last one stops them."""
-    mine = tmp_path_factory.getbasetemp()
-    shared.home = mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine
+    """The servers that the processes of a test run share. The last process stops them."""
+    own_folder = tmp_path_factory.getbasetemp()
+    shared.home = own_folder.parent if "PYTEST_XDIST_WORKER" in os.environ else own_folder
     servers_redis.SHARED.home = shared.home
     yield
     shared.leave()

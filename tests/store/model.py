@@ -1,4 +1,4 @@
-"""What a store should do, written as simply as it can be: lists, no index, no sharing."""
+"""A model of a store, as simple as possible: lists, no index, no sharing."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ from minutebook.store.search import words
 
 
 @dataclass
-class Paper:
+class ModelDocument:
     """One document of the model."""
 
     conversation: str
@@ -19,7 +19,7 @@ class Paper:
 
 
 @dataclass
-class Talk:
+class ModelConversation:
     """One conversation of the model."""
 
     recipient: str
@@ -38,16 +38,16 @@ class Talk:
         return Transcript(self.messages, broken="mark").open_calls
 
     @property
-    def live(self):
+    def applied_folds(self):
         return [fold for fold in self.folds if fold.id not in self.undone]
 
     @property
-    def standing(self):
-        kept = []
-        for fold in self.live:
-            kept = [other for other in kept if not (fold.start <= other.start and other.stop <= fold.stop)]
-            kept.append(fold)
-        return sorted(kept, key=lambda fold: fold.start)
+    def active_folds(self):
+        active = []
+        for fold in self.applied_folds:
+            active = [other for other in active if not (fold.start <= other.start and other.stop <= fold.stop)]
+            active.append(fold)
+        return sorted(active, key=lambda fold: fold.start)
 
     def may_fold(self, start, stop):
         units = exchanges(self.messages)
@@ -56,17 +56,19 @@ class Talk:
         whole = start in {unit.start for unit in units} and stop in {unit.stop for unit in units}
         apart_or_covered = all(
             other.stop <= start or stop <= other.start or (start <= other.start and other.stop <= stop)
-            for other in self.standing
+            for other in self.active_folds
         )
         return whole and apart_or_covered
 
     def may_purge(self, before):
-        covered = {place for fold in self.standing if fold.stop <= before for place in range(fold.start, fold.stop)}
-        ends = {0, *(fold.stop for fold in self.standing)}
+        covered = {
+            position for fold in self.active_folds if fold.stop <= before for position in range(fold.start, fold.stop)
+        }
+        ends = {0, *(fold.stop for fold in self.active_folds)}
         return before <= self.first or (before in ends and covered >= set(range(self.first, before)))
 
     def shown(self):
-        return list(record_with_folds(Transcript(self.messages, broken="mark"), self.live).transcript)
+        return list(record_with_folds(Transcript(self.messages, broken="mark"), self.applied_folds).transcript)
 
     def last_turns(self, count):
         spans = turns(self.messages)
@@ -75,12 +77,12 @@ class Talk:
         return max(self.first, start)
 
     def last_messages(self, count):
-        at = max(0, len(self.messages) - count)
+        start = max(0, len(self.messages) - count)
         units = exchanges(self.messages)
-        return max(self.first, next((unit.start for unit in units if at in unit), at))
+        return max(self.first, next((unit.start for unit in units if start in unit), start))
 
     def trimmed(self, position):
-        """The message at a position with as little left of its tool payloads as may be, or of its text."""
+        """The message at a position with its tool payloads removed, or else its text."""
         message = self.messages[position]
         if message.get("tool_calls"):
             calls = [{**call, "function": {**call["function"], "arguments": ""}} for call in message["tool_calls"]]
@@ -91,18 +93,18 @@ class Talk:
         message = self.messages[position]
         return bool(message["role"] == "tool" or message.get("tool_calls"))
 
-    def found(self, word):
+    def positions_with(self, word):
         """The positions whose text has a word, from the last to the first."""
-        places = reversed(range(self.first, len(self.messages)))
-        return [place for place in places if word in words(text_of(self.messages[place]))]
+        positions = reversed(range(self.first, len(self.messages)))
+        return [position for position in positions if word in words(text_of(self.messages[position]))]
 
     def fork(self, name, at):
-        return Talk(
+        return ModelConversation(
             self.recipient,
             self.messages[:at],
             1,
             self.first,
-            [fold for fold in self.live if fold.stop <= at],
+            [fold for fold in self.applied_folds if fold.stop <= at],
             set(),
             set(self.sealed),
             {pin for pin in self.pins if pin < at},

@@ -1,4 +1,4 @@
-"""Documents and leases where the clock is ours, and what a lease costs the disk."""
+"""Documents and leases with a fake clock, and the number of disk syncs of a lease."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -12,8 +12,8 @@ from minutebook.store.url import open_store
 from minutebook.testing.contract.samples import expect_error, text_entries
 from tests.store.backends import BACKENDS
 
-BY_OUR_CLOCK = ["encrypted-memory", "encrypted-sqlite", "memory", "sqlite"]
-"""The stores whose leases do not run by the clock of a server."""
+LOCAL_CLOCK = ["encrypted-memory", "encrypted-sqlite", "memory", "sqlite"]
+"""The stores whose leases do not use the clock of a server."""
 
 
 class Clock:
@@ -23,66 +23,66 @@ class Clock:
     def __call__(self):
         return self.now
 
-    def later(self, seconds):
+    def advance(self, seconds):
         self.now += timedelta(seconds=seconds)
 
 
-@pytest.mark.parametrize("backend", BY_OUR_CLOCK)
-def test_a_lease_stands_until_its_very_end_and_not_longer(backend, tmp_path):
+@pytest.mark.parametrize("backend", LOCAL_CLOCK)
+def test_a_lease_is_active_until_its_end(backend, tmp_path):
     clock = Clock()
 
-    async def story():
+    async def scenario():
         async with BACKENDS[backend](tmp_path, clock=clock) as store:
             mine = await store.acquire_lease("a", "w1", seconds=10)
             assert mine.until == clock.now + timedelta(seconds=10)
-            clock.later(9.999999)
+            clock.advance(9.999999)
             await expect_error(ConversationBusy, store.acquire_lease("a", "w2", seconds=10))
             assert await store.append("a", text_entries("1"), lease=mine) == 1
             renewed = await store.renew_lease(mine, seconds=10)
-            clock.later(9.999999)
+            clock.advance(9.999999)
             assert await store.append("a", text_entries("2"), lease=mine) == 2
-            clock.later(0.000001)
+            clock.advance(0.000001)
             await expect_error(LeaseLost, store.append("a", text_entries("3"), lease=renewed))
             await expect_error(LeaseLost, store.renew_lease(renewed, seconds=10))
             assert (await store.acquire_lease("a", "w1", seconds=10)).fence > mine.fence
             await store.vacuum()
-            clock.later(10)
+            clock.advance(10)
             await store.vacuum()
             assert (await store.acquire_lease("a", "w2", seconds=10)).fence > mine.fence + 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("backend", sorted(BACKENDS))
-def test_a_document_is_there_until_it_expires_by_the_clock_of_the_handle(backend, tmp_path):
+def test_a_document_expires_by_the_clock_of_the_handle(backend, tmp_path):
     clock = Clock()
 
-    async def story():
+    async def scenario():
         async with BACKENDS[backend](tmp_path, clock=clock) as store:
             until = clock.now + timedelta(seconds=10)
             await store.append("a", text_entries("1"), documents=[NewDocument("reply", "r", {}, until)])
-            clock.later(9.999999)
+            clock.advance(9.999999)
             assert (await store.document("reply", "r")).expires_at == until
-            clock.later(0.000001)
+            clock.advance(0.000001)
             await expect_error(DocumentNotFound, store.document("reply", "r"))
             assert (await store.documents("a", "reply")).items == ()
             await store.put_document("a", NewDocument("reply", "s", {}))
-            clock.later(-5)
+            clock.advance(-5)
             await expect_error(DocumentNotFound, store.document("reply", "r"))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("backend", sorted(BACKENDS))
-def test_the_name_of_a_document_that_has_expired_is_free_for_another_conversation(backend, tmp_path):
+def test_another_conversation_may_use_the_id_of_an_expired_document(backend, tmp_path):
     clock = Clock()
 
-    async def story():
+    async def scenario():
         async with BACKENDS[backend](tmp_path, clock=clock) as store:
             until = clock.now + timedelta(seconds=10)
             await store.append("a", text_entries("1"), documents=[NewDocument("reply", "r", {"in": "a"}, until)])
             await store.append("b", text_entries("1"))
-            clock.later(10)
+            clock.advance(10)
             await store.put_document("b", NewDocument("reply", "r", {"in": "b"}))
             assert (await store.document("reply", "r")).body == {"in": "b"}
             await expect_error(DocumentExists, store.put_document("a", NewDocument("reply", "r", {"in": "a"})))
@@ -90,13 +90,13 @@ def test_the_name_of_a_document_that_has_expired_is_free_for_another_conversatio
             await store.erase(conversation="a")
             assert (await store.document("reply", "r")).conversation == "b"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_what_has_expired_is_looked_for_once_a_second(tmp_path):
+def test_expired_documents_are_deleted_at_most_once_a_second(tmp_path):
     clock = Clock()
 
-    async def story():
+    async def scenario():
         async with open_store(f"sqlite:///{tmp_path / 'chat.db'}", clock=clock) as store:
 
             async def left():
@@ -106,36 +106,36 @@ def test_what_has_expired_is_looked_for_once_a_second(tmp_path):
             await store.append(
                 "a", text_entries("1"), documents=[NewDocument("reply", f"{n}", {}, until) for n in range(5)]
             )
-            clock.later(9.5)
+            clock.advance(9.5)
             await store.put_document("a", NewDocument("reply", "looked", {}))
-            clock.later(0.5)
+            clock.advance(0.5)
             await store.put_document("a", NewDocument("reply", "too early", {}))
             assert await left() == 7
-            clock.later(0.5)
+            clock.advance(0.5)
             await store.put_document("a", NewDocument("reply", "late enough", {}))
             assert await left() == 3
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_two_processes_know_each_others_leases(tmp_path):
+def test_two_stores_on_one_file_share_leases(tmp_path):
     url = f"sqlite:///{tmp_path / 'chat.db'}"
 
-    async def story():
-        async with open_store(url) as one, open_store(url) as other:
-            mine = await one.acquire_lease("a", "w1", seconds=60)
+    async def scenario():
+        async with open_store(url) as first, open_store(url) as other:
+            mine = await first.acquire_lease("a", "w1", seconds=60)
             await expect_error(ConversationBusy, other.acquire_lease("a", "w2", seconds=60))
-            await one.release_lease(mine)
+            await first.release_lease(mine)
             theirs = await other.acquire_lease("a", "w2", seconds=60)
-            await expect_error(LeaseLost, one.append("a", text_entries("late"), lease=mine))
+            await expect_error(LeaseLost, first.append("a", text_entries("late"), lease=mine))
             assert theirs.fence > mine.fence
             assert await other.append("a", text_entries("mine"), lease=theirs) == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 BASE = apsw.vfs_names()[0]
-"""What SQLite uses on this system."""
+"""The default file layer of SQLite on this system."""
 
 
 class CountedFile(apsw.VFSFile):
@@ -149,7 +149,7 @@ class CountedFile(apsw.VFSFile):
 
 
 class CountedDisk(apsw.VFS):
-    """The files of this system, and how often one was synced."""
+    """Counts the syncs of files."""
 
     def __init__(self):
         self.syncs = []
@@ -159,10 +159,10 @@ class CountedDisk(apsw.VFS):
         return CountedFile(self.syncs, name, flags)
 
 
-def test_a_lease_does_not_wait_for_the_disk_and_an_append_under_it_does(tmp_path):
+def test_a_lease_is_not_synced_and_an_append_is(tmp_path):
     disk = CountedDisk()
 
-    async def story():
+    async def scenario():
         async with open_store(f"sqlite:///{tmp_path / 'chat.db'}") as store:
             await store.append("a", text_entries("0"))
 
@@ -180,6 +180,6 @@ def test_a_lease_does_not_wait_for_the_disk_and_an_append_under_it_does(tmp_path
             assert appending == next_append >= 1
 
     try:
-        asyncio.run(story())
+        asyncio.run(scenario())
     finally:
         disk.unregister()

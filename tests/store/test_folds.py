@@ -8,7 +8,7 @@ from tests.store.backends import BACKENDS
 
 @pytest.mark.parametrize("backend", sorted(BACKENDS))
 def test_a_fold_covers_the_folds_within_it_and_no_other(backend, tmp_path):
-    async def story():
+    async def scenario():
         async with BACKENDS[backend](tmp_path) as store:
             await store.append("a", text_entries(*(f"{number}" for number in range(12))))
             for start in (0, 1, 2, 6, 7, 10):
@@ -24,4 +24,4 @@ def test_a_fold_covers_the_folds_within_it_and_no_other(backend, tmp_path):
             await store.undo_fold("a", "wide")
             assert [fold.id for fold in (await store.load("a", since=1, limit=6)).folds] == ["f1", "f2", "f6"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""Any order of operations, on every store, beside a model: nothing lost, resurrected, split or reordered."""
+"""Random sequences of operations on every store, compared with a model."""
 
 import asyncio
 import shutil
@@ -32,37 +32,37 @@ from minutebook.store.types import ConversationStatus, NewDocument
 from minutebook.testing.contract.samples import entries_of
 from minutebook.wire.chat import entry_to_provider_message
 from tests.store.backends import BACKENDS, each_backend
-from tests.store.leaving import LONG_AGO
-from tests.store.model import Paper, Talk
+from tests.store.deleted_data import LONG_AGO
+from tests.store.model import ModelConversation, ModelDocument
 from tests.strategies import conversations
 from tests.strategies import exchanges as exchange_of
 
 MEMORY = Path("/dev/shm")
-"""Where there is such a folder, nothing waits for a disk: what survives a crash is tested elsewhere."""
+"""A folder in memory, if there is one: these tests need no disk. Crashes are tested elsewhere."""
 NAMES = ("a", "b", "c", "d")
 names = st.sampled_from(NAMES)
-places = st.integers(0, 40)
-papers = st.tuples(st.sampled_from(["k", "l"]), st.sampled_from(["1", "2", "3"]), st.integers(0, 2))
+positions = st.integers(0, 40)
+documents = st.tuples(st.sampled_from(["k", "l"]), st.sampled_from(["1", "2", "3"]), st.integers(0, 2))
 holders = st.sampled_from(["w1", "w2"])
 chats = conversations(max_steps=3)
 
 
 @st.composite
 def in_flight(draw):
-    """A few messages, which may end with calls that still wait for results."""
+    """A few messages, which may end with calls that have no results yet."""
     chat = draw(chats)
     if draw(st.sampled_from([True, False, False])):
         chat += draw(exchange_of(draw(st.integers(900, 999))))[:1]
     return chat
 
 
-def new_paper(paper, again=False, until=None):
-    kind, number, value = paper
+def new_document(document_values, again=False, until=None):
+    kind, number, value = document_values
     return NewDocument(kind, number, {"value": value}, until, again)
 
 
 def normal(chat):
-    """Messages as a store gives them back: JSON joins the surrogates that make a pair."""
+    """Messages as a store returns them: surrogate pairs are joined."""
     return [
         {key: _joined(value) for key, value in entry_to_provider_message(entry).items()} for entry in entries_of(chat)
     ]
@@ -72,14 +72,14 @@ def _joined(value):
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
     if isinstance(value, list):
-        return [_joined(one) for one in value]
+        return [_joined(item) for item in value]
     if isinstance(value, dict):
-        return {key: _joined(one) for key, one in value.items()}
+        return {key: _joined(item) for key, item in value.items()}
     return value
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """The rules; a subclass for each backend says which store they are tried on."""
+    """The operations. A subclass for each backend names the store."""
 
     backend = ""
 
@@ -88,11 +88,11 @@ class StoreMachine(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
         self.runner = asyncio.Runner()
         self.store = BACKENDS[self.backend](self.folder)
-        self.talks = {}
+        self.models = {}
         self.erased = set()
         self.keys = {}
         self.fold_number = 0
-        self.papers = {}
+        self.documents = {}
         self.leases = {}
         self.fences = {}
 
@@ -101,12 +101,12 @@ class StoreMachine(RuleBasedStateMachine):
         self.runner.close()
         shutil.rmtree(self.folder)
 
-    def do(self, attempt):
+    def run(self, attempt):
         return self.runner.run(attempt)
 
-    def refused(self, kind, attempt):
+    def expect_error(self, kind, attempt):
         with pytest.raises(kind):
-            self.do(attempt)
+            self.run(attempt)
 
     @rule(
         name=names,
@@ -114,349 +114,378 @@ class StoreMachine(RuleBasedStateMachine):
         recipient=st.sampled_from(["x", "y"]),
         stale=st.sampled_from([None, None, 0, -1]),
         key=st.sampled_from([None, "k1", "k2"]),
-        paper=st.none() | papers,
+        document_values=st.none() | documents,
         leased=st.sampled_from([None, None, "held", "lost"]),
         release=st.booleans(),
     )
-    def append(self, name, chat, recipient, stale, key, paper, leased, release):
-        talk = self.talks.get(name)
-        expected = None if stale is None else (talk.version if talk else 0) + stale
+    def append(self, name, chat, recipient, stale, key, document_values, leased, release):
+        model = self.models.get(name)
+        expected = None if stale is None else (model.version if model else 0) + stale
         if not chat or (expected is not None and expected < 0) or (leased and name not in self.fences):
             return
         lease = self.fences.get(name) if leased else None
-        stands = name in self.leases and leased == "held"
-        if lease and not stands:
+        is_active = name in self.leases and leased == "held"
+        if lease and not is_active:
             lease = replace(lease, fence=lease.fence - (name in self.leases))
         attempt = self.store.append(
             name,
             entries_of(chat),
-            recipient=talk.recipient if talk else recipient,
+            recipient=model.recipient if model else recipient,
             expected_version=expected,
             idempotency_key=key,
-            documents=[new_paper(paper)] if paper else [],
+            documents=[new_document(document_values)] if document_values else [],
             lease=lease,
             release=bool(lease and release),
         )
-        taken = self.taken(name, paper) if paper else False
-        known = self.keys.get((name, key)) if key and talk else None
+        taken = self.taken(name, document_values) if document_values else False
+        known = self.keys.get((name, key)) if key and model else None
         if name in self.erased:
-            self.refused(ConversationErased, attempt)
+            self.expect_error(ConversationErased, attempt)
         elif known and known[0] == normal(chat):
-            assert self.do(attempt) == known[1]
-            self.released(name, given=stands and release)
+            assert self.run(attempt) == known[1]
+            self.record_release(name, released=is_active and release)
         elif known:
-            self.refused(IdempotencyConflict, attempt)
-        elif leased and not stands:
-            self.refused(LeaseLost, attempt)
+            self.expect_error(IdempotencyConflict, attempt)
+        elif leased and not is_active:
+            self.expect_error(LeaseLost, attempt)
         elif stale == -1:
-            self.refused(VersionConflict, attempt)
-        elif taken or (talk and talk.open_calls):
-            both = taken and talk and talk.open_calls
-            self.refused(
+            self.expect_error(VersionConflict, attempt)
+        elif taken or (model and model.open_calls):
+            both = taken and model and model.open_calls
+            self.expect_error(
                 (DocumentExists, BrokenConversation) if both else DocumentExists if taken else BrokenConversation,
                 attempt,
             )
         else:
-            self.appended(name, chat, recipient, self.do(attempt))
-            self.released(name, given=stands and release)
-            if paper:
-                self.read_paper(name, paper)
+            self.record_append(name, chat, recipient, self.run(attempt))
+            self.record_release(name, released=is_active and release)
+            if document_values:
+                self.check_stored_document(name, document_values)
             if key:
-                self.keys[name, key] = (normal(chat), self.talks[name].version)
+                self.keys[name, key] = (normal(chat), self.models[name].version)
 
-    def released(self, name, *, given):
-        if given:
+    def record_release(self, name, *, released):
+        if released:
             self.leases.pop(name, None)
 
-    def appended(self, name, chat, recipient, version):
-        if name in self.talks:
-            self.talks[name].version += 1
+    def record_append(self, name, chat, recipient, version):
+        if name in self.models:
+            self.models[name].version += 1
         else:
-            self.talks[name] = Talk(recipient)
-        self.talks[name].messages += normal(chat)
-        assert version == self.talks[name].version
+            self.models[name] = ModelConversation(recipient)
+        self.models[name].messages += normal(chat)
+        assert version == self.models[name].version
 
-    @precondition(lambda self: self.talks)
+    @precondition(lambda self: self.models)
     @rule(name=names, whole=st.booleans())
     def bring_results(self, name, whole):
-        talk = self.talks.get(name)
-        if not talk or not talk.open_calls:
+        model = self.models.get(name)
+        if not model or not model.open_calls:
             return
-        ids = talk.open_calls if whole else talk.open_calls[:1]
-        results = [{"role": "tool", "tool_call_id": one, "content": f"result of {one}"} for one in ids]
-        self.appended(name, results, talk.recipient, self.do(self.store.append(name, entries_of(results))))
+        ids = model.open_calls if whole else model.open_calls[:1]
+        results = [{"role": "tool", "tool_call_id": call_id, "content": f"result of {call_id}"} for call_id in ids]
+        self.record_append(name, results, model.recipient, self.run(self.store.append(name, entries_of(results))))
 
-    @precondition(lambda self: self.talks)
+    @precondition(lambda self: self.models)
     @rule(name=names, writers=st.integers(2, 5), chat=chats)
     def race(self, name, writers, chat):
-        talk = self.talks.get(name)
-        if not talk or talk.open_calls or not chat:
+        model = self.models.get(name)
+        if not model or model.open_calls or not chat:
             return
 
         async def together():
-            tries = (self.store.append(name, entries_of(chat), expected_version=talk.version) for _ in range(writers))
+            tries = (self.store.append(name, entries_of(chat), expected_version=model.version) for _ in range(writers))
             return await asyncio.gather(*tries, return_exceptions=True)
 
-        answers = self.do(together())
-        assert sum(isinstance(answer, VersionConflict) for answer in answers) == writers - 1
-        self.appended(name, chat, talk.recipient, talk.version + 1)
+        results = self.run(together())
+        assert sum(isinstance(result, VersionConflict) for result in results) == writers - 1
+        self.record_append(name, chat, model.recipient, model.version + 1)
 
-    @precondition(lambda self: self.talks)
-    @rule(name=names, start=places, stop=places, snap=st.booleans())
+    @precondition(lambda self: self.models)
+    @rule(name=names, start=positions, stop=positions, snap=st.booleans())
     def fold(self, name, start, stop, snap):
-        talk = self.talks.get(name)
-        if not talk or not talk.messages:
+        model = self.models.get(name)
+        if not model or not model.messages:
             return
         if snap:
-            units = exchanges(talk.messages)
+            units = exchanges(model.messages)
             first, last = sorted((start % len(units), stop % len(units)))
             start, stop = units[first].start, units[last].stop
         self.fold_number += 1
         fold = Fold(f"f{self.fold_number}", start, stop, ({"role": "system", "content": f"{start}..{stop}"},), "why")
-        inside = [other.id for other in talk.standing if other.start < stop and start < other.stop]
+        inside = [other.id for other in model.active_folds if other.start < stop and start < other.stop]
         attempt = self.store.add_fold(name, fold, replacing=inside)
-        if 0 <= start < stop <= len(talk.messages) and talk.may_fold(start, stop):
-            self.do(attempt)
-            talk.folds.append(fold)
+        if 0 <= start < stop <= len(model.messages) and model.may_fold(start, stop):
+            self.run(attempt)
+            model.folds.append(fold)
         else:
-            self.refused(FoldConflict, attempt)
+            self.expect_error(FoldConflict, attempt)
 
-    @precondition(lambda self: any(talk.folds for talk in self.talks.values()))
-    @rule(name=names, place=places)
-    def undo(self, name, place):
-        talk = self.talks.get(name)
-        if not talk or not talk.folds:
+    @precondition(lambda self: any(model.folds for model in self.models.values()))
+    @rule(name=names, position=positions)
+    def undo(self, name, position):
+        model = self.models.get(name)
+        if not model or not model.folds:
             return
-        fold = talk.folds[place % len(talk.folds)]
-        if fold.id in talk.sealed:
-            self.refused(FoldConflict, self.store.undo_fold(name, fold.id))
+        fold = model.folds[position % len(model.folds)]
+        if fold.id in model.sealed:
+            self.expect_error(FoldConflict, self.store.undo_fold(name, fold.id))
         else:
-            assert self.do(self.store.undo_fold(name, fold.id)).undone_at is not None
-            talk.undone.add(fold.id)
+            assert self.run(self.store.undo_fold(name, fold.id)).undone_at is not None
+            model.undone.add(fold.id)
 
-    @precondition(lambda self: self.talks)
-    @rule(name=names, place=places, on=st.booleans())
-    def pin(self, name, place, on):
-        talk = self.talks.get(name)
-        if not talk:
+    @precondition(lambda self: self.models)
+    @rule(name=names, position=positions, on=st.booleans())
+    def pin(self, name, position, on):
+        model = self.models.get(name)
+        if not model:
             return
-        attempt = self.store.pin(name, place) if on else self.store.unpin(name, place)
-        if talk.first <= place < len(talk.messages):
-            self.do(attempt)
-            (talk.pins.add if on else talk.pins.discard)(place)
+        attempt = self.store.pin(name, position) if on else self.store.unpin(name, position)
+        if model.first <= position < len(model.messages):
+            self.run(attempt)
+            (model.pins.add if on else model.pins.discard)(position)
         else:
-            self.refused(InvalidSetting, attempt)
+            self.expect_error(InvalidSetting, attempt)
 
-    @precondition(lambda self: any(talk.standing for talk in self.talks.values()))
-    @rule(name=names, place=places)
-    def purge(self, name, place):
-        talk = self.talks.get(name)
-        if not talk:
+    @precondition(lambda self: any(model.active_folds for model in self.models.values()))
+    @rule(name=names, position=positions)
+    def purge(self, name, position):
+        model = self.models.get(name)
+        if not model:
             return
-        ends = [fold.stop for fold in talk.standing] or [place]
-        before = ends[place % len(ends)]
-        if talk.may_purge(before):
-            assert self.do(self.store.purge(name, before=before)) == max(0, before - talk.first)
-            if before > talk.first:
-                talk.sealed |= {fold.id for fold in talk.standing if fold.stop <= before}
-                talk.pins -= set(range(before))
-                talk.first = before
+        ends = [fold.stop for fold in model.active_folds] or [position]
+        before = ends[position % len(ends)]
+        if model.may_purge(before):
+            assert self.run(self.store.purge(name, before=before)) == max(0, before - model.first)
+            if before > model.first:
+                model.sealed |= {fold.id for fold in model.active_folds if fold.stop <= before}
+                model.pins -= set(range(before))
+                model.first = before
         else:
-            self.refused(FoldConflict, self.store.purge(name, before=before))
+            self.expect_error(FoldConflict, self.store.purge(name, before=before))
 
-    @precondition(lambda self: self.talks)
-    @rule(name=names, new=names, place=places)
-    def fork(self, name, new, place):
-        talk = self.talks.get(name)
-        if not talk:
+    @precondition(lambda self: self.models)
+    @rule(name=names, new=names, position=positions)
+    def fork(self, name, new, position):
+        model = self.models.get(name)
+        if not model:
             return
-        starts = [unit.start for unit in exchanges(talk.messages)]
-        at = min(place, len(talk.messages))
+        starts = [unit.start for unit in exchanges(model.messages)]
+        at = min(position, len(model.messages))
         attempt = self.store.fork(name, new, at=at)
-        if new in self.talks:
-            self.refused(VersionConflict, attempt)
+        if new in self.models:
+            self.expect_error(VersionConflict, attempt)
         elif new in self.erased:
-            self.refused(ConversationErased, attempt)
-        elif at < talk.first or at not in {*starts, len(talk.messages)}:
-            self.refused(InvalidSetting, attempt)
+            self.expect_error(ConversationErased, attempt)
+        elif at < model.first or at not in {*starts, len(model.messages)}:
+            self.expect_error(InvalidSetting, attempt)
         else:
-            assert self.do(attempt).length == at
-            self.talks[new] = talk.fork(name, at)
+            assert self.run(attempt).length == at
+            self.models[new] = model.fork(name, at)
 
-    @precondition(lambda self: self.talks)
+    @precondition(lambda self: self.models)
     @rule(name=names, by_recipient=st.sampled_from([True, False, False, False]))
     def erase(self, name, by_recipient):
-        talk = self.talks.get(name)
-        if not talk:
+        model = self.models.get(name)
+        if not model:
             return
-        reached = {one for one, other in self.talks.items() if by_recipient and other.recipient == talk.recipient}
-        reached.add(name)
+        erased = {
+            other_name
+            for other_name, other in self.models.items()
+            if by_recipient and other.recipient == model.recipient
+        }
+        erased.add(name)
         for _ in NAMES:
-            reached |= {one for one, other in self.talks.items() if other.origin in reached}
-        receipt = self.do(
-            self.store.erase(recipient=talk.recipient) if by_recipient else self.store.erase(conversation=name)
+            erased |= {fork for fork, other in self.models.items() if other.origin in erased}
+        receipt = self.run(
+            self.store.erase(recipient=model.recipient) if by_recipient else self.store.erase(conversation=name)
         )
-        assert receipt.conversations == len(reached)
-        assert receipt.entries == sum(len(self.talks[one].messages) - self.talks[one].first for one in reached)
-        for one in reached:
-            del self.talks[one]
-            self.erased.add(one)
-            self.leases.pop(one, None)
-        self.papers = {place: paper for place, paper in self.papers.items() if paper.conversation not in reached}
+        assert receipt.conversations == len(erased)
+        assert receipt.entries == sum(
+            len(self.models[conversation].messages) - self.models[conversation].first for conversation in erased
+        )
+        for conversation in erased:
+            del self.models[conversation]
+            self.erased.add(conversation)
+            self.leases.pop(conversation, None)
+        self.documents = {
+            key: document for key, document in self.documents.items() if document.conversation not in erased
+        }
 
-    @precondition(lambda self: self.talks)
+    @precondition(lambda self: self.models)
     @rule(name=names, status=st.sampled_from(ConversationStatus))
     def set_status(self, name, status):
-        if name in self.talks:
-            self.do(self.store.set_status(name, status))
-            self.talks[name].status = status
+        if name in self.models:
+            self.run(self.store.set_status(name, status))
+            self.models[name].status = status
 
-    def taken(self, name, paper):
-        """Whether a document may not be put there."""
-        kind, number, value = paper
-        known = self.papers.get((kind, number))
+    def taken(self, name, document_values):
+        """Whether a different document has this kind and id."""
+        kind, number, value = document_values
+        known = self.documents.get((kind, number))
         return known is not None and (known.conversation != name or known.body != {"value": value})
 
-    def read_paper(self, name, paper):
-        kind, number, value = paper
-        found = self.do(self.store.document(kind, number))
-        known = self.papers.get((kind, number))
-        assert (found.conversation, found.body) == (name, {"value": value})
-        others = [one.number for (its, _), one in self.papers.items() if (its, one.conversation) == (kind, name)]
-        assert found.number == known.number if known else all(found.number > other for other in others)
-        self.papers[kind, number] = Paper(name, {"value": value}, found.number)
+    def check_stored_document(self, name, document_values):
+        kind, number, value = document_values
+        stored = self.run(self.store.document(kind, number))
+        known = self.documents.get((kind, number))
+        assert (stored.conversation, stored.body) == (name, {"value": value})
+        others = [
+            other.number
+            for (other_kind, _), other in self.documents.items()
+            if (other_kind, other.conversation) == (kind, name)
+        ]
+        assert stored.number == known.number if known else all(stored.number > other for other in others)
+        self.documents[kind, number] = ModelDocument(name, {"value": value}, stored.number)
 
-    @rule(name=names, paper=papers, again=st.booleans(), late=st.sampled_from([False, False, True]))
-    def put_document(self, name, paper, again, late):
-        known = self.papers.get(paper[:2])
-        attempt = self.store.put_document(name, new_paper(paper, again, LONG_AGO if late else None))
-        if name not in self.talks:
-            self.refused(ConversationErased if name in self.erased else ConversationNotFound, attempt)
+    @rule(name=names, document_values=documents, again=st.booleans(), late=st.sampled_from([False, False, True]))
+    def put_document(self, name, document_values, again, late):
+        known = self.documents.get(document_values[:2])
+        attempt = self.store.put_document(name, new_document(document_values, again, LONG_AGO if late else None))
+        if name not in self.models:
+            self.expect_error(ConversationErased if name in self.erased else ConversationNotFound, attempt)
         elif known and known.conversation == name and again:
-            assert self.do(attempt).number == known.number
-        elif self.taken(name, paper):
-            self.refused(DocumentExists, attempt)
+            assert self.run(attempt).number == known.number
+        elif self.taken(name, document_values):
+            self.expect_error(DocumentExists, attempt)
             return
         elif known:
-            assert self.do(attempt).number == known.number
+            assert self.run(attempt).number == known.number
             return
         else:
-            self.do(attempt)
-        if name in self.talks and late:
-            self.papers.pop(paper[:2], None)
-            self.refused(DocumentNotFound, self.store.document(*paper[:2]))
-        elif name in self.talks:
-            self.read_paper(name, paper)
+            self.run(attempt)
+        if name in self.models and late:
+            self.documents.pop(document_values[:2], None)
+            self.expect_error(DocumentNotFound, self.store.document(*document_values[:2]))
+        elif name in self.models:
+            self.check_stored_document(name, document_values)
 
-    @rule(paper=papers)
-    def delete_document(self, paper):
-        assert self.do(self.store.delete_document(*paper[:2])) == (self.papers.pop(paper[:2], None) is not None)
-        self.refused(DocumentNotFound, self.store.document(*paper[:2]))
+    @rule(document_values=documents)
+    def delete_document(self, document_values):
+        assert self.run(self.store.delete_document(*document_values[:2])) == (
+            self.documents.pop(document_values[:2], None) is not None
+        )
+        self.expect_error(DocumentNotFound, self.store.document(*document_values[:2]))
 
-    @precondition(lambda self: self.talks)
+    @precondition(lambda self: self.models)
     @rule(name=names, kind=st.sampled_from(["k", "l"]), newest_first=st.booleans())
     def list_documents(self, name, kind, newest_first):
-        if name not in self.talks:
+        if name not in self.models:
             return
-        mine = [
-            (one.number, place[1]) for place, one in self.papers.items() if (one.conversation, place[0]) == (name, kind)
+        expected = [
+            (document.number, key[1])
+            for key, document in self.documents.items()
+            if (document.conversation, key[0]) == (name, kind)
         ]
-        found, cursor = [], None
+        items, cursor = [], None
         for _ in range(3):
-            page = self.do(self.store.documents(name, kind, cursor=cursor, limit=1, newest_first=newest_first))
-            found, cursor = [*found, *((one.number, one.id) for one in page.items)], page.cursor
+            page = self.run(self.store.documents(name, kind, cursor=cursor, limit=1, newest_first=newest_first))
+            items, cursor = [*items, *((document.number, document.id) for document in page.items)], page.cursor
             if cursor is None:
                 break
-        assert found == sorted(mine, reverse=newest_first)
+        assert items == sorted(expected, reverse=newest_first)
 
     @rule(name=names, holder=holders)
     def acquire_lease(self, name, holder):
         known, attempt = self.leases.get(name), self.store.acquire_lease(name, holder, seconds=3600)
         if name in self.erased:
-            self.refused(ConversationErased, attempt)
+            self.expect_error(ConversationErased, attempt)
         elif known and known.holder != holder:
-            self.refused(ConversationBusy, attempt)
+            self.expect_error(ConversationBusy, attempt)
         else:
-            made = self.do(attempt)
-            assert made.fence == known.fence if known else made.fence > getattr(self.fences.get(name), "fence", 0)
-            self.leases[name] = self.fences[name] = made
+            lease = self.run(attempt)
+            assert lease.fence == known.fence if known else lease.fence > getattr(self.fences.get(name), "fence", 0)
+            self.leases[name] = self.fences[name] = lease
 
     @precondition(lambda self: self.fences)
     @rule(name=names, renew=st.booleans())
     def end_lease(self, name, renew):
         lease = self.fences.get(name)
         if lease and renew and name in self.leases:
-            assert self.do(self.store.renew_lease(lease, seconds=3600)).fence == lease.fence
+            assert self.run(self.store.renew_lease(lease, seconds=3600)).fence == lease.fence
         elif lease and renew:
-            self.refused(
+            self.expect_error(
                 ConversationErased if name in self.erased else LeaseLost, self.store.renew_lease(lease, seconds=9)
             )
         elif lease:
-            self.do(self.store.release_lease(lease))
+            self.run(self.store.release_lease(lease))
             self.leases.pop(name, None)
 
-    @precondition(lambda self: self.talks)
-    @rule(name=names, spots=st.lists(places, min_size=1, max_size=3, unique=True))
-    def trim(self, name, spots):
-        talk = self.talks.get(name)
-        if not talk:
+    @precondition(lambda self: self.models)
+    @rule(name=names, requested=st.lists(positions, min_size=1, max_size=3, unique=True))
+    def trim(self, name, requested):
+        model = self.models.get(name)
+        if not model:
             return
-        inside = [spot for spot in spots if talk.first <= spot < len(talk.messages)]
-        changes = {spot: talk.trimmed(spot) if spot in inside else {"role": "user", "content": ""} for spot in spots}
-        changed = [spot for spot in inside if changes[spot] != talk.messages[spot]]
+        inside = [
+            requested_position
+            for requested_position in requested
+            if model.first <= requested_position < len(model.messages)
+        ]
+        changes = {
+            requested_position: model.trimmed(requested_position)
+            if requested_position in inside
+            else {"role": "user", "content": ""}
+            for requested_position in requested
+        }
+        changed = [
+            requested_position
+            for requested_position in inside
+            if changes[requested_position] != model.messages[requested_position]
+        ]
         attempt = self.store.trim(name, changes)
-        if inside != spots or not all(map(talk.may_trim, changed)):
-            self.refused(InvalidSetting, attempt)
+        if inside != requested or not all(map(model.may_trim, changed)):
+            self.expect_error(InvalidSetting, attempt)
         else:
-            assert self.do(attempt) == len(changed)
-            talk.messages = [changes.get(place, message) for place, message in enumerate(talk.messages)]
+            assert self.run(attempt) == len(changed)
+            model.messages = [changes.get(position, message) for position, message in enumerate(model.messages)]
 
-    @precondition(lambda self: self.talks)
-    @rule(name=names, place=places)
-    def search(self, name, place):
-        talk = self.talks.get(name)
-        if not talk or not talk.messages:
+    @precondition(lambda self: self.models)
+    @rule(name=names, position=positions)
+    def search(self, name, position):
+        model = self.models.get(name)
+        if not model or not model.messages:
             return
-        for word in sorted(words(text_of(talk.messages[place % len(talk.messages)])))[:1]:
-            hits = self.do(self.store.search(word, conversation=name, limit=1000)).items
-            assert [hit.position for hit in hits] == talk.found(word)
+        for word in sorted(words(text_of(model.messages[position % len(model.messages)])))[:1]:
+            hits = self.run(self.store.search(word, conversation=name, limit=1000)).items
+            assert [hit.position for hit in hits] == model.positions_with(word)
 
     @rule()
     def vacuum(self):
-        self.do(self.store.vacuum())
+        self.run(self.store.vacuum())
 
     @invariant()
-    def every_conversation_is_what_the_model_says(self):
-        listed = self.do(self.store.list()).items
-        assert {header.id for header in listed} == set(self.talks)
+    def every_conversation_equals_its_model(self):
+        listed = self.run(self.store.list()).items
+        assert {header.id for header in listed} == set(self.models)
         for header in listed:
-            self.compare(header, self.talks[header.id])
+            self.compare(header, self.models[header.id])
 
-    def compare(self, header, talk):
-        assert (header.version, header.length, header.first) == (talk.version, len(talk.messages), talk.first)
-        assert (header.recipient, header.status, header.open_calls) == (talk.recipient, talk.status, talk.open_calls)
-        whole, view = self.do(self.both(header.id))
-        assert whole.messages == talk.messages[talk.first :]
-        assert list(whole.positions) == list(range(talk.first, len(talk.messages)))
-        assert [fold.id for fold in view.folds] == [fold.id for fold in talk.standing]
-        assert [message for _, message in view.shown()] == talk.shown()
-        assert view.pins == talk.pins
+    def compare(self, header, model):
+        assert (header.version, header.length, header.first) == (model.version, len(model.messages), model.first)
+        assert (header.recipient, header.status, header.open_calls) == (model.recipient, model.status, model.open_calls)
+        whole, view = self.run(self.both(header.id))
+        assert whole.messages == model.messages[model.first :]
+        assert list(whole.positions) == list(range(model.first, len(model.messages)))
+        assert [fold.id for fold in view.folds] == [fold.id for fold in model.active_folds]
+        assert [message for _, message in view.shown()] == model.shown()
+        assert view.pins == model.pins
 
     async def both(self, name):
         return await asyncio.gather(self.store.load(name), self.store.load(name, folded=True))
 
-    @precondition(lambda self: self.talks)
+    @precondition(lambda self: self.models)
     @rule(name=names, count=st.integers(0, 12))
     def read_the_end(self, name, count):
-        talk = self.talks.get(name)
-        if not talk:
+        model = self.models.get(name)
+        if not model:
             return
-        by_turns = self.do(self.store.load(name, last_turns=count))
-        by_messages = self.do(self.store.load(name, last_messages=count))
-        assert by_turns.start == talk.last_turns(count)
-        assert by_messages.start == talk.last_messages(count)
-        assert by_turns.messages == talk.messages[by_turns.start :]
-        assert by_messages.messages == talk.messages[by_messages.start :]
+        by_turns = self.run(self.store.load(name, last_turns=count))
+        by_messages = self.run(self.store.load(name, last_messages=count))
+        assert by_turns.start == model.last_turns(count)
+        assert by_messages.start == model.last_messages(count)
+        assert by_turns.messages == model.messages[by_turns.start :]
+        assert by_messages.messages == model.messages[by_messages.start :]
 
 
 @pytest.mark.parametrize("backend", each_backend("memory", "postgres", "redis", "sqlite"))

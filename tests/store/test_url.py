@@ -1,4 +1,4 @@
-"""From a URL to a store."""
+"""Opening a store by its URL."""
 
 import asyncio
 import subprocess
@@ -38,19 +38,19 @@ def test_memory_is_a_store():
 @pytest.mark.parametrize(
     "url", ["", "chat.db", "sqlite:", "sqlite://", "sqlite:///", "sqlite://host/x", "sqlite:///x?mode=ro", "mysql://x"]
 )
-def test_a_url_that_names_no_store_is_refused_with_those_that_do(url):
+def test_an_invalid_url_is_rejected_with_the_valid_forms(url):
     with pytest.raises(InvalidSetting, match=r"sqlite:///file\.db"):
         open_store(url)
 
 
-def test_a_driver_that_is_not_installed_is_named(monkeypatch):
+def test_the_error_names_a_driver_that_is_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     monkeypatch.delitem(sys.modules, "minutebook.store.postgres.store", raising=False)
     with pytest.raises(MissingExtra, match=r"minutebook\[postgres\]"):
         open_store("postgresql://localhost/x")
 
 
-def test_a_store_of_another_kind_loads_no_driver():
+def test_a_memory_store_loads_no_driver():
     code = "import sys, minutebook.store.url as o; o.open_store('memory:'); print(*sys.modules)"
 
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
@@ -59,18 +59,18 @@ def test_a_store_of_another_kind_loads_no_driver():
 
 
 @pytest.mark.parametrize("backend", sorted(BACKENDS))
-def test_a_store_goes_by_the_clock_it_was_given(backend, tmp_path):
+def test_a_store_uses_the_clock_it_was_given(backend, tmp_path):
     times = iter(datetime(2030, 1, day, tzinfo=UTC) for day in range(1, 30))
     store = BACKENDS[backend](tmp_path, clock=lambda: next(times))
 
-    async def story():
+    async def scenario():
         async with store:
             await store.append("a", text_entries("x"))
             await store.append("a", text_entries("y"))
             await store.set_status("a", "closed")
             return await store.header("a")
 
-    header = asyncio.run(story())
-    first = header.created_at  # an encrypted store has asked for the time before, for its key
+    header = asyncio.run(scenario())
+    first = header.created_at  # an encrypted store has read the clock before, for its key
     days = [(time - first).days for time in (header.created_at, header.updated_at, header.status_updated_at)]
     assert (first.year, days) == (2030, [0, 1, 2])

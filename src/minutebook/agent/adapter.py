@@ -15,7 +15,7 @@ from minutebook.prompt.template import Prompt
 from minutebook.prompt.visibility import SectionPath, SectionVisibility
 from minutebook.record.message import Message, Provider
 from minutebook.record.transcript import Transcript
-from minutebook.store.per_loop import run_sync
+from minutebook.store.loop_thread import run_sync
 from minutebook.tokens import TokenCounter, counter_for
 
 Out = TypeVar("Out")

@@ -1,16 +1,17 @@
-"""What every store of conversations does.
+"""The public interface of every conversation store.
 
-`minutebook.testing.StoreContract` is this page in executable form. What it says holds for each store:
+`minutebook.testing.StoreContract` tests these rules for each store:
 
-- A handle sees one tenant. Another tenant's conversation is not found, whatever is asked about it.
-- Every call is one atomic step: it happens as a whole or, if it raises, not at all. What it returned is stored.
-- Bad input is refused before anything is written. Errors are those of `minutebook.errors`; a driver's never escape.
-- A position counts entries from 0, without gaps, for ever. The record only grows, but for `purge`, `trim` and `erase`.
-- An exchange is never split. The calls of the very last exchange may wait for their results, which the next append
-  brings; until then nothing else is taken.
-- Text is kept as it is: NUL and lone surrogates survive. Two surrogates that make a pair are the character they spell.
-- Values are JSON: what JSON cannot say (bytes, NaN, keys that are not text) is refused.
-- A call that is cancelled may still be carried out; an `idempotency_key` makes it safe to repeat.
+- A handle sees one tenant. For every operation, another tenant's conversation does not exist.
+- Every call is atomic: if it raises, nothing has changed. When it returns, the change is stored.
+- Invalid input is rejected before anything is written. Errors are those of `minutebook.errors`, never a driver's.
+- Positions count entries from 0, without gaps, and never change. The record only grows, except by `purge`, `trim` and
+  `erase`.
+- An exchange is never split. Only the tool calls of the last exchange may have no results yet; the next append must bring
+  them.
+- Text is stored unchanged: NUL and lone surrogates survive. A surrogate pair becomes the character that it encodes.
+- Values are JSON: bytes, NaN and keys that are not strings are rejected.
+- A cancelled call may still be executed; an `idempotency_key` makes it safe to repeat.
 """
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ from hashlib import sha256
 from types import TracebackType
 from typing import Self
 
-from minutebook.errors import InvalidSetting
+from minutebook.errors import InvalidSetting, MissingSetting
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message
@@ -28,7 +29,7 @@ from minutebook.store.backend import AppendCommand, Backend, DocumentQuery, List
 from minutebook.store.codec import body_digest, pack
 from minutebook.store.rules import require_labels, require_limit, require_part, require_status, require_target
 from minutebook.store.search import query_words
-from minutebook.store.transfer import exported, imported
+from minutebook.store.transfer import export_lines, import_lines
 from minutebook.store.types import (
     ConversationHeader,
     ConversationStatus,
@@ -50,10 +51,10 @@ from minutebook.store.types import (
 
 
 class ConversationStore:
-    """Keeps conversations. A handle is bound to one tenant and may be used from any thread and event loop.
+    """Stores conversations. A handle is bound to one tenant and may be used from any thread and event loop.
 
-    Every operation on a conversation raises `ConversationNotFound` if there is none of that id, and
-    `ConversationErased`, which is one, if there was. Any may raise `StoreUnavailable`.
+    Every operation on a conversation raises `ConversationNotFound` if the id does not exist, and its subclass
+    `ConversationErased` if the conversation was erased. Every operation may raise `StoreUnavailable`.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -62,11 +63,11 @@ class ConversationStore:
 
     @property
     def tenant(self) -> str:
-        """Whose conversations this handle sees."""
+        """The tenant whose conversations this handle sees."""
         return self.backend.tenant
 
     def for_tenant(self, tenant: str) -> Self:
-        """A handle for another tenant on the same store; closing one closes all."""
+        """A handle for another tenant on the same store. Closing one handle closes all."""
         other = copy(self)
         other.backend = self.backend.for_tenant(require_name("tenant", tenant))
         return other
@@ -86,30 +87,31 @@ class ConversationStore:
         lease: Lease | None = None,
         release: bool = False,
     ) -> int:
-        """Add entries at the end, all or none; return the new version.
+        """Append all entries or none; return the new version.
 
-        Makes the conversation if there is none, with this recipient and these labels; later appends may repeat the
-        recipient, and no other. `expected_version` is the version that the caller knows, 0 for "there is none yet".
-        With 0 the entries may be none: that makes an empty conversation.
+        The first append creates the conversation with this recipient and these labels; a later one may only repeat the
+        recipient. `expected_version` is the version that the caller has seen, 0 if the conversation must not exist.
+        With 0 the entries may be empty, which creates an empty conversation.
 
-        The same key with the same messages gives the first answer again and adds nothing, whatever the version is by
-        now; the time, evaluation, provider and model of the entries do not count. A wrapper that changes the messages
-        on their way, so that they differ each time, gives the `fingerprint` of what they were.
+        An `idempotency_key` that was used before with the same messages returns the version of the first append and
+        adds nothing, whatever the current version is. The time, evaluation, provider and model of the entries are not
+        compared. A wrapper that encodes the same messages differently each time passes their `fingerprint`, which is
+        compared instead.
 
-        `broken="mark"` takes messages that do not fit the ones before them, as a record found elsewhere may hold:
-        views mend them.
+        `broken="mark"` accepts messages that do not fit the ones before them, for importing records from elsewhere.
+        Views repair them.
 
-        `documents` are put into the conversation in the same step; when a key is repeated they are not put again. With
-        a `lease`, nothing is written unless that one stands; `release` gives it back in the same step, once they are
-        written or were before. When they cannot be, it stands as it did.
+        `documents` are put atomically with the entries, but not again if the key is repeated. With a `lease`, nothing is
+        written unless it is active. `release` releases it with the append, also if the key is repeated; if the append
+        fails, the lease stays active.
 
         Raises:
-            LeaseLost: it does not.
-            VersionConflict: it is at another version.
-            DocumentExists: there is another document of that kind and id.
-            IdempotencyConflict: the key came with other messages before.
+            LeaseLost: the lease is not active.
+            VersionConflict: the conversation has another version than expected.
+            DocumentExists: there is a different document with the same kind and id.
+            IdempotencyConflict: the key was used before with other messages.
             BrokenConversation: a message does not fit the ones before it.
-            InvalidMessage: an entry or a document is not JSON.
+            InvalidMessage: an entry or a document cannot be stored as JSON.
         """
         require_name("conversation", conversation)
         if recipient is not None:
@@ -123,9 +125,9 @@ class ConversationStore:
         if not entries and expected_version != 0:
             raise InvalidSetting("entries", [], "at least one entry, or expected_version=0 for an empty conversation")
         if release and lease is None:
-            raise InvalidSetting("release", release, "a lease besides, which is given back")
+            raise MissingSetting("lease", "release=True needs it: pass the lease that the append releases")
         pairs = [pack(entry, index) for index, entry in enumerate(entries)]
-        packed = tuple(one for one, _ in pairs)
+        packed = tuple(entry for entry, _ in pairs)
         digest = b""
         if idempotency_key is not None:
             digest = body_digest(packed) if fingerprint is None else sha256(fingerprint).digest()[:16]
@@ -146,7 +148,7 @@ class ConversationStore:
         return await self.backend.append(command)
 
     async def header(self, conversation: str) -> ConversationHeader:
-        """What is known of a conversation without reading an entry."""
+        """The metadata of a conversation. No entry is read."""
         return await self.backend.header(require_name("conversation", conversation))
 
     async def load(
@@ -159,100 +161,101 @@ class ConversationStore:
         limit: int | None = None,
         folded: bool = False,
     ) -> LoadedConversation:
-        """A part of a conversation; it costs what it returns, however long the record is. At most one of:
+        """Load a conversation or a part of it. The cost depends on the part, not on the length of the record.
 
-        - `last_turns`: that many user messages and what follows them; everything, if there are no more than that.
-        - `last_messages`: that many, and the few more that complete the exchange the first of them belongs to.
-        - `since`: exactly from that position on, `limit` entries at most: for whoever follows or pages through.
+        At most one of these selects the part:
 
-        Folds come along where they touch that part. With `folded` it is the part as a view shows it: what a fold
-        covers is not read; every fold that stands comes along, and so do the leading system messages and the pinned
-        exchanges that no fold covers, wherever they are. `LoadedConversation.transcript()` is then what `view_of` takes.
+        - `last_turns`: this many user messages and everything after them, or all entries if there are fewer.
+        - `last_messages`: this many messages, and those before them that belong to the same exchange.
+        - `since`: the entries from this position on, at most `limit`. Use it for pagination or to read new entries.
+
+        The result has the folds that overlap the part. With `folded`, it is the part as a view shows it: entries that a
+        fold covers are not read. All active folds are returned, and also the leading system messages and the pinned
+        exchanges that no fold covers. Pass `LoadedConversation.transcript()` to `view_of`.
         """
         require_name("conversation", conversation)
         require_part(last_turns, last_messages, since, limit)
         return await self.backend.load(LoadQuery(conversation, last_turns, last_messages, since, limit, folded))
 
     async def folds(self, conversation: str) -> tuple[StoredFold, ...]:
-        """Every fold there ever was, undone ones too, in the order in which they were added."""
+        """All folds, undone ones too, in the order in which they were added."""
         return await self.backend.folds(require_name("conversation", conversation))
 
     async def add_fold(self, conversation: str, fold: Fold, *, replacing: Iterable[str] | None = None) -> StoredFold:
-        """Add a fold over whole, finished exchanges; it takes the place of the standing folds it covers.
+        """Add a fold over complete exchanges. It replaces the active folds that it covers.
 
-        `replacing` names the standing folds in its range that its maker saw. If others stand there by now, the fold
-        was made from something else and is refused. A fold that is there already is not added twice. The store does
-        not read what a fold shows: whoever folds a pinned message shows it there.
+        `replacing` lists the active folds in its range that the caller has seen. If others are active now, the fold was
+        made from different entries and is rejected. Adding the same fold twice has no effect. The store does not check
+        the messages of a fold: if it covers a pinned message, the caller must include that message in `shown`.
 
         Raises:
-            FoldConflict: it splits an exchange, covers another fold in part, reaches beyond the record or into a call
-                that waits for its result, has another's id, or replaces other folds than `replacing` says.
+            FoldConflict: it splits an exchange, covers another fold partly, extends beyond the record or to a call that
+                has no result yet, has the id of another fold, or replaces other folds than `replacing`.
         """
         require_name("conversation", conversation)
         return await self.backend.add_fold(conversation, fold, None if replacing is None else tuple(replacing))
 
     async def undo_fold(self, conversation: str, fold_id: str) -> StoredFold:
-        """Take a fold away; the ones it had covered stand again. Undoing twice is undoing once.
+        """Undo a fold. The folds that it had replaced are active again. Undoing it twice has no effect.
 
         Raises:
-            FoldNotFound: there is none of that id.
-            FoldConflict: what it covers was purged.
+            FoldNotFound: no fold has this id.
+            FoldConflict: entries that it covers were purged.
         """
         return await self.backend.undo_fold(require_name("conversation", conversation), fold_id)
 
     async def pin(self, conversation: str, position: int) -> None:
-        """Have every view hold this entry."""
+        """Pin an entry: every view must include it."""
         await self.backend.set_pin(require_name("conversation", conversation), position, pinned=True)
 
     async def unpin(self, conversation: str, position: int) -> None:
-        """Let views drop this entry again."""
+        """Remove a pin: views may drop the entry again."""
         await self.backend.set_pin(require_name("conversation", conversation), position, pinned=False)
 
     async def purge(self, conversation: str, *, before: int) -> int:
-        """Delete the entries before a position, of which standing folds show all; return how many went.
+        """Delete the entries before a position, all of which active folds must cover; return the number deleted.
 
-        The folds stay and can no longer be undone; positions stay as they were. The views stay the same. Forks keep
-        their own.
+        Positions and views do not change. The folds can no longer be undone. Forks keep their own entries.
 
         Raises:
-            FoldConflict: not all of them are covered by folds that end there.
+            FoldConflict: folds do not cover all these entries, or one ends after the position.
         """
         return await self.backend.purge(require_name("conversation", conversation), before)
 
     async def trim(self, conversation: str, changes: Mapping[int, Message]) -> int:
-        """Replace messages by smaller ones: what tools were asked and what they answered; return how many changed.
+        """Replace tool arguments and results by smaller ones; return the number of messages changed.
 
-        `changes` says which message is to stand at which position. Only the content of results and the arguments of
-        calls may differ from what is there; what is the same already is not counted. All of them are replaced, or
-        none. The version, the folds and the pins stay; what was there before is gone, from the search too. Forks keep
-        their own, as with `purge`: one that shared the entries has copies of them from then on, of the whole stretch.
+        `changes` maps positions to the new messages. They may differ from the stored ones only in the content of tool
+        results and the arguments of tool calls; a message that is the same is not counted. All are replaced, or none.
+        Version, folds and pins do not change. The old content is deleted, also from the search index. Forks keep their
+        own entries: a fork that shared an entry with the conversation gets copies of all entries that it shares.
 
         Raises:
             InvalidSetting: there is no entry at a position, something else would change, or a message is larger.
-            InvalidMessage: one of them is no message.
+            InvalidMessage: a new message is not a valid message.
         """
         return await self.backend.trim(require_name("conversation", conversation), dict(changes))
 
     async def fork(self, conversation: str, new_id: str, *, at: int | None = None) -> ConversationHeader:
-        """A new conversation that begins with the entries before `at` (all, if None), their folds and their pins.
+        """Create a conversation that starts with the entries before `at` (None: all), their folds and their pins.
 
-        It has the same recipient and labels, status idle and version 1. Erasing what it was made from erases it too.
-        Documents and leases are left behind.
+        It has the same recipient and labels, status idle and version 1. Erasing the original erases the fork too.
+        Documents and leases are not copied.
 
         Raises:
             VersionConflict: `new_id` is taken.
-            InvalidSetting: `at` is within an exchange or not within the record.
+            InvalidSetting: `at` is within an exchange or outside the record.
         """
         require_name("conversation", conversation)
         return await self.backend.fork(conversation, require_name("conversation", new_id), at)
 
     async def set_status(self, conversation: str, status: ConversationStatus) -> ConversationHeader:
-        """Say what the conversation is doing."""
+        """Set the status of a conversation."""
         require_name("conversation", conversation)
         return await self.backend.set_status(conversation, require_status(status))
 
     async def set_labels(self, conversation: str, labels: Mapping[str, str | None]) -> ConversationHeader:
-        """Set some of its labels; None removes one."""
+        """Set labels of a conversation; the value None removes a label. Other labels stay."""
         require_name("conversation", conversation)
         require_labels(labels)
         return await self.backend.set_labels(conversation, labels)
@@ -265,14 +268,14 @@ class ConversationStore:
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[ConversationHeader]:
-        """The conversations, newest first by the time they were made.
+        """A page of the conversations, newest first by creation time.
 
-        Pages neither repeat nor skip one that was there from the first page on.
+        Pages neither repeat nor skip a conversation that existed when the first page was read.
         """
         if recipient is not None:
             require_name("recipient", recipient)
-        wanted = None if status is None else require_status(status)
-        return await self.backend.list(ListQuery(recipient, wanted, cursor, require_limit(limit)))
+        status = None if status is None else require_status(status)
+        return await self.backend.list(ListQuery(recipient, status, cursor, require_limit(limit)))
 
     async def search(
         self,
@@ -283,10 +286,10 @@ class ConversationStore:
         cursor: str | None = None,
         limit: int = 20,
     ) -> Page[SearchHit]:
-        """The entries whose text has every word of the query, in any order; upper and lower case are one.
+        """A page of the entries whose text has every word of the query, in any order and case.
 
-        An entry that forks share is found once, where it was said; with `conversation` it is found there. Newest
-        conversations come first, and in each the newest entries.
+        An entry that forks share is found once, in the original conversation; with `conversation`, it is found there.
+        The newest conversations come first, and in each the newest entries.
         """
         for kind, name in (("conversation", conversation), ("recipient", recipient)):
             if name is not None:
@@ -295,53 +298,54 @@ class ConversationStore:
         return await self.backend.search(SearchQuery(words, conversation, recipient, cursor, require_limit(limit)))
 
     async def erase(self, *, conversation: str | None = None, recipient: str | None = None) -> ErasureReceipt:
-        """Remove a conversation, or all of a recipient's, and every fork made from them, with all that was derived.
+        """Erase a conversation, or all conversations of a recipient, with all their forks, folds, pins and documents.
 
-        What stays behind is a mark that holds no content and refuses whatever comes for these ids later. Erasing what
-        is not there gives a receipt that says so. `vacuum` makes what was removed unreadable in files, too.
+        A tombstone without content remains, which rejects later writes to these ids. Erasing a conversation that does
+        not exist returns a receipt with zeros. Call `vacuum` afterwards to remove the data from files too.
         """
         require_target(conversation, recipient)
         return await self.backend.erase(conversation, recipient)
 
     def export(self, conversation: str) -> AsyncIterator[str]:
-        """A conversation as lines of JSON, in ASCII: a header, then its entries, folds and pins; no documents."""
-        return exported(self, conversation)
+        """A conversation as lines of ASCII JSON: a header, then its entries, folds and pins. Documents are not exported."""
+        return export_lines(self, conversation)
 
     async def import_(self, lines: AsyncIterable[str] | Iterable[str]) -> ImportCounts:
-        """Add the conversations that `export` wrote, one after the other, in constant memory.
+        """Add conversations that `export` wrote, in constant memory.
 
-        Not one step but many; the same import may be repeated, and goes on where an earlier try ended.
+        An import is not atomic: it writes a few hundred entries at a time. If it fails, repeat it: it continues where
+        it ended.
 
         Raises:
-            UnreadableInput: a line is not what `export` writes.
-            VersionConflict: there is a conversation of that id that this import did not make.
+            UnreadableInput: a line is not in the format of `export`.
+            VersionConflict: a conversation with the same id exists that another import or append created.
         """
-        return await imported(self, lines)
+        return await import_lines(self, lines)
 
     async def put_document(self, conversation: str, document: NewDocument) -> Document:
-        """Put a document into a conversation that is there; return it as it is kept.
+        """Put a document into an existing conversation; return the stored document.
 
-        If there is one of that kind and id with an equal body, in this conversation, that one is returned as it is.
-        With `replace` its body and the time it expires are set anew. What has expired counts as not there.
+        If the conversation has a document with the same kind, id and body, that one is returned. With `replace`, its
+        body and expiry time are replaced. An expired document counts as not existing.
 
-        Documents are found by their kind and id, are not searched, and are erased with their conversation; `fork`,
-        `export` and `import_` leave them behind. Kinds and ids may be read by whoever can read the store.
+        Documents are found by kind and id, are not searched, and are erased with their conversation. `fork`, `export`
+        and `import_` do not copy them. Kinds and ids are not encrypted in an encrypted store.
 
         Raises:
-            DocumentExists: there is another, here or in another conversation.
+            DocumentExists: there is a different document with the same kind and id, in this or another conversation.
             InvalidMessage: the body is not a JSON object.
         """
         require_name("conversation", conversation)
         return await self.backend.put_document(conversation, require_document(document))
 
     async def document(self, kind: str, document_id: str) -> Document:
-        """The document of that kind and id, in whichever of the tenant's conversations it is.
+        """The document with this kind and id, in any conversation of the tenant.
 
-        What has expired is not found, and is removed by the next write of that kind to its conversation, or by
-        `vacuum` through a handle of its tenant.
+        An expired document is not found. It is deleted by the next write of that kind to its conversation, or by
+        `vacuum` on a handle of its tenant.
 
         Raises:
-            DocumentNotFound: there is none.
+            DocumentNotFound: it does not exist or has expired.
         """
         return await self.backend.document(require_name("kind", kind), require_name("document id", document_id))
 
@@ -354,9 +358,9 @@ class ConversationStore:
         limit: int = 20,
         newest_first: bool = False,
     ) -> Page[Document]:
-        """The documents of a kind in a conversation, by their number.
+        """A page of a conversation's documents of one kind, by number.
 
-        Pages neither repeat nor skip one that was there from the first page on.
+        Pages neither repeat nor skip a document that existed when the first page was read.
         """
         require_name("conversation", conversation)
         require_name("kind", kind)
@@ -365,54 +369,54 @@ class ConversationStore:
         )
 
     async def delete_document(self, kind: str, document_id: str) -> bool:
-        """Remove a document; return whether there was one."""
+        """Delete a document; return whether it existed."""
         require_name("kind", kind)
         return await self.backend.delete_document(kind, require_name("document id", document_id))
 
     async def acquire_lease(self, conversation: str, holder: str, *, seconds: float) -> Lease:
-        """Have a conversation to oneself for a time. It need not be there yet.
+        """Acquire the lease on a conversation, which may not exist yet.
 
-        Who has the lease already has it for longer, with the same fence; who is new has a higher one than anybody
-        before. Only those are kept out who acquire, too: an append is refused if it shows a lease that does not
-        stand, and not because somebody else has one. The time is the server's where there is one. On SQLite a power
-        cut, which ends every holder too, may take the lease with it.
+        If the holder has the lease already, it is extended and keeps its fence; a new lease has a higher fence than all
+        before. A lease is cooperative: it excludes other calls of `acquire_lease`, and an append with a lease that is
+        not active, but not an append without a lease. The time is the database server's, if there is a server. In
+        SQLite, a power failure may lose the lease, but it also ends every holder.
 
         Raises:
-            ConversationBusy: somebody else has it, and it has not run out.
+            ConversationBusy: another holder has the lease.
             ConversationErased: the conversation was erased.
         """
         require_lease(conversation, holder, seconds)
         return await self.backend.acquire_lease(conversation, holder, seconds)
 
     async def renew_lease(self, lease: Lease, *, seconds: float) -> Lease:
-        """Have a lease for so long from now on.
+        """Extend a lease to this many seconds from now.
 
         Raises:
-            LeaseLost: it has run out, was released, or is another's.
+            LeaseLost: it has expired, was released, or another holder has it.
             ConversationErased: the conversation was erased.
         """
         require_lease(lease.conversation, lease.holder, seconds)
         return await self.backend.renew_lease(lease, seconds)
 
     async def release_lease(self, lease: Lease) -> None:
-        """Give a lease back, so that the next need not wait; nothing, if it does not stand."""
+        """Release a lease before it expires. Does nothing if it is not active."""
         await self.backend.release_lease(lease)
 
     async def vacuum(self) -> None:
-        """Give back the space of what was removed and leave no trace of it in files. May take long; run it seldom."""
+        """Free the space of deleted data, and remove it from files. Can be slow; run it rarely."""
         await self.backend.vacuum()
 
     async def close(self) -> None:
-        """Finish what was begun and let go of files and connections, for every tenant's handle."""
+        """Finish running operations and close files and connections, for the handles of all tenants."""
         await self.backend.close()
 
     async def __aenter__(self) -> Self:
-        """Open the store, so that what is wrong with it is known at once."""
+        """Open the store, so that a problem with it is reported now and not by the first operation."""
         await self.backend.open()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the store."""
         await self.close()

@@ -21,12 +21,12 @@ from minutebook.record.fold import Fold
 from minutebook.record.message import JSON_SCALARS, Message, MessageRole, frozen_copy, plain_copy
 from minutebook.wire.chat import entry_to_provider_message, provider_message_to_entry
 
-LARGE: Final = 8 * 1024
+MAX_INLINE_BYTES: Final = 8 * 1024
 """Larger pieces (in bytes) are stored once per tenant, by the hash of their content."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-SHORT: Final = 384
+MAX_UNCOMPRESSED_BYTES: Final = 384
 """Pieces up to this size (in bytes) are not compressed: it saves little, and reading them takes longer."""
 _UNCOMPRESSED, _DEFLATED = b"\0", b"\1"
 """The first byte of a stored piece. PostgreSQL also uses 2, for a piece that is stored in another table."""
@@ -162,9 +162,9 @@ def fold_from_bytes(fold_id: str, start: int, stop: int, data: bytes) -> Fold:
     return Fold(fold_id, start, stop, tuple(frozen_copy(shown)), reason)
 
 
-def squeezed(piece: bytes) -> bytes:
+def compress(piece: bytes) -> bytes:
     """Compress a piece if that makes it smaller. The first byte says whether it did."""
-    if len(piece) > SHORT:
+    if len(piece) > MAX_UNCOMPRESSED_BYTES:
         # A small window and little memory: the compressor is created in a fraction of the time.
         deflate = zlib.compressobj(6, zlib.DEFLATED, -13, 5)
         compressed = deflate.compress(piece) + deflate.flush()
@@ -173,8 +173,8 @@ def squeezed(piece: bytes) -> bytes:
     return _UNCOMPRESSED + piece
 
 
-def unsqueezed(stored: bytes) -> bytes:
-    """The piece that `squeezed` compressed."""
+def decompress(stored: bytes) -> bytes:
+    """The piece that `compress` compressed."""
     return zlib.decompress(stored[1:], -15) if stored[:1] == _DEFLATED else stored[1:]
 
 

@@ -28,7 +28,7 @@ from minutebook.wire.chat import provider_message_to_entry
 
 MAX_LABELS: Final = 16
 MAX_LABEL_CHARACTERS: Final = 1024
-LARGEST_PAGE: Final = 1000
+MAX_PAGE_ITEMS: Final = 1000
 
 
 def now() -> datetime:
@@ -51,7 +51,7 @@ def require_labels(labels: Mapping[str, Any]) -> None:
             raise InvalidSetting(f"label {name!r}", value, expected)
 
 
-def labelled(conversation: ConversationHeader, labels: Mapping[str, str | None]) -> ConversationHeader:
+def with_labels(conversation: ConversationHeader, labels: Mapping[str, str | None]) -> ConversationHeader:
     """The header with these labels set. A label whose value is None is removed."""
     merged_labels = {name: value for name, value in {**conversation.labels, **labels}.items() if value is not None}
     if len(merged_labels) > MAX_LABELS:
@@ -60,8 +60,8 @@ def labelled(conversation: ConversationHeader, labels: Mapping[str, str | None])
 
 
 def require_limit(limit: int) -> int:
-    if not 1 <= limit <= LARGEST_PAGE:
-        raise InvalidSetting("limit", limit, f"1 to {LARGEST_PAGE}")
+    if not 1 <= limit <= MAX_PAGE_ITEMS:
+        raise InvalidSetting("limit", limit, f"1 to {MAX_PAGE_ITEMS}")
     return limit
 
 
@@ -95,12 +95,12 @@ def require_status(status: ConversationStatus | str) -> ConversationStatus:
         raise InvalidSetting("status", status, f"one of {', '.join(ConversationStatus)}") from None
 
 
-def created(
+def new_header(
     tenant: str, conversation: str, recipient: str | None, labels: Mapping[str, str], at: datetime
 ) -> ConversationHeader:
     """The header of a new, empty conversation."""
     header = ConversationHeader(tenant, conversation, recipient or conversation, at, at, at)
-    return labelled(header, labels) if labels else header
+    return with_labels(header, labels) if labels else header
 
 
 def require_version(header: ConversationHeader | None, conversation: str, expected: int | None) -> None:
@@ -117,7 +117,7 @@ def require_recipient(conversation: ConversationHeader, recipient: str | None) -
         )
 
 
-def grown(
+def header_after_append(
     conversation: ConversationHeader, messages: Sequence[Message], *, broken: OnBroken, at: datetime
 ) -> ConversationHeader:
     """The header after an append of these messages.
@@ -234,7 +234,7 @@ def gaps(folds: Iterable[Fold], start: int, stop: int) -> list[range]:
     return [part for part in uncovered if part]
 
 
-def merged(parts: Iterable[range]) -> list[range]:
+def merged_ranges(parts: Iterable[range]) -> list[range]:
     """The union of ranges, as sorted ranges that do not overlap."""
     union: list[range] = []
     for part in sorted((part for part in parts if part), key=lambda part: part.start):
@@ -245,7 +245,7 @@ def merged(parts: Iterable[range]) -> list[range]:
     return union
 
 
-def same_fold(conversation: str, stored: StoredFold, fold: Fold) -> StoredFold:
+def require_same_fold(conversation: str, stored: StoredFold, fold: Fold) -> StoredFold:
     """The stored fold with the id of a fold that is added again.
 
     Raises:
@@ -294,7 +294,7 @@ def require_position(conversation: ConversationHeader, position: int) -> int:
     return position
 
 
-def require_cut(conversation: ConversationHeader, at: int | None, *, splits: bool) -> int:
+def require_fork_position(conversation: ConversationHeader, at: int | None, *, splits: bool) -> int:
     """The number of entries that a fork at this position shares; None means all.
 
     Raises:
@@ -341,11 +341,11 @@ def _pairing(conversation: ConversationHeader) -> Pairing:
     return pairing
 
 
-SEALED: Final = "sealed"
-"""The field of an encrypted message that has its encrypted content. The encryption layer has checked that content."""
+CIPHERTEXT: Final = "sealed"
+"""The field with the ciphertext of an encrypted message. The encryption layer has checked the content."""
 
 
-def trimmed(entry: ConversationEntry, message: Message, position: int) -> tuple[Packed, Message] | None:
+def trimmed_entry(entry: ConversationEntry, message: Message, position: int) -> tuple[Packed, Message] | None:
     """An entry with its message replaced by a smaller one; None if the message is the same.
 
     Raises:
@@ -363,8 +363,8 @@ def trimmed(entry: ConversationEntry, message: Message, position: int) -> tuple[
     (old_packed, old), (new_packed, new) = pack(entry, position), pack(new_entry, position)
     if (old_packed.text, old_packed.rest) == (new_packed.text, new_packed.rest):
         return None
-    if _is_sealed(old) and _is_sealed(new):
-        old, new = {**old, SEALED: ""}, {**new, SEALED: ""}
+    if _is_encrypted(old) and _is_encrypted(new):
+        old, new = {**old, CIPHERTEXT: ""}, {**new, CIPHERTEXT: ""}
     elif _size(new_packed) > _size(old_packed):
         expected = f"at most {_size(old_packed)} bytes, the size of the stored message"
         raise InvalidSetting(f"changes[{position}]", f"{_size(new_packed)} bytes", expected)
@@ -386,8 +386,8 @@ def _without_payloads(message: Message) -> dict[str, Any]:
     return copy
 
 
-def _is_sealed(message: Mapping[str, Any]) -> bool:
-    return message.get("content") == "" and isinstance(message.get(SEALED), str)
+def _is_encrypted(message: Mapping[str, Any]) -> bool:
+    return message.get("content") == "" and isinstance(message.get(CIPHERTEXT), str)
 
 
 def _size(packed: Packed) -> int:

@@ -48,7 +48,7 @@ def query_words(query: str) -> list[str]:
     return sorted_words
 
 
-MOST_READ: Final = 5_000
+MAX_SCANNED_ENTRIES: Final = 5_000
 """Maximum number of entries that one page of a scan reads."""
 BATCH: Final = 200
 """Number of entries or headers that a scan reads at a time."""
@@ -66,10 +66,10 @@ class _ScannedEntry:
         return cursor_of(microseconds(self.header.created_at), self.header.id, self.position)
 
 
-async def scanned(backend: Backend, query: SearchQuery) -> Page[SearchHit]:
+async def scan(backend: Backend, query: SearchQuery) -> Page[SearchHit]:
     """Search by reading entries: newest conversation first, and the newest entries of each first."""
     after = cursor_values(query.cursor, int, str, int)
-    in_one = query.conversation is not None
+    in_conversation = query.conversation is not None
     if query.conversation is not None:
         headers = _single_header(backend, query.conversation)
     else:
@@ -79,8 +79,10 @@ async def scanned(backend: Backend, query: SearchQuery) -> Page[SearchHit]:
     last: _ScannedEntry | None = None
     async for header in headers:
         stop = after[2] if after is not None and after[1] == header.id else header.length
-        async for scanned_entry in _scan_entries(backend, header, stop, set(query.words), include_shared=in_one):
-            if last is not None and (len(hits) == query.limit or read_count >= MOST_READ):
+        async for scanned_entry in _scan_entries(
+            backend, header, stop, set(query.words), include_shared=in_conversation
+        ):
+            if last is not None and (len(hits) == query.limit or read_count >= MAX_SCANNED_ENTRIES):
                 return Page(tuple(hits), last.cursor)
             last, read_count = scanned_entry, read_count + 1
             if scanned_entry.hit is not None:

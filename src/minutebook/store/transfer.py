@@ -1,14 +1,14 @@
-"""Export and import, written once on the other operations, so that every store reads what any other wrote.
+"""Export and import. They use only the public operations of a store, so every store can read the export of any other.
 
-Both work in steps of a few hundred entries, so memory does not grow with the conversation. An import names each of its
-steps by an idempotency key: repeat it and the steps that were done are recognised, the others are done.
+Both work in batches of a few hundred entries, so memory does not grow with the conversation. Each batch of an import has
+an idempotency key: if the import is repeated, the batches that were written are skipped.
 """
 
 import json
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 from minutebook.errors import InvalidMessage, MinutebookError, UnreadableInput
@@ -23,72 +23,74 @@ if TYPE_CHECKING:
     from minutebook.store.base import ConversationStore
 
 FORMAT: Final = 1
-STEP: Final = 200
-"""How many entries are read or written at a time."""
+BATCH: Final = 200
+"""Number of entries that are read or written at a time."""
 _ENTRY: Final = '{"entry":'
+LineKind: TypeAlias = Literal["conversation", "purged", "entry", "fold", "pin"]
 
 
-async def exported(store: "ConversationStore", conversation: str) -> AsyncIterator[str]:
-    """The lines of a conversation as it was when the first of them was asked for."""
-    beginning = await store.load(conversation, since=0, limit=0)
-    header, folds = beginning.conversation, await store.folds(conversation)
+async def export_lines(store: "ConversationStore", conversation: str) -> AsyncIterator[str]:
+    """The lines of a conversation, as it was when the first line was read."""
+    snapshot = await store.load(conversation, since=0, limit=0)
+    header, folds = snapshot.conversation, await store.folds(conversation)
     yield json.dumps(_header(header))
     if header.first:
         yield json.dumps({"purged": header.first})
     position = header.first
     while position < header.length:
-        part = await store.load(conversation, since=position, limit=min(STEP, header.length - position))
+        part = await store.load(conversation, since=position, limit=min(BATCH, header.length - position))
         for entry in part.entries:
             yield f"{_ENTRY}{entry_to_json(entry)}}}"
         position = part.start + len(part.entries)
     for stored in folds:
         if stored.fold.stop <= header.length:
             yield json.dumps(_fold(stored))
-    for pin in sorted(beginning.pins):
+    for pin in sorted(snapshot.pins):
         yield json.dumps({"pin": pin})
 
 
-async def imported(store: "ConversationStore", lines: AsyncIterable[str] | Iterable[str]) -> ImportCounts:
-    """Add what `exported` wrote."""
-    coming: _Coming | None = None
+async def import_lines(store: "ConversationStore", lines: AsyncIterable[str] | Iterable[str]) -> ImportCounts:
+    """Add conversations that `export_lines` wrote."""
+    importer: _ConversationImporter | None = None
     conversations = entries = number = 0
     async for number, line in _numbered(lines):
         if not line.strip():
             continue
-        kind, value = _read(line, number)
+        kind, value = _parse(line, number)
         if kind == "conversation":
-            if coming is not None:
-                await coming.finish()
-            coming = _Coming(store, value)
-            await coming.begin()
+            if importer is not None:
+                await importer.finish()
+            importer = _ConversationImporter(store, value)
+            await importer.create()
             conversations += 1
-        elif coming is None:
-            raise UnreadableInput("import", "a conversation's header comes before anything else", number)
+        elif importer is None:
+            raise UnreadableInput("import", "the first line must be the header of a conversation", number)
         else:
             entries += kind == "entry"
-            await coming.take(kind, value)
-    if coming is not None:
-        await coming.finish()
+            await importer.add(kind, value)
+    if importer is not None:
+        await importer.finish()
     return ImportCounts(conversations, entries)
 
 
 @dataclass(slots=True)
-class _Coming:
-    """A conversation that is being imported."""
+class _ConversationImporter:
+    """Imports one conversation."""
 
     store: "ConversationStore"
     header: dict[str, Any]
-    waiting: list[ConversationEntry] = field(default_factory=list)
-    steps: int = 0
+    pending: list[ConversationEntry] = field(default_factory=list)
+    """The entries of the next batch."""
+    batches: int = 0
     purged: int = 0
 
     @property
     def id(self) -> str:
-        name: str = self.header["id"]
-        return name
+        conversation: str = self.header["id"]
+        return conversation
 
-    async def begin(self) -> None:
-        """Make it, empty: everything else is then a step that may be repeated."""
+    async def create(self) -> None:
+        """Create the conversation without entries. All other steps can then be repeated."""
         await self.store.append(
             self.id,
             [],
@@ -98,39 +100,39 @@ class _Coming:
             idempotency_key="import",
         )
 
-    async def take(self, kind: str, value: Any) -> None:
+    async def add(self, kind: LineKind, value: Any) -> None:
         if kind == "entry":
-            if len(self.waiting) >= STEP and value.role is not MessageRole.TOOL:
+            if len(self.pending) >= BATCH and value.role is not MessageRole.TOOL:
                 await self._flush()
-            self.waiting.append(value)
+            self.pending.append(value)
             return
         if kind == "purged":
-            await self._stand_in(value)
+            await self._add_placeholders(value)
             return
         await self._flush()
         if kind == "pin":
             await self.store.pin(self.id, value)
             return
         fold, undone = value
-        known = {stored.fold.id: stored for stored in await self.store.folds(self.id)} if undone else {}
-        if fold.id not in known:
+        existing = {stored.fold.id for stored in await self.store.folds(self.id)} if undone else set()
+        if fold.id not in existing:
             await self.store.add_fold(self.id, fold)
         if undone:
             await self.store.undo_fold(self.id, fold.id)
 
-    async def _stand_in(self, count: int) -> None:
-        """Empty entries where the others were, so that positions stay; they go when the folds over them are there."""
+    async def _add_placeholders(self, count: int) -> None:
+        """Add empty entries for the purged ones, so that positions do not change. `finish` purges them."""
         self.purged = count
-        made_at = datetime.fromisoformat(self.header["created_at"])
+        created_at = datetime.fromisoformat(self.header["created_at"])
         for number in range(count):
-            await self.take("entry", ConversationEntry(MessageRole.ASSISTANT, "", UUID(int=0), number, made_at))
+            await self.add("entry", ConversationEntry(MessageRole.ASSISTANT, "", UUID(int=0), number, created_at))
         await self._flush()
 
     async def _flush(self) -> None:
-        if self.waiting:
-            self.steps += 1
-            await self.store.append(self.id, self.waiting, idempotency_key=f"import {self.steps}", broken="mark")
-            self.waiting = []
+        if self.pending:
+            self.batches += 1
+            await self.store.append(self.id, self.pending, idempotency_key=f"import {self.batches}", broken="mark")
+            self.pending = []
 
     async def finish(self) -> None:
         await self._flush()
@@ -168,34 +170,35 @@ def _fold(stored: StoredFold) -> dict[str, Any]:
     return {"fold": {**fold_to_json(stored.fold), "undone": stored.undone_at is not None}}
 
 
-def _read(line: str, number: int) -> tuple[str, Any]:
+def _parse(line: str, number: int) -> tuple[LineKind, Any]:
     try:
         if line.startswith(_ENTRY):
             return "entry", entry_from_json(line.rstrip()[len(_ENTRY) : -1])
         ((kind, value),) = json.loads(line).items()
         if kind == "conversation":
-            return kind, _read_header(value)
+            return kind, _parse_header(value)
         if kind == "entry":
             return kind, entry_from_json(json.dumps(value))
         if kind == "fold":
-            return kind, _read_fold(value)
+            return kind, _parse_fold(value)
         if kind in {"pin", "purged"} and type(value) is int:
             return kind, value
-        raise UnreadableInput("import", f"{kind!r} is none of conversation, purged, entry, fold and pin", number)
-    except (ValueError, KeyError, TypeError, AttributeError, InvalidMessage) as problem:
-        if isinstance(problem, MinutebookError) and not isinstance(problem, InvalidMessage):
+        problem = f"unknown kind of line {kind!r}; expected conversation, purged, entry, fold or pin"
+        raise UnreadableInput("import", problem, number)
+    except (ValueError, KeyError, TypeError, AttributeError, InvalidMessage) as error:
+        if isinstance(error, MinutebookError) and not isinstance(error, InvalidMessage):
             raise
-        raise UnreadableInput("import", f"not a line that export wrote: {problem}", number) from problem
+        raise UnreadableInput("import", f"not a line of an export: {error}", number) from error
 
 
-def _read_header(value: dict[str, Any]) -> dict[str, Any]:
+def _parse_header(value: dict[str, Any]) -> dict[str, Any]:
     if value["format"] != FORMAT:
-        raise ValueError(f"its format is {value['format']!r}; this version reads {FORMAT}")
+        raise ValueError(f"its format is {value['format']!r}, but this version reads format {FORMAT}")
     datetime.fromisoformat(value["created_at"])
     ConversationStatus(value["status"])
     return {name: value[name] for name in ("id", "recipient", "labels", "status", "created_at")}
 
 
-def _read_fold(value: dict[str, Any]) -> tuple[Fold, bool]:
+def _parse_fold(value: dict[str, Any]) -> tuple[Fold, bool]:
     fold = Fold(value["id"], value["start"], value["stop"], tuple(value["shown"]), value["reason"])
     return fold, bool(value["undone"])

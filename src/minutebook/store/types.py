@@ -194,7 +194,7 @@ class ImportCounts:
     entries: int
 
 
-LONGEST_NAME: Final = 512
+MAX_NAME_CHARACTERS: Final = 512
 
 
 def require_name(kind: str, value: object) -> str:
@@ -203,8 +203,8 @@ def require_name(kind: str, value: object) -> str:
     Raises:
         InvalidSetting: it is empty, too long, or has characters that not every database can store.
     """
-    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME or not is_storable(value):
-        raise InvalidSetting(kind, value, f"1 to {LONGEST_NAME} characters, without NUL or lone surrogates")
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_NAME_CHARACTERS or not is_storable(value):
+        raise InvalidSetting(kind, value, f"1 to {MAX_NAME_CHARACTERS} characters, without NUL or lone surrogates")
     return value
 
 
@@ -377,7 +377,7 @@ def is_active(stored: Lease | None, lease: Lease, at: datetime) -> bool:
     return stored is not None and (stored.holder, stored.fence) == (lease.holder, lease.fence) and at < stored.until
 
 
-def require_standing(stored: Lease | None, lease: Lease, at: datetime) -> None:
+def require_active_lease(stored: Lease | None, lease: Lease, at: datetime) -> None:
     """Raise `LeaseLost` unless the lease is active."""
     if not is_active(stored, lease, at):
         raise LeaseLost(lease.conversation, lease.holder, lease.fence)

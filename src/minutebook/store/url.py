@@ -1,4 +1,4 @@
-"""From a URL to a store."""
+"""Opens the store that a URL names."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -17,19 +17,19 @@ SERVERS: Final = {
     "redis": ("minutebook.store.redis.store", "RedisStore", "redis"),
     "rediss": ("minutebook.store.redis.store", "RedisStore", "redis"),
 }
-"""Scheme → the module and the class that serve it, made as `Class(url, tenant=…, clock=…)`, and their extra."""
+"""Scheme → module, class, and the extra that installs the driver. The class is called with (url, tenant=…, clock=…)."""
 
 _FORMS: Final = "sqlite:///file.db, sqlite:////folder/file.db, postgresql://…, redis://… or memory:"
 
 
 def open_store(url: str, *, tenant: str = "default", clock: Callable[[], datetime] = now) -> ConversationStore:
-    """The store that a URL names: `sqlite:///chat.db`, `postgresql://…`, `redis://…` or `memory:`.
+    """The store with this URL: `sqlite:///chat.db`, `postgresql://…`, `redis://…` or `memory:`.
 
-    Nothing is read or written yet: the first operation opens it, or `async with` does.
+    Nothing is read or written yet: `async with` or the first operation connects.
 
     Raises:
-        InvalidSetting: the URL names no store.
-        MissingExtra: its driver is not installed.
+        InvalidSetting: the URL is not one of these.
+        MissingExtra: the driver of the database is not installed.
     """
     scheme, _, rest = url.partition(":")
     if scheme == "memory" and rest in {"", "//"}:
@@ -41,11 +41,11 @@ def open_store(url: str, *, tenant: str = "default", clock: Callable[[], datetim
     if scheme in SERVERS:
         module, name, extra = SERVERS[scheme]
         try:
-            kind = getattr(import_module(module), name)
-        except ModuleNotFoundError as problem:
-            raise MissingExtra(problem.name or module, extra) from problem
-        made: ConversationStore = kind(url, tenant=tenant, clock=clock)
-        return made
+            store_class = getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            raise MissingExtra(error.name or module, extra) from error
+        store: ConversationStore = store_class(url, tenant=tenant, clock=clock)
+        return store
     raise InvalidSetting("store", url, _FORMS)
 
 

@@ -144,7 +144,7 @@ def test_a_line_of_a_chat_file_that_is_none_is_named(on: OnDatabase, tmp_path: P
     done = on("import", tmp_path / "tea.jsonl")
 
     assert done.exit_code == 5
-    assert "tea.jsonl:4: not a line that export wrote" in done.stderr
+    assert "tea.jsonl:4: not a line of an export" in done.stderr
 
 
 def test_what_does_not_fit_together_is_kept_and_said(on: OnDatabase, broken: Chat) -> None:
@@ -210,9 +210,9 @@ def test_a_recipient_may_be_named_for_what_is_imported(kept: OnDatabase, run: Ru
     ("text", "problem"),
     [
         ("nonsense", "log.jsonl:1: not JSON"),
-        ('{"conversation": {"format": 99}}\n', "log.jsonl:1: not a line that export wrote"),
-        ('{HEAD}\n{"entry": 3}\n', "log.jsonl:2: not a line that export wrote"),
-        ('{HEAD}\n{HEAD}\n\n{"spoon": 3}\n', "log.jsonl:4: 'spoon' is none of"),
+        ('{"conversation": {"format": 99}}\n', "log.jsonl:1: not a line of an export"),
+        ('{HEAD}\n{"entry": 3}\n', "log.jsonl:2: not a line of an export"),
+        ('{HEAD}\n{HEAD}\n\n{"spoon": 3}\n', "log.jsonl:4: unknown kind of line 'spoon'"),
         ('{"role": "user", "content": "a"}\n\n{"role": "wizard", "content": "b"}\n', "log.jsonl:3: "),
         ('{"role": "user", "content": "a"}\n[]\n', "log.jsonl:2: "),
     ],

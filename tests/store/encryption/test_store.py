@@ -1,4 +1,4 @@
-"""What encryption promises: nothing to read in the files, nothing that can be moved, keys that change and keys that go."""
+"""Encryption: nothing readable in files, no ciphertext that can be moved, and keys that are rotated and destroyed."""
 
 import asyncio
 import pickle
@@ -20,8 +20,8 @@ from minutebook.record.message import MessageRole
 from minutebook.store import codec
 from minutebook.store.base import ConversationStore
 from minutebook.store.encryption import encrypted
-from minutebook.store.encryption.cipher import SEALED
-from minutebook.store.encryption.store import KEY_LABEL
+from minutebook.store.encryption.cipher import CIPHERTEXT
+from minutebook.store.encryption.keyring import KEY_LABEL
 from minutebook.store.memory import MemoryEngine, MemoryStore
 from minutebook.store.sql import entries, headers
 from minutebook.store.sqlite.store import SqliteBackend
@@ -45,15 +45,15 @@ def chat_with(words):
         lambda word, _: [{"role": "user", "content": f"I am {word}, really"}],
         lambda word, _: [{"role": "assistant", "content": [{"type": "text", "text": word}]}],
         lambda word, _: [{"role": "user", "content": "x", word: 1}],
-        lambda word, at: called(f"id{at}", "look", word, "found"),
-        lambda word, at: called(f"id{at}", word, "{}", "found"),
-        lambda word, at: called(f"id{at}", "look", "{}", f"found {word} " * 800),
-        lambda word, _: called(word, "look", "{}", "found"),
+        lambda word, at: messages_with_call(f"id{at}", "look", word, "found"),
+        lambda word, at: messages_with_call(f"id{at}", word, "{}", "found"),
+        lambda word, at: messages_with_call(f"id{at}", "look", "{}", f"found {word} " * 800),
+        lambda word, _: messages_with_call(word, "look", "{}", "found"),
     ]
     return [message for at, word in enumerate(words) for message in kinds[at % len(kinds)](word, at)]
 
 
-def called(call_id, name, arguments, result):
+def messages_with_call(call_id, name, arguments, result):
     call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
     return [
         {"role": "assistant", "content": None, "tool_calls": [call]},
@@ -62,18 +62,18 @@ def called(call_id, name, arguments, result):
 
 
 async def plant(store):
-    """Put every word somewhere, in what was said, in folds and in what entries know besides."""
-    *said_words, shown, reason, provider, model = PLANTED
+    """Store every word somewhere: in messages, folds, documents and fields of entries."""
+    *message_words, shown, reason, provider, model = PLANTED
     documents = [NewDocument("reply", "r", {PLANTED[0]: [PLANTED[1], {PLANTED[2]: PLANTED[3]}]})]
-    entries = entries_of([{"role": "user", "content": "hello"}, *chat_with(said_words)])
+    entries = entries_of([{"role": "user", "content": "hello"}, *chat_with(message_words)])
     entries[0] = replace(entries[0], provider=provider, model=model)
     await store.append("a", entries, recipient="alice", idempotency_key="k", documents=documents)
     await store.add_fold("a", Fold("f", 0, 1, ({"role": "system", "content": shown},), reason))
     return entries
 
 
-async def shown_by(store):
-    """All that a store shows of a conversation, without regard to how its file is written."""
+async def everything_in(store):
+    """Everything that a store returns of a conversation, whatever the encoding in its file."""
     shown = "\n".join([line async for line in store.export("a")]) + repr(await store.load("a"))
     return shown + repr(await store.document("reply", "r"))
 
@@ -89,7 +89,7 @@ def test_no_planted_word_is_in_any_byte_of_the_files(tmp_path):
             entries = await plant(store)
             assert (await store.search(PLANTED[0])).items
             assert found_in(tmp_path) == []
-            shown = await shown_by(ConversationStore(store.backend._inner))
+            shown = await everything_in(ConversationStore(store.backend._inner))
             assert [word for word in PLANTED if word in shown] == []
             assert (await store.load("a")).entries == tuple(entries)
             assert [stored.fold.reason for stored in await store.folds("a")] == [PLANTED[-3]]
@@ -98,21 +98,23 @@ def test_no_planted_word_is_in_any_byte_of_the_files(tmp_path):
     run(work())
 
 
-def test_without_encryption_planted_words_are_there(tmp_path, monkeypatch):
-    """So the test above can fail."""
-    monkeypatch.setattr(codec, "SHORT", 1 << 40)  # nothing is deflated, so that everything could be found
+def test_without_encryption_planted_words_are_found(tmp_path, monkeypatch):
+    """The test above can fail."""
+    monkeypatch.setattr(
+        codec, "MAX_UNCOMPRESSED_BYTES", 1 << 40
+    )  # nothing is deflated, so that everything could be found
 
     async def work():
         async with open_store(f"sqlite:///{tmp_path}/chat.db") as store:
             await plant(store)
             assert len(found_in(tmp_path)) > 50
-            shown = await shown_by(store)
+            shown = await everything_in(store)
             assert [word for word in PLANTED if word in shown] == PLANTED
 
     run(work())
 
 
-def test_the_same_text_never_looks_the_same():
+def test_the_same_text_has_different_ciphertexts():
     async def work():
         inner = MemoryStore()
         store = encrypted(inner, KEY)
@@ -120,12 +122,12 @@ def test_the_same_text_never_looks_the_same():
         await store.append("b", text_entries("yes"), recipient="alice")
 
         kept = [*(await inner.load("a")).entries, *(await inner.load("b")).entries]
-        assert len({entry.extras[SEALED] for entry in kept}) == 4
+        assert len({entry.extras[CIPHERTEXT] for entry in kept}) == 4
 
     run(work())
 
 
-def test_another_key_is_a_clear_error(tmp_path):
+def test_a_wrong_key_is_reported(tmp_path):
     url = f"sqlite:///{tmp_path}/chat.db"
 
     async def work():
@@ -148,7 +150,7 @@ def test_another_key_is_a_clear_error(tmp_path):
 
 
 @pytest.mark.parametrize("key", [b"", b"short", b"x" * 33, "x" * 32])
-def test_a_key_is_32_bytes_and_is_never_shown(key):
+def test_a_key_has_32_bytes_and_is_not_in_the_error(key):
     with pytest.raises(InvalidSetting) as found:
         encrypted(MemoryStore(), key)
 
@@ -156,7 +158,7 @@ def test_a_key_is_32_bytes_and_is_never_shown(key):
 
 
 class Rows:
-    """The entries of a conversation in a memory store, and a way to write others over them."""
+    """Reads and overwrites the entries of a conversation in a memory store."""
 
     def __init__(self, store, conversation):
         self._tx = SqliteTransaction(store._engine._db, store.tenant)
@@ -178,9 +180,9 @@ def change(rows, position, **changes):
 
 
 TAMPERINGS = {
-    "a changed letter": lambda a, b: change(a, 0, extras={SEALED: a[0].extras[SEALED][:-2] + "AA"}),
-    "no base64": lambda a, b: change(a, 0, extras={SEALED: "°"}),
-    "too little": lambda a, b: change(a, 0, extras={SEALED: "AAAA"}),
+    "a changed letter": lambda a, b: change(a, 0, extras={CIPHERTEXT: a[0].extras[CIPHERTEXT][:-2] + "AA"}),
+    "no base64": lambda a, b: change(a, 0, extras={CIPHERTEXT: "°"}),
+    "too little": lambda a, b: change(a, 0, extras={CIPHERTEXT: "AAAA"}),
     "nothing": lambda a, b: change(a, 0, extras={}),
     "another role": lambda a, b: change(a, 0, role=MessageRole.SYSTEM),
     "the order": lambda a, b: swap(a, 0, 1),
@@ -189,7 +191,7 @@ TAMPERINGS = {
 
 
 @pytest.mark.parametrize("tampering", TAMPERINGS)
-def test_what_was_changed_or_moved_is_damaged(tampering):
+def test_a_changed_or_moved_entry_is_reported_as_damage(tampering):
     async def work():
         inner = MemoryStore()
         store = encrypted(inner, KEY)
@@ -204,7 +206,7 @@ def test_what_was_changed_or_moved_is_damaged(tampering):
     run(work())
 
 
-def test_a_fold_moved_to_another_conversation_or_place_is_damaged():
+def test_a_fold_moved_to_another_conversation_or_range_is_reported_as_damage():
     async def work():
         inner = MemoryStore()
         store = encrypted(inner, KEY)
@@ -227,7 +229,7 @@ def test_a_fold_moved_to_another_conversation_or_place_is_damaged():
     run(work())
 
 
-def test_what_a_fork_shares_is_read_where_it_was_said_and_cannot_be_swapped_for_its_own():
+def test_a_fork_reads_shared_entries_and_detects_one_that_is_not_its_own():
     async def work():
         inner = MemoryStore()
         store = encrypted(inner, KEY)
@@ -246,16 +248,16 @@ def test_what_a_fork_shares_is_read_where_it_was_said_and_cannot_be_swapped_for_
     run(work())
 
 
-def test_a_document_moved_to_another_conversation_or_name_is_damaged():
+def test_a_document_moved_to_another_conversation_or_id_is_reported_as_damage():
     async def work():
         inner = MemoryStore()
         async with encrypted(inner, KEY) as store:
             await store.append("a", text_entries("x"), documents=[NewDocument("reply", "r", {"mine": 1})])
             await store.append("b", text_entries("x"), recipient="a")
-            sealed = (await inner.document("reply", "r")).body
-            await inner.put_document("a", NewDocument("reply", "other", sealed))
+            encrypted_body = (await inner.document("reply", "r")).body
+            await inner.put_document("a", NewDocument("reply", "other", encrypted_body))
             await inner.delete_document("reply", "r")
-            await inner.put_document("b", NewDocument("reply", "r", sealed))
+            await inner.put_document("b", NewDocument("reply", "r", encrypted_body))
             for name in ("other", "r"):
                 with pytest.raises(StoreDamaged):
                     await store.document("reply", name)
@@ -263,24 +265,24 @@ def test_a_document_moved_to_another_conversation_or_name_is_damaged():
     run(work())
 
 
-def test_what_is_trimmed_is_checked_in_the_clear_and_sealed_again():
+def test_trimming_checks_the_plain_message_and_encrypts_the_new_one():
     async def work():
         inner = MemoryStore()
         async with encrypted(inner, KEY) as store:
-            chat = called("c", "look", "aaaa" * 1_000, "b" * 1_000)
+            chat = messages_with_call("c", "look", "aaaa" * 1_000, "b" * 1_000)
             await store.append("a", entries_of(chat))
-            less = {**chat[1], "content": PLANTED[0]}  # smaller, and yet larger once both are deflated
+            shorter = {**chat[1], "content": PLANTED[0]}  # smaller, and yet larger once both are deflated
             with pytest.raises(InvalidSetting):
                 await store.trim("a", {1: {**chat[1], "content": "b" * 1_001}})
-            assert await store.trim("a", {1: less}) == 1
-            assert await store.trim("a", {1: less}) == 0
-            assert (await store.load("a")).messages == [chat[0], less]
+            assert await store.trim("a", {1: shorter}) == 1
+            assert await store.trim("a", {1: shorter}) == 0
+            assert (await store.load("a")).messages == [chat[0], shorter]
             assert PLANTED[0] not in repr(await inner.load("a"))
 
     run(work())
 
 
-def test_a_conversation_that_was_written_in_the_clear_is_not_taken_for_an_encrypted_one():
+def test_a_conversation_that_is_not_encrypted_is_rejected():
     async def work():
         inner = MemoryStore()
         await inner.append("a", text_entries("plain"))
@@ -291,7 +293,7 @@ def test_a_conversation_that_was_written_in_the_clear_is_not_taken_for_an_encryp
     run(work())
 
 
-def test_after_a_rotation_the_old_key_is_needed_no_more(tmp_path):
+def test_after_a_rotation_the_old_key_is_not_needed(tmp_path):
     url = f"sqlite:///{tmp_path}/chat.db"
 
     async def work():
@@ -334,15 +336,15 @@ def test_a_backup_is_unreadable_once_the_recipient_is_erased(tmp_path):
     run(work())
 
 
-def test_two_recipients_have_two_keys_and_one_recipient_has_one():
+def test_each_recipient_has_one_key():
     async def work():
         inner = MemoryStore()
         store = encrypted(inner, KEY)
         for name, recipient in (("a1", "alice"), ("a2", "alice"), ("b", "bob")):
             await store.append(name, text_entries("x"), recipient=recipient)
-        key_of = {name: (await inner.header(name)).labels[KEY_LABEL] for name in ("a1", "a2", "b")}
+        key_ids = {name: (await inner.header(name)).labels[KEY_LABEL] for name in ("a1", "a2", "b")}
 
-        assert key_of["a1"] == key_of["a2"] != key_of["b"]
+        assert key_ids["a1"] == key_ids["a2"] != key_ids["b"]
         assert dict((await store.header("a1")).labels) == {}
         with pytest.raises(InvalidSetting):
             await store.set_labels("a1", {KEY_LABEL: None})
@@ -352,7 +354,7 @@ def test_two_recipients_have_two_keys_and_one_recipient_has_one():
     run(work())
 
 
-def test_whoever_writes_at_the_same_time_through_another_handle_is_read_by_both(tmp_path):
+def test_concurrent_writes_of_two_stores_are_read_by_both(tmp_path):
     url = f"sqlite:///{tmp_path}/chat.db"
 
     async def work():
@@ -375,7 +377,7 @@ def test_nothing_unreadable_is_left_when_a_recipient_is_erased_while_writing(tmp
                 appends = [store.append(name, text_entries(name), recipient="alice") for name in names]
                 appends.insert(round_ * 2, store.erase(recipient="alice"))
                 answers = await asyncio.gather(*appends, return_exceptions=True)
-                assert {type(answer).__name__ for answer in answers} <= {"int", "Receipt", "ConversationErased"}
+                assert {type(answer).__name__ for answer in answers} <= {"int", "ErasureReceipt", "ConversationErased"}
                 for header in (await store.list()).items:
                     assert texts((await store.load(header.id)).entries) == [header.id]
 
@@ -383,7 +385,7 @@ def test_nothing_unreadable_is_left_when_a_recipient_is_erased_while_writing(tmp
 
 
 class Gated(SqliteBackend):
-    """A backend of which one operation waits until the test lets it go on."""
+    """A backend in which one operation waits for the test."""
 
     def __init__(self, operation):
         super().__init__(MemoryEngine())
@@ -403,7 +405,7 @@ class Gated(SqliteBackend):
             await self.gate.wait()
 
 
-def test_a_conversation_begun_with_a_key_that_is_gone_by_then_is_erased_too():
+def test_a_conversation_created_with_a_key_that_is_destroyed_meanwhile_is_erased():
     async def work():
         inner = Gated("append")
         store = encrypted(ConversationStore(inner), KEY, keys=MemoryStore())
@@ -419,7 +421,7 @@ def test_a_conversation_begun_with_a_key_that_is_gone_by_then_is_erased_too():
     run(work())
 
 
-def test_a_conversation_begun_while_the_key_is_going_is_erased_too():
+def test_a_conversation_created_during_the_erasure_is_erased_too():
     async def work():
         keys = Gated("erase")
         store = encrypted(MemoryStore(), KEY, keys=ConversationStore(keys))
@@ -437,7 +439,7 @@ def test_a_conversation_begun_while_the_key_is_going_is_erased_too():
     run(work())
 
 
-def test_an_error_names_calls_as_their_maker_knows_them():
+def test_errors_have_the_plain_ids_of_calls():
     async def work():
         store = encrypted(MemoryStore(), KEY)
         await store.append("a", turn(0)[:2])
@@ -450,7 +452,7 @@ def test_an_error_names_calls_as_their_maker_knows_them():
     run(work())
 
 
-def test_the_tenant_of_the_keys_is_not_seen():
+def test_the_tenant_of_the_keys_is_hidden():
     async def work():
         inner = MemoryStore()
         store = encrypted(inner, KEY)

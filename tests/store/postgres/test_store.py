@@ -24,7 +24,7 @@ from minutebook.store.url import open_store
 from minutebook.testing import coding_session
 from minutebook.testing.contract.samples import entries_of, expect_error, note, text_entries, texts, turn, turns
 from tests.servers import GIVEN, Postgres, require_postgres, shared
-from tests.store.leaving import GONE, STAYS, gone_in, plant, remove
+from tests.store.deleted_data import GONE, STAYS, gone_in, plant, remove
 
 TABLES = "SELECT relname FROM pg_class WHERE relnamespace = 'minutebook'::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f')"
 
@@ -475,7 +475,9 @@ def test_a_large_payload_is_stored_once_and_deleted_with_its_last_use(url):
 
 @pytest.mark.skipif(GIVEN is not None, reason="cannot read the files of an external server")
 def test_no_erased_byte_remains_after_a_vacuum(server, monkeypatch):
-    monkeypatch.setattr(codec, "SHORT", 1 << 40)  # nothing is compressed, so that all texts can be found
+    monkeypatch.setattr(
+        codec, "MAX_UNCOMPRESSED_BYTES", 1 << 40
+    )  # nothing is compressed, so that all texts can be found
     planted = [f"{number:05}zqx" for number in range(1_000)]
 
     def chat(words):
@@ -527,7 +529,7 @@ def test_no_erased_byte_remains_after_a_vacuum(server, monkeypatch):
 
 @pytest.mark.skipif(GIVEN is not None, reason="cannot read the files of an external server")
 def test_no_byte_of_trimmed_messages_or_deleted_documents_remains_after_a_vacuum(server, monkeypatch):
-    monkeypatch.setattr(codec, "SHORT", 1 << 40)
+    monkeypatch.setattr(codec, "MAX_UNCOMPRESSED_BYTES", 1 << 40)
 
     def left():
         with psycopg.connect(server.url(), autocommit=True) as db:

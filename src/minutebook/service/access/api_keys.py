@@ -28,7 +28,7 @@ from minutebook.errors import (
 )
 from minutebook.service.http.responses import iterate_pages
 from minutebook.store.base import ConversationStore
-from minutebook.store.rules import LARGEST_PAGE, now
+from minutebook.store.rules import MAX_PAGE_ITEMS, now
 from minutebook.store.types import Document, NewDocument, require_name
 
 Scope = Literal["chat", "read", "write", "admin"]
@@ -381,7 +381,7 @@ class ApiKeys:
     async def _documents(self, kind: str) -> AsyncIterator[Document]:
         with suppress(ConversationNotFound):  # no key was created yet
             async for document in iterate_pages(
-                lambda cursor: self._store.documents(_CONVERSATION, kind, cursor=cursor, limit=LARGEST_PAGE)
+                lambda cursor: self._store.documents(_CONVERSATION, kind, cursor=cursor, limit=MAX_PAGE_ITEMS)
             ):
                 yield document
 

@@ -23,7 +23,7 @@ from minutebook.service.access.api_keys import RESERVED_TENANT, Caller
 from minutebook.service.http.errors import DO_NOT_RETRY
 from minutebook.service.http.responses import iterate_pages
 from minutebook.store.base import ConversationStore
-from minutebook.store.rules import LARGEST_PAGE, now
+from minutebook.store.rules import MAX_PAGE_ITEMS, now
 from minutebook.store.types import NewDocument
 
 _LOG: Final = logging.getLogger("minutebook.service")
@@ -167,7 +167,7 @@ class TokenQuota:
         conversation, claimed, used = _conversation_of(day.key_id), 0, 0
         with suppress(ConversationNotFound):
             async for document in iterate_pages(
-                lambda cursor: self._store.documents(conversation, _KIND, cursor=cursor, limit=LARGEST_PAGE)
+                lambda cursor: self._store.documents(conversation, _KIND, cursor=cursor, limit=MAX_PAGE_ITEMS)
             ):
                 body = document.body
                 if body["date"] == day.date and body["replica"] != self._replica:

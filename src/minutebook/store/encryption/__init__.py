@@ -1,18 +1,18 @@
-"""Any store, with what was said encrypted: `encrypted(store, key)`.
+"""Encryption for any store: `encrypted(store, key)`.
 
-Texts, tool calls and their ids, what folds show and why, the bodies of documents, times, models and all else that an entry holds are encrypted by
-AES-256-GCM with a data key of the recipient's, for the one place where they stand: moved elsewhere, they cannot be read.
-The master key wraps the data keys and nothing else, so it can be changed without touching what was written.
+Entries, the messages and reasons of folds, and the bodies of documents are encrypted with AES-256-GCM and a data key of the
+recipient. Each ciphertext is bound to its position: moved elsewhere, it cannot be decrypted. The master key only encrypts
+the data keys, so it can be changed without rewriting the data.
 
-Visible stays what the store works with: the ids of tenants, recipients, conversations and folds, labels, statuses, the times
-of headers, the role of each entry and about how long it is, which calls belong to which results, what folds cover, and
-pins; kinds and ids of documents, when they expire and about how long they are; who holds a lease. Fold ids, labels, kinds
-and ids are the owner's own words: put nothing into them that must stay secret.
+Not encrypted is what the store needs: the ids of tenants, recipients, conversations and folds; labels, statuses, the times
+of headers; the role and approximate size of each entry, which result belongs to which call, the ranges of folds, and pins;
+kinds, ids, expiry times and approximate sizes of documents; the holders of leases. The application chooses fold ids, labels,
+kinds and ids: do not put secrets into them.
 
-Erasing a recipient destroys the data key. With `keys`, another store, data keys are kept apart from what they open; only then
-is a backup of the first store unreadable once the recipient is erased. Erasing a single conversation leaves the key.
+Erasing a recipient destroys the data key. With `keys`, data keys are in a separate store. Only then is a backup of the first
+store unreadable after the recipient is erased. Erasing a single conversation does not destroy the key.
 
-A search decrypts what it reads and costs as much; there is no index that others could read. An export is in the clear.
+A search decrypts all entries that it reads, because an index of words would reveal them. An export is not encrypted.
 """
 
 from collections.abc import Iterable
@@ -32,18 +32,18 @@ def encrypted(
     old_keys: Iterable[bytes] = (),
     keys: ConversationStore | None = None,
 ) -> "EncryptedStore":
-    """A store that encrypts what it hands to another.
+    """A store that encrypts its data and stores it in another one.
 
-    `key` is the master key, 32 random bytes. `old_keys` open what is still wrapped by them. Data keys are kept in `keys`,
-    or in the store itself. Closing it closes both.
+    `key` is the master key, 32 random bytes. `old_keys` are earlier master keys, for data keys that are still encrypted with
+    them. Data keys are stored in `keys`, by default in the store itself. Closing the store closes both.
 
     Raises:
         MissingExtra: `cryptography` is not installed.
         InvalidSetting: a key is not 32 bytes.
     """
     try:
-        from minutebook.store.encryption.cipher import Masters
+        from minutebook.store.encryption.cipher import MasterKeys
         from minutebook.store.encryption.store import EncryptedBackend, EncryptedStore
-    except ModuleNotFoundError as problem:
-        raise MissingExtra("cryptography", "encryption") from problem
-    return EncryptedStore(EncryptedBackend(store.backend, keys or store, Masters(key, old_keys)))
+    except ModuleNotFoundError as error:
+        raise MissingExtra("cryptography", "encryption") from error
+    return EncryptedStore(EncryptedBackend(store.backend, keys or store, MasterKeys(key, old_keys)))

@@ -1,6 +1,9 @@
-"""The keys of an encrypted store, and what they do. Nothing here knows of stores.
+"""Encrypts and decrypts entries, folds, documents and data keys. Stores are not used here.
 
-Entries and folds as an encrypted store hands them on: the shape that the rules need, and nothing to read.
+An encrypted entry keeps its role and the pairing of its tool calls and results, which the rules of a store check.
+
+Each ciphertext is bound to a context, the associated data of AES-GCM: tenant, conversation and position, for example. It can
+be decrypted only in that context.
 """
 
 import hmac
@@ -25,227 +28,233 @@ from minutebook.record.fold import Fold
 from minutebook.record.message import FUNCTION_ID_PREFIX, MISSING_ID, Message, MessageRole, call_ids, result_id
 from minutebook.store.codec import (
     Packed,
+    compress,
+    decompress,
     fold_from_bytes,
     fold_to_bytes,
     json_from_bytes,
     json_to_bytes,
-    squeezed,
     unpack,
-    unsqueezed,
 )
-from minutebook.store.rules import SEALED
+from minutebook.store.rules import CIPHERTEXT
 from minutebook.store.types import Document, PackedDocument
 from minutebook.wire.chat import provider_message_to_entry
 
 KEY_BYTES: Final = 32
-_NONCE: Final = 12
+_NONCE_BYTES: Final = 12
 
 
-class Unreadable(ValueError):
-    """What was to be decrypted was changed, or belongs elsewhere."""
+class DecryptionFailed(ValueError):
+    """The ciphertext was changed, or belongs to another context."""
 
 
 class Cipher:
-    """What one data key can do."""
+    """Encrypts and decrypts with one data key."""
 
     def __init__(self, data_key: bytes) -> None:
-        self._content = AESGCM(_derived(data_key, b"content", KEY_BYTES))
-        self._calls = AESSIV(_derived(data_key, b"calls", 2 * KEY_BYTES))
-        self._prints = _derived(data_key, b"fingerprints", KEY_BYTES)
+        self._content = AESGCM(_derived_key(data_key, b"content", KEY_BYTES))
+        self._call_ids = AESSIV(_derived_key(data_key, b"calls", 2 * KEY_BYTES))
+        self._fingerprint_key = _derived_key(data_key, b"fingerprints", KEY_BYTES)
 
-    def seal(self, plain: bytes, place: bytes) -> str:
-        """Encrypt for one place; nobody can tell whether two of them hold the same."""
-        return self._sealed(os.urandom(_NONCE), plain, place)
+    def encrypt(self, plaintext: bytes, context: bytes) -> str:
+        """Encrypt with a random nonce: equal texts have different ciphertexts."""
+        return self._encrypt(os.urandom(_NONCE_BYTES), plaintext, context)
 
-    def seal_once(self, plain: bytes, place: bytes) -> str:
-        """Encrypt so that the same in the same place gives the same, as what may be written twice must."""
-        nonce = hmac.digest(self._prints, b"%d:" % len(place) + place + plain, sha256)[:_NONCE]
-        return self._sealed(nonce, plain, place)
+    def encrypt_deterministic(self, plaintext: bytes, context: bytes) -> str:
+        """Encrypt so that the same text in the same context has the same ciphertext, for data that may be written twice."""
+        message = b"%d:" % len(context) + context + plaintext
+        nonce = hmac.digest(self._fingerprint_key, message, sha256)[:_NONCE_BYTES]
+        return self._encrypt(nonce, plaintext, context)
 
-    def _sealed(self, nonce: bytes, plain: bytes, place: bytes) -> str:
-        return _text(nonce + self._content.encrypt(nonce, plain, place))
+    def _encrypt(self, nonce: bytes, plaintext: bytes, context: bytes) -> str:
+        return _base64(nonce + self._content.encrypt(nonce, plaintext, context))
 
-    def open(self, sealed: str, place: bytes) -> bytes:
-        """What was sealed for this place.
+    def decrypt(self, ciphertext: str, context: bytes) -> bytes:
+        """The text that was encrypted in this context.
 
         Raises:
-            Unreadable: this is not it.
+            DecryptionFailed: the ciphertext was changed, or belongs to another context.
         """
-        try:
-            kept = _bytes(sealed)
-            return self._content.decrypt(kept[:_NONCE], kept[_NONCE:], place)
-        except (InvalidTag, ValueError) as problem:
-            raise Unreadable from problem
+        return _decrypt(self._content, ciphertext, context)
 
-    def token(self, call_id: str) -> str:
-        """What stands for a call's id: always the same, so that results still find their calls."""
+    def encrypt_call_id(self, call_id: str) -> str:
+        """Encrypt the id of a tool call. The same id has the same ciphertext, so that results are paired with calls."""
         if call_id == MISSING_ID:
             return MISSING_ID
-        token = _text(self._calls.encrypt(call_id.encode("utf-8", "surrogatepass"), None))
-        return FUNCTION_ID_PREFIX + token if call_id.startswith(FUNCTION_ID_PREFIX) else token
+        ciphertext = _base64(self._call_ids.encrypt(call_id.encode("utf-8", "surrogatepass"), None))
+        return FUNCTION_ID_PREFIX + ciphertext if call_id.startswith(FUNCTION_ID_PREFIX) else ciphertext
 
-    def call_id(self, token: str) -> str:
-        """The id that a token stands for.
+    def decrypt_call_id(self, ciphertext: str) -> str:
+        """Decrypt the id of a tool call.
 
         Raises:
-            Unreadable: none.
+            DecryptionFailed: the ciphertext was changed.
         """
-        if token == MISSING_ID:
+        if ciphertext == MISSING_ID:
             return MISSING_ID
         try:
-            return self._calls.decrypt(_bytes(token.removeprefix(FUNCTION_ID_PREFIX)), None).decode(
-                "utf-8", "surrogatepass"
-            )
-        except (InvalidTag, ValueError) as problem:
-            raise Unreadable from problem
+            data = self._call_ids.decrypt(_from_base64(ciphertext.removeprefix(FUNCTION_ID_PREFIX)), None)
+            return data.decode("utf-8", "surrogatepass")
+        except (InvalidTag, ValueError) as error:
+            raise DecryptionFailed from error
 
     def fingerprint(self, digest: bytes) -> bytes:
-        """What tells messages from others, and tells nobody what they say."""
-        return hmac.digest(self._prints, digest, sha256)
+        """A keyed hash of a digest of messages. Without the data key, nothing about the messages can be derived from it."""
+        return hmac.digest(self._fingerprint_key, digest, sha256)
 
 
-class Masters:
-    """The master keys that wrap data keys: the one in use, and older ones that may still be met."""
+class MasterKeys:
+    """The master keys that encrypt data keys: the current one, and older ones."""
 
     def __init__(self, key: bytes, old_keys: Iterable[bytes] = ()) -> None:
-        self._known: dict[str, AESGCM] = {}
-        for old in old_keys:
-            self.use(old)
-        self.current = self.use(key)
+        self._ciphers: dict[str, AESGCM] = {}
+        for old_key in old_keys:
+            self.use(old_key)
+        self.current_id = self.use(key)
 
     def use(self, key: bytes) -> str:
-        """Wrap with this key from now on; return how it is known."""
+        """Make this the current key, and return its id."""
         if type(key) is not bytes or len(key) != KEY_BYTES:
-            given = f"{type(key).__name__} of {len(key)}"
-            raise InvalidSetting("key", given, f"{KEY_BYTES} random bytes, such as secrets.token_bytes({KEY_BYTES})")
-        self.current = hmac.digest(key, b"minutebook master key", sha256).hex()[:16]
-        self._known[self.current] = AESGCM(key)
-        return self.current
+            description = f"{type(key).__name__} of length {len(key)}"
+            expected = f"{KEY_BYTES} random bytes, such as secrets.token_bytes({KEY_BYTES})"
+            raise InvalidSetting("key", description, expected)
+        self.current_id = hmac.digest(key, b"minutebook master key", sha256).hex()[:16]
+        self._ciphers[self.current_id] = AESGCM(key)
+        return self.current_id
 
-    def wrap(self, data_key: bytes, whose: bytes) -> str:
-        nonce = os.urandom(_NONCE)
-        return _text(nonce + self._known[self.current].encrypt(nonce, data_key, whose))
+    def wrap(self, data_key: bytes, context: bytes) -> str:
+        """Encrypt a data key with the current master key."""
+        nonce = os.urandom(_NONCE_BYTES)
+        return _base64(nonce + self._ciphers[self.current_id].encrypt(nonce, data_key, context))
 
-    def unwrap(self, wrapped: str, master: str, whose: bytes) -> bytes:
-        """A data key.
+    def unwrap(self, wrapped: str, master_id: str, context: bytes) -> bytes:
+        """Decrypt a data key.
 
         Raises:
-            WrongKey: the master key that wrapped it is not among ours.
-            Unreadable: it was changed.
+            WrongKey: the master key with this id was not given.
+            DecryptionFailed: the wrapped key was changed, or belongs to another context.
         """
-        if master not in self._known:
-            raise WrongKey(master, self.current)
-        try:
-            kept = _bytes(wrapped)
-            return self._known[master].decrypt(kept[:_NONCE], kept[_NONCE:], whose)
-        except (InvalidTag, ValueError) as problem:
-            raise Unreadable from problem
+        if master_id not in self._ciphers:
+            raise WrongKey(master_id, self.current_id)
+        return _decrypt(self._ciphers[master_id], wrapped, context)
 
 
 def new_data_key() -> bytes:
     return os.urandom(KEY_BYTES)
 
 
-def _derived(key: bytes, purpose: bytes, length: int) -> bytes:
+def _derived_key(key: bytes, purpose: bytes, length: int) -> bytes:
     return HKDFExpand(SHA256(), length, b"minutebook " + purpose).derive(key)
 
 
-def _text(data: bytes) -> str:
+def _decrypt(cipher: AESGCM, ciphertext: str, context: bytes) -> bytes:
+    try:
+        data = _from_base64(ciphertext)
+        return cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], context)
+    except (InvalidTag, ValueError) as error:
+        raise DecryptionFailed from error
+
+
+def _base64(data: bytes) -> str:
     return urlsafe_b64encode(data).decode().rstrip("=")
 
 
-def _bytes(text: str) -> bytes:
+def _from_base64(text: str) -> bytes:
     return urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
-_NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_NOBODY: Final = UUID(int=0)
+_NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_EVALUATION: Final = UUID(int=0)
 
 
-def sealed_entry(
-    cipher: Cipher, packed: Packed, message: Message, tenant: str, home: str, at: int
+def encrypted_entry(
+    cipher: Cipher, packed: Packed, message: Message, tenant: str, conversation: str, position: int
 ) -> ConversationEntry:
-    """An entry of the same role whose calls and results go by tokens; all else is sealed, for this place alone."""
-    facts = [packed.role.value, packed.evaluation_id.hex(), packed.sequence, packed.created_at]
+    """An entry with the same role and paired tool calls. Everything else is encrypted, for this position."""
+    fields = [packed.role.value, packed.evaluation_id.hex(), packed.sequence, packed.created_at]
     sizes = [None if piece is None else len(piece) for piece in (packed.text, packed.rest)]
-    head = json.dumps([*facts, packed.provider, packed.model, *sizes], separators=(",", ":")).encode()
-    plain = b"".join((head, b"\n", packed.text or b"", packed.rest or b""))
-    outer: dict[str, Any] = {
+    line = json.dumps([*fields, packed.provider, packed.model, *sizes], separators=(",", ":")).encode()
+    plaintext = b"".join((line, b"\n", packed.text or b"", packed.rest or b""))
+    encrypted: dict[str, Any] = {
         "role": packed.role.value,
-        "content": "",  # what is not text is in no index of words
-        SEALED: cipher.seal(squeezed(plain), _entry_place(tenant, home, at)),
+        "content": "",  # no text, so that the ciphertext is not indexed for search
+        CIPHERTEXT: cipher.encrypt(compress(plaintext), _entry_context(tenant, conversation, position)),
     }
     if packed.role is MessageRole.TOOL:
-        outer["tool_call_id"] = cipher.token(result_id(message))
+        encrypted["tool_call_id"] = cipher.encrypt_call_id(result_id(message))
     calls = [
-        {"id": cipher.token(one), "type": "function", "function": {"name": "-", "arguments": "{}"}}
-        for one in call_ids(message)
+        {"id": cipher.encrypt_call_id(call_id), "type": "function", "function": {"name": "-", "arguments": "{}"}}
+        for call_id in call_ids(message)
     ]
     if calls:
-        outer["tool_calls"] = calls
-    return provider_message_to_entry(outer, evaluation_id=_NOBODY, sequence=0, created_at=_NEVER)
+        encrypted["tool_calls"] = calls
+    return provider_message_to_entry(encrypted, evaluation_id=_NO_EVALUATION, sequence=0, created_at=_NO_TIME)
 
 
-def opened_entry(cipher: Cipher, entry: ConversationEntry, tenant: str, home: str, at: int) -> ConversationEntry:
-    """The entry that `sealed_entry` sealed.
+def decrypted_entry(
+    cipher: Cipher, entry: ConversationEntry, tenant: str, conversation: str, position: int
+) -> ConversationEntry:
+    """Decrypt an entry that `encrypted_entry` encrypted for this position.
 
     Raises:
-        Unreadable: it was changed, or comes from another place.
+        DecryptionFailed: it was changed, or comes from another position.
     """
-    plain = unsqueezed(cipher.open(str(entry.extras.get(SEALED)), _entry_place(tenant, home, at)))
-    end = plain.index(b"\n")
-    role, evaluation, sequence, created_at, provider, model, *sizes = json.loads(plain[:end])
+    context = _entry_context(tenant, conversation, position)
+    plaintext = decompress(cipher.decrypt(str(entry.extras.get(CIPHERTEXT)), context))
+    line_end = plaintext.index(b"\n")
+    role, evaluation, sequence, created_at, provider, model, *sizes = json.loads(plaintext[:line_end])
     if role != entry.role:
-        raise Unreadable
+        raise DecryptionFailed
     pieces: list[bytes | None] = []
-    place = end + 1
+    offset = line_end + 1
     for size in sizes:
-        pieces.append(None if size is None else plain[place : place + size])
-        place += size or 0
+        pieces.append(None if size is None else plaintext[offset : offset + size])
+        offset += size or 0
     return unpack(Packed(MessageRole(role), bytes.fromhex(evaluation), sequence, created_at, provider, model, *pieces))
 
 
-def sealed_fold(cipher: Cipher, fold: Fold, tenant: str, root: str) -> Fold:
-    """A fold over the same range that shows nothing; the same fold gives the same, so it is still added once."""
-    plain = squeezed(fold_to_bytes(fold))
-    text = cipher.seal_once(plain, _fold_place(fold, tenant, root))
-    return Fold(fold.id, fold.start, fold.stop, ({"role": "system", "content": text},), "sealed")
+def encrypted_fold(cipher: Cipher, fold: Fold, tenant: str, root: str) -> Fold:
+    """A fold over the same range with encrypted messages. It is deterministic, so that adding a fold twice has no effect."""
+    plaintext = compress(fold_to_bytes(fold))
+    ciphertext = cipher.encrypt_deterministic(plaintext, _fold_context(fold, tenant, root))
+    return Fold(fold.id, fold.start, fold.stop, ({"role": "system", "content": ciphertext},), "sealed")
 
 
-def opened_fold(cipher: Cipher, fold: Fold, tenant: str, root: str) -> Fold:
-    """The fold that `sealed_fold` sealed.
-
-    Raises:
-        Unreadable: it was changed, or comes from another conversation.
-    """
-    text = fold.shown[0].get("content") if fold.shown else None
-    plain = cipher.open(str(text), _fold_place(fold, tenant, root))
-    return fold_from_bytes(fold.id, fold.start, fold.stop, unsqueezed(plain))
-
-
-def sealed_document(cipher: Cipher, wanted: PackedDocument, tenant: str, conversation: str) -> PackedDocument:
-    """A document of the same kind and id whose body is sealed, for this conversation alone."""
-    place = _document_place(wanted.kind, wanted.id, tenant, conversation)
-    return replace(wanted, body=json_to_bytes({SEALED: cipher.seal(squeezed(wanted.body), place)}))
-
-
-def opened_document(cipher: Cipher, document: Document, tenant: str) -> Document:
-    """The document that `sealed_document` sealed.
+def decrypted_fold(cipher: Cipher, fold: Fold, tenant: str, root: str) -> Fold:
+    """Decrypt a fold that `encrypted_fold` encrypted.
 
     Raises:
-        Unreadable: it was changed, or comes from another place.
+        DecryptionFailed: it was changed, or comes from another conversation.
     """
-    place = _document_place(document.kind, document.id, tenant, document.conversation)
-    return replace(document, body=json_from_bytes(unsqueezed(cipher.open(str(document.body[SEALED]), place))))
+    ciphertext = fold.shown[0].get("content") if fold.shown else None
+    plaintext = cipher.decrypt(str(ciphertext), _fold_context(fold, tenant, root))
+    return fold_from_bytes(fold.id, fold.start, fold.stop, decompress(plaintext))
 
 
-def _document_place(kind: str, name: str, tenant: str, conversation: str) -> bytes:
-    return json.dumps(["document", tenant, conversation, kind, name]).encode()
+def encrypted_document(cipher: Cipher, document: PackedDocument, tenant: str, conversation: str) -> PackedDocument:
+    """A document with the same kind and id and an encrypted body, for this conversation."""
+    context = _document_context(document.kind, document.id, tenant, conversation)
+    return replace(document, body=json_to_bytes({CIPHERTEXT: cipher.encrypt(compress(document.body), context)}))
 
 
-def _entry_place(tenant: str, home: str, at: int) -> bytes:
-    return json.dumps(["entry", tenant, home, at]).encode()
+def decrypted_document(cipher: Cipher, document: Document, tenant: str) -> Document:
+    """Decrypt a document that `encrypted_document` encrypted.
+
+    Raises:
+        DecryptionFailed: it was changed, or comes from another conversation.
+    """
+    context = _document_context(document.kind, document.id, tenant, document.conversation)
+    plaintext = decompress(cipher.decrypt(str(document.body[CIPHERTEXT]), context))
+    return replace(document, body=json_from_bytes(plaintext))
 
 
-def _fold_place(fold: Fold, tenant: str, root: str) -> bytes:
+def _document_context(kind: str, document_id: str, tenant: str, conversation: str) -> bytes:
+    return json.dumps(["document", tenant, conversation, kind, document_id]).encode()
+
+
+def _entry_context(tenant: str, conversation: str, position: int) -> bytes:
+    return json.dumps(["entry", tenant, conversation, position]).encode()
+
+
+def _fold_context(fold: Fold, tenant: str, root: str) -> bytes:
     return json.dumps(["fold", tenant, root, fold.id, fold.start, fold.stop]).encode()

@@ -1,14 +1,14 @@
-"""A backend that seals what goes to another one and opens what comes from there."""
+"""A store that encrypts data before it writes it to another store, and decrypts what it reads from there."""
 
 import asyncio
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
-from typing import Final, ParamSpec, Self, TypeVar
+from typing import ParamSpec, Self, TypeVar
 from weakref import WeakValueDictionary
-from zlib import error
 
 from minutebook.errors import (
     BrokenConversation,
@@ -17,10 +17,10 @@ from minutebook.errors import (
     DocumentExists,
     DocumentNotFound,
     IdempotencyConflict,
-    InvalidSetting,
     StoreDamaged,
     VersionConflict,
 )
+from minutebook.record.entry import ConversationEntry
 from minutebook.record.finding import Finding
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message
@@ -29,17 +29,18 @@ from minutebook.store.base import ConversationStore
 from minutebook.store.codec import pack
 from minutebook.store.encryption.cipher import (
     Cipher,
-    Masters,
-    opened_document,
-    opened_entry,
-    opened_fold,
-    sealed_document,
-    sealed_entry,
-    sealed_fold,
+    MasterKeys,
+    decrypted_document,
+    decrypted_entry,
+    decrypted_fold,
+    encrypted_document,
+    encrypted_entry,
+    encrypted_fold,
 )
-from minutebook.store.encryption.keyring import Keyring
-from minutebook.store.rules import require_position, require_version, trimmed
-from minutebook.store.search import scanned
+from minutebook.store.encryption.keyring import KEY_LABEL, STORE_NAME, Keyring, data_key_id, require_no_key_label
+from minutebook.store.encryption.lineage import Lineage, LineageCache
+from minutebook.store.rules import require_position, require_version, trimmed_entry
+from minutebook.store.search import scan
 from minutebook.store.types import (
     ConversationHeader,
     ConversationStatus,
@@ -56,213 +57,147 @@ from minutebook.wire.chat import entry_to_provider_message
 
 P = ParamSpec("P")
 T = TypeVar("T")
-NAME: Final = "encrypted store"
-KEY_LABEL: Final = "minutebook.key"
-"""The label that says which data key a conversation is encrypted with."""
-
-
-async def cipher_of(ring: Keyring, header: ConversationHeader) -> Cipher:
-    """What opens a conversation.
-
-    Raises:
-        ConversationErased: the key was destroyed.
-    """
-    try:
-        return await ring.cipher(key_of(header))
-    except ConversationNotFound as problem:
-        raise ConversationErased(header.id) from problem
-
-
-def key_of(header: ConversationHeader) -> str:
-    """The id of the data key."""
-    try:
-        return header.labels[KEY_LABEL]
-    except KeyError:
-        raise StoreDamaged(NAME, f"conversation {header.id!r} was not written by an encrypted store") from None
-
-
-def require_free_labels(labels: Mapping[str, object]) -> None:
-    """Raises `InvalidSetting` if one of them is ours."""
-    if KEY_LABEL in labels:
-        raise InvalidSetting("label", KEY_LABEL, "another name: that one says which key a conversation has")
-
-
-def _in_the_clear(finding: Finding, cipher: Cipher) -> Finding:
-    """A finding that names the call as its maker knows it."""
-    return replace(finding, call_id=cipher.call_id(finding.call_id)) if finding.call_id else finding
-
-
-MOST_KNOWN: Final = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A conversation and what it was forked from."""
-
-    root: str
-    """The first of them all."""
-    stretches: tuple[tuple[int, str], ...]
-    """Up to which position, in which conversation; the oldest first."""
-    own: str
-
-    def home(self, position: int) -> str:
-        """The conversation in which an entry was said."""
-        return next((name for stop, name in self.stretches if position < stop), self.own)
-
-
-class Lineage:
-    """Finds lines by walking up from fork to origin. They never change, so each is walked once."""
-
-    def __init__(self, inner: Backend) -> None:
-        self._inner = inner
-        self._known: dict[tuple[str, datetime], Line] = {}
-
-    async def of(self, header: ConversationHeader) -> Line:
-        if header.origin is None:
-            return Line(header.id, (), header.id)
-        name = (header.id, header.created_at)
-        known = self._known.get(name)
-        if known is None:
-            origin, cut = await self._inner.header(header.origin.conversation), header.origin.position
-            above = await self.of(origin)
-            shared = [(min(stop, cut), where) for stop, where in (*above.stretches, (cut, origin.id))]
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            known = self._known[name] = Line(above.root, tuple(shared), header.id)
-        return known
 
 
 class EncryptedBackend(Backend):
-    """Seals what goes to another backend and opens what comes from there."""
+    """Encrypts what it writes to another backend, and decrypts what it reads from there."""
 
-    def __init__(self, inner: Backend, keys: ConversationStore, masters: Masters) -> None:
+    def __init__(self, inner: Backend, keys: ConversationStore, master_keys: MasterKeys) -> None:
         super().__init__(tenant=inner.tenant)
         self._inner = inner
         self._keys = keys
-        self._keys_apart = keys.backend is not inner
-        self._masters = masters
-        self.ring = Keyring(keys, inner.tenant, masters)
-        self._lineage = Lineage(inner)
+        self._has_key_store = keys.backend is not inner
+        self._master_keys = master_keys
+        self.keyring = Keyring(keys, inner.tenant, master_keys)
+        self._lineages = LineageCache(inner)
         self._locks: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
 
     def for_tenant(self, tenant: str) -> Self:
-        """Its data keys are others."""
-        return type(self)(self._inner.for_tenant(tenant), self._keys, self._masters)
+        return type(self)(self._inner.for_tenant(tenant), self._keys, self._master_keys)
 
     def now(self) -> datetime:
         return self._inner.now()
 
     async def open(self) -> None:
         await self._inner.open()
-        if self._keys_apart:
+        if self._has_key_store:
             await self._keys.backend.open()
         try:
-            await self.ring.check()
+            await self.keyring.check()
         except BaseException:
-            await self.close()  # whom nobody entered, nobody leaves
+            await self.close()  # `async with` does not close a store that failed to open
             raise
 
     async def close(self) -> None:
         await self._inner.close()
-        if self._keys_apart:
+        if self._has_key_store:
             await self._keys.close()
 
     async def vacuum(self) -> None:
-        """Leave no trace of what was removed, nor of destroyed keys."""
+        """Vacuum the store, and the store of the keys."""
         await self._inner.vacuum()
-        if self._keys_apart:
+        if self._has_key_store:
             await self._keys.vacuum()
 
     async def append(self, command: AppendCommand) -> int:
-        """Sealed for the place where the record ends, and again if it no longer ends there."""
-        require_free_labels(command.labels or {})
+        """Append entries, encrypted for the positions at the end of the record. Retry if the record has grown meanwhile."""
+        require_no_key_label(command.labels or {})
         async with self._lock(command.conversation):
             while True:
                 try:
                     version = await self._append(command)
-                except DocumentExists as problem:  # the same, sealed twice, looks different to the store
-                    name = (problem.kind, problem.document_id)
-                    known = next(one for one in command.documents if (one.kind, one.id) == name)
-                    if await self._same(command.conversation, known) is None:
+                except DocumentExists as error:  # the inner store cannot see that two ciphertexts have the same body
+                    name = (error.kind, error.document_id)
+                    conflicting = next(
+                        document for document in command.documents if (document.kind, document.id) == name
+                    )
+                    if await self._find_same_document(command.conversation, conflicting) is None:
                         raise
-                    command = replace(command, documents=tuple(one for one in command.documents if one is not known))
+                    others = tuple(document for document in command.documents if document is not conflicting)
+                    command = replace(command, documents=others)
                     continue
                 if version is not None:
                     return version
 
     async def _append(self, command: AppendCommand) -> int | None:
-        """Append where the record ends now; None if somebody else was faster, and it is to be tried again."""
-        name, expected = command.conversation, command.expected_version
-        header = await self._find(name)
+        """Append at the current end of the record; return None if it has grown meanwhile and a retry is necessary."""
+        conversation, expected = command.conversation, command.expected_version
+        header = await self._find(conversation)
         if header is None:
-            require_version(None, name, expected)
-            key_id, cipher = await self.ring.for_recipient(command.recipient or name)
+            require_version(None, conversation, expected)
+            key_id, cipher = await self.keyring.find_or_create(command.recipient or conversation)
             version, position, labels = 0, 0, {**(command.labels or {}), KEY_LABEL: key_id}
         else:
-            key_id, cipher = key_of(header), await cipher_of(self.ring, header)
-            # 0 cannot be its version: what is not at the caller's is answered if the key is known, and refused if not.
+            key_id, cipher = data_key_id(header), await self.keyring.cipher_of(header)
+            # If the version is not the expected one, the inner store gets 0, which an existing conversation never has: it
+            # returns the earlier version if the idempotency key is repeated, and else raises VersionConflict.
             version = header.version if expected in {None, header.version} else 0
             position, labels = header.length, dict(command.labels or {})
-        sealed = replace(self._sealed(command, cipher, position), labels=labels, expected_version=version)
+        encrypted = replace(self._encrypted(command, cipher, position), labels=labels, expected_version=version)
         try:
-            answer = await self._inner.append(sealed)
-        except VersionConflict as problem:
+            new_version = await self._inner.append(encrypted)
+        except VersionConflict as error:
             if expected is None or (header is None and command.idempotency_key is not None):
                 return None
-            raise VersionConflict(name, problem.actual, expected) from problem
+            raise VersionConflict(conversation, error.actual, expected) from error
         except IdempotencyConflict:
-            now = await self._find(name)
-            if now is not None and key_of(now) != key_id:
-                return None  # it was made in the meantime, with another data key
+            current = await self._find(conversation)
+            if current is not None and data_key_id(current) != key_id:
+                return None  # another process has created the conversation meanwhile, with another data key
             raise
-        except BrokenConversation as problem:
-            raise BrokenConversation([_in_the_clear(one, cipher) for one in problem.findings]) from problem
+        except BrokenConversation as error:
+            raise BrokenConversation(
+                [_with_decrypted_call_id(finding, cipher) for finding in error.findings]
+            ) from error
         if header is None:
-            await self._require_key(name, key_id)
-        return answer
+            await self._require_key(conversation, key_id)
+        return new_version
 
-    def _sealed(self, command: AppendCommand, cipher: Cipher, position: int) -> AppendCommand:
-        """The command for entries that begin at a position."""
-        name = command.conversation
+    def _encrypted(self, command: AppendCommand, cipher: Cipher, start: int) -> AppendCommand:
+        """The command with its entries encrypted for the positions from `start` on."""
+        conversation = command.conversation
         pairs = [
-            pack(sealed_entry(cipher, packed, message, self.tenant, name, at))
-            for at, (packed, message) in enumerate(zip(command.packed, command.messages, strict=True), position)
+            pack(encrypted_entry(cipher, packed, message, self.tenant, conversation, position))
+            for position, (packed, message) in enumerate(zip(command.packed, command.messages, strict=True), start)
         ]
+        documents = (encrypted_document(cipher, document, self.tenant, conversation) for document in command.documents)
         return replace(
             command,
             packed=tuple(packed for packed, _ in pairs),
             messages=tuple(message for _, message in pairs),
             digest=sha256(cipher.fingerprint(command.digest)).digest()[:16] if command.digest else b"",
-            documents=tuple(sealed_document(cipher, one, self.tenant, name) for one in command.documents),
+            documents=tuple(documents),
         )
 
     async def header(self, conversation: str) -> ConversationHeader:
-        return await self._shown(await self._inner.header(conversation))
+        return await self._decrypted_header(await self._inner.header(conversation))
 
     async def load(self, query: LoadQuery) -> LoadedConversation:
-        part = await self._inner.load(query)
-        header = part.conversation
-        cipher, line = await self._reader(header)
+        loaded = await self._inner.load(query)
+        header = loaded.conversation
+        cipher, lineage = await self._cipher_and_lineage(header)
         entries = [
-            self._opened(header, f"entry {at}", opened_entry, cipher, entry, self.tenant, line.home(at), at)
-            for at, entry in zip(part.positions, part.entries, strict=True)
+            self._decrypt_entry(header, cipher, lineage, entry, position)
+            for position, entry in zip(loaded.positions, loaded.entries, strict=True)
         ]
-        folds = tuple(self._opened_fold(header, cipher, fold, line) for fold in part.folds)
-        return replace(part, conversation=await self._shown(header), entries=tuple(entries), folds=folds)
+        folds = tuple(self._decrypt_fold(header, cipher, lineage, fold) for fold in loaded.folds)
+        return replace(loaded, conversation=await self._decrypted_header(header), entries=tuple(entries), folds=folds)
 
     async def folds(self, conversation: str) -> tuple[StoredFold, ...]:
         header = await self._inner.header(conversation)
-        return tuple([await self._opened_stored(header, one) for one in await self._inner.folds(conversation)])
+        return tuple(
+            [await self._decrypt_stored_fold(header, stored) for stored in await self._inner.folds(conversation)]
+        )
 
     async def add_fold(self, conversation: str, fold: Fold, replacing: Sequence[str] | None) -> StoredFold:
         header = await self._inner.header(conversation)
-        cipher, line = await self._reader(header)
-        sealed = sealed_fold(cipher, fold, self.tenant, line.root)
-        return await self._opened_stored(header, await self._inner.add_fold(conversation, sealed, replacing))
+        cipher, lineage = await self._cipher_and_lineage(header)
+        encrypted = encrypted_fold(cipher, fold, self.tenant, lineage.root)
+        return await self._decrypt_stored_fold(header, await self._inner.add_fold(conversation, encrypted, replacing))
 
     async def undo_fold(self, conversation: str, fold_id: str) -> StoredFold:
         stored = await self._inner.undo_fold(conversation, fold_id)
-        return await self._opened_stored(await self._inner.header(conversation), stored)
+        return await self._decrypt_stored_fold(await self._inner.header(conversation), stored)
 
     async def set_pin(self, conversation: str, position: int, *, pinned: bool) -> None:
         await self._inner.set_pin(conversation, position, pinned=pinned)
@@ -271,51 +206,52 @@ class EncryptedBackend(Backend):
         return await self._inner.purge(conversation, before)
 
     async def trim(self, conversation: str, changes: Mapping[int, Message]) -> int:
-        """What may change is checked here, in the clear."""
+        """Trim messages. The changes are checked here, because the inner store cannot compare ciphertexts."""
         header = await self._inner.header(conversation)
-        cipher, line = await self._reader(header)
-        less: dict[int, Message] = {}
-        for at, message in changes.items():
-            part = await self._inner.load(LoadQuery(conversation, since=require_position(header, at), limit=1))
-            require_position(part.conversation, at)
-            home = line.home(at)
-            entry = self._opened(header, f"entry {at}", opened_entry, cipher, part.entries[0], self.tenant, home, at)
-            made = trimmed(entry, message, at)
-            if made is not None:
-                less[at] = entry_to_provider_message(sealed_entry(cipher, *made, self.tenant, home, at))
-        return await self._inner.trim(conversation, less)
+        cipher, lineage = await self._cipher_and_lineage(header)
+        encrypted_changes: dict[int, Message] = {}
+        for position, message in changes.items():
+            query = LoadQuery(conversation, since=require_position(header, position), limit=1)
+            loaded = await self._inner.load(query)
+            require_position(loaded.conversation, position)
+            entry = self._decrypt_entry(header, cipher, lineage, loaded.entries[0], position)
+            replacement = trimmed_entry(entry, message, position)
+            if replacement is not None:
+                original = lineage.conversation_at(position)
+                encrypted = encrypted_entry(cipher, *replacement, self.tenant, original, position)
+                encrypted_changes[position] = entry_to_provider_message(encrypted)
+        return await self._inner.trim(conversation, encrypted_changes)
 
     async def fork(self, conversation: str, new_id: str, at: int | None) -> ConversationHeader:
-        """It has the same data key."""
-        return await self._shown(await self._inner.fork(conversation, new_id, at))
+        """Fork a conversation. The fork has the same data key."""
+        return await self._decrypted_header(await self._inner.fork(conversation, new_id, at))
 
     async def set_status(self, conversation: str, status: ConversationStatus) -> ConversationHeader:
-        return await self._shown(await self._inner.set_status(conversation, status))
+        return await self._decrypted_header(await self._inner.set_status(conversation, status))
 
     async def set_labels(self, conversation: str, labels: Mapping[str, str | None]) -> ConversationHeader:
-        """There is room for one less than without encryption."""
-        require_free_labels(labels)
-        return await self._shown(await self._inner.set_labels(conversation, labels))
+        """Set labels. The maximum is one less than without encryption, because one label has the id of the data key."""
+        require_no_key_label(labels)
+        return await self._decrypted_header(await self._inner.set_labels(conversation, labels))
 
     async def list(self, query: ListQuery) -> Page[ConversationHeader]:
         page = await self._inner.list(query)
         items: list[ConversationHeader] = []
         for header in page.items:
-            with suppress(ConversationNotFound):  # its recipient was just erased
-                items.append(await self._shown(header))
+            with suppress(ConversationNotFound):  # the recipient was erased meanwhile
+                items.append(await self._decrypted_header(header))
         return Page(tuple(items), page.cursor)
 
     async def search(self, query: SearchQuery) -> Page[SearchHit]:
-        """It decrypts what it reads."""
-        return await scanned(self, query)
+        return await scan(self, query)
 
     async def erase(self, conversation: str | None, recipient: str | None) -> ErasureReceipt:
-        """A recipient's data key goes with the conversations."""
+        """Erase conversations. Erasing a recipient also destroys the data key."""
         first = await self._inner.erase(conversation, recipient)
         if recipient is None:
             return first
-        await self.ring.destroy(recipient)
-        # Whoever began a conversation while the key was going has one that cannot be read: it goes, too.
+        await self.keyring.destroy(recipient)
+        # A conversation that was created before the key was destroyed cannot be decrypted any more.
         late = await self._inner.erase(None, recipient)
         return replace(
             first,
@@ -326,34 +262,31 @@ class EncryptedBackend(Backend):
         )
 
     async def put_document(self, conversation: str, document: PackedDocument) -> Document:
-        """Its kind and id stay readable."""
-        cipher = await cipher_of(self.ring, await self._inner.header(conversation))
+        cipher = await self.keyring.cipher_of(await self._inner.header(conversation))
+        encrypted = encrypted_document(cipher, document, self.tenant, conversation)
         try:
-            kept = await self._inner.put_document(
-                conversation, sealed_document(cipher, document, self.tenant, conversation)
-            )
-        except DocumentExists as problem:
-            known = await self._same(conversation, document)
-            if known is None:
-                raise problem from None
-            return known
-        return await self._opened_document(kept)
+            stored = await self._inner.put_document(conversation, encrypted)
+        except DocumentExists as error:
+            existing = await self._find_same_document(conversation, document)
+            if existing is None:
+                raise error from None
+            return existing
+        return await self._decrypt_document(stored)
 
     async def document(self, kind: str, document_id: str) -> Document:
         try:
-            return await self._opened_document(await self._inner.document(kind, document_id))
-        except ConversationNotFound as problem:  # it was erased in the meantime
-            raise DocumentNotFound(kind, document_id) from problem
+            return await self._decrypt_document(await self._inner.document(kind, document_id))
+        except ConversationNotFound as error:  # the conversation was erased meanwhile
+            raise DocumentNotFound(kind, document_id) from error
 
     async def documents(self, query: DocumentQuery) -> Page[Document]:
         page = await self._inner.documents(query)
-        return Page(tuple([await self._opened_document(one) for one in page.items]), page.cursor)
+        return Page(tuple([await self._decrypt_document(document) for document in page.items]), page.cursor)
 
     async def delete_document(self, kind: str, document_id: str) -> bool:
         return await self._inner.delete_document(kind, document_id)
 
     async def acquire_lease(self, conversation: str, holder: str, seconds: float) -> Lease:
-        """The holder's name stays readable."""
         return await self._inner.acquire_lease(conversation, holder, seconds)
 
     async def renew_lease(self, lease: Lease, seconds: float) -> Lease:
@@ -371,79 +304,91 @@ class EncryptedBackend(Backend):
             return None
 
     async def _require_key(self, conversation: str, key_id: str) -> None:
-        """Make sure that the key outlived the making of a conversation: its recipient may just have been erased."""
+        """Erase a new conversation if its data key was destroyed while it was created."""
         try:
-            await self.ring.require(key_id)
-        except ConversationNotFound as problem:
+            await self.keyring.require_key(key_id)
+        except ConversationNotFound as error:
             await self._inner.erase(conversation, None)
-            raise ConversationErased(conversation) from problem
+            raise ConversationErased(conversation) from error
 
-    async def _same(self, conversation: str, wanted: PackedDocument) -> Document | None:
-        """The document that is there already, if it says the same as the one that is wanted."""
+    async def _find_same_document(self, conversation: str, document: PackedDocument) -> Document | None:
+        """The existing document with the same kind and id, if it also has the same body."""
         try:
-            known = await self.document(wanted.kind, wanted.id)
-            wanted.verdict(known, conversation, self.now())
+            existing = await self.document(document.kind, document.id)
+            document.verdict(existing, conversation, self.now())
         except (DocumentNotFound, DocumentExists):
             return None
-        return known
+        return existing
 
     def _lock(self, conversation: str) -> asyncio.Lock:
-        """Who appends on this loop takes turns, so that they do not outrun each other's positions."""
-        name = (id(asyncio.get_running_loop()), conversation)
-        lock = self._locks.get(name)
+        """The lock for appends on this event loop, so that they do not encrypt for the same positions."""
+        key = (id(asyncio.get_running_loop()), conversation)
+        lock = self._locks.get(key)
         if lock is None:
-            lock = self._locks[name] = asyncio.Lock()
+            lock = self._locks[key] = asyncio.Lock()
         return lock
 
-    async def _reader(self, header: ConversationHeader) -> tuple[Cipher, Line]:
-        return await cipher_of(self.ring, header), await self._lineage.of(header)
+    async def _cipher_and_lineage(self, header: ConversationHeader) -> tuple[Cipher, Lineage]:
+        return await self.keyring.cipher_of(header), await self._lineages.find(header)
 
-    async def _shown(self, header: ConversationHeader) -> ConversationHeader:
-        """A header as its owner knows it."""
+    async def _decrypted_header(self, header: ConversationHeader) -> ConversationHeader:
+        """The header with plain call ids, and without the label of the data key."""
         labels = {name: value for name, value in header.labels.items() if name != KEY_LABEL}
         if not header.open_calls:
             return replace(header, labels=labels)
-        cipher = await cipher_of(self.ring, header)
-        calls = tuple(self._opened(header, "a call", cipher.call_id, token) for token in header.open_calls)
+        cipher = await self.keyring.cipher_of(header)
+        calls = tuple(self._decrypt(header, "a call", cipher.decrypt_call_id, call_id) for call_id in header.open_calls)
         return replace(header, labels=labels, open_calls=calls)
 
-    def _opened_fold(self, header: ConversationHeader, cipher: Cipher, fold: Fold, line: Line) -> Fold:
-        return self._opened(header, f"fold {fold.id!r}", opened_fold, cipher, fold, self.tenant, line.root)
+    def _decrypt_entry(
+        self, header: ConversationHeader, cipher: Cipher, lineage: Lineage, entry: ConversationEntry, position: int
+    ) -> ConversationEntry:
+        original = lineage.conversation_at(position)
+        return self._decrypt(
+            header, f"entry {position}", decrypted_entry, cipher, entry, self.tenant, original, position
+        )
 
-    async def _opened_stored(self, header: ConversationHeader, stored: StoredFold) -> StoredFold:
-        cipher, line = await self._reader(header)
-        return replace(stored, fold=self._opened_fold(header, cipher, stored.fold, line))
+    def _decrypt_fold(self, header: ConversationHeader, cipher: Cipher, lineage: Lineage, fold: Fold) -> Fold:
+        return self._decrypt(header, f"fold {fold.id!r}", decrypted_fold, cipher, fold, self.tenant, lineage.root)
 
-    async def _opened_document(self, document: Document) -> Document:
+    async def _decrypt_stored_fold(self, header: ConversationHeader, stored: StoredFold) -> StoredFold:
+        cipher, lineage = await self._cipher_and_lineage(header)
+        return replace(stored, fold=self._decrypt_fold(header, cipher, lineage, stored.fold))
+
+    async def _decrypt_document(self, document: Document) -> Document:
         header = await self._inner.header(document.conversation)
-        cipher = await cipher_of(self.ring, header)
-        what = f"document {document.id!r} of kind {document.kind!r}"
-        return self._opened(header, what, opened_document, cipher, document, self.tenant)
+        cipher = await self.keyring.cipher_of(header)
+        name = f"document {document.id!r} of kind {document.kind!r}"
+        return self._decrypt(header, name, decrypted_document, cipher, document, self.tenant)
 
-    def _opened(
-        self, header: ConversationHeader, what: str, opened: Callable[P, T], *args: P.args, **more: P.kwargs
+    def _decrypt(
+        self, header: ConversationHeader, name: str, decrypt: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """What something opens to.
+        """Call a function that decrypts. `name` describes the data in the error.
 
         Raises:
-            StoreDamaged: it was changed, or moved here from another place.
+            StoreDamaged: the data was changed, or moved here from elsewhere.
         """
         try:
-            return opened(*args, **more)
-        except (ValueError, KeyError, TypeError, IndexError, error) as problem:
-            damage = f"{what} of conversation {header.id!r} was changed, or moved here from another place"
-            raise StoreDamaged(NAME, damage) from problem
+            return decrypt(*args, **kwargs)
+        except (ValueError, KeyError, TypeError, IndexError, zlib.error) as error:
+            problem = f"{name} of conversation {header.id!r} was changed, or moved here from elsewhere"
+            raise StoreDamaged(STORE_NAME, problem) from error
+
+
+def _with_decrypted_call_id(finding: Finding, cipher: Cipher) -> Finding:
+    return replace(finding, call_id=cipher.decrypt_call_id(finding.call_id)) if finding.call_id else finding
 
 
 class EncryptedStore(ConversationStore):
-    """Hands another store what nobody can read there."""
+    """Encrypts conversations, and stores them in another store."""
 
     backend: EncryptedBackend
 
     async def rotate(self, new_key: bytes) -> int:
-        """Wrap this tenant's data keys with another master key; return how many were wrapped anew.
+        """Encrypt this tenant's data keys with another master key; return the number of data keys changed.
 
-        Others that use the store must know the new key by then: give it to them as `key`, with the old one in `old_keys`.
-        Afterwards the old one is needed no more, once it was done for every tenant.
+        First give the new key to all other processes that use the store, as `key` with the old one in `old_keys`. After
+        the keys of every tenant are rotated, the old master key is no longer needed.
         """
-        return await self.backend.ring.rotate(new_key)
+        return await self.backend.keyring.rotate(new_key)

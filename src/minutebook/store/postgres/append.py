@@ -22,15 +22,15 @@ from psycopg.pq.abc import PGresult
 
 from minutebook.errors import ConversationErased, IdempotencyConflict, LeaseLost, MinutebookError
 from minutebook.store.backend import AppendCommand
-from minutebook.store.codec import microseconds, moment, squeezed
+from minutebook.store.codec import compress, microseconds, moment
 from minutebook.store.postgres.connection import NOW, TenantConnection
 from minutebook.store.postgres.entries import EntryRows, StoredPieces
 from minutebook.store.postgres.transaction import PostgresTransaction
-from minutebook.store.rules import created, grown, require_recipient, require_version, tombstone
+from minutebook.store.rules import header_after_append, new_header, require_recipient, require_version, tombstone
 from minutebook.store.sql import documents as sql_documents
 from minutebook.store.sql.documents import DocumentName
 from minutebook.store.sql.headers import SELECT, json_of, row_of
-from minutebook.store.types import ConversationHeader, Document, Lease, document_key, kind_key, require_standing
+from minutebook.store.types import ConversationHeader, Document, Lease, document_key, kind_key, require_active_lease
 
 NeedsJob = Callable[[ConversationHeader], bool]
 """Whether an append queues a background job for the conversation, given its new header."""
@@ -153,13 +153,13 @@ class AppendPlan:
         if lease is not None and any(lease.fence == row["fence"] for row in self._changes.get("releases", ())):
             raise LeaseLost(lease.conversation, lease.holder, lease.fence)
         if lease is not None and self.now is not None:
-            require_standing(self.leases.get(lease.conversation), lease, self.now)
+            require_active_lease(self.leases.get(lease.conversation), lease, self.now)
         header = self._headers_after.get(name) or (self.headers[name][1] if name in self.headers else None)
         require_version(header, name, command.expected_version)
-        before = header or created(self.tenant, name, command.recipient, command.labels or {}, at)
+        before = header or new_header(self.tenant, name, command.recipient, command.labels or {}, at)
         require_recipient(before, command.recipient)
         verdicts = sql_documents.verdicts(name, command.documents, self.documents, at)
-        self._headers_after[name] = after = grown(before, command.messages, broken=command.broken, at=at)
+        self._headers_after[name] = after = header_after_append(before, command.messages, broken=command.broken, at=at)
         ordinal = self._ordinals.setdefault(name, len(self._ordinals) + 1)
         self._rows.add(ordinal, before.length, before.turns, command.packed, pending.stored)
         row: tuple[Any, ...]
@@ -168,7 +168,7 @@ class AppendPlan:
             self.documents[kind, document_id] = document.stored(name, 0, at)
             hashes = (kind_key(kind), document_key(kind, document_id))
             times = (microseconds(at), document.expires_at)
-            row = (ordinal, verdict.value, kind, document_id, *hashes, *times, squeezed(document.body))
+            row = (ordinal, verdict.value, kind, document_id, *hashes, *times, compress(document.body))
             self._changes["documents"].append(dict(zip(_DOCUMENT_FIELDS, row, strict=True)))
         if key:
             self.used_keys[name, key] = (command.digest, after.version)

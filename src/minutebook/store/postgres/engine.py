@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from psycopg import AsyncConnection
 
 from minutebook.errors import MinutebookError, StoreUnavailable
-from minutebook.store.per_loop import Loop
+from minutebook.store.loop_thread import LoopThread
 from minutebook.store.postgres.append import HeaderCache, NeedsJob, PendingAppend
 from minutebook.store.postgres.connection import BEGIN_READ, BEGIN_WRITE, ConnectionPool, TenantConnection
 from minutebook.store.postgres.search import IDLE_STEP_ENTRIES, has_unindexed_entries, index_next
@@ -29,7 +29,7 @@ class PostgresEngine:
     def __init__(self, url: str, connections: int, timeout_seconds: float, needs_job: NeedsJob | None) -> None:
         self._pool = ConnectionPool(url, connections, timeout_seconds, with_jobs=needs_job is not None)
         self.store = self._pool.store
-        self._loop = Loop(self.store)
+        self._loop = LoopThread(self.store)
         self._header_cache: HeaderCache = {}
         self._writers: dict[asyncio.AbstractEventLoop, tuple[GroupWriter, ...]] = {}
         self._needs_job = needs_job
@@ -54,7 +54,7 @@ class PostgresEngine:
             raise StoreUnavailable(self.store, "is closed")
         version = await self._writer_of(pending).append(pending)
         if pending.tenant not in self._unindexed_tenants:
-            self._loop.soon(self._schedule_indexing, pending.tenant)
+            self._loop.call_soon(self._schedule_indexing, pending.tenant)
         return version
 
     async def index_all(self, tenant: str) -> None:

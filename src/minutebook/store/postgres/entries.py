@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import MessageRole, text_of
-from minutebook.store.codec import LARGE, Packed, squeezed, unpack, unsqueezed
+from minutebook.store.codec import MAX_INLINE_BYTES, Packed, compress, decompress, unpack
 from minutebook.store.postgres.connection import TenantConnection
 from minutebook.store.sql.entries import ROLE_NUMBERS, ROLES
 from minutebook.store.sql.transaction import EntrySpan
@@ -124,10 +124,10 @@ class StoredPieces:
         self.rest = self._store(packed.rest)
 
     def _store(self, piece: bytes | None) -> bytes | None:
-        if piece is None or len(piece) <= LARGE:
-            return None if piece is None else squeezed(piece)
+        if piece is None or len(piece) <= MAX_INLINE_BYTES:
+            return None if piece is None else compress(piece)
         digest = sha256(piece).digest()
-        self.payloads.append((digest, squeezed(piece)))
+        self.payloads.append((digest, compress(piece)))
         return _PAYLOAD_REFERENCE + digest
 
 
@@ -190,4 +190,4 @@ async def _load_payloads(conn: TenantConnection, pieces: Iterable[bytes | None])
 def _piece(stored: bytes | None, payloads: dict[bytes, bytes]) -> bytes | None:
     if stored is None:
         return None
-    return unsqueezed(payloads[stored[1:]] if stored[:1] == _PAYLOAD_REFERENCE else stored)
+    return decompress(payloads[stored[1:]] if stored[:1] == _PAYLOAD_REFERENCE else stored)

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from minutebook.errors import MinutebookError, StoreUnavailable
-from minutebook.store.per_loop import Loop
+from minutebook.store.loop_thread import LoopThread
 from minutebook.store.postgres.append import AppendPlan, HeaderCache, NeedsJob, PendingAppend, append_all
 from minutebook.store.postgres.connection import (
     BEGIN_WRITE,
@@ -37,7 +37,9 @@ GROUP_LOCK_SECONDS: Final = 1.0
 class GroupWriter:
     """Writes the appends of the event loop that it was created in."""
 
-    def __init__(self, pool: ConnectionPool, pool_loop: Loop, cache: HeaderCache, needs_job: NeedsJob | None) -> None:
+    def __init__(
+        self, pool: ConnectionPool, pool_loop: LoopThread, cache: HeaderCache, needs_job: NeedsJob | None
+    ) -> None:
         self._pool = pool
         self._pool_loop = pool_loop
         self._cache = cache

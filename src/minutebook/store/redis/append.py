@@ -1,12 +1,14 @@
-"""Appending: checked here, written by a script if nothing changed in between.
+"""Appends: checked in Python, written by a script if the conversation has not changed in between.
 
-The rules are Python's, the same for every store; the script only compares the version that they were asked about. Who
-loses that race is told the new header and tries again, unless the caller named a version.
+The rules are the same for every store. The script only compares the version that they were checked against. On a conflict
+it returns the new header, and the append is checked and tried again, unless the caller expects a version.
 """
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
 from minutebook.errors import ConversationErased, IdempotencyConflict, LeaseLost, MinutebookError, StoreUnavailable
 from minutebook.record.message import MessageRole
@@ -14,139 +16,149 @@ from minutebook.store.backend import AppendCommand
 from minutebook.store.codec import Packed, microseconds, moment
 from minutebook.store.redis import documents as redis_documents
 from minutebook.store.redis import leases as redis_leases
-from minutebook.store.redis.connection import Value, errors_of
-from minutebook.store.redis.keys import Claim, created_at_of
-from minutebook.store.redis.rows import LETTERS, Filed, digests_of, entry_to_bytes, first_fields, grown_fields
-from minutebook.store.redis.tenant import Shelf
-from minutebook.store.rules import created, grown, require_recipient, require_version
+from minutebook.store.redis.connection import Value, map_errors
+from minutebook.store.redis.keys import IdClaim, created_at_of
+from minutebook.store.redis.rows import ROLE_LETTERS, HeaderRow, append_fields, encoded_entry, new_header_fields
+from minutebook.store.redis.tenant import TenantIndex
+from minutebook.store.rules import header_after_append, new_header, require_recipient, require_version
 from minutebook.store.types import ConversationHeader
 
 
-def answered(command: AppendCommand, answer: bytes) -> int:
-    """The version that the first append under this key gave."""
-    if answer[:16] != command.digest:
-        raise IdempotencyConflict(command.conversation, command.idempotency_key or "")
-    return int(answer[16:])
-
-
-def header_after(command: AppendCommand, found: Filed | None, at: datetime) -> ConversationHeader:
-    """The header as it will be."""
-    require_version(found.conversation if found else None, command.conversation, command.expected_version)
-    if found is None:
-        before = created("-", command.conversation, command.recipient, command.labels or {}, at)
-    else:
-        before = found.conversation
-        require_recipient(before, command.recipient)
-    return grown(before, command.messages, broken=command.broken, at=at)
-
-
-def new_conversation(command: AppendCommand, tenant: str, claim: Claim, at: datetime) -> Filed:
-    """The conversation that a claim makes."""
-    begun = moment(created_at_of(claim.rank))
-    empty = created(tenant, command.conversation, command.recipient, command.labels or {}, begun)
-    return Filed(grown(empty, command.messages, broken=command.broken, at=at), claim.nonce)
-
-
-def entry_args(packed: Sequence[Packed], position: int) -> list[Value]:
-    """Roles, turns, payloads and entries, as the script takes them."""
-    turns = [at for at, one in enumerate(packed, position) if one.role is MessageRole.USER]
-    entries: list[bytes] = []
-    blobs: list[bytes] = []
-    for one in packed:
-        entry, large = entry_to_bytes(one)
-        entries.append(entry)
-        blobs += [part for digest in digests_of(entry) for part in (digest, large[digest])]
-    roles = "".join(LETTERS[one.role] for one in packed)
-    return [roles, len(turns), *turns, len(blobs) // 2, *blobs, position, len(entries), *entries]
-
-
-async def append(shelf: Shelf, command: AppendCommand, at: datetime) -> int:
-    """Add entries at the end; return the new version. A lease is given back after that, and else runs out by itself."""
-    version = await _appended(shelf, command, at)
+async def append(index: TenantIndex, command: AppendCommand, at: datetime) -> int:
+    """Append entries; return the new version. If the lease cannot be released after that, it expires."""
+    version = await _append(index, command, at)
     if command.release and command.lease is not None:
-        with suppress(ConversationErased, StoreUnavailable), errors_of(shelf.engine.address.name):
-            await redis_leases.release(shelf, command.lease)  # what is written is written, whatever becomes of this
+        with suppress(ConversationErased, StoreUnavailable), map_errors(index.engine.address.name):
+            await redis_leases.release(index, command.lease)  # the append is written, so its success is reported
     return version
 
 
-async def _appended(shelf: Shelf, command: AppendCommand, at: datetime) -> int:
-    engine, name = shelf.engine, command.conversation
-    async with engine.lock(shelf.tenant, name):
-        found: Filed | None = engine.known.get((shelf.tenant, name))
+async def _append(index: TenantIndex, command: AppendCommand, at: datetime) -> int:
+    engine, conversation = index.engine, command.conversation
+    async with engine.append_lock(index.tenant, conversation):
+        row: HeaderRow | None = engine.rows.get((index.tenant, conversation))
         if command.lease is not None and command.key:
-            found = None  # what was answered before is answered again, also to who has lost the lease since
-        sure = False
+            row = None  # look for an earlier append first: it is repeated also if the lease was lost since
+        is_current = False
         while True:
-            if found is None:
-                found, answer = await shelf.find(name, command.key)
-                sure = True
-                if answer:
-                    return answered(command, answer)
+            if row is None:
+                row, earlier_append = await index.find(conversation, command.key)
+                is_current = True
+                if earlier_append:
+                    return _earlier_version(command, earlier_append)
                 if command.lease is not None:
-                    await redis_leases.require(shelf, command.lease)
+                    await redis_leases.require(index, command.lease)
             try:
-                after = header_after(command, found, at)
-                place = (name, after.recipient)
-                documents = await redis_documents.planned(shelf, place, command.documents, at)
+                after = _header_after(command, row, at)
+                owner = redis_documents.Owner(conversation, after.recipient)
+                documents = await redis_documents.prepare_writes(index, owner, command.documents, at)
             except MinutebookError:
-                if sure:
+                if is_current:
                     raise
-                found = None  # what we thought we knew may be out of date
+                row = None  # the cached row may be stale
                 continue
-            found, sure, version = await _written(shelf, command, found, after, documents, at)
-            if version is not None:
-                return version
+            result = await _write(index, command, row, after, documents, at)
+            if result.version is not None:
+                return result.version
+            row, is_current = result.row, result.is_current
 
 
-async def _written(
-    shelf: Shelf,
-    command: AppendCommand,
-    before: Filed | None,
-    after: ConversationHeader,
-    documents: redis_documents.Planned,
-    at: datetime,
-) -> tuple[Filed | None, bool, int | None]:
-    """Try to write: what is known now, whether that is certain, and the version if it is done."""
-    name = command.conversation
-    if before is None:
-        claim = await shelf.claim(name, after.recipient, microseconds(at))
-        if claim is None:
-            return None, False, None
-        made = new_conversation(command, shelf.tenant, claim, at)
-        keys, version, position = [*shelf.keys_to_make(name, claim), *documents.voids], "", 0
-        member, fields = claim.rank + name, first_fields(made)
+def _earlier_version(command: AppendCommand, earlier_append: bytes) -> int:
+    """The version that the first append with this idempotency key returned."""
+    if earlier_append[:16] != command.digest:
+        raise IdempotencyConflict(command.conversation, command.idempotency_key or "")
+    return int(earlier_append[16:])
+
+
+def _header_after(command: AppendCommand, row: HeaderRow | None, at: datetime) -> ConversationHeader:
+    """The header after the append. For a new conversation, tenant and creation time are placeholders: see `new_row`."""
+    require_version(row.conversation if row else None, command.conversation, command.expected_version)
+    if row is None:
+        before = new_header("-", command.conversation, command.recipient, command.labels or {}, at)
     else:
-        made, claim = before.grown(after), Claim(before.nonce, "", after.recipient)
-        keys, position = [*shelf.keys_to_make(name, claim), *documents.voids], before.conversation.length
-        version, member, fields = str(before.conversation.version), "", grown_fields(after)
-        if shelf.lifetime != "":
-            keys += [key for origin in before.line for key in shelf.keys.parts(after.recipient, origin)]
-    answer = command.digest + str(made.conversation.version).encode() if command.key else b""
-    facts: list[Value] = [shelf.mark(name), made.nonce, version, command.key, answer, shelf.lifetime, member]
-    lease = command.lease
-    facts += ["" if lease is None else lease.fence, microseconds(at)]
-    args = [*facts, *documents.args, len(fields), *fields, *entry_args(command.packed, position)]
+        before = row.conversation
+        require_recipient(before, command.recipient)
+    return header_after_append(before, command.messages, broken=command.broken, at=at)
+
+
+class _WriteResult(NamedTuple):
+    """The result of an attempt to write."""
+
+    row: HeaderRow | None
+    """The conversation as far as it is known; None if it must be read again."""
+    is_current: bool = False
+    """Whether the row was just read from the server."""
+    version: int | None = None
+    """The version that the append returns; None if it must be tried again."""
+
+
+async def _write(
+    index: TenantIndex,
+    command: AppendCommand,
+    before: HeaderRow | None,
+    after: ConversationHeader,
+    documents: redis_documents.DocumentWrites,
+    at: datetime,
+) -> _WriteResult:
+    conversation, lease = command.conversation, command.lease
+    if before is None:
+        claim = await index.claim_id(conversation, after.recipient, microseconds(at))
+        if claim is None:
+            return _WriteResult(None)
+        row = new_row(command, index.tenant, claim, at)
+        version, position, member, fields = "", 0, claim.rank + conversation, new_header_fields(row)
+    else:
+        row = replace(before, conversation=after)
+        version, position, member = str(before.conversation.version), before.conversation.length, ""
+        fields = append_fields(after)
+    keys = [*index.keys_of_claim(conversation, after.recipient, row.nonce), *documents.void_keys]
+    if before is not None and index.lifetime != "":
+        keys += [key for ancestor in before.ancestors for key in index.keys.parts(after.recipient, ancestor)]
+    key_record = command.digest + str(row.conversation.version).encode() if command.key else b""
+    args: list[Value] = [
+        *(index.tombstone(conversation), row.nonce, version, command.key, key_record, index.lifetime, member),
+        *("" if lease is None else lease.fence, microseconds(at), *documents.args),
+        *(len(fields), *fields, *entry_args(command.packed, position)),
+    ]
     try:
-        if lease is not None:  # once the id is taken: who takes the lease after this knows where to show its fence
-            await redis_leases.require(shelf, lease)
-        reply = await shelf.engine.script("append", keys, args)
+        if lease is not None:  # after the id is claimed: the next holder can then raise the fence of the conversation
+            await redis_leases.require(index, lease)
+        reply = await index.engine.run_script("append", keys, args)
     except BaseException:
-        shelf.engine.forget(shelf.tenant, name)
+        index.engine.forget(index.tenant, conversation)
         raise
     match reply[0]:
         case b"done":
-            shelf.engine.remember(shelf.tenant, name, made.conversation.recipient, made)
-            await redis_documents.drop_expired(shelf, (name, made.conversation.recipient), reply[1], at)
-            return made, True, made.conversation.version
-        case b"answered":
-            return None, True, answered(command, reply[1])
-        case b"moved":
-            return shelf.filed(name, reply[1]), True, None
+            index.engine.remember(index.tenant, conversation, after.recipient, row)
+            await redis_documents.delete_expired(
+                index, redis_documents.Owner(conversation, after.recipient), reply[1], at
+            )
+            return _WriteResult(row, is_current=True, version=row.conversation.version)
+        case b"repeated":
+            return _WriteResult(None, version=_earlier_version(command, reply[1]))
+        case b"conflict":
+            return _WriteResult(index.row(conversation, reply[1]), is_current=True)
+    index.engine.forget(index.tenant, conversation)
+    match reply[0]:
         case b"lost" if lease is not None:
-            shelf.engine.forget(shelf.tenant, name)
-            raise LeaseLost(name, lease.holder, lease.fence)
+            raise LeaseLost(conversation, lease.holder, lease.fence)
         case b"erased":
-            shelf.engine.forget(shelf.tenant, name)
-            raise ConversationErased(name)
-    shelf.engine.forget(shelf.tenant, name)
-    return None, False, None
+            raise ConversationErased(conversation)
+    return _WriteResult(None)
+
+
+def new_row(command: AppendCommand, tenant: str, claim: IdClaim, at: datetime) -> HeaderRow:
+    """The conversation that an append creates with a claim."""
+    created_at = moment(created_at_of(claim.rank))
+    empty = new_header(tenant, command.conversation, command.recipient, command.labels or {}, created_at)
+    return HeaderRow(header_after_append(empty, command.messages, broken=command.broken, at=at), claim.nonce)
+
+
+def entry_args(packed: Sequence[Packed], position: int) -> list[Value]:
+    """Roles, turns, payloads and entries, as arguments of the script `append`."""
+    encoded = [encoded_entry(entry) for entry in packed]
+    roles = "".join(ROLE_LETTERS[entry.role] for entry in packed)
+    turns = [at for at, entry in enumerate(packed, position) if entry.role is MessageRole.USER]
+    payloads = [part for entry in encoded for part in entry.payloads]
+    entries = [entry.data for entry in encoded]
+    return [roles, len(turns), *turns, len(payloads) // 2, *payloads, position, len(entries), *entries]

@@ -1,9 +1,7 @@
-"""One client, on an event loop in a thread of its own, for whoever asks from whichever thread and loop.
+"""The connection to a Redis server: one client on its own event loop, for callers in any thread or event loop.
 
-A command is sent once. When a connection breaks, nobody knows whether the server still got it, so trying again is for
-the caller, who has an idempotency key for that.
-
-Where a driver's errors become ours.
+A command is sent once. If the connection breaks, it is not known whether the server has run the command, so the caller
+must decide whether to retry; an append has an idempotency key for that.
 """
 
 import asyncio
@@ -25,135 +23,139 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, ResponseError
 
 from minutebook.errors import InvalidSetting, StoreDamaged, StoreFull, StoreReadOnly, StoreUnavailable
-from minutebook.store.per_loop import Loop
+from minutebook.store.loop_thread import LoopThread
+from minutebook.store.redis.rows import HeaderRow
 
-_BY_WORD: Final[tuple[tuple[str, type[StoreUnavailable]], ...]] = (
+T = TypeVar("T")
+Value = str | int | bytes
+
+MAX_CONCURRENT_COMMANDS: Final = 32
+CONNECT_SECONDS: Final = 5
+RESPONSE_SECONDS: Final = 30
+MAX_CACHED: Final = 50_000
+"""Maximum number of conversations in the caches of an engine."""
+_LOG: Final = logging.getLogger("minutebook.store")
+_WITHOUT_COMMON: Final = {
+    "acquire_lease",
+    "claim_conversation_id",
+    "claim_document_id",
+    "erase",
+    "find_claim",
+    "release_document_ids",
+    "remove_ids",
+    "renew_or_release_lease",
+    "void_claim",
+}
+"""The scripts that do not use `common.lua`: they do not work on the keys of one conversation."""
+_ERRORS_BY_CODE: Final[tuple[tuple[str, type[StoreUnavailable]], ...]] = (
     ("OOM", StoreFull),
     ("READONLY", StoreReadOnly),
     ("MISCONF", StoreReadOnly),
     ("WRONGTYPE", StoreDamaged),
 )
-"""A word that the server's message begins with or holds → our error."""
+"""An error code in the server's message → our error."""
 
 
-def translated(error: exceptions.RedisError | OSError, store: str) -> StoreUnavailable:
-    """Our error for one of the driver's."""
-    said = str(error) or type(error).__name__
+def store_error(error: exceptions.RedisError | OSError, store: str) -> StoreUnavailable:
+    """The error of ours for an error of the driver."""
+    problem = str(error) or type(error).__name__
     if isinstance(error, exceptions.OutOfMemoryError):
-        return StoreFull(store, said)
+        return StoreFull(store, problem)
     if isinstance(error, exceptions.ReadOnlyError):
-        return StoreReadOnly(store, said)
+        return StoreReadOnly(store, problem)
     if isinstance(error, exceptions.ResponseError):
-        for word, kind in _BY_WORD:
-            if word in said:
-                return kind(store, said)
-    return StoreUnavailable(store, said)
+        for code, error_class in _ERRORS_BY_CODE:
+            if code in problem:
+                return error_class(store, problem)
+    return StoreUnavailable(store, problem)
 
 
 @contextmanager
-def errors_of(store: str) -> Iterator[None]:
-    """Let no driver's error out."""
+def map_errors(store: str) -> Iterator[None]:
+    """Raise the driver's errors as ours."""
     try:
         yield
     except (exceptions.RedisError, OSError) as error:
         if isinstance(error, StoreUnavailable):
             raise
-        raise translated(error, store) from error
-
-
-T = TypeVar("T")
-Value = str | int | bytes
-
-AT_ONCE: Final = 32
-"""How many commands are on their way at the same time."""
-CONNECT_SECONDS: Final = 5
-ANSWER_SECONDS: Final = 30
-MOST_KNOWN: Final = 50_000
-_LOG: Final = logging.getLogger("minutebook.store")
-_WITHOUT_PRELUDE: Final = {
-    "find_conversation",
-    "claim_conversation_id",
-    "remove_expired",
-    "remove_claim",
-    "erase",
-    "acquire_lease",
-    "renew_or_release_lease",
-    "claim_document_id",
-    "release_document_id",
-}
+        raise store_error(error, store) from error
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """Where the server is, and what of the URL is ours."""
+class RedisAddress:
+    """The parts of a store URL."""
 
     url: str
+    """The URL for the driver, without our options."""
     name: str
     """The URL without user and password, for messages."""
     lifetime: int | None
-    """How many milliseconds a conversation lives after its last append."""
+    """Milliseconds after the last append until a conversation expires; None if conversations do not expire."""
     prefix: str
+    """The start of the name of every key."""
 
 
-def address_of(url: str) -> Address:
-    """Our part of a URL and the driver's.
+def parse_url(url: str) -> RedisAddress:
+    """Split a store URL into the driver's URL and our options.
 
     Raises:
-        InvalidSetting: ours cannot be meant.
+        InvalidSetting: an option is invalid.
     """
     parts = urlsplit(url)
     query = dict(parse_qsl(parts.query))
     ttl, prefix = query.pop("ttl", None), query.pop("prefix", "")
     if ttl is not None and not (ttl.isdecimal() and 0 < int(ttl) < 1 << 40):
-        raise InvalidSetting("ttl", ttl, "how many seconds a conversation lives after its last append, 1 or more")
+        raise InvalidSetting(
+            "ttl", ttl, "1 or more seconds, the time after the last append until a conversation expires"
+        )
     if set(prefix) & {"{", "}"}:
         raise InvalidSetting("prefix", prefix, "text without braces")
     server = parts.hostname or parts.path or "localhost"
     name = (
         f"{parts.scheme}://{server}" + (f":{parts.port}" if parts.port else "") + (parts.path if parts.hostname else "")
     )
-    return Address(
+    return RedisAddress(
         parts._replace(query=urlencode(query)).geturl(), name, None if ttl is None else int(ttl) * 1000, prefix
     )
 
 
 @dataclass
-class Engine:
-    """What all handles on one server share."""
+class RedisEngine:
+    """What all handles on one server share: the client, its event loop, and caches."""
 
-    address: Address
-    places: dict[tuple[str, str], str] = field(default_factory=dict)
-    """Tenant and id → recipient, as far as known. What is not there any more is found out when it is asked for."""
-    known: dict[tuple[str, str], Any] = field(default_factory=dict)
-    """Tenant and id → the conversation as it was last seen; the scripts check whether it still is."""
+    address: RedisAddress
+    recipients: dict[tuple[str, str], str] = field(default_factory=dict)
+    """A cache: (tenant, conversation) → recipient. An entry may be stale; the scripts report a missing conversation."""
+    rows: dict[tuple[str, str], HeaderRow] = field(default_factory=dict)
+    """A cache: (tenant, conversation) → its last known header. The scripts check whether it is current."""
     durable: bool | None = None
-    """Whether what was acknowledged is on the server's disk; None where the server does not say."""
+    """Whether acknowledged writes are on the server's disk; None if the server does not say."""
     _locks: "WeakValueDictionary[tuple[str, str], asyncio.Lock]" = field(default_factory=WeakValueDictionary)
-    _loop: Loop = field(init=False)
+    _loop: LoopThread = field(init=False)
     _client: "Redis | None" = None
-    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONCURRENT_COMMANDS))
 
     def __post_init__(self) -> None:
-        self._loop = Loop(self.address.name)
+        self._loop = LoopThread(self.address.name)
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Do something on our loop."""
-        return await self._loop.call(self._guarded(work))
+        """Run a coroutine function on the engine's loop. Errors of the driver are raised as ours."""
+        return await self._loop.call(self._run(work))
 
-    async def _guarded(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        with errors_of(self.address.name):
+    async def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        with map_errors(self.address.name):
             return await work()
 
-    def lock(self, tenant: str, conversation: str) -> asyncio.Lock:
-        """Who appends from this process takes turns, so that they do not outrun each other's versions."""
-        name = (tenant, conversation)
-        lock = self._locks.get(name)
+    def append_lock(self, tenant: str, conversation: str) -> asyncio.Lock:
+        """The lock under which this process appends to a conversation, so that its appends do not conflict."""
+        key = (tenant, conversation)
+        lock = self._locks.get(key)
         if lock is None:
-            lock = self._locks[name] = asyncio.Lock()
+            lock = self._locks[key] = asyncio.Lock()
         return lock
 
-    async def script(self, name: str, keys: Sequence[str], args: Sequence[Value]) -> list[Any]:
-        """Carry out one of our scripts."""
+    async def run_script(self, name: str, keys: Sequence[str], args: Sequence[Value]) -> list[Any]:
+        """Run a script of the folder `scripts`. The first item of its reply says what happened, such as `b"done"`."""
         text, digest = _script(name)
         client = self.client
         try:
@@ -163,7 +165,7 @@ class Engine:
         return reply
 
     async def send(self, command: Awaitable[Any]) -> Any:
-        """Await a command of the client, when there is a connection for it."""
+        """Await a command of the client as soon as fewer than `MAX_CONCURRENT_COMMANDS` are running."""
         async with self._slots:
             return await command
 
@@ -173,57 +175,56 @@ class Engine:
             self._client = _client(self.address.url)
         return self._client
 
-    def remember(self, tenant: str, conversation: str, recipient: str, state: Any = None) -> None:
-        if len(self.places) > MOST_KNOWN:
-            self.places.clear()
-            self.known.clear()
-        self.places[tenant, conversation] = recipient
-        if state is not None:
-            self.known[tenant, conversation] = state
+    def remember(self, tenant: str, conversation: str, recipient: str, row: HeaderRow | None = None) -> None:
+        if len(self.recipients) > MAX_CACHED:
+            self.recipients.clear()
+            self.rows.clear()
+        self.recipients[tenant, conversation] = recipient
+        if row is not None:
+            self.rows[tenant, conversation] = row
 
     def forget(self, tenant: str, conversation: str) -> None:
-        self.places.pop((tenant, conversation), None)
-        self.known.pop((tenant, conversation), None)
+        self.recipients.pop((tenant, conversation), None)
+        self.rows.pop((tenant, conversation), None)
 
     async def check(self) -> None:
-        """Reach the server, and say so if it may lose what it acknowledges."""
+        """Connect to the server, and log a warning if it may lose acknowledged writes."""
         persistence = await self.send(self.client.info("persistence"))
-        always = await self._setting("appendfsync")
-        policy = await self._setting("maxmemory-policy")
+        fsync_policy = await self._server_setting("appendfsync")
+        eviction_policy = await self._server_setting("maxmemory-policy")
         if not persistence.get("aof_enabled"):
             self.durable = False
-        elif always is not None:
-            self.durable = always == "always"
+        elif fsync_policy is not None:
+            self.durable = fsync_policy == "always"
         if self.durable is False:
             _LOG.warning(
-                "%s: acknowledged does not mean on the disk: a crash of the server loses what it took last;"
+                "%s: acknowledged writes may not be on the server's disk, and a crash of the server loses the last ones;"
                 " set appendonly yes and appendfsync always",
                 self.address.name,
             )
-        if policy is not None and policy != "noeviction":
+        if eviction_policy is not None and eviction_policy != "noeviction":
             _LOG.warning(
-                "%s: maxmemory-policy %s lets the server drop parts of a conversation; set noeviction",
+                "%s: with maxmemory-policy %s the server may evict parts of a conversation; set noeviction",
                 self.address.name,
-                policy,
+                eviction_policy,
             )
 
-    async def _setting(self, name: str) -> str | None:
-        """A setting of the server, if we may see it."""
+    async def _server_setting(self, name: str) -> str | None:
+        """A setting of the server; None if the user may not read it."""
         try:
-            found = await self.send(self.client.config_get(name))
+            settings = await self.send(self.client.config_get(name))
         except ResponseError:
             return None
-        value = {_text(key): _text(value) for key, value in found.items()}.get(name)
-        return value or None
+        return {_text(key): _text(value) for key, value in settings.items()}.get(name) or None
 
-    async def persists_snapshots(self) -> bool:
-        return bool(await self._setting("save"))
+    async def has_snapshots(self) -> bool:
+        return bool(await self._server_setting("save"))
 
     async def close(self) -> None:
-        """Let what was begun be finished, then hang up."""
-        await self._loop.close(self._end())
+        """Finish running commands and close the connections."""
+        await self._loop.close(self._close())
 
-    async def _end(self) -> None:
+    async def _close(self) -> None:
         others = asyncio.all_tasks() - {asyncio.current_task()}
         await asyncio.gather(*others, return_exceptions=True)
         if self._client is not None:
@@ -236,20 +237,18 @@ def _client(url: str) -> "Redis":
             url,
             retry=Retry(NoBackoff(), 0),
             socket_connect_timeout=CONNECT_SECONDS,
-            socket_timeout=ANSWER_SECONDS,
+            socket_timeout=RESPONSE_SECONDS,
         )
-    except ValueError as problem:
-        raise InvalidSetting(
-            "store", urlsplit(url).scheme + "://…", f"a URL that redis-py takes ({problem})"
-        ) from problem
+    except ValueError as error:
+        raise InvalidSetting("store", urlsplit(url).scheme + "://…", f"a valid Redis URL ({error})") from error
 
 
 @cache
 def _script(name: str) -> tuple[str, str]:
-    """A script and the digest under which the server knows it."""
+    """The text of a script and its SHA-1 digest, by which the server caches it."""
     folder = files("minutebook.store.redis") / "scripts"
     text = (folder / f"{name}.lua").read_text("utf-8")
-    if name not in _WITHOUT_PRELUDE:
+    if name not in _WITHOUT_COMMON:
         text = (folder / "common.lua").read_text("utf-8") + text
     return text, sha1(text.encode(), usedforsecurity=False).hexdigest()
 

@@ -1,4 +1,4 @@
-"""What makes and removes conversations: forking, erasing, and forgetting what has expired."""
+"""Forks, erases and lists conversations, and removes expired ids from the index."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -7,87 +7,89 @@ from typing import Any, Final
 from uuid import uuid4
 
 from minutebook.errors import ConversationErased, VersionConflict
-from minutebook.store.codec import microseconds, moment
+from minutebook.store.backend import ListQuery
+from minutebook.store.codec import cursor_of, cursor_values, microseconds, moment
 from minutebook.store.redis import documents as redis_documents
 from minutebook.store.redis.connection import Value
-from minutebook.store.redis.folds import numbered, standing_args, standing_numbers, written
-from minutebook.store.redis.keys import Claim, created_at_of, member_of
-from minutebook.store.redis.rows import Filed, first_fields
-from minutebook.store.redis.tenant import VOID_MILLISECONDS, Shelf
-from minutebook.store.rules import require_cut
-from minutebook.store.types import ConversationHeader, ErasureReceipt, ForkOrigin
+from minutebook.store.redis.folds import NumberedFolds, active_args, active_starts, fold_args, numbered_folds
+from minutebook.store.redis.keys import IdClaim, created_at_of, order_member, parse_order_member
+from minutebook.store.redis.rows import HeaderRow, new_header_fields
+from minutebook.store.redis.tenant import VOID_MILLISECONDS, TenantIndex
+from minutebook.store.rules import require_fork_position
+from minutebook.store.types import ConversationHeader, ErasureReceipt, ForkOrigin, Page
 
-STEP: Final = 500
-"""How many conversations are looked at in one go."""
+BATCH: Final = 500
+"""Number of ids that are read at a time."""
+MAX_HEADERS_PER_PAGE: Final = 10_000
+"""Maximum number of headers that a page reads. If few have the requested status, the page has fewer than `limit`."""
 
 
-async def fork(shelf: Shelf, conversation: str, new_id: str, at: int | None, when: datetime) -> ConversationHeader:
-    """Copy a conversation up to a place. It takes as long as there is to copy, and others wait for it."""
-    async with shelf.engine.lock(shelf.tenant, conversation):
+async def fork(
+    index: TenantIndex, conversation: str, new_id: str, position: int | None, at: datetime
+) -> ConversationHeader:
+    """Copy a conversation up to a position. The server runs nothing else while it copies."""
+    async with index.engine.append_lock(index.tenant, conversation):
         while True:
-            reply = await shelf.ask("purge", conversation, -1 if at is None else at)
-            filed = shelf.filed(conversation, reply[1])
-            taken, _ = await shelf.find(new_id)
-            if taken is not None:
-                raise VersionConflict(new_id, taken.conversation.version, 0)
-            cut = require_cut(filed.conversation, at, splits=bool(reply[2]))
-            claim = await shelf.claim(new_id, filed.conversation.recipient, microseconds(when))
+            reply = await index.run_script("load_fork_point", conversation, -1 if position is None else position)
+            row = index.row(conversation, reply[1])
+            existing, _ = await index.find(new_id)
+            if existing is not None:
+                raise VersionConflict(new_id, existing.conversation.version, 0)
+            length = require_fork_position(row.conversation, position, splits=bool(reply[2]))
+            claim = await index.claim_id(new_id, row.conversation.recipient, microseconds(at))
             if claim is None:
                 continue
-            turns = filed.conversation.turns if at is None else int(reply[3])
-            made = _forked(filed, new_id, cut, turns, when, claim)
-            keys, args = _fork_args(shelf, filed, made, claim, reply[4])
-            done = await shelf.engine.script("fork", keys, args)
-            if done[0] == b"done":
-                shelf.engine.remember(shelf.tenant, new_id, made.conversation.recipient, made)
-                return made.conversation
-            _require_fork(done, conversation, new_id)
-            shelf.engine.forget(shelf.tenant, conversation)
+            turns = row.conversation.turns if position is None else int(reply[3])
+            fork_row = _fork_row(row, new_id, length, turns, at, claim)
+            keys, args = _fork_arguments(index, row, fork_row, claim, numbered_folds(reply[4]))
+            reply = await index.engine.run_script("fork", keys, args)
+            if reply[0] == b"done":
+                index.engine.remember(index.tenant, new_id, fork_row.conversation.recipient, fork_row)
+                return fork_row.conversation
+            _require_no_fork_error(reply, conversation, new_id)
+            index.engine.forget(index.tenant, conversation)
 
 
-def _forked(filed: Filed, new_id: str, cut: int, turns: int, when: datetime, claim: Claim) -> Filed:
-    header = filed.conversation
-    ends = cut == header.length
-    made = ConversationHeader(
-        *(header.tenant, new_id, header.recipient, moment(created_at_of(claim.rank)), when, when),
+def _fork_row(row: HeaderRow, new_id: str, length: int, turns: int, at: datetime, claim: IdClaim) -> HeaderRow:
+    origin = row.conversation
+    is_complete = length == origin.length
+    header = ConversationHeader(
+        *(origin.tenant, new_id, origin.recipient, moment(created_at_of(claim.rank)), at, at),
         version=1,
-        length=cut,
+        length=length,
         turns=turns,
-        lead=min(header.lead, cut),
-        first=header.first,
-        open_calls=header.open_calls if ends else (),
-        open_at=header.open_at if ends else None,
-        labels=header.labels,
-        origin=ForkOrigin(header.id, cut),
+        lead=min(origin.lead, length),
+        first=origin.first,
+        open_calls=origin.open_calls if is_complete else (),
+        open_at=origin.open_at if is_complete else None,
+        labels=origin.labels,
+        origin=ForkOrigin(origin.id, length),
     )
-    return Filed(made, claim.nonce, (*filed.line, header.id))
+    return HeaderRow(header, claim.nonce, (*row.ancestors, origin.id))
 
 
-def _fork_args(
-    shelf: Shelf, filed: Filed, made: Filed, claim: Claim, flat: Sequence[bytes]
+def _fork_arguments(
+    index: TenantIndex, row: HeaderRow, fork_row: HeaderRow, claim: IdClaim, folds: NumberedFolds
 ) -> tuple[list[str], list[Value]]:
-    header, recipient = made.conversation, made.conversation.recipient
-    kept = {
-        number: one
-        for number, one in numbered(flat).items()
-        if one.undone_at is None and one.fold.stop <= header.length
-    }
-    folds = {at: one for at, (_, one) in enumerate(kept.items())}
-    relatives = [key for name in (header.id, *filed.line) for key in shelf.keys.parts(recipient, name)]
-    keys = [
-        *shelf.keys.conversation(recipient, filed.conversation.id),
-        shelf.keys.void(recipient, claim.nonce),
-        *relatives,
+    """The keys and arguments of the script `fork`. The fork gets the folds of its entries, with new numbers."""
+    origin, header = row.conversation, fork_row.conversation
+    shared = [stored for stored in folds.values() if stored.undone_at is None and stored.fold.stop <= header.length]
+    fork_folds = dict(enumerate(shared))
+    relatives = [
+        key for name in (header.id, *row.ancestors) for key in index.keys.parts(header.recipient, name)
+    ]  # the fork, and the conversations that must not expire before it
+    keys = [*index.keys_of_claim(origin.id, header.recipient, claim.nonce), *relatives]
+    fields = new_header_fields(fork_row)
+    args: list[Value] = [
+        *(index.tombstone(origin.id), index.tombstone(header.id), row.nonce, origin.version, row.fold_changes),
+        *(claim.rank + header.id, index.lifetime, header.length, header.turns),
+        *(len(fields), *fields, *fold_args(fork_folds), *active_args(active_starts(fork_folds))),
     ]
-    fields = first_fields(made)
-    facts: list[Value] = [
-        *(shelf.mark(filed.conversation.id), shelf.mark(header.id), filed.nonce, filed.conversation.version),
-        *(filed.marks, claim.rank + header.id, shelf.lifetime, header.length, header.turns),
-    ]
-    return keys, [*facts, len(fields), *fields, *written(folds), *standing_args(standing_numbers(folds))]
+    return keys, args
 
 
-def _require_fork(reply: Sequence[Any], conversation: str, new_id: str) -> None:
+def _require_no_fork_error(reply: Sequence[Any], conversation: str, new_id: str) -> None:
+    """Raise the error that a reply of the script `fork` reports, if a retry does not help."""
     if reply[0] == b"erased":
         raise ConversationErased(conversation)
     if reply[0] == b"fork erased":
@@ -96,69 +98,67 @@ def _require_fork(reply: Sequence[Any], conversation: str, new_id: str) -> None:
         raise VersionConflict(new_id, int(reply[1]), 0)
 
 
-async def erase_conversation(shelf: Shelf, conversation: str, at: datetime) -> ErasureReceipt:
-    """Remove a conversation and its forks."""
+async def erase_conversation(index: TenantIndex, conversation: str, at: datetime) -> ErasureReceipt:
+    """Erase a conversation and its forks."""
     try:
-        claim = await shelf.locate(conversation)
+        claim = await index.find_claim(conversation)
     except ConversationErased:
         claim = None
     if claim is None:
         return _receipt(at, (0, 0, 0, 0))
-    return await _erase(shelf, claim.recipient, conversation, at)
+    return await _erase(index, claim.recipient, conversation, at)
 
 
-async def erase_recipient(shelf: Shelf, recipient: str, at: datetime) -> ErasureReceipt:
-    """Remove all of a recipient's conversations; forks of them are the recipient's, too."""
-    return await _erase(shelf, recipient, None, at)
+async def erase_recipient(index: TenantIndex, recipient: str, at: datetime) -> ErasureReceipt:
+    """Erase all conversations of a recipient. Their forks have the same recipient."""
+    return await _erase(index, recipient, None, at)
 
 
-async def _erase(shelf: Shelf, recipient: str, conversation: str | None, at: datetime) -> ErasureReceipt:
-    keys = shelf.keys
+async def _erase(index: TenantIndex, recipient: str, conversation: str | None, at: datetime) -> ErasureReceipt:
+    keys = index.keys
+    shared_keys = [keys.order(recipient), keys.erased(recipient), keys.changes(recipient)]
+    shared_keys += [keys.erased_ids(recipient), keys.erased_documents(recipient)]
     while True:
-        changes, members = await _members(shelf, recipient)
-        reached = {
-            name: filed
-            for name, filed in members.items()
-            if conversation is None or conversation == name or conversation in filed.line
+        changes = await index.engine.send(index.engine.client.get(keys.changes(recipient))) or b"0"
+        rows = {
+            name: row
+            for name, row in (await _rows_of_recipient(index, recipient)).items()
+            if conversation is None or conversation == name or conversation in row.ancestors
         }
-        shared = [keys.order(recipient), keys.erased(recipient), keys.changes(recipient), keys.leaving(recipient)]
-        shared.append(keys.leaving_documents(recipient))
-        parts = [key for name in reached for key in keys.parts(recipient, name)]
+        parts = [key for name in rows for key in keys.parts(recipient, name)]
         args: list[Value] = [changes, VOID_MILLISECONDS]
-        for name, filed in reached.items():
-            args += [name, shelf.mark(name), member_of(microseconds(filed.conversation.created_at), name)]
-        reply = await shelf.engine.script("erase", [*shared, *parts], args)
+        for name, row in rows.items():
+            args += [name, index.tombstone(name), order_member(microseconds(row.conversation.created_at), name)]
+        reply = await index.engine.run_script("erase", [*shared_keys, *parts], args)
         if reply[0] == b"done":
-            await _leave(shelf, recipient, [] if conversation is None else [conversation])
+            await _remove_erased_ids(index, recipient, [] if conversation is None else [conversation])
             return _receipt(at, reply[1:])
 
 
-async def _members(shelf: Shelf, recipient: str) -> tuple[bytes, Mapping[str, Filed]]:
-    """A recipient's conversations, and how often some came or went until then."""
-    engine, keys = shelf.engine, shelf.keys
-    changes = await engine.send(engine.client.get(keys.changes(recipient))) or b"0"
-    found: dict[str, Filed] = {}
+async def _rows_of_recipient(index: TenantIndex, recipient: str) -> Mapping[str, HeaderRow]:
+    engine, keys = index.engine, index.keys
+    rows: dict[str, HeaderRow] = {}
     for member in await engine.send(engine.client.zrange(keys.order(recipient), 0, -1)):
-        name = member.decode()[16:]
-        row = await engine.send(engine.client.hgetall(keys.parts(recipient, name)[0]))
-        if row:
-            found[name] = shelf.filed(name, [part for pair in row.items() for part in pair])
-    return changes, found
+        _, conversation = parse_order_member(member.decode())
+        fields = await engine.send(engine.client.hgetall(keys.header(recipient, conversation)))
+        if fields:
+            rows[conversation] = index.row(conversation, fields)
+    return rows
 
 
-async def _leave(shelf: Shelf, recipient: str, named: Sequence[str]) -> None:
-    """Take what was erased out of the list of all; also what an erasure that was cut short left in it."""
-    engine, leaving = shelf.engine, shelf.keys.leaving(recipient)
-    names = [name.decode() for name in await engine.send(engine.client.smembers(leaving))]
+async def _remove_erased_ids(index: TenantIndex, recipient: str, requested: Sequence[str]) -> None:
+    """Remove erased conversations from the tenant's index, also those that an interrupted erasure left in it."""
+    engine, erased_ids = index.engine, index.keys.erased_ids(recipient)
+    names = [name.decode() for name in await engine.send(engine.client.smembers(erased_ids))]
     if not names:
         return
-    args = [part for name in names for part in (name, "", shelf.mark(name))]
-    await engine.script("remove_expired", shelf.keys.catalogue(), args)
-    await redis_documents.leave(shelf, recipient)
-    await engine.send(engine.client.delete(*(shelf.keys.lease(shelf.mark(name)) for name in names)))
-    await engine.send(engine.client.srem(leaving, *names))
-    for name in (*names, *named):
-        engine.forget(shelf.tenant, name)
+    args = [part for name in names for part in (name, "", index.tombstone(name))]
+    await engine.run_script("remove_ids", index.keys.index, args)
+    await redis_documents.release_erased(index, recipient)
+    await engine.send(engine.client.delete(*(index.keys.lease(index.tombstone(name)) for name in names)))
+    await engine.send(engine.client.srem(erased_ids, *names))
+    for name in (*names, *requested):
+        engine.forget(index.tenant, name)
 
 
 def _receipt(at: datetime, counts: Sequence[int]) -> ErasureReceipt:
@@ -166,24 +166,69 @@ def _receipt(at: datetime, counts: Sequence[int]) -> ErasureReceipt:
     return ErasureReceipt(str(uuid4()), at, conversations=conversations, entries=entries, folds=folds, pins=pins)
 
 
-async def forget_expired(shelf: Shelf) -> None:
-    """Take ids out of the list of all whose conversations are gone with their time."""
-    engine, (place, _, _) = shelf.engine, shelf.keys.catalogue()
-    cursor = 0
+async def remove_expired_ids(index: TenantIndex) -> None:
+    """Remove the ids of expired conversations from the tenant's index."""
+    engine, cursor = index.engine, 0
     while True:
-        cursor, found = await engine.send(engine.client.hscan(place, cursor, count=STEP))
-        claims = {name.decode(): Claim.read(kept) for name, kept in found.items()}
-        gone = await asyncio.gather(*(_is_gone(shelf, name, claim) for name, claim in claims.items()))
-        expired = [name for name, is_gone in zip(claims, gone, strict=True) if is_gone]
+        cursor, batch = await engine.send(engine.client.hscan(index.keys.index.claims, cursor, count=BATCH))
+        claims = {name.decode(): IdClaim.parse(value) for name, value in batch.items()}
+        are_void = await asyncio.gather(*(_void_if_expired(index, name, claim) for name, claim in claims.items()))
+        expired = [name for name, is_void in zip(claims, are_void, strict=True) if is_void]
         if expired:
             args = [part for name in expired for part in (name, claims[name].nonce, "")]
-            await engine.script("remove_expired", shelf.keys.catalogue(), args)
+            await engine.run_script("remove_ids", index.keys.index, args)
         if cursor == 0:
             return
 
 
-async def _is_gone(shelf: Shelf, name: str, claim: Claim) -> bool:
-    header = shelf.keys.parts(claim.recipient, name)[0]
-    if await shelf.engine.send(shelf.engine.client.exists(header)):
+async def _void_if_expired(index: TenantIndex, conversation: str, claim: IdClaim) -> bool:
+    """Void a claim if its conversation does not exist; return whether it is void."""
+    header = index.keys.header(claim.recipient, conversation)
+    if await index.engine.send(index.engine.client.exists(header)):
         return False
-    return await shelf.void(name, claim)
+    return await index.void_claim(conversation, claim)
+
+
+async def list_page(index: TenantIndex, query: ListQuery) -> Page[ConversationHeader]:
+    """A page of the conversations, newest first."""
+    after = cursor_values(query.cursor, int, str)
+    last_member = "" if after is None else order_member(*after)
+    matches: list[ConversationHeader] = []
+    read_count, step = 0, query.limit + 1
+    while True:
+        members = await _order_members(index, query.recipient, last_member, step)
+        headers = await _headers(index, query.recipient, members)
+        matches += [header for header in headers if header is not None and query.status in {None, header.status}]
+        if len(matches) > query.limit:
+            last = matches[query.limit - 1]
+            return Page(tuple(matches[: query.limit]), cursor_of(microseconds(last.created_at), last.id))
+        if len(members) < step:
+            return Page(tuple(matches), None)
+        last_member, read_count = members[-1], read_count + len(members)
+        if read_count >= MAX_HEADERS_PER_PAGE:
+            return Page(tuple(matches), cursor_of(*parse_order_member(last_member)))
+
+
+async def _order_members(index: TenantIndex, recipient: str | None, after: str, count: int) -> list[str]:
+    """The next members of the order of a recipient, or of the tenant."""
+    order = index.keys.index.order if recipient is None else index.keys.order(recipient)
+    low = f"({after}" if after else "-"
+    members = await index.engine.send(index.engine.client.zrangebylex(order, low, "+", start=0, num=count))
+    return [member.decode() for member in members]
+
+
+async def _headers(index: TenantIndex, recipient: str | None, members: list[str]) -> list[ConversationHeader | None]:
+    names = [parse_order_member(member)[1] for member in members]
+    recipients: list[str | None] = [recipient] * len(names)
+    if recipient is None and names:
+        claims = await index.engine.send(index.engine.client.hmget(index.keys.index.claims, names))
+        recipients = [IdClaim.parse(claim).recipient if claim else None for claim in claims]
+    return await asyncio.gather(*(_header(index, *pair) for pair in zip(names, recipients, strict=True)))
+
+
+async def _header(index: TenantIndex, conversation: str, recipient: str | None) -> ConversationHeader | None:
+    """The header of a conversation; None if it does not exist."""
+    if recipient is None:
+        return None
+    fields = await index.engine.send(index.engine.client.hgetall(index.keys.header(recipient, conversation)))
+    return index.row(conversation, fields).conversation if fields else None

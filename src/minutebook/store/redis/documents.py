@@ -1,8 +1,9 @@
-"""Documents in Redis: checked here, written by a script if what they were checked against is still there.
+"""Documents: checked in Python, written by a script if the records they were checked against have not changed.
 
-A document is found by its name in a list of the tenant's, which says whose it is, under a nonce. That list and the document
-may be on two servers, so a process may die in between, and others may be at the same name: whoever takes a name from a
-conversation that has no such document makes the nonce void there, and nothing is written under what is void.
+The tenant's index has a claim for each document, which names its conversation and has a nonce. In a cluster the claim and
+the document may be on two servers, a process may die between writing them, and another process may write the same
+document. So a process that takes over the id of a document that does not exist voids the old nonce in the conversation's
+keys, and no document is written with a void claim.
 """
 
 import asyncio
@@ -12,16 +13,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha1
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import uuid4
 
 from redis.exceptions import RedisError
 
 from minutebook.errors import DocumentNotFound
 from minutebook.store.backend import DocumentQuery
-from minutebook.store.codec import cursor_of, cursor_values, microseconds, squeezed, unsqueezed
+from minutebook.store.codec import compress, cursor_of, cursor_values, decompress, microseconds
 from minutebook.store.redis.connection import Value
-from minutebook.store.redis.tenant import VOID_MILLISECONDS, Shelf
+from minutebook.store.redis.tenant import VOID_MILLISECONDS, TenantIndex
 from minutebook.store.types import (
     Document,
     PackedDocument,
@@ -33,214 +34,237 @@ from minutebook.store.types import (
     kind_key,
 )
 
-STEP: Final = 200
-"""How many documents are looked at in one go."""
-Place = tuple[str, str]
-"""The id of a conversation, and whom it is with."""
+BATCH: Final = 200
+"""Number of documents that are read or released at a time."""
+_NONCE_CHARACTERS: Final = 32
+_KEY_BYTES: Final = 32
+
+
+class Owner(NamedTuple):
+    """The conversation of a document."""
+
+    conversation: str
+    recipient: str
+
+    def to_bytes(self) -> bytes:
+        return json.dumps([self.recipient, self.conversation]).encode()
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """Documents that may be written, as the scripts take them."""
+class DocumentWrites:
+    """Checked documents, as the scripts take them."""
 
     args: list[Value]
-    voids: list[str]
-    """The keys that say whether the claim to one of them is void."""
+    void_keys: list[str]
+    """For each document, the key that exists if its claim is void."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What is there under a name."""
+class _DocumentClaim:
+    """What is stored about the key of a document."""
 
-    owner: bytes
-    """Whose it is: a nonce, and then the place; empty if nobody's."""
+    value: bytes
+    """The claim in the tenant's index: a nonce, then the owner; empty if there is none."""
     record: bytes = b""
-    void: bool = False
-
-    @property
-    def place(self) -> Place:
-        recipient, conversation = json.loads(self.owner[32:])
-        return conversation, recipient
+    """The document; empty if it does not exist."""
+    is_void: bool = False
 
     @property
     def nonce(self) -> str:
-        return self.owner[:32].decode()
+        return self.value[:_NONCE_CHARACTERS].decode()
+
+    @property
+    def owner(self) -> Owner:
+        recipient, conversation = json.loads(self.value[_NONCE_CHARACTERS:])
+        return Owner(conversation, recipient)
 
     @property
     def document(self) -> Document | None:
-        return _document(self.place[0], self.record) if self.record else None
+        return _document(self.owner.conversation, self.record) if self.record else None
+
+    def belongs_to(self, owner: Owner) -> bool:
+        return self.value[_NONCE_CHARACTERS:] == owner.to_bytes()
 
 
-async def put(shelf: Shelf, conversation: str, wanted: PackedDocument, at: datetime) -> Document:
-    """Put a document into a conversation that is there."""
+async def put(index: TenantIndex, conversation: str, document: PackedDocument, at: datetime) -> Document:
+    """Put a document into an existing conversation."""
     while True:
-        place = (conversation, (await shelf.found(conversation)).conversation.recipient)
-        plan = await planned(shelf, place, [wanted], at)
-        reply = await shelf.ask("put_document", conversation, microseconds(at), *plan.args, more=plan.voids)
+        owner = Owner(conversation, (await index.get(conversation)).conversation.recipient)
+        writes = await prepare_writes(index, owner, [document], at)
+        reply = await index.run_script(
+            "put_document", conversation, microseconds(at), *writes.args, extra_keys=writes.void_keys
+        )
         if reply[0] == b"done":
-            await drop_expired(shelf, place, reply[2], at)
+            await delete_expired(index, owner, reply[2], at)
             return _document(conversation, reply[1][0])
 
 
-async def planned(shelf: Shelf, place: Place, wanted: Sequence[PackedDocument], at: datetime) -> Planned:
-    """What is to be done with some documents in a conversation; the names of new ones are taken.
+async def prepare_writes(
+    index: TenantIndex, owner: Owner, documents: Sequence[PackedDocument], at: datetime
+) -> DocumentWrites:
+    """Check documents that are to be written to a conversation, and claim the ids of new ones.
 
     Raises:
-        DocumentExists: one of them may not stand where it would.
+        DocumentExists: a different document with the same kind and id exists and must not be replaced.
     """
     while True:
-        found = [await _find(shelf, _name(one.kind, one.id)) for one in wanted]
-        pairs = list(zip(wanted, found, strict=True))
-        verdicts = [one.verdict(known.document, place[0], at) for one, known in pairs]
-        args: list[Value] = [len(wanted)]
-        voids: list[str] = []
-        for (one, known), verdict in zip(pairs, verdicts, strict=True):
-            mine: _Found | None = known
-            if verdict is Verdict.NEW and (known.void or known.owner[32:] != _owner(place)):
-                mine = await _taken(shelf, _name(one.kind, one.id), known, place, at)
-            if mine is None:
+        claims = [await _find(index, _index_key(document.kind, document.id)) for document in documents]
+        pairs = list(zip(documents, claims, strict=True))
+        verdicts = [document.verdict(claim.document, owner.conversation, at) for document, claim in pairs]
+        args: list[Value] = [len(documents)]
+        void_keys: list[str] = []
+        for (document, stored_claim), verdict in zip(pairs, verdicts, strict=True):
+            key = _index_key(document.kind, document.id)
+            claim: _DocumentClaim | None = stored_claim
+            if verdict is Verdict.NEW and (stored_claim.is_void or not stored_claim.belongs_to(owner)):
+                claim = await _claim(index, key, stored_claim, owner, at)
+            if claim is None:
                 break
-            before = sha1(mine.record, usedforsecurity=False).hexdigest() if mine.record else ""
-            head = json.dumps([one.kind, one.id, one.expires_at]).encode()
-            ends: Value = "" if one.expires_at is None else one.expires_at
-            args += [_name(one.kind, one.id), before, verdict.value, microseconds(at), ends]
-            args.append(head + b"\n" + squeezed(one.body))
-            voids.append(shelf.keys.void(place[1], mine.nonce))
+            before = sha1(claim.record, usedforsecurity=False).hexdigest() if claim.record else ""
+            line = json.dumps([document.kind, document.id, document.expires_at]).encode()
+            expires_at: Value = "" if document.expires_at is None else document.expires_at
+            args += [key, before, verdict.value, microseconds(at), expires_at, line + b"\n" + compress(document.body)]
+            void_keys.append(index.keys.void(owner.recipient, claim.nonce))
         else:
-            return Planned(args, voids)
+            return DocumentWrites(args, void_keys)
 
 
-async def _taken(shelf: Shelf, name: bytes, known: _Found, place: Place, at: datetime) -> _Found | None:
-    """Take a name for a conversation; None if somebody else was faster."""
-    if known.owner and not known.void and (await _drop(shelf, name, known, at))[0] == b"exists":
-        return None
-    owner = uuid4().hex.encode() + _owner(place)
-    reply = await shelf.engine.script("claim_document_id", [shelf.keys.documents()], [name, known.owner, owner])
-    return await _look(shelf, name, owner) if reply[0] == b"done" else None
+async def _claim(
+    index: TenantIndex, key: bytes, stored_claim: _DocumentClaim, owner: Owner, at: datetime
+) -> _DocumentClaim | None:
+    """Claim the key of a document for a conversation; return None if another process has claimed or written it."""
+    if stored_claim.value and not stored_claim.is_void:
+        reply = await _delete(index, key, stored_claim, expired_at=at)
+        if reply[0] == b"exists":
+            return None
+    value = uuid4().hex.encode() + owner.to_bytes()
+    reply = await index.engine.run_script(
+        "claim_document_id", [index.keys.document_claims()], [key, stored_claim.value, value]
+    )
+    return await _read(index, key, value) if reply[0] == b"done" else None
 
 
-async def found(shelf: Shelf, kind: str, name: str, at: datetime) -> Document:
-    """The document of that kind and id.
+async def get(index: TenantIndex, kind: str, document_id: str, at: datetime) -> Document:
+    """The document with this kind and id.
 
     Raises:
-        DocumentNotFound: there is none.
+        DocumentNotFound: it does not exist or has expired.
     """
-    known = (await _find(shelf, _name(kind, name))).document
-    if known is None or has_expired(known, at):
-        raise DocumentNotFound(kind, name)
-    return known
+    document = (await _find(index, _index_key(kind, document_id))).document
+    if document is None or has_expired(document, at):
+        raise DocumentNotFound(kind, document_id)
+    return document
 
 
-async def listed(shelf: Shelf, query: DocumentQuery, at: datetime) -> Page[Document]:
-    """The documents of a kind after a cursor, by their number."""
-    after = cursor_values(query.cursor, int)
-    low, high = b"[" + kind_key(query.kind), b"(" + kind_key(query.kind) + b":"  # which sorts after every digit
+async def list_page(index: TenantIndex, query: DocumentQuery, at: datetime) -> Page[Document]:
+    """A page of a conversation's documents of one kind, by number."""
+    after, kind = cursor_values(query.cursor, int), kind_key(query.kind)
+    low, high = b"[" + kind, b"(" + kind + b":"  # a colon sorts after every digit
     if after is not None and query.newest_first:
-        high = b"(" + kind_key(query.kind) + b"%016d" % max(0, after[0])
+        high = b"(" + kind + b"%016d" % max(0, after[0])
     elif after is not None:
-        low = b"[" + kind_key(query.kind) + b"%016d" % max(0, after[0] + 1)
+        low = b"[" + kind + b"%016d" % max(0, after[0] + 1)
     args: list[Value] = [low, high, "1" if query.newest_first else "", query.limit + 1, microseconds(at)]
-    reply = await shelf.ask("list_documents", query.conversation, *args)
-    found = [_document(query.conversation, record) for record in reply[1]]
-    return Page(
-        tuple(found[: query.limit]), cursor_of(found[query.limit - 1].number) if len(found) > query.limit else None
-    )
+    reply = await index.run_script("list_documents", query.conversation, *args)
+    documents = [_document(query.conversation, record) for record in reply[1]]
+    has_more = len(documents) > query.limit
+    page = documents[: query.limit]
+    return Page(tuple(page), cursor_of(page[-1].number) if has_more else None)
 
 
-async def delete(shelf: Shelf, kind: str, name: str, at: datetime) -> bool:
-    """Remove a document; return whether there was one that had not expired."""
-    key = _name(kind, name)
-    known = await _find(shelf, key)
-    if not known.record:
+async def delete(index: TenantIndex, kind: str, document_id: str, at: datetime) -> bool:
+    """Delete a document; return whether it existed and had not expired."""
+    key = _index_key(kind, document_id)
+    claim = await _find(index, key)
+    if not claim.record:
         return False
-    record = (await _drop(shelf, key, known, None))[1]
-    await _disown(shelf, key, known.owner)
-    return bool(record) and not has_expired(_document(known.place[0], record), at)
+    record = (await _delete(index, key, claim))[1]
+    await _release(index, key, claim.value)
+    return bool(record) and not has_expired(_document(claim.owner.conversation, record), at)
 
 
-async def drop_expired(shelf: Shelf, place: Place, names: Sequence[bytes], at: datetime) -> None:
-    """Remove documents of a conversation that have expired. If that fails, it is for another time."""
+async def delete_expired(index: TenantIndex, owner: Owner, keys: Sequence[bytes], at: datetime) -> None:
+    """Delete expired documents of a conversation. If that fails, a later write or `sweep` deletes them."""
     with suppress(RedisError, OSError):
-        for name in names:
-            known = await _find(shelf, name)
-            if known.owner[32:] == _owner(place):
-                await _sweep(shelf, name, known.owner, at)
+        for key in keys:
+            claim = await _find(index, key)
+            if claim.belongs_to(owner):
+                await _delete_if_expired(index, key, claim.value, at)
 
 
-async def leave(shelf: Shelf, recipient: str) -> None:
-    """Take the documents of what was erased out of the list of all."""
-    engine, leaving = shelf.engine, shelf.keys.leaving_documents(recipient)
-    names: list[bytes] = list(await engine.send(engine.client.smembers(leaving)))
-    for start in range(0, len(names), STEP):
-        some = names[start : start + STEP]
-        args = [part for one in some for part in (one[:32], _owner((one[32:].decode(), recipient)))]
-        await engine.script("release_document_id", [shelf.keys.documents()], args)
-        await engine.send(engine.client.srem(leaving, *some))
+async def release_erased(index: TenantIndex, recipient: str) -> None:
+    """Remove the documents of a recipient's erased conversations from the tenant's index."""
+    engine, erased_documents = index.engine, index.keys.erased_documents(recipient)
+    members: list[bytes] = list(await engine.send(engine.client.smembers(erased_documents)))
+    for start in range(0, len(members), BATCH):
+        batch = members[start : start + BATCH]
+        args: list[Value] = []
+        for member in batch:
+            owner = Owner(member[_KEY_BYTES:].decode(), recipient)
+            args += [member[:_KEY_BYTES], owner.to_bytes()]
+        await engine.run_script("release_document_ids", [index.keys.document_claims()], args)
+        await engine.send(engine.client.srem(erased_documents, *batch))
 
 
-async def sweep(shelf: Shelf, at: datetime) -> None:
-    """Remove what has expired, and what is listed and gone with its conversation."""
-    engine, owners = shelf.engine, shelf.keys.documents()
-    cursor = 0
+async def sweep(index: TenantIndex, at: datetime) -> None:
+    """Delete expired documents, and the claims of documents that have expired with their conversation."""
+    engine, cursor = index.engine, 0
     while True:
-        cursor, some = await engine.send(engine.client.hscan(owners, cursor, count=STEP))
-        await asyncio.gather(*(_sweep(shelf, name, owner, at) for name, owner in some.items()))
+        cursor, batch = await engine.send(engine.client.hscan(index.keys.document_claims(), cursor, count=BATCH))
+        await asyncio.gather(*(_delete_if_expired(index, key, value, at) for key, value in batch.items()))
         if cursor == 0:
             return
 
 
-async def _sweep(shelf: Shelf, name: bytes, owner: bytes, at: datetime) -> None:
-    if (await _drop(shelf, name, _Found(owner), at))[0] == b"done":
-        await _disown(shelf, name, owner)
+async def _delete_if_expired(index: TenantIndex, key: bytes, claim_value: bytes, at: datetime) -> None:
+    if (await _delete(index, key, _DocumentClaim(claim_value), expired_at=at))[0] == b"done":
+        await _release(index, key, claim_value)
 
 
-async def _drop(shelf: Shelf, name: bytes, known: _Found, at: datetime | None) -> list[bytes]:
-    """Remove what a claim stands for, and make it void; with a time, only if that has expired or is not there."""
-    args: list[Value] = [name, "" if at is None else microseconds(at), VOID_MILLISECONDS]
-    return await _ask(shelf, "delete_documents", known, args)
+async def _delete(
+    index: TenantIndex, key: bytes, claim: _DocumentClaim, *, expired_at: datetime | None = None
+) -> list[bytes]:
+    """Delete a document and void its claim. With `expired_at`, a document that has not expired by then is not deleted."""
+    args: list[Value] = [key, "" if expired_at is None else microseconds(expired_at), VOID_MILLISECONDS]
+    return await _run_script(index, "delete_document", claim, args)
 
 
-async def _disown(shelf: Shelf, name: bytes, owner: bytes) -> None:
-    await shelf.engine.script("release_document_id", [shelf.keys.documents()], [name, owner])
+async def _release(index: TenantIndex, key: bytes, claim_value: bytes) -> None:
+    await index.engine.run_script("release_document_ids", [index.keys.document_claims()], [key, claim_value])
 
 
-async def _find(shelf: Shelf, name: bytes) -> _Found:
-    """What is there under a name."""
-    client, owners = shelf.engine.client, shelf.keys.documents()
-    owner: bytes = await shelf.engine.send(client.hget(owners, name)) or b""
-    while owner:
-        known = await _look(shelf, name, owner)
-        now: bytes = owner if known.record else await shelf.engine.send(client.hget(owners, name)) or b""
-        if now == owner:
-            return known
-        owner = now
-    return _Found(b"")
+async def _find(index: TenantIndex, key: bytes) -> _DocumentClaim:
+    """Read the claim of a key and its document."""
+    client, claims = index.engine.client, index.keys.document_claims()
+    value: bytes = await index.engine.send(client.hget(claims, key)) or b""
+    while value:
+        claim = await _read(index, key, value)
+        current: bytes = value if claim.record else await index.engine.send(client.hget(claims, key)) or b""
+        if current == value:
+            return claim
+        value = current
+    return _DocumentClaim(b"")
 
 
-async def _look(shelf: Shelf, name: bytes, owner: bytes) -> _Found:
-    reply = await _ask(shelf, "get_document", _Found(owner), [name])
-    return _Found(owner, reply[1], bool(reply[2]))
+async def _read(index: TenantIndex, key: bytes, claim_value: bytes) -> _DocumentClaim:
+    reply = await _run_script(index, "get_document", _DocumentClaim(claim_value), [key])
+    return _DocumentClaim(claim_value, reply[1], bool(reply[2]))
 
 
-async def _ask(shelf: Shelf, script: str, known: _Found, args: Sequence[Value]) -> list[bytes]:
-    """Carry out a script where a claim says that the document is; whether its conversation is there or not."""
-    conversation, recipient = known.place
-    keys = [*shelf.keys.conversation(recipient, conversation), shelf.keys.void(recipient, known.nonce)]
-    reply: list[bytes] = await shelf.engine.script(script, keys, [shelf.mark(conversation), *args])
+async def _run_script(index: TenantIndex, script: str, claim: _DocumentClaim, args: Sequence[Value]) -> list[bytes]:
+    """Run a script on the conversation that a claim names, whether or not it exists."""
+    conversation, recipient = claim.owner
+    keys = index.keys_of_claim(conversation, recipient, claim.nonce)
+    reply: list[bytes] = await index.engine.run_script(script, keys, [index.tombstone(conversation), *args])
     return reply
 
 
-def _name(kind: str, name: str) -> bytes:
-    return kind_key(kind) + document_key(kind, name)
-
-
-def _owner(place: Place) -> bytes:
-    conversation, recipient = place
-    return json.dumps([recipient, conversation]).encode()
+def _index_key(kind: str, document_id: str) -> bytes:
+    return kind_key(kind) + document_key(kind, document_id)
 
 
 def _document(conversation: str, record: bytes) -> Document:
-    number, made, rest = record.split(b":", 2)
-    head, _, body = rest.partition(b"\n")
-    kind, name, expires_at = json.loads(head)
-    return document_of(conversation, kind, name, unsqueezed(body), int(number), int(made), expires_at)
+    number, created_at, rest = record.split(b":", 2)
+    line, _, body = rest.partition(b"\n")
+    kind, document_id, expires_at = json.loads(line)
+    return document_of(conversation, kind, document_id, decompress(body), int(number), int(created_at), expires_at)

@@ -1,56 +1,61 @@
-"""Folds, and the purging that they allow. Which folds stand is written down, so that a load reads no others."""
+"""Folds and purging. The numbers of the active folds are stored, so that a load reads no others."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import TypeAlias
 
 from minutebook.errors import FoldConflict, FoldNotFound
 from minutebook.record.fold import Fold
 from minutebook.store.codec import fold_from_bytes, fold_to_bytes
 from minutebook.store.redis.connection import Value
-from minutebook.store.redis.rows import Filed, fold_of, fold_record
-from minutebook.store.redis.tenant import Shelf
-from minutebook.store.rules import folds_in_range, require_fold, require_purge, same_fold, visible_folds
+from minutebook.store.redis.rows import HeaderRow, fold_from_record, fold_record, pairs_of
+from minutebook.store.redis.tenant import TenantIndex
+from minutebook.store.rules import folds_in_range, require_fold, require_purge, require_same_fold, visible_folds
 from minutebook.store.types import StoredFold
 
-Numbered = dict[int, StoredFold]
+NumberedFolds: TypeAlias = dict[int, StoredFold]
+"""Number → fold, in the order in which the folds were added."""
+ActiveStarts: TypeAlias = dict[int, int]
+"""Number of an active fold → its start."""
 
 
-async def every(shelf: Shelf, conversation: str) -> tuple[Filed, Numbered]:
-    """A conversation and all of its folds, by their number, in the order in which they were added."""
-    reply = await shelf.ask("list_folds", conversation)
-    return shelf.filed(conversation, reply[1]), numbered(reply[2])
+async def get_all(index: TenantIndex, conversation: str) -> tuple[HeaderRow, NumberedFolds]:
+    """A conversation and all its folds, undone ones too."""
+    reply = await index.run_script("list_folds", conversation)
+    return index.row(conversation, reply[1]), numbered_folds(reply[2])
 
 
-def numbered(flat: Sequence[bytes]) -> Numbered:
-    """Folds as a script returned them."""
-    found = {int(flat[at]): fold_of(flat[at + 1]) for at in range(0, len(flat), 2)}
-    return dict(sorted(found.items()))
+def numbered_folds(flat: Sequence[bytes]) -> NumberedFolds:
+    """Decode folds as a script returns them."""
+    folds = {int(number): fold_from_record(record) for number, record in pairs_of(flat).items()}
+    return dict(sorted(folds.items()))
 
 
-async def add(shelf: Shelf, conversation: str, fold: Fold, replacing: Iterable[str] | None, at: datetime) -> StoredFold:
-    """Add a fold where it may stand."""
+async def add(
+    index: TenantIndex, conversation: str, fold: Fold, replacing: Iterable[str] | None, at: datetime
+) -> StoredFold:
     fold = fold_from_bytes(fold.id, fold.start, fold.stop, fold_to_bytes(fold))
     while True:
-        reply = await shelf.ask("load_exchange", conversation, fold.id, fold.start, fold.stop)
-        filed, number = shelf.filed(conversation, reply[1]), int(reply[3])
-        if reply[2]:
-            return same_fold(conversation, fold_of(reply[2]), fold)
-        by_id = {fold_of(record).fold.id: int(at) for at, record in zip(reply[4], reply[5], strict=True)}
-        others = sorted((fold_of(record).fold for record in reply[5]), key=lambda other: other.start)
-        near = folds_in_range(others, fold.start, min(fold.stop, filed.conversation.length))
-        covered = require_fold(filed.conversation, fold, near=near, splits=bool(reply[6]), replacing=replacing)
+        reply = await index.run_script("load_fold_range", conversation, fold.id, fold.start, fold.stop)
+        row, same_id, new_number, numbers, records, splits = index.row(conversation, reply[1]), *reply[2:]
+        if same_id:
+            return require_same_fold(conversation, fold_from_record(same_id), fold)
+        others = {fold_from_record(record).fold: int(number) for number, record in zip(numbers, records, strict=True)}
+        by_start = sorted(others, key=lambda other: other.start)
+        near = folds_in_range(by_start, fold.start, min(fold.stop, row.conversation.length))
+        covered = require_fold(row.conversation, fold, near=near, splits=bool(splits), replacing=replacing)
         stored = StoredFold(fold, at)
-        lying = [by_id[other.id] for other in covered]
-        if await _marked(shelf, filed, {number: stored}, lying, {number: fold.start}):
+        inactive = [others[other] for other in covered]
+        if await _write(index, row, {new_number: stored}, inactive, {new_number: fold.start}):
             return stored
 
 
-async def undo(shelf: Shelf, conversation: str, fold_id: str, at: datetime) -> StoredFold:
-    """Mark a fold undone; what stands then is found out from all of them."""
+async def undo(index: TenantIndex, conversation: str, fold_id: str, at: datetime) -> StoredFold:
+    """Mark a fold as undone. The folds that are active then are computed from all folds."""
     while True:
-        filed, folds = await every(shelf, conversation)
-        number = next((number for number, one in folds.items() if one.fold.id == fold_id), None)
+        row, folds = await get_all(index, conversation)
+        number = next((number for number, stored in folds.items() if stored.fold.id == fold_id), None)
         if number is None:
             raise FoldNotFound(conversation, fold_id)
         stored = folds[number]
@@ -59,57 +64,60 @@ async def undo(shelf: Shelf, conversation: str, fold_id: str, at: datetime) -> S
         if stored.undone_at is not None:
             return stored
         folds[number] = stored = replace(stored, undone_at=at)
-        stands = standing_numbers(folds)
-        if await _marked(shelf, filed, {number: stored}, [number], stands):
+        if await _write(index, row, {number: stored}, [number], active_starts(folds)):
             return stored
 
 
-async def purge(shelf: Shelf, conversation: str, before: int) -> int:
-    """Delete the entries that folds stand for; a fork has copies of its own."""
+async def purge(index: TenantIndex, conversation: str, before: int) -> int:
+    """Delete the entries before a position, which folds cover; return their number. Forks have their own copies."""
     while True:
-        filed, folds = await every(shelf, conversation)
-        header = filed.conversation
-        stands = visible_folds(one.fold for one in folds.values() if one.undone_at is None)
-        covering = {fold.id for fold in require_purge(header, before, stands)}
-        gone = max(0, before - header.first)
-        if not gone:
+        row, folds = await get_all(index, conversation)
+        header = row.conversation
+        covering = {fold.id for fold in require_purge(header, before, _active_folds(folds))}
+        count = max(0, before - header.first)
+        if not count:
             return 0
-        sealed = {number: replace(one, sealed=True) for number, one in folds.items() if one.fold.id in covering}
-        if await _marked(shelf, filed, sealed, (), {}, before=before):
-            return gone
+        sealed = {
+            number: replace(stored, sealed=True) for number, stored in folds.items() if stored.fold.id in covering
+        }
+        if await _write(index, row, sealed, (), {}, purged_before=before):
+            return count
 
 
-def standing_numbers(folds: Numbered) -> dict[int, int]:
-    """The folds that stand: number → where it begins."""
-    by_id = {one.fold.id: number for number, one in folds.items()}
-    return {
-        by_id[fold.id]: fold.start for fold in visible_folds(one.fold for one in folds.values() if not one.undone_at)
-    }
+def _active_folds(folds: NumberedFolds) -> list[Fold]:
+    return visible_folds(stored.fold for stored in folds.values() if stored.undone_at is None)
 
 
-def written(folds: Numbered) -> list[Value]:
-    """Folds as the scripts take them."""
-    records = [part for number, one in folds.items() for part in (number, one.fold.id, fold_record(one))]
+def active_starts(folds: NumberedFolds) -> ActiveStarts:
+    by_id = {stored.fold.id: number for number, stored in folds.items()}
+    return {by_id[fold.id]: fold.start for fold in _active_folds(folds)}
+
+
+def fold_args(folds: NumberedFolds) -> list[Value]:
+    """Folds as arguments of a script."""
+    records = [part for number, stored in folds.items() for part in (number, stored.fold.id, fold_record(stored))]
     return [len(folds), *records]
 
 
-def standing_args(stands: dict[int, int]) -> list[Value]:
-    return [len(stands), *(part for pair in stands.items() for part in pair)]
+def active_args(active: ActiveStarts) -> list[Value]:
+    """Active folds as arguments of a script."""
+    return [len(active), *(part for pair in active.items() for part in pair)]
 
 
-async def _marked(
-    shelf: Shelf,
-    filed: Filed,
-    folds: Numbered,
-    lying: Sequence[int],
-    stands: dict[int, int],
+async def _write(
+    index: TenantIndex,
+    row: HeaderRow,
+    folds: NumberedFolds,
+    inactive: Sequence[int],
+    active: ActiveStarts,
     *,
-    before: int | None = None,
+    purged_before: int | None = None,
 ) -> bool:
-    """Write it, unless a fold came or went since `filed` was read."""
-    facts: list[Value] = [filed.nonce, filed.marks, "" if before is None else before]
-    args = [*facts, *written(folds), len(lying), *lying, *standing_args(stands)]
-    reply = await shelf.ask("set_standing_folds", filed.conversation.id, *args)
-    if before is not None:
-        shelf.engine.known.pop((shelf.tenant, filed.conversation.id), None)
+    """Write folds and which are active; return False if the folds have changed since `row` was read."""
+    conversation = row.conversation.id
+    args: list[Value] = [row.nonce, row.fold_changes, "" if purged_before is None else purged_before]
+    args += [*fold_args(folds), len(inactive), *inactive, *active_args(active)]
+    reply = await index.run_script("write_folds", conversation, *args)
+    if purged_before is not None:
+        index.engine.rows.pop((index.tenant, conversation), None)
     return bool(reply[0] == b"done")

@@ -1,109 +1,131 @@
-"""How things are called in Redis.
+"""The names of the keys in Redis.
 
-All that belongs to a recipient's conversations has the recipient in braces, so that a cluster keeps it in one slot and one
-script can change it as a whole. Ids are looked up in a list of all, which has the tenant in braces: it says whom a
-conversation is with. What must be atomic never needs both.
+The keys of a recipient's conversations have the recipient in braces (a hash tag), so that a cluster stores them in one
+slot and a script can change them atomically. The index of a tenant's ids has only the tenant in braces: it says which
+recipient a conversation belongs to. No atomic change needs both.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 PARTS: Final = (
     *("header", "entries", "roles", "turns", "folds", "fold-ids"),
     *("standing", "pins", "answers", "blobs", "uses"),
     *("documents", "document-order", "document-ends", "fence"),
 )
-"""The keys of one conversation, in the order in which the scripts know them."""
+"""The keys of one conversation, in the order that the scripts expect."""
 _ESCAPES: Final = str.maketrans({"%": "%25", "/": "%2F", "{": "%7B", "}": "%7D"})
-_FAR: Final = (1 << 63) - 1
+_MAX_MICROSECONDS: Final = (1 << 63) - 1
+_RANK_CHARACTERS: Final = 16
+
+
+class IndexKeys(NamedTuple):
+    """The keys of a tenant's index of conversation ids."""
+
+    claims: str
+    """A hash: id → claim."""
+    order: str
+    """A sorted set of the ids, newest first."""
+    erased: str
+    """A set of the tombstones of erased ids."""
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class TenantKeys:
     """The names of one tenant's keys."""
 
     prefix: str
     tenant: str
 
-    def catalogue(self) -> list[str]:
-        """The list of all: id → claim, the ids in order, what was erased."""
-        return [self._of_tenant(kind) for kind in ("place", "order", "erased")]
+    @property
+    def index(self) -> IndexKeys:
+        return IndexKeys(self._tenant_key("place"), self._tenant_key("order"), self._tenant_key("erased"))
+
+    def header(self, recipient: str, conversation: str) -> str:
+        return self._recipient_key(recipient, f"header:{conversation}")
 
     def parts(self, recipient: str, conversation: str) -> list[str]:
         """The keys of one conversation."""
-        return [self._of(recipient, f"{part}:{conversation}") for part in PARTS]
+        return [self._recipient_key(recipient, f"{part}:{conversation}") for part in PARTS]
 
-    def conversation(self, recipient: str, conversation: str) -> list[str]:
-        """The keys of one conversation, and those that its recipient's conversations share."""
+    def script_keys(self, recipient: str, conversation: str) -> list[str]:
+        """The keys that every script on a conversation takes: its own, and those shared by the recipient's conversations."""
         shared = (self.order(recipient), self.erased(recipient), self.changes(recipient))
         return [*self.parts(recipient, conversation), *shared]
 
     def order(self, recipient: str) -> str:
-        return self._of(recipient, "order")
+        return self._recipient_key(recipient, "order")
 
     def erased(self, recipient: str) -> str:
-        return self._of(recipient, "erased")
+        return self._recipient_key(recipient, "erased")
 
     def changes(self, recipient: str) -> str:
-        return self._of(recipient, "changes")
+        """A counter of the recipient's conversations that were created or erased."""
+        return self._recipient_key(recipient, "changes")
 
-    def leaving(self, recipient: str) -> str:
-        """What was erased here and still has to leave the list of all."""
-        return self._of(recipient, "leaving")
+    def erased_ids(self, recipient: str) -> str:
+        """The ids of erased conversations that are still in the tenant's index."""
+        return self._recipient_key(recipient, "leaving")
 
-    def leaving_documents(self, recipient: str) -> str:
-        """The documents of what was erased here, which still have to leave the list of all."""
-        return self._of(recipient, "leaving-documents")
+    def erased_documents(self, recipient: str) -> str:
+        """The documents of erased conversations that are still in the tenant's index."""
+        return self._recipient_key(recipient, "leaving-documents")
 
-    def documents(self) -> str:
-        """Whose each document is, by its name."""
-        return self._of_tenant("documents")
+    def document_claims(self) -> str:
+        """A hash: key of a document → claim, which names its conversation."""
+        return self._tenant_key("documents")
 
-    def lease(self, mark: bytes) -> str:
-        """Who works on a conversation. Its id is not in it, since it need not be there, and must not stay."""
-        return self._of_tenant(f"lease:{mark.hex()}")
+    def lease(self, tombstone: bytes) -> str:
+        """The lease on a conversation. It has a hash of the id, because it may outlive the erasure of the conversation."""
+        return self._tenant_key(f"lease:{tombstone.hex()}")
 
-    def fence(self) -> str:
-        """The number of the last lease."""
-        return self._of_tenant("fence")
+    def last_fence(self) -> str:
+        """The fence of the tenant's newest lease."""
+        return self._tenant_key("fence")
 
     def void(self, recipient: str, nonce: str) -> str:
-        return self._of(recipient, f"void:{nonce}")
+        """Exists if the claim with this nonce is void."""
+        return self._recipient_key(recipient, f"void:{nonce}")
 
-    def _of(self, recipient: str, what: str) -> str:
-        return f"{self.prefix}conversation:{{{_tag(self.tenant)}/{_tag(recipient)}}}:{what}"
+    def _recipient_key(self, recipient: str, name: str) -> str:
+        return f"{self.prefix}conversation:{{{_escaped(self.tenant)}/{_escaped(recipient)}}}:{name}"
 
-    def _of_tenant(self, what: str) -> str:
-        return f"{self.prefix}conversations:{{{_tag(self.tenant)}}}:{what}"
+    def _tenant_key(self, name: str) -> str:
+        return f"{self.prefix}conversations:{{{_escaped(self.tenant)}}}:{name}"
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """Whose a conversation is, as the list of all says. The conversation itself is made with it, or not at all."""
+class IdClaim:
+    """An entry of the tenant's index: it reserves an id for a recipient. The conversation may not exist yet."""
 
     nonce: str
     rank: str
     recipient: str
 
     @classmethod
-    def read(cls, kept: bytes) -> "Claim":
-        nonce, _since, rank, recipient = kept.decode().split(":", 3)
+    def parse(cls, value: bytes) -> "IdClaim":
+        nonce, _claimed_at, rank, recipient = value.decode().split(":", 3)
         return cls(nonce, rank, recipient)
 
 
 def rank_of(created_at: int) -> str:
-    """What sorts newest first, as text; the id that follows it decides between equals."""
-    return f"{_FAR - created_at:016x}"
+    """A text that sorts newer conversations first. In the order it is followed by the id, which sorts equal times."""
+    return f"{_MAX_MICROSECONDS - created_at:016x}"
 
 
 def created_at_of(rank: str) -> int:
-    return _FAR - int(rank, 16)
+    return _MAX_MICROSECONDS - int(rank, 16)
 
 
-def member_of(created_at: int, conversation: str) -> str:
-    """A conversation's place in an ordered list."""
+def order_member(created_at: int, conversation: str) -> str:
+    """The member of a sorted set for a conversation."""
     return rank_of(created_at) + conversation
 
 
-def _tag(name: str) -> str:
+def parse_order_member(member: str) -> tuple[int, str]:
+    """The creation time and the id of a member."""
+    return created_at_of(member[:_RANK_CHARACTERS]), member[_RANK_CHARACTERS:]
+
+
+def _escaped(name: str) -> str:
     return name.translate(_ESCAPES)

@@ -1,60 +1,62 @@
-"""Leases in Redis: keys that go by themselves, by the clock of the server.
+"""Leases in Redis: keys that expire, by the clock of the server.
 
-A lease is where the tenant's ids are; what it protects is where its recipient's keys are, maybe on another server. So a
-new holder shows its fence there before it has the lease: from then on who is slower finds it, however late.
+A lease is in the tenant's keys; the conversation that it protects is in the recipient's keys, possibly on another server.
+So a new holder writes its fence to the conversation before the lease is returned to it. From then on the conversation
+rejects appends under an older lease, however late they are.
 """
 
 from dataclasses import replace
+from typing import Literal
 
 from minutebook.errors import ConversationBusy, ConversationErased, LeaseLost
 from minutebook.store.codec import moment
 from minutebook.store.redis.connection import Value
-from minutebook.store.redis.keys import Claim
-from minutebook.store.redis.tenant import VOID_MILLISECONDS, Shelf
+from minutebook.store.redis.keys import IdClaim
+from minutebook.store.redis.tenant import VOID_MILLISECONDS, TenantIndex
 from minutebook.store.types import Lease
 
 
-async def acquire(shelf: Shelf, conversation: str, holder: str, seconds: float) -> Lease:
-    """Take a lease, or have it for longer."""
-    mark, keys = shelf.mark(conversation), shelf.keys
-    place, _, erased = keys.catalogue()
-    places = [keys.lease(mark), keys.fence(), erased, place]
-    reply = await shelf.engine.script("acquire_lease", places, [mark, conversation, holder, _milliseconds(seconds)])
+async def acquire(index: TenantIndex, conversation: str, holder: str, seconds: float) -> Lease:
+    """Acquire a lease, or extend the one that the holder has."""
+    tombstone, keys = index.tombstone(conversation), index.keys
+    script_keys = [keys.lease(tombstone), keys.last_fence(), keys.index.erased, keys.index.claims]
+    args: list[Value] = [tombstone, conversation, holder, _milliseconds(seconds)]
+    reply = await index.engine.run_script("acquire_lease", script_keys, args)
     if reply[0] == b"erased":
         raise ConversationErased(conversation)
     if reply[0] == b"busy":
         raise ConversationBusy(conversation, moment(int(reply[1]) * 1000))
-    if reply[3]:
-        claim = Claim.read(reply[3])
-        shown = await shelf.engine.script(
-            "check_lease", keys.conversation(claim.recipient, conversation), [mark, int(reply[1]), VOID_MILLISECONDS]
-        )
-        if shown[0] == b"erased":
+    fence, until, claim = int(reply[1]), moment(int(reply[2]) * 1000), reply[3]
+    if claim:
+        conversation_keys = keys.script_keys(IdClaim.parse(claim).recipient, conversation)
+        reply = await index.engine.run_script("raise_fence", conversation_keys, [tombstone, fence, VOID_MILLISECONDS])
+        if reply[0] == b"erased":
             raise ConversationErased(conversation)
-    return Lease(conversation, holder, int(reply[1]), moment(int(reply[2]) * 1000))
+    return Lease(conversation, holder, fence, until)
 
 
-async def renew(shelf: Shelf, lease: Lease, seconds: float) -> Lease:
-    """Have a lease for longer."""
-    reply = await _ask(shelf, lease, "renew", _milliseconds(seconds))
+async def renew(index: TenantIndex, lease: Lease, seconds: float) -> Lease:
+    reply = await _run_script(index, lease, "renew", _milliseconds(seconds))
     return replace(lease, until=moment(int(reply[1]) * 1000))
 
 
-async def release(shelf: Shelf, lease: Lease) -> None:
-    """Give a lease back, if it stands."""
-    await _ask(shelf, lease, "release", 0)
+async def release(index: TenantIndex, lease: Lease) -> None:
+    """Release a lease; do nothing if it is not active."""
+    await _run_script(index, lease, "release")
 
 
-async def require(shelf: Shelf, lease: Lease) -> None:
-    """Raises `LeaseLost` unless the lease stands."""
-    await _ask(shelf, lease, "look", 0)
+async def require(index: TenantIndex, lease: Lease) -> None:
+    """Raise `LeaseLost` unless the lease is active."""
+    await _run_script(index, lease, "check")
 
 
-async def _ask(shelf: Shelf, lease: Lease, what: str, milliseconds: int) -> list[bytes]:
-    mark, keys = shelf.mark(lease.conversation), shelf.keys
-    args: list[Value] = [mark, str(lease.fence), lease.holder, what, milliseconds]
-    reply: list[bytes] = await shelf.engine.script(
-        "renew_or_release_lease", [keys.lease(mark), keys.catalogue()[2]], args
+async def _run_script(
+    index: TenantIndex, lease: Lease, action: Literal["renew", "release", "check"], milliseconds: int = 0
+) -> list[bytes]:
+    tombstone, keys = index.tombstone(lease.conversation), index.keys
+    args: list[Value] = [tombstone, str(lease.fence), lease.holder, action, milliseconds]
+    reply: list[bytes] = await index.engine.run_script(
+        "renew_or_release_lease", [keys.lease(tombstone), keys.index.erased], args
     )
     if reply[0] == b"erased":
         raise ConversationErased(lease.conversation)

@@ -1,65 +1,63 @@
-"""Headers, entries and folds as Redis keeps them."""
+"""How headers, entries and folds are encoded in Redis."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from minutebook.errors import StoreDamaged
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import MessageRole
 from minutebook.store.codec import (
-    LARGE,
+    MAX_INLINE_BYTES,
     Packed,
+    compress,
+    decompress,
     fold_from_bytes,
     fold_to_bytes,
     microseconds,
     moment,
-    squeezed,
     unpack,
-    unsqueezed,
 )
 from minutebook.store.types import ConversationHeader, ConversationStatus, ForkOrigin, StoredFold
 
-LETTERS: Final = {
+ROLE_LETTERS: Final = {
     MessageRole.SYSTEM: "s",
     MessageRole.USER: "u",
     MessageRole.ASSISTANT: "a",
     MessageRole.TOOL: "t",
 }
-"""A role in the string of all roles, which says where exchanges begin without reading an entry."""
+"""The key `roles` has a letter for each entry. The scripts find the start of an exchange in it without reading entries."""
+_DIGEST_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Filed:
-    """A conversation and what only this store knows of it."""
+class HeaderRow:
+    """A conversation's header with the fields that only this store has."""
 
     conversation: ConversationHeader
     nonce: str
-    """Tells it from another that had its id before and has expired."""
-    line: tuple[str, ...] = ()
-    """What it was forked from, and what that was forked from, and so on: the oldest first."""
-    marks: int = 0
-    """How often folds came or went."""
+    """Differs from the nonce of an earlier conversation with the same id that has expired."""
+    ancestors: tuple[str, ...] = ()
+    """The conversations that it was forked from, directly and indirectly, the oldest first."""
+    fold_changes: int = 0
+    """Number of times that folds were added, undone or purged."""
     trims: int = 0
-    """How often entries were trimmed."""
-
-    def grown(self, conversation: ConversationHeader) -> "Filed":
-        return replace(self, conversation=conversation)
+    """Number of times that entries were trimmed."""
 
 
-def filed(tenant: str, name: str, flat: Sequence[bytes]) -> Filed:
-    """A header as a script returned it."""
-    row = {flat[at].decode(): flat[at + 1] for at in range(0, len(flat), 2)}
+def header_row(tenant: str, conversation: str, fields: Mapping[bytes, bytes]) -> HeaderRow:
+    """Decode the hash of a header."""
+    row = {name.decode(): value for name, value in fields.items()}
 
     def number(field: str) -> int:
         return int(row[field])
 
     origin = row.get("origin", b"").decode()
-    conversation = ConversationHeader(
+    header = ConversationHeader(
         tenant,
-        name,
+        conversation,
         row["recipient"].decode(),
         moment(number("created_at")),
         moment(number("updated_at")),
@@ -76,118 +74,127 @@ def filed(tenant: str, name: str, flat: Sequence[bytes]) -> Filed:
         ForkOrigin(origin, number("origin_position")) if origin else None,
     )
     trims = int(row.get("trims", b"0"))
-    return Filed(conversation, row["nonce"].decode(), tuple(json.loads(row["line"])), number("marks"), trims)
+    return HeaderRow(header, row["nonce"].decode(), tuple(json.loads(row["line"])), number("marks"), trims)
 
 
-def first_fields(one: Filed) -> list[str | int]:
-    """Every field of a new header, name and value in turn."""
-    conversation, origin = one.conversation, one.conversation.origin
+def new_header_fields(row: HeaderRow) -> list[str | int]:
+    """All fields of a new header, as alternating names and values."""
+    header, origin = row.conversation, row.conversation.origin
     fields: dict[str, str | int] = {
-        "nonce": one.nonce,
-        "recipient": conversation.recipient,
-        "created_at": microseconds(conversation.created_at),
-        "status": conversation.status.value,
-        "status_updated_at": microseconds(conversation.status_updated_at),
-        "first": conversation.first,
-        "labels": labels_text(conversation.labels),
-        "line": json.dumps(one.line),
-        "marks": one.marks,
+        "nonce": row.nonce,
+        "recipient": header.recipient,
+        "created_at": microseconds(header.created_at),
+        "status": header.status.value,
+        "status_updated_at": microseconds(header.status_updated_at),
+        "first": header.first,
+        "labels": labels_json(header.labels),
+        "line": json.dumps(row.ancestors),
+        "marks": row.fold_changes,
         **({"origin": origin.conversation, "origin_position": origin.position} if origin else {}),
     }
-    return [*_flat(fields), *grown_fields(conversation)]
+    return [*_flat(fields), *append_fields(header)]
 
 
-def grown_fields(one: ConversationHeader) -> list[str | int]:
-    """The fields that an append changes."""
+def append_fields(header: ConversationHeader) -> list[str | int]:
+    """The fields of a header that an append changes, as alternating names and values."""
     return _flat(
         {
-            "version": one.version,
-            "length": one.length,
-            "turns": one.turns,
-            "lead": one.lead,
-            "open_calls": json.dumps(one.open_calls),
-            "open_at": "" if one.open_at is None else one.open_at,
-            "updated_at": microseconds(one.updated_at),
+            "version": header.version,
+            "length": header.length,
+            "turns": header.turns,
+            "lead": header.lead,
+            "open_calls": json.dumps(header.open_calls),
+            "open_at": "" if header.open_at is None else header.open_at,
+            "updated_at": microseconds(header.updated_at),
         }
     )
 
 
-def labels_text(labels: Mapping[str, str]) -> str:
+def labels_json(labels: Mapping[str, str]) -> str:
     return json.dumps(dict(labels), sort_keys=True)
 
 
-def entry_to_bytes(packed: Packed) -> tuple[bytes, dict[bytes, bytes]]:
-    """An entry, and the large payloads that it only names."""
-    blobs: dict[bytes, bytes] = {}
-    named: list[bytes] = []
-    inside: list[bytes] = []
+class EncodedEntry(NamedTuple):
+    """An entry as it is stored."""
+
+    data: bytes
+    """The number of large payloads, their digests, a JSON line, and the other pieces."""
+    payloads: list[bytes]
+    """The large payloads, which are stored separately: alternating digests and compressed pieces."""
+
+
+def encoded_entry(packed: Packed) -> EncodedEntry:
+    digests: list[bytes] = []
+    payloads: list[bytes] = []
+    inline: list[bytes] = []
     sizes: list[int | None] = []
     for piece in (packed.text, packed.rest):
         if piece is None:
             sizes.append(None)
-        elif len(piece) > LARGE:
+        elif len(piece) > MAX_INLINE_BYTES:
             digest = sha256(piece).digest()
-            blobs[digest] = squeezed(piece)
-            named.append(digest)
+            digests.append(digest)
+            payloads += (digest, compress(piece))
             sizes.append(-1)
         else:
-            inside.append(squeezed(piece))
-            sizes.append(len(inside[-1]))
-    facts = [packed.role.value, packed.evaluation_id.hex(), packed.sequence, packed.created_at]
-    head = json.dumps([*facts, packed.provider, packed.model, *sizes], separators=(",", ":")).encode()
-    return b"".join([bytes([len(named)]), *named, head, b"\n", *inside]), blobs
+            inline.append(compress(piece))
+            sizes.append(len(inline[-1]))
+    fields = [packed.role.value, packed.evaluation_id.hex(), packed.sequence, packed.created_at]
+    line = json.dumps([*fields, packed.provider, packed.model, *sizes], separators=(",", ":")).encode()
+    return EncodedEntry(b"".join([bytes([len(digests)]), *digests, line, b"\n", *inline]), payloads)
 
 
-def digests_of(entry: bytes) -> list[bytes]:
-    """The large payloads that an entry names."""
-    return [entry[at : at + 32] for at in range(1, 1 + 32 * entry[0], 32)]
-
-
-def entry_from_bytes(kept: bytes, bodies: Mapping[bytes, bytes]) -> ConversationEntry:
-    """The entry that `entry_to_bytes` wrote."""
-    begin = 1 + 32 * kept[0]
-    digests = [kept[at : at + 32] for at in range(1, begin, 32)]
-    end = kept.index(b"\n", begin)
-    role, evaluation, sequence, created_at, provider, model, *sizes = json.loads(kept[begin:end])
-    place = end + 1
+def _decoded_entry(data: bytes, payloads: Mapping[bytes, bytes]) -> ConversationEntry:
+    """Decode the data of an `EncodedEntry`."""
+    line_start = 1 + _DIGEST_BYTES * data[0]
+    digests = [data[start : start + _DIGEST_BYTES] for start in range(1, line_start, _DIGEST_BYTES)]
+    line_end = data.index(b"\n", line_start)
+    role, evaluation, sequence, created_at, provider, model, *sizes = json.loads(data[line_start:line_end])
+    offset = line_end + 1
     pieces: list[bytes | None] = []
     for size in sizes:
         if size is None:
             pieces.append(None)
         elif size < 0:
-            pieces.append(unsqueezed(bodies[digests.pop(0)]))
+            pieces.append(decompress(payloads[digests.pop(0)]))
         else:
-            pieces.append(unsqueezed(kept[place : place + size]))
-            place += size
+            pieces.append(decompress(data[offset : offset + size]))
+            offset += size
     return unpack(Packed(MessageRole(role), bytes.fromhex(evaluation), sequence, created_at, provider, model, *pieces))
 
 
-def fold_record(stored: StoredFold) -> bytes:
-    """A fold with all that is known of it."""
-    fold = stored.fold
-    undone = None if stored.undone_at is None else microseconds(stored.undone_at)
-    facts = [fold.id, fold.start, fold.stop, microseconds(stored.created_at), undone, stored.sealed]
-    return json.dumps(facts).encode() + b"\n" + fold_to_bytes(fold)
-
-
-def fold_of(record: bytes) -> StoredFold:
-    """The fold that `fold_record` wrote."""
-    facts, _, body = record.partition(b"\n")
-    name, start, stop, created_at, undone, sealed = json.loads(facts)
-    fold = fold_from_bytes(name, start, stop, body)
-    return StoredFold(fold, moment(created_at), None if undone is None else moment(undone), sealed)
-
-
-def whole(store: str, kept: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> list[ConversationEntry]:
-    """Entries as they were appended.
+def decoded_entries(store: str, entries: Sequence[bytes], payloads: Sequence[bytes]) -> list[ConversationEntry]:
+    """Decode entries as the script `load_entries` returns them; `payloads` are alternating digests and pieces.
 
     Raises:
-        StoreDamaged: the server dropped a part of one.
+        StoreDamaged: the server has lost a part of one.
     """
     try:
-        return [entry_from_bytes(one, bodies) for one in kept]
-    except (KeyError, TypeError, ValueError, IndexError) as problem:
-        raise StoreDamaged(store, f"an entry cannot be read ({type(problem).__name__})") from problem
+        payloads_by_digest = pairs_of(payloads)
+        return [_decoded_entry(data, payloads_by_digest) for data in entries]
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise StoreDamaged(store, f"an entry cannot be read ({type(error).__name__})") from error
+
+
+def fold_record(stored: StoredFold) -> bytes:
+    """A fold as it is stored."""
+    fold = stored.fold
+    undone_at = None if stored.undone_at is None else microseconds(stored.undone_at)
+    fields = [fold.id, fold.start, fold.stop, microseconds(stored.created_at), undone_at, stored.sealed]
+    return json.dumps(fields).encode() + b"\n" + fold_to_bytes(fold)
+
+
+def fold_from_record(record: bytes) -> StoredFold:
+    """Decode a fold that `fold_record` encoded."""
+    line, _, body = record.partition(b"\n")
+    fold_id, start, stop, created_at, undone_at, sealed = json.loads(line)
+    fold = fold_from_bytes(fold_id, start, stop, body)
+    return StoredFold(fold, moment(created_at), None if undone_at is None else moment(undone_at), sealed)
+
+
+def pairs_of(flat: Sequence[bytes]) -> dict[bytes, bytes]:
+    """A hash as a script returns it: alternating names and values."""
+    return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 def _flat(fields: Mapping[str, Any]) -> list[str | int]:

@@ -1,29 +1,29 @@
-"""Conversations in Redis, or in Valkey, for those who have it anyway: quick, and shared by many machines.
+"""Conversations in Redis or Valkey, shared by many machines.
 
-`redis://user:password@host:6379/0`, `rediss://…` for TLS, and of our own `?ttl=SECONDS`: a conversation goes as a whole
-so many seconds after its last append, or that of a fork of it, with its idempotency keys; and `?prefix=WORD`: what every
-key begins with. Needs Redis 6.2 or newer, or Valkey.
+The URL is `redis://user:password@host:6379/0`, or `rediss://…` for TLS, with two options: `?ttl=SECONDS` is the time after
+the last append to a conversation or one of its forks until it expires, together with its idempotency keys, and
+`?prefix=WORD` is the start of the name of every key. Needs Redis 6.2 or newer, or Valkey.
 
-What it costs: an append is one script, a load two, whatever the length of the record. A fork copies what it shares, and
-the server does nothing else meanwhile. There is no index of words: a search reads the record, newest conversation first,
-some thousand entries for a page. `list` with a status reads the headers of the others, too. What is stored once by its
-hash is so within one conversation, since each may expire by itself.
+Costs: an append is one script and a load two, whatever the length of the record. A fork copies the entries that it shares,
+and the server runs nothing else meanwhile. There is no index of words: a search reads the entries, newest conversation
+first, some thousand for a page. `list` with a status also reads the headers with another status. Large payloads are stored
+once per conversation, not once per tenant, because each conversation may expire separately.
 
-A new document takes its name in a list of the tenant's before it is written, and a lease is the tenant's, too, for there
-may be no conversation yet: both cost an append a round trip or two. Leases run by the server's clock, and a fence is shown
-to the conversation before its lease is given. A server that forgets what it took may give a fence twice.
+A new document is claimed in the tenant's index before it is written. A lease is in the tenant's keys too, because its
+conversation may not exist yet. Both cost an append one or two more round trips. Leases use the clock of the server, and a
+fence is written to the conversation before the lease is returned. A server that loses data may issue a fence twice.
 
-How safe it is depends on the server. With `appendonly yes` and `appendfsync always` what was acknowledged is on its disk.
-With `everysec`, the usual setting, a crash of the machine loses up to a second or two; without `appendonly` it loses all
-since the last snapshot. A failover to a replica may lose what the replica had not got. `durable` says what we found, and
-a warning is logged. `maxmemory-policy` must be `noeviction`: any other may drop a part of a conversation, which a load
-then finds to be damaged.
+Durability depends on the server. With `appendonly yes` and `appendfsync always`, acknowledged writes are on its disk. With
+`everysec`, the default, a crash of the machine loses up to two seconds; without `appendonly`, everything since the last
+snapshot. A failover may lose writes that the replica had not received. `RedisStore.durable` has the result of the check,
+and a warning is logged. `maxmemory-policy` must be `noeviction`: with any other the server may evict parts of a
+conversation, and a load then raises `StoreDamaged`.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
-from typing import Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from redis.exceptions import ResponseError
 
@@ -32,20 +32,14 @@ from minutebook.record.message import Message
 from minutebook.store.backend import AppendCommand, Backend, DocumentQuery, ListQuery, LoadQuery, SearchQuery
 from minutebook.store.base import ConversationStore
 from minutebook.store.codec import microseconds
-from minutebook.store.redis import conversations as redis_change
-from minutebook.store.redis import documents as redis_documents
-from minutebook.store.redis import folds as redis_folds
-from minutebook.store.redis import leases as redis_leases
-from minutebook.store.redis import trim as redis_trim
+from minutebook.store.redis import conversations, documents, entries, folds, leases
 from minutebook.store.redis.append import append
-from minutebook.store.redis.connection import Engine, Value, address_of
-from minutebook.store.redis.keys import Keys
-from minutebook.store.redis.load import load
-from minutebook.store.redis.pages import listed
-from minutebook.store.redis.rows import labels_text
-from minutebook.store.redis.tenant import Shelf
-from minutebook.store.rules import labelled, now, require_position
-from minutebook.store.search import scanned
+from minutebook.store.redis.connection import RedisEngine, Value, parse_url
+from minutebook.store.redis.keys import TenantKeys
+from minutebook.store.redis.rows import labels_json
+from minutebook.store.redis.tenant import TenantIndex
+from minutebook.store.rules import now, require_position, with_labels
+from minutebook.store.search import scan
 from minutebook.store.types import (
     ConversationHeader,
     ConversationStatus,
@@ -60,15 +54,16 @@ from minutebook.store.types import (
 )
 
 POLL_SECONDS: Final = 0.02
+T = TypeVar("T")
 
 
 class RedisBackend(Backend):
     """One tenant's keys on a server."""
 
-    def __init__(self, engine: Engine, *, tenant: str = "default", clock: Callable[[], datetime] = now) -> None:
+    def __init__(self, engine: RedisEngine, *, tenant: str = "default", clock: Callable[[], datetime] = now) -> None:
         super().__init__(tenant=tenant, clock=clock)
         self._engine = engine
-        self.shelf = Shelf(engine, Keys(engine.address.prefix, tenant))
+        self.index = TenantIndex(engine, TenantKeys(engine.address.prefix, tenant))
 
     def for_tenant(self, tenant: str) -> Self:
         return type(self)(self._engine, tenant=tenant, clock=self._clock)
@@ -79,153 +74,154 @@ class RedisBackend(Backend):
     async def close(self) -> None:
         await self._engine.close()
 
-    async def vacuum(self) -> None:
-        """Forget the ids of what has expired, and have the server write its files anew, without what was erased.
+    async def _run(self, work: Callable[[TenantIndex], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine function on the engine's loop."""
+        return await self._engine.run(lambda: work(self.index))
 
-        Its memory is its own affair: Redis overwrites what was freed only when it uses it again.
+    async def vacuum(self) -> None:
+        """Remove expired ids and documents, and have the server rewrite its files without the erased data.
+
+        The server's memory is not overwritten: Redis does that when it allocates the freed memory again.
 
         Raises:
-            StoreUnavailable: the server does not let us, as some that are rented do.
+            StoreUnavailable: the server does not allow it, as some hosted ones do not.
         """
-        await self._engine.run(self._vacuum)
+        await self._run(self._vacuum)
 
     async def append(self, command: AppendCommand) -> int:
         at = self.now()
-        return await self._engine.run(lambda: append(self.shelf, command, at))
+        return await self._run(lambda index: append(index, command, at))
 
     async def header(self, conversation: str) -> ConversationHeader:
-        return (await self._engine.run(lambda: self.shelf.found(conversation))).conversation
+        return (await self._run(lambda index: index.get(conversation))).conversation
 
     async def load(self, query: LoadQuery) -> LoadedConversation:
-        return await self._engine.run(lambda: load(self.shelf, query))
+        return await self._run(lambda index: entries.load(index, query))
 
     async def folds(self, conversation: str) -> tuple[StoredFold, ...]:
-        _, found = await self._engine.run(lambda: redis_folds.every(self.shelf, conversation))
-        return tuple(found.values())
+        _, numbered = await self._run(lambda index: folds.get_all(index, conversation))
+        return tuple(numbered.values())
 
     async def add_fold(self, conversation: str, fold: Fold, replacing: Sequence[str] | None) -> StoredFold:
-        return await self._engine.run(lambda: redis_folds.add(self.shelf, conversation, fold, replacing, self.now()))
+        return await self._run(lambda index: folds.add(index, conversation, fold, replacing, self.now()))
 
     async def undo_fold(self, conversation: str, fold_id: str) -> StoredFold:
-        return await self._engine.run(lambda: redis_folds.undo(self.shelf, conversation, fold_id, self.now()))
+        return await self._run(lambda index: folds.undo(index, conversation, fold_id, self.now()))
 
     async def set_pin(self, conversation: str, position: int, *, pinned: bool) -> None:
-        async def work() -> None:
-            reply = await self.shelf.ask("pin", conversation, position, "SADD" if pinned else "SREM")
-            if reply[0] == b"outside":
-                require_position(self.shelf.filed(conversation, reply[1]).conversation, position)
+        async def work(index: TenantIndex) -> None:
+            reply = await index.run_script("set_pin", conversation, position, "SADD" if pinned else "SREM")
+            if reply[0] == b"no entry":
+                require_position(index.row(conversation, reply[1]).conversation, position)
 
-        await self._engine.run(work)
+        await self._run(work)
 
     async def purge(self, conversation: str, before: int) -> int:
-        return await self._engine.run(lambda: redis_folds.purge(self.shelf, conversation, before))
+        return await self._run(lambda index: folds.purge(index, conversation, before))
 
     async def trim(self, conversation: str, changes: Mapping[int, Message]) -> int:
-        return await self._engine.run(lambda: redis_trim.trim(self.shelf, conversation, changes))
+        return await self._run(lambda index: entries.trim(index, conversation, changes))
 
     async def fork(self, conversation: str, new_id: str, at: int | None) -> ConversationHeader:
-        """The entries are copied."""
-        return await self._engine.run(lambda: redis_change.fork(self.shelf, conversation, new_id, at, self.now()))
+        return await self._run(lambda index: conversations.fork(index, conversation, new_id, at, self.now()))
 
     async def set_status(self, conversation: str, status: ConversationStatus) -> ConversationHeader:
         fields: list[Value] = ["status", status.value, "status_updated_at", microseconds(self.now())]
 
-        async def work() -> ConversationHeader:
-            reply = await self.shelf.ask("set_header_field", conversation, "", "", *fields)
-            self._engine.known.pop((self.tenant, conversation), None)
-            return self.shelf.filed(conversation, reply[1]).conversation
+        async def work(index: TenantIndex) -> ConversationHeader:
+            reply = await index.run_script("set_header_fields", conversation, "", "", *fields)
+            self._engine.rows.pop((self.tenant, conversation), None)
+            return index.row(conversation, reply[1]).conversation
 
-        return await self._engine.run(work)
+        return await self._run(work)
 
     async def set_labels(self, conversation: str, labels: Mapping[str, str | None]) -> ConversationHeader:
-        async def work() -> ConversationHeader:
+        async def work(index: TenantIndex) -> ConversationHeader:
             while True:
-                header = (await self.shelf.found(conversation)).conversation
-                changed = labelled(header, labels)
-                values = (labels_text(header.labels), "labels", labels_text(changed.labels))
-                reply = await self.shelf.ask("set_header_field", conversation, "labels", *values)
-                self._engine.known.pop((self.tenant, conversation), None)
+                header = (await index.get(conversation)).conversation
+                changed = with_labels(header, labels)
+                fields = (labels_json(header.labels), "labels", labels_json(changed.labels))
+                reply = await index.run_script("set_header_fields", conversation, "labels", *fields)
+                self._engine.rows.pop((self.tenant, conversation), None)
                 if reply[0] == b"done":
-                    return self.shelf.filed(conversation, reply[1]).conversation
+                    return index.row(conversation, reply[1]).conversation
 
-        return await self._engine.run(work)
+        return await self._run(work)
 
     async def list(self, query: ListQuery) -> Page[ConversationHeader]:
-        return await self._engine.run(lambda: listed(self.shelf, query))
+        return await self._run(lambda index: conversations.list_page(index, query))
 
     async def search(self, query: SearchQuery) -> Page[SearchHit]:
-        """It reads the entries."""
-        return await scanned(self, query)
+        return await scan(self, query)
 
     async def erase(self, conversation: str | None, recipient: str | None) -> ErasureReceipt:
         at = self.now()
         if conversation is not None:
-            return await self._engine.run(lambda: redis_change.erase_conversation(self.shelf, conversation, at))
-        return await self._engine.run(lambda: redis_change.erase_recipient(self.shelf, recipient or "", at))
+            return await self._run(lambda index: conversations.erase_conversation(index, conversation, at))
+        return await self._run(lambda index: conversations.erase_recipient(index, recipient or "", at))
 
     async def put_document(self, conversation: str, document: PackedDocument) -> Document:
-        return await self._engine.run(lambda: redis_documents.put(self.shelf, conversation, document, self.now()))
+        return await self._run(lambda index: documents.put(index, conversation, document, self.now()))
 
     async def document(self, kind: str, document_id: str) -> Document:
-        return await self._engine.run(lambda: redis_documents.found(self.shelf, kind, document_id, self.now()))
+        return await self._run(lambda index: documents.get(index, kind, document_id, self.now()))
 
     async def documents(self, query: DocumentQuery) -> Page[Document]:
-        return await self._engine.run(lambda: redis_documents.listed(self.shelf, query, self.now()))
+        return await self._run(lambda index: documents.list_page(index, query, self.now()))
 
     async def delete_document(self, kind: str, document_id: str) -> bool:
-        return await self._engine.run(lambda: redis_documents.delete(self.shelf, kind, document_id, self.now()))
+        return await self._run(lambda index: documents.delete(index, kind, document_id, self.now()))
 
     async def acquire_lease(self, conversation: str, holder: str, seconds: float) -> Lease:
-        """It goes by the clock of the server."""
-        return await self._engine.run(lambda: redis_leases.acquire(self.shelf, conversation, holder, seconds))
+        return await self._run(lambda index: leases.acquire(index, conversation, holder, seconds))
 
     async def renew_lease(self, lease: Lease, seconds: float) -> Lease:
-        return await self._engine.run(lambda: redis_leases.renew(self.shelf, lease, seconds))
+        return await self._run(lambda index: leases.renew(index, lease, seconds))
 
     async def release_lease(self, lease: Lease) -> None:
-        await self._engine.run(lambda: redis_leases.release(self.shelf, lease))
+        await self._run(lambda index: leases.release(index, lease))
 
-    async def _vacuum(self) -> None:
-        await redis_change.forget_expired(self.shelf)
-        await redis_documents.sweep(self.shelf, self.now())
+    async def _vacuum(self, index: TenantIndex) -> None:
+        await conversations.remove_expired_ids(index)
+        await documents.sweep(index, self.now())
         client = self._engine.client
-        if (await self._persistence())["aof_enabled"]:
-            await self._rewritten("aof_rewrite_in_progress", client.bgrewriteaof)
-        if await self._engine.persists_snapshots():
-            await self._rewritten("rdb_bgsave_in_progress", client.bgsave)
+        if (await self._persistence_info())["aof_enabled"]:
+            await self._rewrite_file("aof_rewrite_in_progress", client.bgrewriteaof)
+        if await self._engine.has_snapshots():
+            await self._rewrite_file("rdb_bgsave_in_progress", client.bgsave)
 
-    async def _rewritten(self, busy: str, begin: Callable[[], object]) -> None:
-        """Have a file written, from now on, and wait for it."""
+    async def _rewrite_file(self, busy_field: str, start: Callable[[], object]) -> None:
+        """Have the server rewrite a file, and wait until it is done. A rewrite that is already running is not enough."""
         while True:
-            await self._until_not(busy)
+            await self._wait_while(busy_field)
             try:
-                await self._engine.send(begin())  # type: ignore[arg-type]
+                await self._engine.send(start())  # type: ignore[arg-type]
                 break
-            except ResponseError as problem:
-                if "in progress" not in str(problem):
+            except ResponseError as error:
+                if "in progress" not in str(error):
                     raise
-        await self._until_not(busy)
+        await self._wait_while(busy_field)
 
-    async def _until_not(self, busy: str) -> None:
+    async def _wait_while(self, busy_field: str) -> None:
         while True:
-            state = await self._persistence()
-            if not (state[busy] or state.get("aof_rewrite_scheduled")):
+            info = await self._persistence_info()
+            if not (info[busy_field] or info.get("aof_rewrite_scheduled")):
                 return
             await asyncio.sleep(POLL_SECONDS)
 
-    async def _persistence(self) -> Mapping[str, int]:
-        found: Mapping[str, int] = await self._engine.send(self._engine.client.info("persistence"))
-        return found
+    async def _persistence_info(self) -> Mapping[str, int]:
+        info: Mapping[str, int] = await self._engine.send(self._engine.client.info("persistence"))
+        return info
 
 
 class RedisStore(ConversationStore):
-    """Keeps conversations in Redis."""
+    """Stores conversations in Redis or Valkey."""
 
     def __init__(self, url: str, *, tenant: str = "default", clock: Callable[[], datetime] = now) -> None:
-        self._engine = Engine(address_of(url))
+        self._engine = RedisEngine(parse_url(url))
         super().__init__(RedisBackend(self._engine, tenant=tenant, clock=clock))
 
     @property
     def durable(self) -> bool | None:
-        """Whether what was acknowledged is on the server's disk. None where it does not say, or was not asked yet."""
+        """Whether acknowledged writes are on the server's disk; None if the store is not open or the server does not say."""
         return self._engine.durable

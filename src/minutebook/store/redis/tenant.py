@@ -1,33 +1,34 @@
-"""Finding a tenant's conversations, and taking an id for a new one.
+"""A tenant's index: it finds conversations by id, and claims ids for new ones.
 
-An id is taken in the list of all before the conversation is made in its recipient's keys; these may be on two servers,
-so a process may die in between. Therefore a claim has a nonce: whoever finds one that nothing came of makes the nonce
-void where the conversation would be, and takes the id anew. A claim that is void makes nothing.
+An id is claimed in the tenant's index before the conversation is created in the recipient's keys. In a cluster these may
+be on two servers, and a process may die in between. So a claim has a nonce: a process that finds a stale claim without a
+conversation voids the nonce in the recipient's keys and claims the id again. A conversation is not created with a void
+claim.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
 
-from minutebook.errors import ConversationErased, ConversationNotFound, StoreDamaged
-from minutebook.store.redis.connection import Engine, Value
-from minutebook.store.redis.keys import Claim, Keys, rank_of
-from minutebook.store.redis.rows import Filed, filed
+from minutebook.errors import ConversationErased, ConversationNotFound
+from minutebook.store.redis.connection import RedisEngine, Value
+from minutebook.store.redis.keys import IdClaim, TenantKeys, rank_of
+from minutebook.store.redis.rows import HeaderRow, header_row, pairs_of
 from minutebook.store.rules import tombstone
 
 STALE_MILLISECONDS: Final = 60_000
-"""When a claim is so old that whoever made it will not come back to it."""
+"""The age after which a claim without a conversation belongs to a process that has died."""
 VOID_MILLISECONDS: Final = 24 * 3600 * 1000
-"""How long what is void or erased is remembered beside the conversations: longer than anybody is on the way."""
+"""How long void claims and tombstones are stored among a recipient's keys: longer than any operation can run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
-    """One tenant's conversations on one server. All of it runs on the engine's loop."""
+class TenantIndex:
+    """One tenant's conversations on one server. Its methods must run on the engine's loop."""
 
-    engine: Engine
-    keys: Keys
+    engine: RedisEngine
+    keys: TenantKeys
 
     @property
     def tenant(self) -> str:
@@ -35,97 +36,101 @@ class Shelf:
 
     @property
     def lifetime(self) -> Value:
-        """How long conversations live after an append, as the scripts take it."""
+        """The lifetime of conversations as an argument of a script: milliseconds, or empty."""
         return "" if self.engine.address.lifetime is None else self.engine.address.lifetime
 
-    def mark(self, conversation: str) -> bytes:
+    def tombstone(self, conversation: str) -> bytes:
         return tombstone(self.tenant, conversation)
 
-    def filed(self, conversation: str, flat: Sequence[bytes]) -> Filed:
-        return filed(self.tenant, conversation, flat)
+    def row(self, conversation: str, fields: Sequence[bytes] | Mapping[bytes, bytes]) -> HeaderRow:
+        """Decode a header, as a script or the client returns it."""
+        pairs = fields if isinstance(fields, Mapping) else pairs_of(fields)
+        return header_row(self.tenant, conversation, pairs)
 
-    async def ask(self, script: str, conversation: str, *args: Value, more: Sequence[str] = ()) -> list[Any]:
-        """Carry out a script on a conversation; `more` are keys of others that it needs.
+    async def run_script(
+        self, script: str, conversation: str, *args: Value, extra_keys: Sequence[str] = ()
+    ) -> list[Any]:
+        """Run a script on a conversation.
 
         Raises:
-            ConversationNotFound: there is none.
+            ConversationNotFound: it does not exist.
         """
-        recipient = self.engine.places.get((self.tenant, conversation))
+        recipient = self.engine.recipients.get((self.tenant, conversation))
         if recipient is not None:
-            reply = await self._ask(script, recipient, conversation, args, more)
-            if reply[0] != b"none":
+            reply = await self._run_script(script, recipient, conversation, args, extra_keys)
+            if reply[0] != b"missing":
                 return reply
             self.engine.forget(self.tenant, conversation)
-        claim = await self.locate(conversation)
+        claim = await self.find_claim(conversation)
         if claim is None:
             raise ConversationNotFound(conversation)
-        reply = await self._ask(script, claim.recipient, conversation, args, more)
-        if reply[0] == b"none":
+        reply = await self._run_script(script, claim.recipient, conversation, args, extra_keys)
+        if reply[0] == b"missing":
             raise ConversationNotFound(conversation)
         self.engine.remember(self.tenant, conversation, claim.recipient)
         return reply
 
-    async def _ask(
-        self, script: str, recipient: str, conversation: str, args: Sequence[Value], more: Sequence[str]
+    async def _run_script(
+        self, script: str, recipient: str, conversation: str, args: Sequence[Value], extra_keys: Sequence[str]
     ) -> list[Any]:
-        keys = [*self.keys.conversation(recipient, conversation), *more]
-        reply = await self.engine.script(script, keys, (self.mark(conversation), *args))
+        keys = [*self.keys.script_keys(recipient, conversation), *extra_keys]
+        reply = await self.engine.run_script(script, keys, (self.tombstone(conversation), *args))
         if reply[0] == b"erased":
             raise ConversationErased(conversation)
         return reply
 
-    async def find(self, conversation: str, key: Value = "") -> tuple[Filed | None, bytes]:
-        """A conversation, or None, and what was answered to a key."""
+    async def find(self, conversation: str, idempotency_key: bytes = b"") -> tuple[HeaderRow | None, bytes]:
+        """Find a conversation, and the record of the append with an idempotency key (empty if there is none)."""
         try:
-            reply = await self.ask("find_document", conversation, key)
+            reply = await self.run_script("get_header", conversation, idempotency_key)
         except ConversationErased:
             raise
         except ConversationNotFound:
             return None, b""
-        return self.filed(conversation, reply[1]), reply[2]
+        return self.row(conversation, reply[1]), reply[2]
 
-    async def found(self, conversation: str) -> Filed:
-        """A conversation that must be there."""
-        return self.filed(conversation, (await self.ask("find_document", conversation, ""))[1])
+    async def get(self, conversation: str) -> HeaderRow:
+        """Find a conversation.
 
-    async def locate(self, conversation: str) -> Claim | None:
-        """Whose a conversation is, or would be if something came of the claim."""
-        args = (conversation, self.mark(conversation))
-        reply = await self.engine.script("find_conversation", self.keys.catalogue(), args)
+        Raises:
+            ConversationNotFound: it does not exist.
+        """
+        return self.row(conversation, (await self.run_script("get_header", conversation, ""))[1])
+
+    async def find_claim(self, conversation: str) -> IdClaim | None:
+        """Find the claim of an id. Its conversation may not exist yet."""
+        args = (conversation, self.tombstone(conversation))
+        reply = await self.engine.run_script("find_claim", self.keys.index, args)
         if reply[0] == b"erased":
             raise ConversationErased(conversation)
-        return Claim.read(reply[1]) if reply[1] else None
+        return IdClaim.parse(reply[1]) if reply[1] else None
 
-    async def claim(self, conversation: str, recipient: str, created_at: int) -> Claim | None:
-        """Take an id for a conversation that is to be made; None if it has been made in the meantime."""
-        instead_of = ""
+    async def claim_id(self, conversation: str, recipient: str, created_at: int) -> IdClaim | None:
+        """Claim the id of a new conversation; return None if another process has created the conversation."""
+        replacing = ""
         while True:
-            args = (conversation, self.mark(conversation), uuid4().hex, rank_of(created_at), recipient, instead_of)
-            reply = await self.engine.script("claim_conversation_id", self.keys.catalogue(), args)
+            args = (conversation, self.tombstone(conversation), uuid4().hex, rank_of(created_at), recipient, replacing)
+            reply = await self.engine.run_script("claim_conversation_id", self.keys.index, args)
             if reply[0] == b"erased":
                 raise ConversationErased(conversation)
-            claim = Claim.read(reply[1])
-            if claim.recipient == recipient and reply[2] < STALE_MILLISECONDS:
+            claim, age_milliseconds = IdClaim.parse(reply[1]), reply[2]
+            if claim.recipient == recipient and age_milliseconds < STALE_MILLISECONDS:
                 return claim
-            if not await self.void(conversation, claim):
+            if not await self.void_claim(conversation, claim):
                 return None
-            instead_of = claim.nonce
+            replacing = claim.nonce
 
-    async def void(self, conversation: str, claim: Claim) -> bool:
-        """Make a claim worthless, unless the conversation is there."""
+    async def void_claim(self, conversation: str, claim: IdClaim) -> bool:
+        """Void a claim unless its conversation exists; return whether it is void."""
         recipient = claim.recipient
         keys = (
-            self.keys.parts(recipient, conversation)[0],
+            self.keys.header(recipient, conversation),
             self.keys.void(recipient, claim.nonce),
             self.keys.order(recipient),
         )
         member = claim.rank + conversation
-        return bool((await self.engine.script("remove_claim", keys, (member, VOID_MILLISECONDS)))[1])
+        return bool((await self.engine.run_script("void_claim", keys, (member, VOID_MILLISECONDS)))[1])
 
-    def keys_to_make(self, conversation: str, claim: Claim) -> list[str]:
-        """The keys with which a conversation is made."""
-        keys = self.keys.conversation(claim.recipient, conversation)
-        return [*keys, self.keys.void(claim.recipient, claim.nonce)]
-
-    def damaged(self, problem: str) -> StoreDamaged:
-        return StoreDamaged(self.engine.address.name, problem)
+    def keys_of_claim(self, conversation: str, recipient: str, nonce: str) -> list[str]:
+        """The keys of a script that creates or changes a conversation if its claim is not void."""
+        return [*self.keys.script_keys(recipient, conversation), self.keys.void(recipient, nonce)]

@@ -13,7 +13,15 @@ from minutebook.errors import VersionConflict
 from minutebook.record.message import Message, MessageRole
 from minutebook.store.backend import LoadQuery
 from minutebook.store.codec import Packed, microseconds, pack
-from minutebook.store.rules import gaps, merged, require_cut, require_position, require_purge, tombstone, trimmed
+from minutebook.store.rules import (
+    gaps,
+    merged_ranges,
+    require_fork_position,
+    require_position,
+    require_purge,
+    tombstone,
+    trimmed_entry,
+)
 from minutebook.store.sql import entries, folds, headers
 from minutebook.store.sql.transaction import ConversationRow, Query, SqlTransaction, TooManyEntries
 from minutebook.store.types import ConversationHeader, ErasureReceipt, ForkOrigin, LoadedConversation
@@ -43,7 +51,7 @@ async def load(tx: SqlTransaction, query: LoadQuery) -> LoadedConversation:
     if query.folded:
         active_folds = await folds.load_active_folds(tx, row, 0, header.length)
         pinned = [await _find_exchange(tx, row, pin) for pin in pins]
-        requested = merged([range(header.first, header.lead), *pinned, range(start, stop)])
+        requested = merged_ranges([range(header.first, header.lead), *pinned, range(start, stop)])
         unfolded = [gap for part in requested for gap in gaps(active_folds, part.start, part.stop)]
         results = await tx.query(*_entry_queries(tx, row, unfolded))
     else:
@@ -86,7 +94,7 @@ async def trim(tx: SqlTransaction, row: ConversationRow, changes: Mapping[int, M
     replacements: dict[int, Packed] = {}
     for position, message in changes.items():
         _, (entry,) = await entries.read(tx, [row.span(require_position(row.conversation, position))])
-        replacement = trimmed(entry, message, position)
+        replacement = trimmed_entry(entry, message, position)
         if replacement is not None:
             replacements[position] = replacement[0]
     if not replacements:
@@ -130,7 +138,7 @@ async def fork(
     existing = await headers.find(tx, new_id)
     if existing is not None:
         raise VersionConflict(new_id, existing.conversation.version, 0)
-    length = require_cut(header, at, splits=at is not None and await entries.splits_exchange(tx, row, at))
+    length = require_fork_position(header, at, splits=at is not None and await entries.splits_exchange(tx, row, at))
     is_whole = length == header.length
     lineage = [(number, min(stop, length)) for number, stop in row.lineage]
     if length > row.own_start:

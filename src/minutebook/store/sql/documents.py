@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 
 from minutebook.errors import DocumentNotFound
 from minutebook.store.backend import DocumentQuery
-from minutebook.store.codec import cursor_of, cursor_values, microseconds, squeezed, unsqueezed
+from minutebook.store.codec import compress, cursor_of, cursor_values, decompress, microseconds
 from minutebook.store.sql.transaction import ConversationRow, SqlTransaction, TransactionConflict
 from minutebook.store.types import (
     Document,
@@ -100,7 +100,7 @@ async def write(
     """
     if stored is not None and verdict is Verdict.SAME:
         return stored.number, stored.created_at
-    key, body = document_key(new.kind, new.id), squeezed(new.body)
+    key, body = document_key(new.kind, new.id), compress(new.body)
     if stored is not None and verdict is Verdict.REPLACE:
         if not await tx.execute(_REPLACE, body, new.expires_at, tx.tenant, key, owner):
             raise TransactionConflict
@@ -156,5 +156,5 @@ async def sweep(tx: SqlTransaction, at: datetime) -> None:
 
 def _document(row: Sequence[Any]) -> Document:
     conversation, kind, document_id, body, number, created_at, expires_at = row
-    data = b"{}" if body is None else unsqueezed(body)
+    data = b"{}" if body is None else decompress(body)
     return document_of(conversation, kind, document_id, data, number, created_at, expires_at)

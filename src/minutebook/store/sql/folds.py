@@ -12,7 +12,7 @@ from typing import Any, Final
 from minutebook.errors import FoldConflict, FoldNotFound
 from minutebook.record.fold import Fold
 from minutebook.store.codec import fold_from_bytes, fold_to_bytes, is_storable, microseconds, moment
-from minutebook.store.rules import require_fold, require_position, same_fold
+from minutebook.store.rules import require_fold, require_position, require_same_fold
 from minutebook.store.sql.entries import splits_exchange
 from minutebook.store.sql.transaction import ConversationRow, Query, SqlTransaction
 from minutebook.store.types import StoredFold, require_name
@@ -58,7 +58,7 @@ async def add(
     fold = fold_from_bytes(fold.id, fold.start, fold.stop, body)
     fold_rows = await tx.rows(f"{_SELECT} AND id = ?", row.number, fold.id)
     if fold_rows:
-        return same_fold(row.conversation.id, _stored_fold(fold_rows[0]), fold)
+        return require_same_fold(row.conversation.id, _stored_fold(fold_rows[0]), fold)
     start, stop = (max(0, min(position, row.conversation.length)) for position in (fold.start, fold.stop))
     overlapping = await load_active_folds(tx, row, start, stop)
     splits = await splits_exchange(tx, row, fold.start) or await splits_exchange(tx, row, fold.stop)

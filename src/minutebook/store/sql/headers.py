@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from minutebook.errors import ConversationErased, ConversationNotFound
 from minutebook.store.backend import ListQuery
 from minutebook.store.codec import cursor_of, cursor_values, microseconds, moment
-from minutebook.store.rules import labelled, tombstone
+from minutebook.store.rules import tombstone, with_labels
 from minutebook.store.sql.transaction import ConversationRow, Query, SqlTransaction, TransactionConflict
 from minutebook.store.types import ConversationHeader, ConversationStatus, ForkOrigin, Page
 
@@ -129,7 +129,7 @@ async def set_status(
 
 
 async def set_labels(tx: SqlTransaction, row: ConversationRow, labels: Mapping[str, str | None]) -> ConversationHeader:
-    updated = labelled(row.conversation, labels)
+    updated = with_labels(row.conversation, labels)
     await tx.execute("UPDATE conversation SET labels = ? WHERE number = ?", json_of(dict(updated.labels)), row.number)
     return updated
 

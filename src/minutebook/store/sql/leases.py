@@ -16,7 +16,7 @@ from minutebook.store.codec import microseconds, moment
 from minutebook.store.rules import tombstone
 from minutebook.store.sql.headers import require_not_erased
 from minutebook.store.sql.transaction import Query, SqlTransaction
-from minutebook.store.types import Lease, fence_of_holder, is_active, lease_end, require_standing
+from minutebook.store.types import Lease, fence_of_holder, is_active, lease_end, require_active_lease
 
 
 async def acquire(tx: SqlTransaction, conversation: str, holder: str, seconds: float, at: datetime) -> Lease:
@@ -43,7 +43,7 @@ async def renew(tx: SqlTransaction, lease: Lease, seconds: float, at: datetime) 
     """Extend an active lease."""
     stored, at = await _lock(tx, lease.conversation, at)
     await require_not_erased(tx, lease.conversation)
-    require_standing(stored, lease, at)
+    require_active_lease(stored, lease, at)
     until = lease_end(at, seconds)
     await _extend(tx, tombstone(tx.tenant, lease.conversation), until)
     return replace(lease, until=until)

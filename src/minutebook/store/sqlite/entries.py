@@ -16,13 +16,13 @@ from minutebook.errors import IdempotencyConflict
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import MessageRole, text_of
 from minutebook.store.backend import AppendCommand
-from minutebook.store.codec import LARGE, Packed, microseconds, squeezed, unpack, unsqueezed
-from minutebook.store.rules import created, grown, require_recipient, require_version
+from minutebook.store.codec import MAX_INLINE_BYTES, Packed, compress, decompress, microseconds, unpack
+from minutebook.store.rules import header_after_append, new_header, require_recipient, require_version
 from minutebook.store.sql import documents, headers, leases
 from minutebook.store.sql.entries import ROLE_NUMBERS, ROLES
 from minutebook.store.sql.transaction import ConversationRow, SqlTransaction
 from minutebook.store.sqlite.commit import WriteConnection
-from minutebook.store.types import ConversationHeader, require_standing
+from minutebook.store.types import ConversationHeader, require_active_lease
 
 KEY_SHIFT: Final = 32
 """Number of bits of the position in an entry's key."""
@@ -61,7 +61,7 @@ async def append(writable: WriteConnection, tx: SqlTransaction, command: AppendC
                 await _release_lease(tx, command, at)
             return int(version)
     if command.lease is not None:
-        require_standing(await leases.find(tx, conversation), command.lease, at)
+        require_active_lease(await leases.find(tx, conversation), command.lease, at)
     require_version(row.conversation if row else None, conversation, command.expected_version)
     if command.documents:
         needs_bodies = not all(document.replace for document in command.documents)
@@ -70,12 +70,12 @@ async def append(writable: WriteConnection, tx: SqlTransaction, command: AppendC
         verdicts = documents.verdicts(conversation, command.documents, stored, at)
     is_new = row is None
     if row is None:
-        before = created(tx.tenant, conversation, command.recipient, command.labels or {}, at)
-        after = grown(before, command.messages, broken=command.broken, at=at)
+        before = new_header(tx.tenant, conversation, command.recipient, command.labels or {}, at)
+        after = header_after_append(before, command.messages, broken=command.broken, at=at)
         row = ConversationRow((await headers.insert(tx, after)).number, before)
     else:
         require_recipient(row.conversation, command.recipient)
-        after = grown(row.conversation, command.messages, broken=command.broken, at=at)
+        after = header_after_append(row.conversation, command.messages, broken=command.broken, at=at)
     rows = entry_rows(db, row, row.conversation.length, row.conversation.turns, command.packed, writable.sources)
     if key:
         db.execute("INSERT INTO idempotency_key VALUES (?, ?, ?, ?)", (row.number, key, command.digest, after.version))
@@ -139,13 +139,13 @@ def _store_piece(db: apsw.Connection, tenant: str, piece: bytes | None) -> bytes
     """The column value for a piece: itself if it is small, else the number of its payload, which is stored once."""
     if piece is None:
         return None
-    if len(piece) <= LARGE:
-        return squeezed(piece)
+    if len(piece) <= MAX_INLINE_BYTES:
+        return compress(piece)
     digest = sha256(piece).digest()
     db.execute(
         "INSERT INTO payload (tenant, hash, uses, body) VALUES (?, ?, 1, ?)"
         " ON CONFLICT (tenant, hash) DO UPDATE SET uses = uses + 1",
-        (tenant, digest, squeezed(piece)),
+        (tenant, digest, compress(piece)),
     )
     number: int = db.execute("SELECT number FROM payload WHERE tenant = ? AND hash = ?", (tenant, digest)).get
     return number
@@ -212,4 +212,4 @@ def _read_piece(db: apsw.Connection, value: Any) -> bytes | None:
         return None
     if isinstance(value, int):
         value = db.execute("SELECT body FROM payload WHERE number = ?", (value,)).get
-    return unsqueezed(value)
+    return decompress(value)

@@ -30,7 +30,7 @@ class AppendContract:
     """Tests of append."""
 
     @scenario
-    async def test_what_was_appended_is_there_in_order_and_whole(self, store: ConversationStore) -> None:
+    async def test_appended_entries_are_loaded_complete_and_in_order(self, store: ConversationStore) -> None:
         first, second = turn(0), turn(1)
 
         assert await store.append("a", first) == 1
@@ -42,7 +42,7 @@ class AppendContract:
         assert (loaded.conversation.version, loaded.conversation.length, loaded.conversation.turns) == (2, 10, 2)
 
     @scenario
-    async def test_the_first_append_makes_the_conversation(self, store: ConversationStore) -> None:
+    async def test_the_first_append_creates_the_conversation(self, store: ConversationStore) -> None:
         await expect_error(ConversationNotFound, store.header("a"))
         await store.append("a", text_entries("hello"), recipient="alice", labels={"channel": "mail"})
         await store.append("b", text_entries("hello"))
@@ -55,7 +55,7 @@ class AppendContract:
         assert (await store.header("b")).recipient == "b"
 
     @scenario
-    async def test_a_stale_writer_is_refused_and_changes_nothing(self, store: ConversationStore) -> None:
+    async def test_a_stale_writer_is_rejected_and_changes_nothing(self, store: ConversationStore) -> None:
         await store.append("a", text_entries("1"), expected_version=0)
         await store.append("a", text_entries("2"), expected_version=1)
 
@@ -68,34 +68,34 @@ class AppendContract:
         assert texts((await store.load("a")).entries) == ["1", "2"]
 
     @scenario
-    async def test_of_many_who_expect_the_same_version_one_succeeds(self, store: ConversationStore) -> None:
+    async def test_of_many_appends_that_expect_the_same_version_one_succeeds(self, store: ConversationStore) -> None:
         await store.append("a", text_entries("0"))
 
-        answers = await asyncio.gather(
+        results = await asyncio.gather(
             *(store.append("a", text_entries(f"{number}"), expected_version=1) for number in range(20)),
             return_exceptions=True,
         )
 
-        assert sorted(type(answer).__name__ for answer in answers) == ["VersionConflict"] * 19 + ["int"]
+        assert sorted(type(result).__name__ for result in results) == ["VersionConflict"] * 19 + ["int"]
         assert (await store.header("a")).length == 2
 
     @scenario
-    async def test_concurrent_appends_are_all_there_once_and_never_mixed(self, store: ConversationStore) -> None:
-        answers = await asyncio.gather(*(store.append("a", turn(number)) for number in range(20)))
+    async def test_concurrent_appends_are_all_stored_once_and_never_mixed(self, store: ConversationStore) -> None:
+        results = await asyncio.gather(*(store.append("a", turn(number)) for number in range(20)))
 
         loaded = await store.load("a")
-        assert sorted(answers) == list(range(1, 21))
+        assert sorted(results) == list(range(1, 21))
         for number in range(20):
             part = loaded.entries[number * 5 : number * 5 + 5]
-            asked = part[0].content or ""
-            assert part == tuple(turn(int(asked.removeprefix("question "))))
+            question = part[0].content or ""
+            assert part == tuple(turn(int(question.removeprefix("question "))))
         assert len({entry.content for entry in loaded.entries if entry.role is MessageRole.USER}) == 20
 
     @scenario
-    async def test_a_repeated_key_gives_the_first_answer_and_adds_nothing(self, store: ConversationStore) -> None:
+    async def test_a_repeated_key_returns_the_first_version_and_adds_nothing(self, store: ConversationStore) -> None:
         again = [
-            ConversationEntry(one.role, one.content, UUID(int=8), one.sequence, SOME_TIME.replace(year=2027))
-            for one in text_entries("x")
+            ConversationEntry(entry.role, entry.content, UUID(int=8), entry.sequence, SOME_TIME.replace(year=2027))
+            for entry in text_entries("x")
         ]
 
         assert await store.append("a", text_entries("x"), expected_version=0, idempotency_key="k") == 1
@@ -106,7 +106,9 @@ class AppendContract:
         assert texts((await store.load("a")).entries) == ["x", "y"]
 
     @scenario
-    async def test_a_fingerprint_stands_for_messages_that_differ_each_time(self, store: ConversationStore) -> None:
+    async def test_a_fingerprint_is_compared_instead_of_messages_that_differ_each_time(
+        self, store: ConversationStore
+    ) -> None:
         first = await store.append("a", text_entries("nonce 1"), idempotency_key="k", fingerprint=b"the same")
 
         assert await store.append("a", text_entries("nonce 2"), idempotency_key="k", fingerprint=b"the same") == first
@@ -117,13 +119,13 @@ class AppendContract:
 
     @scenario
     async def test_concurrent_retries_of_one_append_add_it_once(self, store: ConversationStore) -> None:
-        answers = await asyncio.gather(*(store.append("a", turn(1), idempotency_key="k") for _ in range(10)))
+        results = await asyncio.gather(*(store.append("a", turn(1), idempotency_key="k") for _ in range(10)))
 
-        assert answers == [1] * 10
+        assert results == [1] * 10
         assert (await store.header("a")).length == 5
 
     @scenario
-    async def test_a_call_may_wait_for_its_results_at_the_very_end(self, store: ConversationStore) -> None:
+    async def test_only_the_last_calls_may_have_no_results_yet(self, store: ConversationStore) -> None:
         whole = turn(0)
         await store.append("a", whole[:2])
         header = await store.header("a")
@@ -139,7 +141,7 @@ class AppendContract:
         assert (await store.load("a")).entries == (*whole[:2], whole[3], whole[2], whole[4])
 
     @scenario
-    async def test_what_does_not_fit_is_refused_whole(self, store: ConversationStore) -> None:
+    async def test_an_append_with_a_message_that_does_not_fit_is_rejected(self, store: ConversationStore) -> None:
         whole = turn(0)
         for wrong in (whole[2:], [*whole[:3], whole[4]], [*whole, whole[3]]):
             await expect_error(BrokenConversation, store.append("new", wrong))
@@ -150,13 +152,13 @@ class AppendContract:
         assert (await store.load("a")).entries == tuple(whole)
 
     @scenario
-    async def test_a_broken_record_is_kept_as_it_was_found_when_asked(self, store: ConversationStore) -> None:
+    async def test_a_broken_record_can_be_stored_unchanged(self, store: ConversationStore) -> None:
         whole = turn(0)
-        found = [*whole[:3], whole[4], *text_entries("next"), whole[3]]
+        broken_turn = [*whole[:3], whole[4], *text_entries("next"), whole[3]]
 
-        await store.append("a", found, broken="mark")
+        await store.append("a", broken_turn, broken="mark")
 
-        assert (await store.load("a")).entries == tuple(found)
+        assert (await store.load("a")).entries == tuple(broken_turn)
         assert (await store.header("a")).open_calls == ()
 
     @scenario
@@ -175,21 +177,21 @@ class AppendContract:
         assert (await store.load("a")).entries == tuple(entries)
 
     @scenario
-    async def test_a_pair_of_surrogates_is_the_character_it_spells(self, store: ConversationStore) -> None:
+    async def test_a_surrogate_pair_becomes_one_character(self, store: ConversationStore) -> None:
         await store.append("a", entries_of([{"role": "user", "content": "\ud83d\ude42", "x": "\ud83d\ude42\ud83d"}]))
 
         (entry,) = (await store.load("a")).entries
         assert (entry.content, entry.extras["x"]) == ("🙂", "🙂\ud83d")
 
     @scenario
-    async def test_what_json_cannot_say_is_refused(self, store: ConversationStore) -> None:
+    async def test_values_that_json_cannot_express_are_rejected(self, store: ConversationStore) -> None:
         for odd in (b"bytes", float("nan"), float("inf"), {1: "a key"}, {"a", "set"}):
             wrong = entries_of([{"role": "user", "content": "x", "odd": {"inside": odd}}])
             await expect_error(InvalidMessage, store.append("a", [*text_entries("fine"), *wrong]))
         await expect_error(ConversationNotFound, store.header("a"))
 
     @scenario
-    async def test_large_payloads_come_back_the_same(self, store: ConversationStore) -> None:
+    async def test_large_payloads_are_loaded_unchanged(self, store: ConversationStore) -> None:
         large = "line of a file 日本\n" * 5_000
         calls = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": large}}]
         entries = entries_of(
@@ -230,7 +232,7 @@ class AppendContract:
         assert (await store.header("a")).length == 2
 
     @scenario
-    async def test_an_empty_conversation_must_be_meant(self, store: ConversationStore) -> None:
+    async def test_an_empty_conversation_needs_expected_version_0(self, store: ConversationStore) -> None:
         await expect_error(InvalidSetting, store.append("a", []))
         assert await store.append("a", [], expected_version=0) == 1
 
@@ -239,7 +241,7 @@ class AppendContract:
         assert await store.append("a", turns(1), expected_version=1) == 2
 
     @scenario
-    async def test_status_and_labels_do_not_move_the_version(self, store: ConversationStore) -> None:
+    async def test_status_and_labels_do_not_change_the_version(self, store: ConversationStore) -> None:
         await store.append("a", text_entries("1"), labels={"x": "1", "y": "2"})
         before = await store.header("a")
 
@@ -254,4 +256,4 @@ class AppendContract:
         await expect_error(InvalidSetting, store.set_labels("a", {"big": "x" * 2_000}))
         await expect_error(InvalidSetting, store.set_labels("a", {f"l{number}": "" for number in range(17)}))
         await expect_error(InvalidSetting, store.set_status("a", "asleep"))  # type: ignore[arg-type]
-        await expect_error(ConversationNotFound, store.set_status("nobody", before.status))
+        await expect_error(ConversationNotFound, store.set_status("unknown", before.status))

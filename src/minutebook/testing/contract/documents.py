@@ -27,7 +27,7 @@ def reply(name: str, text: str = "", **settings: Any) -> NewDocument:
 
 
 async def _names(store: ConversationStore, conversation: str, kind: str = "reply", **part: Any) -> list[str]:
-    return [one.id for one in (await store.documents(conversation, kind, **part)).items]
+    return [document.id for document in (await store.documents(conversation, kind, **part)).items]
 
 
 class DocumentContract:
@@ -40,22 +40,20 @@ class DocumentContract:
         await store.append("a", text_entries("1"))
         until = datetime.now(UTC).replace(microsecond=123456) + timedelta(days=1)
 
-        put = await store.put_document("a", NewDocument("reply", "r1", {"text": "hello", "n": [1, None]}, until))
+        stored = await store.put_document("a", NewDocument("reply", "r1", {"text": "hello", "n": [1, None]}, until))
 
-        assert (put.conversation, put.kind, put.id, put.expires_at) == ("a", "reply", "r1", until)
-        assert put.body == {"text": "hello", "n": [1, None]}
-        assert put.created_at.utcoffset() is not None
-        assert await store.document("reply", "r1") == put
-        assert (await store.documents("a", "reply")).items == (put,)
+        assert (stored.conversation, stored.kind, stored.id, stored.expires_at) == ("a", "reply", "r1", until)
+        assert stored.body == {"text": "hello", "n": [1, None]}
+        assert stored.created_at.utcoffset() is not None
+        assert await store.document("reply", "r1") == stored
+        assert (await store.documents("a", "reply")).items == (stored,)
         assert (await store.documents("a", "request")).items == ()
         await expect_error(DocumentNotFound, store.document("request", "r1"))
         await expect_error(DocumentNotFound, store.document("reply", "r2"))
         assert (await store.header("a")).version == 1
 
     @scenario
-    async def test_another_document_does_not_take_its_place_unless_that_is_meant(
-        self, store: ConversationStore
-    ) -> None:
+    async def test_a_document_is_replaced_only_with_replace(self, store: ConversationStore) -> None:
         await store.append("a", text_entries("1"))
         await store.append("b", text_entries("1"))
         first = await store.put_document("a", NewDocument("reply", "r", {"x": 1, "y": 2}))
@@ -108,7 +106,9 @@ class DocumentContract:
         assert await _names(store, "a") == []
 
     @scenario
-    async def test_pages_of_documents_go_both_ways_and_numbers_rise_for_ever(self, store: ConversationStore) -> None:
+    async def test_documents_are_paged_in_both_directions_and_numbers_always_rise(
+        self, store: ConversationStore
+    ) -> None:
         await store.append("a", text_entries("1"), documents=[reply(f"r{at}") for at in range(5)])
         await store.put_document("a", NewDocument("audit", "between", {}))
         await store.put_document("a", reply("r5"))
@@ -119,12 +119,12 @@ class DocumentContract:
             page = await store.documents("a", "reply", cursor=cursor, limit=2)
             seen, cursor = [*seen, *page.items], page.cursor
             await store.put_document("a", reply("r0", "changed", replace=True))
-        assert [one.id for one in seen] == [f"r{at}" for at in range(6)]
+        assert [document.id for document in seen] == [f"r{at}" for at in range(6)]
         assert cursor is None
-        numbers = [one.number for one in seen]
+        numbers = [document.number for document in seen]
         assert numbers == sorted(set(numbers))
         newest = await store.documents("a", "reply", limit=4, newest_first=True)
-        assert [one.id for one in newest.items] == ["r5", "r4", "r3", "r2"]
+        assert [document.id for document in newest.items] == ["r5", "r4", "r3", "r2"]
         assert await _names(store, "a", cursor=newest.cursor, newest_first=True) == ["r1", "r0"]
 
         await store.delete_document("reply", "r5")
@@ -133,7 +133,7 @@ class DocumentContract:
         await expect_error(InvalidSetting, store.documents("a", "reply", cursor="what"))
 
     @scenario
-    async def test_a_deleted_document_is_gone_and_its_id_is_free_for_others(self, store: ConversationStore) -> None:
+    async def test_the_id_of_a_deleted_document_can_be_used_again(self, store: ConversationStore) -> None:
         await store.append("a", text_entries("1"), documents=[reply("r")])
         await store.append("b", text_entries("1"))
 
@@ -145,7 +145,7 @@ class DocumentContract:
         assert (await _names(store, "a"), await _names(store, "b")) == ([], ["r"])
 
     @scenario
-    async def test_what_has_expired_is_not_there(self, store: ConversationStore) -> None:
+    async def test_an_expired_document_is_not_found(self, store: ConversationStore) -> None:
         await store.append("a", text_entries("1"), documents=[reply("old", expires_at=LONG_AGO), reply("other")])
         await store.append("b", text_entries("1"))
 
@@ -206,17 +206,17 @@ class DocumentContract:
             await expect_error(InvalidSetting, store.documents("a", wrong))
 
     @scenario
-    async def test_of_many_who_put_a_document_at_once_one_succeeds(self, store: ConversationStore) -> None:
+    async def test_of_many_concurrent_puts_of_a_document_one_succeeds(self, store: ConversationStore) -> None:
         for name in ("a", "b", "c"):
             await store.append(name, text_entries("1"))
 
-        answers = await asyncio.gather(
+        results = await asyncio.gather(
             *(store.put_document("abc"[at % 3], reply("r", f"{at}")) for at in range(12)), return_exceptions=True
         )
 
-        kept = [one for one in answers if isinstance(one, Document)]
-        assert [type(one).__name__ for one in answers].count("DocumentExists") == 11
-        assert kept == [await store.document("reply", "r")]
+        stored = [result for result in results if isinstance(result, Document)]
+        assert [type(result).__name__ for result in results].count("DocumentExists") == 11
+        assert stored == [await store.document("reply", "r")]
         assert [await _names(store, name) for name in "abc"].count([]) == 2
 
     @scenario
@@ -235,7 +235,7 @@ class DocumentContract:
         assert (await store.put_document("b", reply("r1", "again"))).conversation == "b"
 
     @scenario
-    async def test_a_fork_and_an_export_leave_documents_behind(self, store: ConversationStore) -> None:
+    async def test_forks_and_exports_have_no_documents(self, store: ConversationStore) -> None:
         await store.append("a", turns(1), documents=[reply("planted-word")])
         await store.fork("a", "b")
 
@@ -246,7 +246,7 @@ class DocumentContract:
         assert await _names(store, "a") == ["planted-word"]
 
     @scenario
-    async def test_another_tenant_has_documents_of_its_own(self, store: ConversationStore) -> None:
+    async def test_each_tenant_has_its_own_documents(self, store: ConversationStore) -> None:
         other = store.for_tenant("another")
         await store.append("a", text_entries("1"), documents=[reply("r")])
 

@@ -10,6 +10,7 @@ from minutebook.errors import (
     DocumentNotFound,
     InvalidSetting,
     LeaseLost,
+    MissingSetting,
     StoreUnavailable,
 )
 from minutebook.store.base import ConversationStore
@@ -61,7 +62,7 @@ class EraseContract:
     """Tests of erasure."""
 
     @scenario
-    async def test_an_erased_conversation_is_gone_for_every_operation(self, store: ConversationStore) -> None:
+    async def test_every_operation_rejects_an_erased_conversation(self, store: ConversationStore) -> None:
         await add_full_conversation(store)
 
         receipt = await store.erase(conversation="a")
@@ -74,7 +75,7 @@ class EraseContract:
         assert (await store.search("question")).items == ()
 
     @scenario
-    async def test_a_late_write_does_not_bring_it_back(self, store: ConversationStore) -> None:
+    async def test_a_late_write_does_not_restore_an_erased_conversation(self, store: ConversationStore) -> None:
         await add_full_conversation(store)
         lines = await _lines(store, "a")
         await store.append("other", text_entries("x"))
@@ -88,7 +89,7 @@ class EraseContract:
         assert [header.id for header in (await store.list()).items] == ["other"]
 
     @scenario
-    async def test_a_recipient_is_erased_everywhere(self, store: ConversationStore) -> None:
+    async def test_all_conversations_of_a_recipient_are_erased(self, store: ConversationStore) -> None:
         await store.append("a1", turns(1), recipient="alice")
         await store.append("a2", turns(1), recipient="alice")
         await store.append("alice", turns(1))
@@ -101,7 +102,7 @@ class EraseContract:
         assert await store.append("a3", text_entries("I am back"), recipient="alice") == 1
 
     @scenario
-    async def test_erasing_reaches_forks_and_their_forks_and_not_the_origin(self, store: ConversationStore) -> None:
+    async def test_forks_and_their_forks_are_erased_and_the_origin_is_not(self, store: ConversationStore) -> None:
         await store.append("a", turns(2))
         await store.fork("a", "b", at=5)
         await store.append("b", text_entries("in the fork"))
@@ -116,7 +117,9 @@ class EraseContract:
         assert (await store.list()).items == ()
 
     @scenario
-    async def test_what_others_say_too_stays_with_them(self, store: ConversationStore) -> None:
+    async def test_erasing_does_not_remove_a_payload_that_other_conversations_share(
+        self, store: ConversationStore
+    ) -> None:
         large = "the same long report " * 1_000
         await store.append("a", text_entries(large))
         await store.append("b", text_entries(large))
@@ -129,22 +132,22 @@ class EraseContract:
         assert [hit.conversation for hit in (await store.search("report")).items] == ["b"]
 
     @scenario
-    async def test_erasing_what_is_not_there_says_so(self, store: ConversationStore) -> None:
+    async def test_erasing_an_unknown_conversation_returns_zeros(self, store: ConversationStore) -> None:
         await add_full_conversation(store)
         await store.erase(conversation="a")
 
         for receipt in (
             await store.erase(conversation="a"),
-            await store.erase(conversation="nobody"),
-            await store.erase(recipient="nobody"),
+            await store.erase(conversation="unknown"),
+            await store.erase(recipient="unknown"),
         ):
             assert (receipt.conversations, receipt.entries) == (0, 0)
-        assert await store.append("nobody", text_entries("x")) == 1
-        await expect_error(InvalidSetting, store.erase())
+        assert await store.append("unknown", text_entries("x")) == 1
+        await expect_error(MissingSetting, store.erase())
         await expect_error(InvalidSetting, store.erase(conversation="a", recipient="a"))
 
     @scenario
-    async def test_two_receipts_are_two(self, store: ConversationStore) -> None:
+    async def test_receipts_have_different_ids(self, store: ConversationStore) -> None:
         assert (await store.erase(recipient="x")).id != (await store.erase(recipient="x")).id
 
 
@@ -203,7 +206,7 @@ class TenantContract:
         assert (await store.for_tenant("third").load("a")).entries == tuple(turns(3))
 
     @scenario
-    async def test_a_cursor_shows_no_other_tenants(self, store: ConversationStore) -> None:
+    async def test_a_cursor_shows_no_other_tenants_data(self, store: ConversationStore) -> None:
         other = store.for_tenant("another")
         for number in range(4):
             await store.append(f"mine {number}", text_entries("hello"))
@@ -216,7 +219,7 @@ class TenantContract:
         )
 
     @scenario
-    async def test_a_tenant_has_a_name(self, store: ConversationStore) -> None:
+    async def test_the_name_of_a_tenant_is_checked(self, store: ConversationStore) -> None:
         for wrong in ("", "\0", "x" * 513):
             try:
                 store.for_tenant(wrong)
@@ -225,7 +228,7 @@ class TenantContract:
             raise AssertionError(f"{wrong!r} became a tenant")
 
     @scenario
-    async def test_a_closed_store_says_so_to_every_handle(self, store: ConversationStore) -> None:
+    async def test_every_handle_of_a_closed_store_raises(self, store: ConversationStore) -> None:
         other = store.for_tenant("another")
         await add_full_conversation(other)
 

@@ -29,7 +29,7 @@ class FoldContract:
         assert stored.undone_at is None
 
     @scenario
-    async def test_undoing_brings_back_what_stood_before(self, store: ConversationStore) -> None:
+    async def test_undoing_a_fold_activates_the_folds_it_had_replaced(self, store: ConversationStore) -> None:
         await store.append("a", turns(3))
         await store.add_fold("a", note("inner", 0, 5))
         await store.add_fold("a", note("middle", 0, 10), replacing=["inner"])
@@ -47,7 +47,7 @@ class FoldContract:
         assert [stored.fold.id for stored in await store.folds("a")] == ["inner", "middle", "outer"]
 
     @scenario
-    async def test_undoing_one_in_the_middle_leaves_those_inside_covered(self, store: ConversationStore) -> None:
+    async def test_undoing_a_covered_fold_does_not_activate_the_folds_inside_it(self, store: ConversationStore) -> None:
         await store.append("a", turns(3))
         for fold in (note("inner", 0, 5), note("middle", 0, 10), note("outer", 0, 15)):
             await store.add_fold("a", fold)
@@ -58,7 +58,7 @@ class FoldContract:
         assert await active_fold_ids(store, "a") == ["inner"]
 
     @scenario
-    async def test_a_fold_that_cannot_stand_there_is_refused(self, store: ConversationStore) -> None:
+    async def test_an_invalid_fold_is_rejected(self, store: ConversationStore) -> None:
         await store.append("a", turns(3))
         await store.add_fold("a", note("f", 5, 10))
 
@@ -67,12 +67,12 @@ class FoldContract:
         odd = Fold("odd", 0, 5, ({"role": "system", "content": b"x"},), "")
         await expect_error(InvalidSetting, store.add_fold("a", odd))
         await expect_error(InvalidSetting, store.add_fold("a", note("", 0, 5)))
-        await expect_error(ConversationNotFound, store.add_fold("nobody", note("f", 0, 5)))
+        await expect_error(ConversationNotFound, store.add_fold("unknown", note("f", 0, 5)))
         await expect_error(FoldNotFound, store.undo_fold("a", "wrong"))
         assert await active_fold_ids(store, "a") == ["f"]
 
     @scenario
-    async def test_calls_that_wait_for_results_are_not_folded(self, store: ConversationStore) -> None:
+    async def test_calls_without_results_are_not_folded(self, store: ConversationStore) -> None:
         await store.append("a", [*turn(0), *turn(1)[:3]])
 
         await expect_error(FoldConflict, store.add_fold("a", note("f", 5, 8)))
@@ -81,7 +81,9 @@ class FoldContract:
         await store.add_fold("a", note("f", 6, 9))
 
     @scenario
-    async def test_a_fold_made_from_other_folds_than_stand_is_refused(self, store: ConversationStore) -> None:
+    async def test_a_fold_made_from_other_folds_than_the_active_ones_is_rejected(
+        self, store: ConversationStore
+    ) -> None:
         await store.append("a", turns(3))
         await store.add_fold("a", note("f", 0, 5))
 
@@ -106,19 +108,19 @@ class FoldContract:
         assert len(await store.folds("a")) == 1
 
     @scenario
-    async def test_of_two_that_fold_the_same_range_one_succeeds(self, store: ConversationStore) -> None:
+    async def test_of_many_concurrent_folds_of_a_range_one_succeeds(self, store: ConversationStore) -> None:
         await store.append("a", turns(4))
 
-        answers = await asyncio.gather(
+        results = await asyncio.gather(
             *(store.add_fold("a", note(f"f{number}", 0, 10), replacing=[]) for number in range(6)),
             return_exceptions=True,
         )
 
-        assert sum(isinstance(answer, FoldConflict) for answer in answers) == 5
+        assert sum(isinstance(result, FoldConflict) for result in results) == 5
         assert len(await store.folds("a")) == 1
 
     @scenario
-    async def test_appends_go_on_while_a_fold_is_made(self, store: ConversationStore) -> None:
+    async def test_appends_continue_while_a_fold_is_created(self, store: ConversationStore) -> None:
         await store.append("a", turns(3))
         seen = await store.load("a")
         await store.append("a", turn(3), expected_version=1)
@@ -129,7 +131,7 @@ class FoldContract:
         assert await store.append("a", turn(4), expected_version=2) == 3
 
     @scenario
-    async def test_pins_come_and_go(self, store: ConversationStore) -> None:
+    async def test_pins_can_be_added_and_removed(self, store: ConversationStore) -> None:
         await store.append("a", turns(1))
 
         await store.pin("a", 0)
@@ -148,7 +150,7 @@ class PurgeContract:
     """Tests of purge."""
 
     @scenario
-    async def test_purging_leaves_the_view_as_it_was(self, store: ConversationStore) -> None:
+    async def test_purging_does_not_change_the_view(self, store: ConversationStore) -> None:
         entries = turns(5)
         await store.append("a", entries)
         await store.add_fold("a", note("one", 0, 5))
@@ -171,7 +173,7 @@ class PurgeContract:
         assert (await store.load("a", since=3)).start == 15
 
     @scenario
-    async def test_only_what_folds_show_is_purged(self, store: ConversationStore) -> None:
+    async def test_only_entries_that_folds_cover_are_purged(self, store: ConversationStore) -> None:
         await store.append("a", turns(4))
         await store.add_fold("a", note("one", 0, 5))
         await store.add_fold("a", note("two", 10, 15))
@@ -200,23 +202,29 @@ class ForkContract:
     """Tests of forks: which data they share with their origin."""
 
     @scenario
-    async def test_a_fork_begins_with_the_same_entries_and_goes_its_own_way(self, store: ConversationStore) -> None:
+    async def test_a_fork_shares_the_first_entries_and_then_differs(self, store: ConversationStore) -> None:
         entries = turns(3)
         await store.append("a", entries, recipient="alice", labels={"x": "1"})
 
-        made = await store.fork("a", "b", at=10)
+        fork_header = await store.fork("a", "b", at=10)
         await store.append("b", text_entries("elsewhere"), expected_version=1)
         await store.append("a", text_entries("here"))
 
-        assert (made.version, made.length, made.turns, made.recipient, dict(made.labels)) == (
+        assert (
+            fork_header.version,
+            fork_header.length,
+            fork_header.turns,
+            fork_header.recipient,
+            dict(fork_header.labels),
+        ) == (
             1,
             10,
             2,
             "alice",
             {"x": "1"},
         )
-        assert made.origin is not None
-        assert (made.origin.conversation, made.origin.position) == ("a", 10)
+        assert fork_header.origin is not None
+        assert (fork_header.origin.conversation, fork_header.origin.position) == ("a", 10)
         fork = await store.load("b")
         assert fork.entries == (*entries[:10], *text_entries("elsewhere"))
         assert fork.conversation.turns == 3
@@ -226,7 +234,7 @@ class ForkContract:
         assert (await store.load("b", last_messages=5)).start == 6
 
     @scenario
-    async def test_a_fork_of_a_fork_reads_through_both(self, store: ConversationStore) -> None:
+    async def test_a_fork_of_a_fork_shares_the_entries_of_both(self, store: ConversationStore) -> None:
         entries = turns(4)
         await store.append("a", entries)
         await store.fork("a", "b", at=15)
@@ -241,7 +249,7 @@ class ForkContract:
         assert (await store.load("c", since=12, limit=10)).entries == (*entries[12:15], *turn(7), *turn(8)[:2])
 
     @scenario
-    async def test_a_fork_has_the_folds_and_pins_of_what_it_shares(self, store: ConversationStore) -> None:
+    async def test_a_fork_has_the_folds_and_pins_of_its_shared_entries(self, store: ConversationStore) -> None:
         await store.append("a", turns(4))
         await store.add_fold("a", note("gone", 10, 15))
         await store.undo_fold("a", "gone")
@@ -265,7 +273,7 @@ class ForkContract:
         assert await active_fold_ids(store, "c") == ["one"]
 
     @scenario
-    async def test_a_fork_leaves_between_exchanges_and_takes_a_free_id(self, store: ConversationStore) -> None:
+    async def test_a_fork_needs_a_position_between_exchanges_and_a_free_id(self, store: ConversationStore) -> None:
         await store.append("a", turns(2))
         await store.append("taken", text_entries("x"))
 
@@ -274,23 +282,23 @@ class ForkContract:
         await expect_error(VersionConflict, store.fork("a", "taken"))
         await expect_error(VersionConflict, store.fork("a", "a"))
         await expect_error(InvalidSetting, store.fork("a", ""))
-        await expect_error(ConversationNotFound, store.fork("nobody", "b"))
+        await expect_error(ConversationNotFound, store.fork("unknown", "b"))
         assert (await store.fork("a", "empty", at=0)).length == 0
         assert (await store.load("empty")).entries == ()
 
     @scenario
-    async def test_calls_that_wait_are_forked_with_their_waiting(self, store: ConversationStore) -> None:
+    async def test_a_fork_has_the_open_calls_of_its_origin(self, store: ConversationStore) -> None:
         await store.append("a", turn(0)[:2])
 
-        made = await store.fork("a", "b")
+        fork_header = await store.fork("a", "b")
         await store.append("a", turn(0)[2:])
         await store.append("b", turn(0)[2:])
 
-        assert made.open_calls == ("call_0_0", "call_0_1")
+        assert fork_header.open_calls == ("call_0_0", "call_0_1")
         assert (await store.load("a")).entries == (await store.load("b")).entries == tuple(turn(0))
 
     @scenario
-    async def test_a_fork_keeps_what_its_origin_purges(self, store: ConversationStore) -> None:
+    async def test_a_fork_keeps_entries_that_its_origin_purges(self, store: ConversationStore) -> None:
         entries = turns(3)
         await store.append("a", entries)
         await store.fork("a", "before", at=10)
@@ -304,7 +312,7 @@ class ForkContract:
         await expect_error(FoldConflict, store.undo_fold("after", "f"))
 
     @scenario
-    async def test_a_fork_may_leave_where_a_purge_ended(self, store: ConversationStore) -> None:
+    async def test_a_fork_may_start_where_a_purge_ended(self, store: ConversationStore) -> None:
         await store.append("a", turns(3))
         await store.add_fold("a", note("f", 0, 5))
         await store.purge("a", before=5)

@@ -8,6 +8,7 @@ from minutebook.errors import (
     ConversationNotFound,
     InvalidSetting,
     LeaseLost,
+    MissingSetting,
     VersionConflict,
 )
 from minutebook.store.base import ConversationStore
@@ -15,7 +16,7 @@ from minutebook.store.types import Lease, NewDocument
 from minutebook.testing.contract.samples import expect_error, scenario, text_entries, texts
 
 
-async def _as_soon_as_it_is_free(store: ConversationStore, conversation: str, holder: str) -> Lease:
+async def _acquire_when_free(store: ConversationStore, conversation: str, holder: str) -> Lease:
     """Wait until another holder's lease has expired by the store's clock, then acquire it."""
     while True:
         try:
@@ -28,14 +29,14 @@ class LeaseContract:
     """Tests of leases."""
 
     @scenario
-    async def test_a_conversation_is_leased_to_one_at_a_time(self, store: ConversationStore) -> None:
-        mine = await store.acquire_lease("a", "w1", seconds=60)
+    async def test_a_conversation_is_leased_to_one_holder_at_a_time(self, store: ConversationStore) -> None:
+        lease = await store.acquire_lease("a", "w1", seconds=60)
         await store.append("a", text_entries("1"))
 
         problem = await expect_error(ConversationBusy, store.acquire_lease("a", "w2", seconds=60))
-        assert (problem.conversation, problem.until) == ("a", mine.until)
-        assert (mine.conversation, mine.holder) == ("a", "w1")
-        assert mine.until.utcoffset() is not None
+        assert (problem.conversation, problem.until) == ("a", lease.until)
+        assert (lease.conversation, lease.holder) == ("a", "w1")
+        assert lease.until.utcoffset() is not None
         assert (await store.acquire_lease("b", "w2", seconds=60)).holder == "w2"
         await expect_error(ConversationNotFound, store.header("b"))
 
@@ -54,52 +55,52 @@ class LeaseContract:
         assert (await store.acquire_lease("a", "w1", seconds=60)).fence > second.fence
 
     @scenario
-    async def test_a_lease_that_has_run_out_is_lost_to_the_next(self, store: ConversationStore) -> None:
-        late = await store.acquire_lease("a", "w1", seconds=0.02)
-        mine = await _as_soon_as_it_is_free(store, "a", "w2")
+    async def test_an_expired_lease_is_lost_to_the_next_holder(self, store: ConversationStore) -> None:
+        expired_lease = await store.acquire_lease("a", "w1", seconds=0.02)
+        lease = await _acquire_when_free(store, "a", "w2")
 
-        assert mine.fence > late.fence
-        problem = await expect_error(LeaseLost, store.append("a", text_entries("late"), lease=late))
-        assert (problem.conversation, problem.holder, problem.fence) == ("a", "w1", late.fence)
+        assert lease.fence > expired_lease.fence
+        problem = await expect_error(LeaseLost, store.append("a", text_entries("late"), lease=expired_lease))
+        assert (problem.conversation, problem.holder, problem.fence) == ("a", "w1", expired_lease.fence)
         await expect_error(ConversationNotFound, store.header("a"))
-        assert await store.append("a", text_entries("mine"), lease=mine, documents=[NewDocument("k", "x", {})]) == 1
-        await expect_error(LeaseLost, store.append("a", text_entries("late"), lease=late))
-        await expect_error(LeaseLost, store.append("a", text_entries("late"), lease=late, expected_version=7))
-        await expect_error(LeaseLost, store.renew_lease(late, seconds=60))
-        await store.release_lease(late)
-        assert await store.append("a", text_entries("still mine"), lease=mine, expected_version=1) == 2
+        assert await store.append("a", text_entries("mine"), lease=lease, documents=[NewDocument("k", "x", {})]) == 1
+        await expect_error(LeaseLost, store.append("a", text_entries("late"), lease=expired_lease))
+        await expect_error(LeaseLost, store.append("a", text_entries("late"), lease=expired_lease, expected_version=7))
+        await expect_error(LeaseLost, store.renew_lease(expired_lease, seconds=60))
+        await store.release_lease(expired_lease)
+        assert await store.append("a", text_entries("still mine"), lease=lease, expected_version=1) == 2
         assert texts((await store.load("a")).entries) == ["mine", "still mine"]
 
     @scenario
-    async def test_a_released_lease_writes_nothing_any_more(self, store: ConversationStore) -> None:
-        mine = await store.acquire_lease("a", "w1", seconds=60)
-        await store.append("a", text_entries("1"), lease=mine, idempotency_key="k")
+    async def test_nothing_is_written_with_a_released_lease(self, store: ConversationStore) -> None:
+        lease = await store.acquire_lease("a", "w1", seconds=60)
+        await store.append("a", text_entries("1"), lease=lease, idempotency_key="k")
 
-        await store.release_lease(mine)
-        await store.release_lease(mine)
+        await store.release_lease(lease)
+        await store.release_lease(lease)
 
-        await expect_error(LeaseLost, store.append("a", text_entries("2"), lease=mine))
-        await expect_error(LeaseLost, store.renew_lease(mine, seconds=60))
-        assert await store.append("a", text_entries("1"), lease=mine, idempotency_key="k") == 1
+        await expect_error(LeaseLost, store.append("a", text_entries("2"), lease=lease))
+        await expect_error(LeaseLost, store.renew_lease(lease, seconds=60))
+        assert await store.append("a", text_entries("1"), lease=lease, idempotency_key="k") == 1
         assert await store.append("a", text_entries("2")) == 2
 
     @scenario
-    async def test_a_lease_is_given_back_with_an_append_that_is_written(self, store: ConversationStore) -> None:
-        mine = await store.acquire_lease("a", "w1", seconds=60)
-        await expect_error(InvalidSetting, store.append("a", text_entries("0"), release=True))
+    async def test_an_append_releases_the_lease_only_if_it_is_written(self, store: ConversationStore) -> None:
+        lease = await store.acquire_lease("a", "w1", seconds=60)
+        await expect_error(MissingSetting, store.append("a", text_entries("0"), release=True))
         await expect_error(
-            VersionConflict, store.append("a", text_entries("0"), lease=mine, expected_version=3, release=True)
+            VersionConflict, store.append("a", text_entries("0"), lease=lease, expected_version=3, release=True)
         )
         await expect_error(ConversationBusy, store.acquire_lease("a", "w2", seconds=60))
 
-        assert await store.append("a", text_entries("1"), lease=mine, release=True, idempotency_key="k") == 1
+        assert await store.append("a", text_entries("1"), lease=lease, release=True, idempotency_key="k") == 1
 
-        await expect_error(LeaseLost, store.append("a", text_entries("2"), lease=mine))
-        next_ = await store.acquire_lease("a", "w2", seconds=60)
-        assert next_.fence > mine.fence
-        assert await store.append("a", text_entries("1"), lease=mine, release=True, idempotency_key="k") == 1
+        await expect_error(LeaseLost, store.append("a", text_entries("2"), lease=lease))
+        next_lease = await store.acquire_lease("a", "w2", seconds=60)
+        assert next_lease.fence > lease.fence
+        assert await store.append("a", text_entries("1"), lease=lease, release=True, idempotency_key="k") == 1
         await expect_error(ConversationBusy, store.acquire_lease("a", "w3", seconds=60))
-        assert await store.append("a", text_entries("1"), lease=next_, release=True, idempotency_key="k") == 1
+        assert await store.append("a", text_entries("1"), lease=next_lease, release=True, idempotency_key="k") == 1
         assert (await store.acquire_lease("a", "w3", seconds=60)).holder == "w3"
 
     @scenario
@@ -113,51 +114,51 @@ class LeaseContract:
         assert await store.append("a", text_entries("x"), lease=new) == 1
 
     @scenario
-    async def test_of_many_who_want_a_lease_at_once_one_gets_it(self, store: ConversationStore) -> None:
-        answers = await asyncio.gather(
-            *(store.acquire_lease("a", f"w{at}", seconds=60) for at in range(10)), return_exceptions=True
+    async def test_of_many_concurrent_holders_one_gets_the_lease(self, store: ConversationStore) -> None:
+        results = await asyncio.gather(
+            *(store.acquire_lease("a", f"w{number}", seconds=60) for number in range(10)), return_exceptions=True
         )
 
-        assert sorted(type(one).__name__ for one in answers) == ["ConversationBusy"] * 9 + ["Lease"]
+        assert sorted(type(result).__name__ for result in results) == ["ConversationBusy"] * 9 + ["Lease"]
 
     @scenario
-    async def test_who_shows_no_lease_is_not_kept_out(self, store: ConversationStore) -> None:
+    async def test_an_append_without_a_lease_is_not_rejected(self, store: ConversationStore) -> None:
         await store.acquire_lease("a", "w1", seconds=60)
 
         assert await store.append("a", text_entries("1")) == 1
 
     @scenario
-    async def test_an_erased_conversation_is_leased_to_nobody(self, store: ConversationStore) -> None:
-        mine = await store.acquire_lease("a", "w1", seconds=60)
-        await store.append("a", text_entries("1"), lease=mine)
+    async def test_an_erased_conversation_cannot_be_leased(self, store: ConversationStore) -> None:
+        lease = await store.acquire_lease("a", "w1", seconds=60)
+        await store.append("a", text_entries("1"), lease=lease)
         await store.erase(conversation="a")
 
         await expect_error(ConversationErased, store.acquire_lease("a", "w1", seconds=60))
         await expect_error(ConversationErased, store.acquire_lease("a", "w2", seconds=60))
-        await expect_error(ConversationErased, store.renew_lease(mine, seconds=60))
-        await expect_error(ConversationErased, store.append("a", text_entries("2"), lease=mine))
-        await store.release_lease(mine)
+        await expect_error(ConversationErased, store.renew_lease(lease, seconds=60))
+        await expect_error(ConversationErased, store.append("a", text_entries("2"), lease=lease))
+        await store.release_lease(lease)
 
     @scenario
-    async def test_a_lease_is_asked_for_in_a_way_that_can_be_meant(self, store: ConversationStore) -> None:
-        mine = await store.acquire_lease("a", "w1", seconds=60)
+    async def test_the_arguments_of_a_lease_are_checked(self, store: ConversationStore) -> None:
+        lease = await store.acquire_lease("a", "w1", seconds=60)
 
         for seconds in (0, -1, float("nan"), float("inf")):
             await expect_error(InvalidSetting, store.acquire_lease("a", "w1", seconds=seconds))
-            await expect_error(InvalidSetting, store.renew_lease(mine, seconds=seconds))
+            await expect_error(InvalidSetting, store.renew_lease(lease, seconds=seconds))
         for wrong in ("", "\0", "x" * 513):
             await expect_error(InvalidSetting, store.acquire_lease(wrong, "w1", seconds=60))
             await expect_error(InvalidSetting, store.acquire_lease("a", wrong, seconds=60))
-        await expect_error(InvalidSetting, store.append("b", text_entries("1"), lease=mine))
+        await expect_error(InvalidSetting, store.append("b", text_entries("1"), lease=lease))
 
     @scenario
-    async def test_another_tenants_lease_is_none(self, store: ConversationStore) -> None:
+    async def test_another_tenants_lease_is_not_active(self, store: ConversationStore) -> None:
         other = store.for_tenant("another")
-        mine = await store.acquire_lease("a", "w1", seconds=60)
+        lease = await store.acquire_lease("a", "w1", seconds=60)
 
-        await expect_error(LeaseLost, other.append("a", text_entries("x"), lease=mine))
-        await expect_error(LeaseLost, other.renew_lease(mine, seconds=60))
-        await other.release_lease(mine)
-        theirs = await other.acquire_lease("a", "w2", seconds=60)
-        assert await store.append("a", text_entries("x"), lease=mine) == 1
-        assert await other.append("a", text_entries("x"), lease=theirs) == 1
+        await expect_error(LeaseLost, other.append("a", text_entries("x"), lease=lease))
+        await expect_error(LeaseLost, other.renew_lease(lease, seconds=60))
+        await other.release_lease(lease)
+        other_lease = await other.acquire_lease("a", "w2", seconds=60)
+        assert await store.append("a", text_entries("x"), lease=lease) == 1
+        assert await other.append("a", text_entries("x"), lease=other_lease) == 1

@@ -1,6 +1,6 @@
 """Tests of load: whole turns, whole exchanges, and only the part that a view needs."""
 
-from minutebook.errors import ConversationNotFound, InvalidSetting
+from minutebook.errors import ConversationNotFound, InvalidSetting, MissingSetting
 from minutebook.history.view import view_of
 from minutebook.record.entry import ConversationEntry
 from minutebook.store.base import ConversationStore
@@ -35,7 +35,7 @@ class LoadContract:
         assert starts == [10, 9, 6, 6, 6, 5, 4, 1, 1, 1, 0, 0]
 
     @scenario
-    async def test_a_reader_goes_on_where_it_stopped(self, store: ConversationStore) -> None:
+    async def test_a_reader_continues_where_it_stopped(self, store: ConversationStore) -> None:
         entries = turns(3)
         await store.append("a", entries)
 
@@ -48,17 +48,17 @@ class LoadContract:
         assert (await store.load("a", since=13)).entries == tuple(entries[13:])
 
     @scenario
-    async def test_only_one_part_can_be_asked_for(self, store: ConversationStore) -> None:
+    async def test_only_one_part_can_be_selected(self, store: ConversationStore) -> None:
         await store.append("a", turns(1))
 
         await expect_error(InvalidSetting, store.load("a", last_turns=1, last_messages=1))
         await expect_error(InvalidSetting, store.load("a", last_turns=1, since=1))
         await expect_error(InvalidSetting, store.load("a", last_turns=-1))
-        await expect_error(InvalidSetting, store.load("a", limit=3))
-        await expect_error(ConversationNotFound, store.load("nobody"))
+        await expect_error(MissingSetting, store.load("a", limit=3))
+        await expect_error(ConversationNotFound, store.load("unknown"))
 
     @scenario
-    async def test_the_folded_part_is_what_a_view_shows(self, store: ConversationStore) -> None:
+    async def test_a_folded_load_has_the_entries_that_a_view_shows(self, store: ConversationStore) -> None:
         entries = [*text_entries("rules", role="system"), *turns(6)]
         await store.append("a", entries)
         await store.add_fold("a", note("one", 1, 6))
@@ -69,12 +69,12 @@ class LoadContract:
 
         assert list(part.positions) == [0, *range(16, 21), *range(26, 31)]
         assert [fold.id for fold in part.folds] == [fold.id for fold in whole.folds] == ["two", "three"]
-        wanted = view_of(whole.messages, folds=whole.folds).messages
-        assert view_of(part.transcript()).messages == view_of(whole.transcript()).messages == wanted
+        expected = view_of(whole.messages, folds=whole.folds).messages
+        assert view_of(part.transcript()).messages == view_of(whole.transcript()).messages == expected
         assert [position for position, _ in part.shown()] == [0, None, *range(16, 21), None, *range(26, 31)]
 
     @scenario
-    async def test_the_folded_last_turns_keep_the_lead_the_pins_and_every_fold(self, store: ConversationStore) -> None:
+    async def test_folded_last_turns_have_the_lead_the_pins_and_all_folds(self, store: ConversationStore) -> None:
         await store.append("a", [*text_entries("rules", role="system"), *turns(6)])
         await store.add_fold("a", note("early", 1, 6))
         await store.pin("a", 9)
@@ -89,7 +89,7 @@ class LoadContract:
         assert part.transcript().pins == {4}
 
     @scenario
-    async def test_folds_come_along_where_they_touch_the_part(self, store: ConversationStore) -> None:
+    async def test_a_part_has_the_folds_that_overlap_it(self, store: ConversationStore) -> None:
         await store.append("a", turns(4))
         for number in range(4):
             await store.add_fold("a", note(f"f{number}", number * 5, number * 5 + 5))
@@ -99,7 +99,7 @@ class LoadContract:
         assert (await store.load("a", last_turns=2, folded=True)).entries == ()
 
     @scenario
-    async def test_what_was_loaded_cannot_change_the_record(self, store: ConversationStore) -> None:
+    async def test_changing_loaded_messages_does_not_change_the_record(self, store: ConversationStore) -> None:
         await store.append("a", text_entries("1"))
         await store.add_fold("a", note("f", 0, 1, "before"))
         for message in [*(await store.load("a")).messages, *(await store.load("a")).folds[0].shown]:

@@ -17,32 +17,32 @@ from minutebook.testing.contract.samples import entries_of, expect_error, note, 
 async def list_all(
     store: ConversationStore, limit: int, recipient: str | None = None, status: ConversationStatus | None = None
 ) -> list[ConversationHeader]:
-    found: list[ConversationHeader] = []
+    items: list[ConversationHeader] = []
     cursor = None
     while True:
         page = await store.list(recipient=recipient, status=status, cursor=cursor, limit=limit)
         assert len(page.items) <= limit
-        found += page.items
+        items += page.items
         cursor = page.cursor
         if cursor is None:
-            return found
+            return items
 
 
 async def search_all(
     store: ConversationStore, query: str, limit: int, conversation: str | None = None
 ) -> list[SearchHit]:
-    found: list[SearchHit] = []
+    items: list[SearchHit] = []
     cursor = None
     while True:
         page = await store.search(query, conversation=conversation, cursor=cursor, limit=limit)
         assert len(page.items) <= limit
-        found += page.items
+        items += page.items
         cursor = page.cursor
         if cursor is None:
-            return found
+            return items
 
 
-def places(hits: list[SearchHit]) -> set[tuple[str, int]]:
+def found_positions(hits: list[SearchHit]) -> set[tuple[str, int]]:
     assert len(hits) == len({(hit.conversation, hit.position) for hit in hits})
     return {(hit.conversation, hit.position) for hit in hits}
 
@@ -51,7 +51,7 @@ class ListContract:
     """Tests of list and search."""
 
     @scenario
-    async def test_pages_hold_every_conversation_once_newest_first(self, store: ConversationStore) -> None:
+    async def test_pages_have_every_conversation_once_newest_first(self, store: ConversationStore) -> None:
         for number in range(7):
             await store.append(f"c{number}", text_entries("x"), recipient=f"r{number % 2}")
         await store.set_status("c3", ConversationStatus.ACTIVE)
@@ -68,7 +68,7 @@ class ListContract:
         assert listed[0] == await store.header(listed[0].id)
 
     @scenario
-    async def test_pages_stay_in_place_while_others_write(self, store: ConversationStore) -> None:
+    async def test_pages_are_stable_during_writes(self, store: ConversationStore) -> None:
         for number in range(6):
             await store.append(f"c{number}", text_entries("x"))
         first = await store.list(limit=2)
@@ -83,7 +83,7 @@ class ListContract:
         assert sorted(name for name in seen if name != "new") == [f"c{number}" for number in range(6)]
 
     @scenario
-    async def test_a_page_must_be_meant(self, store: ConversationStore) -> None:
+    async def test_the_arguments_of_a_page_are_checked(self, store: ConversationStore) -> None:
         for limit in (0, -1, 1001):
             await expect_error(InvalidSetting, store.list(limit=limit))
             await expect_error(InvalidSetting, store.search("x", limit=limit))
@@ -106,7 +106,7 @@ class ListContract:
         await store.append("a", text_entries(*chat), recipient="alice")
         await store.append("b", entries_of([{"role": "user", "content": [{"type": "text", "text": "a late order"}]}]))
 
-        wanted = {
+        expected = {
             "order": {("a", 0), ("a", 1), ("a", 2), ("b", 0)},
             "late ORDER": {("a", 0), ("a", 1), ("b", 0)},
             "48213": {("a", 0)},
@@ -119,16 +119,16 @@ class ListContract:
             'order" OR "x': set(),
             "order -late!": {("a", 0), ("a", 1), ("b", 0)},
         }
-        for query, where in wanted.items():
-            assert places(await search_all(store, query, 100)) == where, query
-        assert places(await search_all(store, "order", 1)) == wanted["order"]
+        for query, positions in expected.items():
+            assert found_positions(await search_all(store, query, 100)) == positions, query
+        assert found_positions(await search_all(store, "order", 1)) == expected["order"]
         assert {hit.conversation for hit in (await store.search("order", recipient="alice")).items} == {"a"}
-        assert places(await search_all(store, "order", 2, "a")) == {("a", 0), ("a", 1), ("a", 2)}
+        assert found_positions(await search_all(store, "order", 2, "a")) == {("a", 0), ("a", 1), ("a", 2)}
         for hit in (await store.search("order")).items:
             assert hit.entry == (await store.load(hit.conversation, since=hit.position, limit=1)).entries[0]
         for empty in ("", " ", "…!", "\0", "\ud800"):
             await expect_error(InvalidSetting, store.search(empty))
-        await expect_error(ConversationNotFound, store.search("order", conversation="nobody"))
+        await expect_error(ConversationNotFound, store.search("order", conversation="unknown"))
 
     @scenario
     async def test_newest_entries_of_a_conversation_are_found_first(self, store: ConversationStore) -> None:
@@ -137,33 +137,33 @@ class ListContract:
         assert [hit.position for hit in await search_all(store, "word", 4)] == list(reversed(range(9)))
 
     @scenario
-    async def test_what_forks_share_is_found_once_where_it_was_said(self, store: ConversationStore) -> None:
+    async def test_an_entry_that_forks_share_is_found_once(self, store: ConversationStore) -> None:
         await store.append("a", text_entries("shared word", "word"))
         await store.fork("a", "b", at=1)
-        await store.append("b", text_entries("word of its own"))
+        await store.append("b", text_entries("another word"))
         await store.fork("b", "c")
 
-        assert places(await search_all(store, "word", 1)) == {("a", 0), ("a", 1), ("b", 1)}
-        assert places(await search_all(store, "word", 1, "b")) == {("b", 0), ("b", 1)}
-        assert places(await search_all(store, "word", 1, "c")) == {("c", 0), ("c", 1)}
+        assert found_positions(await search_all(store, "word", 1)) == {("a", 0), ("a", 1), ("b", 1)}
+        assert found_positions(await search_all(store, "word", 1, "b")) == {("b", 0), ("b", 1)}
+        assert found_positions(await search_all(store, "word", 1, "c")) == {("c", 0), ("c", 1)}
 
     @scenario
-    async def test_what_was_purged_is_not_found(self, store: ConversationStore) -> None:
+    async def test_purged_entries_are_not_found(self, store: ConversationStore) -> None:
         await store.append("a", text_entries("word", "word", "word"))
         await store.fork("a", "b", at=1)
         await store.add_fold("a", note("f", 0, 2))
         await store.purge("a", before=2)
 
-        assert places(await search_all(store, "word", 5)) == {("a", 2)}
-        assert places(await search_all(store, "word", 5, "a")) == {("a", 2)}
-        assert places(await search_all(store, "word", 5, "b")) == {("b", 0)}
+        assert found_positions(await search_all(store, "word", 5)) == {("a", 2)}
+        assert found_positions(await search_all(store, "word", 5, "a")) == {("a", 2)}
+        assert found_positions(await search_all(store, "word", 5, "b")) == {("b", 0)}
 
 
 class TransferContract:
     """Tests of export and import."""
 
     @scenario
-    async def test_an_import_gives_back_what_was_exported(self, store: ConversationStore) -> None:
+    async def test_an_import_restores_an_export(self, store: ConversationStore) -> None:
         odd = entries_of([{"role": "user", "content": "\0 \ud800 日本 🙂", "x": {"y": [1, 2.5, None]}}])
         entries = [*text_entries("rules", role="system"), *turns(120), *odd, *turn(999)[:2]]
         await store.append("a", entries, recipient="alice", labels={"x": "1"})
@@ -177,21 +177,21 @@ class TransferContract:
         lines = [line for name in ("a", "b") async for line in store.export(name)]
         other = store.for_tenant("another")
 
-        done = await other.import_(line + "\n" for line in lines)
+        counts = await other.import_(line + "\n" for line in lines)
 
-        assert (done.conversations, done.entries) == (2, len(entries) + 1)
+        assert (counts.conversations, counts.entries) == (2, len(entries) + 1)
         assert all(line.isascii() and "\n" not in line for line in lines)
         was, now = await store.load("a"), await other.load("a")
         assert (now.entries, now.folds, now.pins) == (was.entries, was.folds, was.pins)
         for name in ("recipient", "status", "labels", "length", "turns", "lead", "open_calls", "open_at"):
             assert getattr(now.conversation, name) == getattr(was.conversation, name), name
-        assert [(one.fold, one.undone_at is None) for one in await other.folds("a")] == [
-            (one.fold, one.undone_at is None) for one in await store.folds("a")
+        assert [(stored.fold, stored.undone_at is None) for stored in await other.folds("a")] == [
+            (stored.fold, stored.undone_at is None) for stored in await store.folds("a")
         ]
         assert [line async for line in other.export("b")][1:] == [line async for line in store.export("b")][1:]
 
     @scenario
-    async def test_an_import_can_be_repeated_and_goes_on_where_it_stopped(self, store: ConversationStore) -> None:
+    async def test_a_repeated_import_continues_where_it_stopped(self, store: ConversationStore) -> None:
         await store.append("a", turns(150))
         await store.add_fold("a", note("one", 0, 5))
         await store.undo_fold("a", "one")
@@ -210,10 +210,10 @@ class TransferContract:
             assert (await other.import_(lines)).entries == 750
 
         assert (await other.load("a")).entries == tuple(turns(150))
-        assert [one.fold.id for one in await other.folds("a")] == ["one", "two"]
+        assert [stored.fold.id for stored in await other.folds("a")] == ["one", "two"]
 
     @scenario
-    async def test_an_import_never_writes_over_a_conversation(self, store: ConversationStore) -> None:
+    async def test_an_import_never_overwrites_a_conversation(self, store: ConversationStore) -> None:
         await store.append("a", turns(1))
         lines = [line async for line in store.export("a")]
         other = store.for_tenant("another")
@@ -242,7 +242,7 @@ class TransferContract:
         assert now.conversation.first == 5
 
     @scenario
-    async def test_a_line_that_export_did_not_write_is_named(self, store: ConversationStore) -> None:
+    async def test_an_invalid_line_is_reported_with_its_number(self, store: ConversationStore) -> None:
         await store.append("a", text_entries("1"))
         header, entry = [line async for line in store.export("a")]
         other = store.for_tenant("another")

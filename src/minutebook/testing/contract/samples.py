@@ -36,10 +36,10 @@ def scenario(test: Scenario) -> Callable[[Any, ConversationStore], None]:
 async def expect_error(error: type[E], attempt: Awaitable[object]) -> E:
     """Await the call and return the expected error; fail if it is not raised."""
     try:
-        answer = await attempt
-    except error as problem:
-        return problem
-    raise AssertionError(f"{error.__name__} was expected, and the store answered {answer!r}")
+        result = await attempt
+    except error as raised:
+        return raised
+    raise AssertionError(f"{error.__name__} was expected, but the call returned {result!r}")
 
 
 def entries_of(messages: Sequence[Message], *, first: int = 0) -> list[ConversationEntry]:
@@ -57,13 +57,13 @@ def text_entries(*texts: str, role: str = "user") -> list[ConversationEntry]:
 
 def turn(number: int, *, results: int = 2) -> list[ConversationEntry]:
     """One turn: a user message, calls, their results and an answer."""
-    ids = [f"call_{number}_{at}" for at in range(results)]
-    calls = [{"id": one, "type": "function", "function": {"name": "look", "arguments": "{}"}} for one in ids]
+    ids = [f"call_{number}_{index}" for index in range(results)]
+    calls = [{"id": call_id, "type": "function", "function": {"name": "look", "arguments": "{}"}} for call_id in ids]
     return entries_of(
         [
             {"role": "user", "content": f"question {number}"},
             {"role": "assistant", "content": None, "tool_calls": calls},
-            *({"role": "tool", "tool_call_id": one, "content": f"found {one}"} for one in ids),
+            *({"role": "tool", "tool_call_id": call_id, "content": f"found {call_id}"} for call_id in ids),
             {"role": "assistant", "content": f"answer {number}"},
         ]
     )

@@ -21,7 +21,7 @@ def messages_with_call(name: str, arguments: str = '{"page": "chestnuts"}', cont
     ]
 
 
-def less(message: Message, **changed: Any) -> Message:
+def with_changes(message: Message, **changed: Any) -> Message:
     """A copy of the message with some fields changed."""
     return {**message, **changed}
 
@@ -30,7 +30,7 @@ class TrimContract:
     """Tests of trimming."""
 
     @scenario
-    async def test_results_and_arguments_become_less_and_all_else_stays(self, store: ConversationStore) -> None:
+    async def test_results_and_arguments_are_replaced_and_nothing_else(self, store: ConversationStore) -> None:
         chat, short = messages_with_call("c1"), messages_with_call("c1", "{}", "[cleared]")
         await store.append("a", entries_of([*chat, *messages_with_call("c2")]))
         await store.add_fold("a", note("f", 4, 8))
@@ -48,7 +48,7 @@ class TrimContract:
         assert await store.append("a", entries_of(messages_with_call("c3"))) == 2
 
     @scenario
-    async def test_trimming_twice_is_trimming_once(self, store: ConversationStore) -> None:
+    async def test_trimming_twice_has_no_effect(self, store: ConversationStore) -> None:
         await store.append("a", entries_of(messages_with_call("c1")))
         short = messages_with_call("c1", "{}", "[cleared]")
 
@@ -58,7 +58,7 @@ class TrimContract:
         assert await store.trim("a", {}) == 0
 
     @scenario
-    async def test_the_search_no_longer_finds_what_is_gone(self, store: ConversationStore) -> None:
+    async def test_trimmed_content_is_not_found(self, store: ConversationStore) -> None:
         await store.append("a", entries_of([*messages_with_call("c1"), *messages_with_call("c2")]))
         assert [hit.position for hit in (await store.search("walnuts")).items] == [6, 2]
 
@@ -72,7 +72,7 @@ class TrimContract:
         assert [hit.position for hit in (await store.search("walnuts")).items] == [6]
 
     @scenario
-    async def test_nothing_but_tool_payloads_may_change_and_none_may_grow(self, store: ConversationStore) -> None:
+    async def test_only_tool_payloads_may_change_and_none_may_grow(self, store: ConversationStore) -> None:
         chat = messages_with_call("c1")
         await store.append("a", entries_of([{"role": "system", "content": "be brief"}, *chat]))
         before = (await store.load("a")).entries
@@ -81,24 +81,24 @@ class TrimContract:
 
         wrong = {
             0: {"role": "system", "content": ""},
-            1: less(chat[0], content=""),
-            2: less(chat[1], content=""),
-            3: less(chat[2], tool_call_id="c2", content=""),
-            4: less(chat[3], content=""),
+            1: with_changes(chat[0], content=""),
+            2: with_changes(chat[1], content=""),
+            3: with_changes(chat[2], tool_call_id="c2", content=""),
+            4: with_changes(chat[3], content=""),
         }
         for at, message in wrong.items():
-            await expect_error(InvalidSetting, store.trim("a", {3: less(chat[2], content=""), at: message}))
+            await expect_error(InvalidSetting, store.trim("a", {3: with_changes(chat[2], content=""), at: message}))
         for message in (
-            less(chat[1], tool_calls=[]),
-            less(chat[1], tool_calls=[{**call, "id": "c2"}]),
-            less(chat[1], tool_calls=[other_name]),
-            less(chat[1], tool_calls=[call, call]),
-            less(chat[1], more="text"),
+            with_changes(chat[1], tool_calls=[]),
+            with_changes(chat[1], tool_calls=[{**call, "id": "c2"}]),
+            with_changes(chat[1], tool_calls=[other_name]),
+            with_changes(chat[1], tool_calls=[call, call]),
+            with_changes(chat[1], more="text"),
             chat[0],
         ):
             await expect_error(InvalidSetting, store.trim("a", {2: message}))
-        await expect_error(InvalidSetting, store.trim("a", {3: less(chat[2], name="read", content="")}))
-        await expect_error(InvalidSetting, store.trim("a", {3: less(chat[2], content=LARGE + "more")}))
+        await expect_error(InvalidSetting, store.trim("a", {3: with_changes(chat[2], name="read", content="")}))
+        await expect_error(InvalidSetting, store.trim("a", {3: with_changes(chat[2], content=LARGE + "more")}))
         await expect_error(InvalidSetting, store.trim("a", {5: chat[3]}))
         await expect_error(InvalidSetting, store.trim("a", {-1: chat[3]}))
         await expect_error(InvalidMessage, store.trim("a", {3: {"role": "tool", "content": ""}}))
@@ -106,7 +106,7 @@ class TrimContract:
         assert (await store.load("a")).entries == before
 
     @scenario
-    async def test_forks_keep_their_own(self, store: ConversationStore) -> None:
+    async def test_forks_keep_entries_that_their_origin_trims(self, store: ConversationStore) -> None:
         chat, short = messages_with_call("c1"), messages_with_call("c1", "{}", "[cleared]")
         await store.append("a", entries_of([*chat, *messages_with_call("c2")]))
         await store.fork("a", "b")
@@ -135,7 +135,7 @@ class TrimContract:
         assert (await store.load("a")).messages == [*chat[:2], short[2], chat[3], *messages_with_call("c2")]
 
     @scenario
-    async def test_a_fork_that_is_trimmed_leaves_its_origin_as_it_was(self, store: ConversationStore) -> None:
+    async def test_trimming_a_fork_does_not_change_its_origin(self, store: ConversationStore) -> None:
         chat, short = messages_with_call("c1"), messages_with_call("c1", "{}", "[cleared]")
         await store.append("a", entries_of([*chat, *messages_with_call("c2")]))
         await store.fork("a", "b")
@@ -154,15 +154,15 @@ class TrimContract:
         ]
 
     @scenario
-    async def test_what_was_purged_before_and_after_is_not_in_the_way(self, store: ConversationStore) -> None:
+    async def test_purging_and_trimming_work_together(self, store: ConversationStore) -> None:
         chat = [*messages_with_call("c1"), *messages_with_call("c2"), *messages_with_call("c3")]
         await store.append("a", entries_of(chat))
         await store.add_fold("a", note("f", 0, 4))
         await store.purge("a", before=4)
         await store.fork("a", "b", at=8)
 
-        await expect_error(InvalidSetting, store.trim("a", {2: less(chat[2], content="")}))
-        await store.trim("a", {6: less(chat[6], content="x")})
+        await expect_error(InvalidSetting, store.trim("a", {2: with_changes(chat[2], content="")}))
+        await store.trim("a", {6: with_changes(chat[6], content="x")})
         await store.add_fold("a", note("g", 4, 8))
         await store.purge("a", before=8)
 
@@ -171,7 +171,7 @@ class TrimContract:
         assert (await store.load("b", last_turns=1)).start == 4
 
     @scenario
-    async def test_what_others_use_too_stays_with_them(self, store: ConversationStore) -> None:
+    async def test_trimming_does_not_remove_a_payload_that_others_share(self, store: ConversationStore) -> None:
         await store.append("a", entries_of([*messages_with_call("c1"), *messages_with_call("c2")]))
         await store.append("b", entries_of(messages_with_call("c1")))
 
@@ -185,12 +185,12 @@ class TrimContract:
         assert (await store.load("b")).messages == messages_with_call("c1")
 
     @scenario
-    async def test_a_message_of_parts_may_become_text(self, store: ConversationStore) -> None:
+    async def test_a_result_of_parts_may_become_text(self, store: ConversationStore) -> None:
         parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
         chat = [
             *turns(1),
             *entries_of(
-                [*messages_with_call("c1")[:2], less(messages_with_call("c1")[2], content=parts, is_error=True)]
+                [*messages_with_call("c1")[:2], with_changes(messages_with_call("c1")[2], content=parts, is_error=True)]
             ),
         ]
         await store.append("a", chat)

@@ -1,5 +1,5 @@
--- Take the name of a document, if it is still whose it was.
-local name, before, after = unpack(ARGV)
-if (redis.call('HGET', KEYS[1], name) or '') ~= before then return {'moved'} end
-redis.call('HSET', KEYS[1], name, after)
+-- Claim the key of a document if its claim has not changed.
+local key, before, after = unpack(ARGV)
+if (redis.call('HGET', KEYS[1], key) or '') ~= before then return {'conflict'} end
+redis.call('HSET', KEYS[1], key, after)
 return {'done'}

@@ -1,12 +1,12 @@
--- What every script about a conversation shares. Its keys come first and in the order of `keys.PARTS`.
+-- The shared part of all scripts on a conversation. Their first keys are those of `keys.PARTS`, in that order.
 local HEADER, ENTRIES, ROLES, TURNS, FOLDS, FOLD_IDS = 1, 2, 3, 4, 5, 6
-local STANDING, PINS, ANSWERS, BLOBS, USES = 7, 8, 9, 10, 11
-local DOCUMENTS, DOCUMENT_ORDER, DOCUMENT_ENDS, FENCE = 12, 13, 14, 15
+local ACTIVE_FOLDS, PINS, APPENDS_BY_KEY, PAYLOADS, USES = 7, 8, 9, 10, 11
+local DOCUMENTS, DOCUMENT_ORDER, DOCUMENT_EXPIRY, FENCE = 12, 13, 14, 15
 local PARTS = 15
 local ORDER, TOMBSTONES, CHANGES, VOID = 16, 17, 18, 19
 
-local function erased(mark)
-  return redis.call('SISMEMBER', KEYS[TOMBSTONES], mark) == 1
+local function is_erased(tombstone)
+  return redis.call('SISMEMBER', KEYS[TOMBSTONES], tombstone) == 1
 end
 
 local function header()
@@ -18,26 +18,29 @@ local function now_milliseconds()
   return now[1] * 1000 + math.floor(now[2] / 1000)
 end
 
--- All keys of a conversation go at the same millisecond, so that no half of it is ever seen.
-local function keep_together(first)
-  local at = redis.call('HGET', KEYS[first], 'expires_at')
-  if at then
-    for part = first, first + PARTS - 1 do redis.call('PEXPIREAT', KEYS[part], at) end
+-- All keys of a conversation expire in the same millisecond, so that a part of it is never visible. `first` is the index of
+-- its first key.
+local function align_expiry(first)
+  local expires_at = redis.call('HGET', KEYS[first], 'expires_at')
+  if expires_at then
+    for part = first, first + PARTS - 1 do redis.call('PEXPIREAT', KEYS[part], expires_at) end
   end
 end
 
-local function live_longer(first, milliseconds)
+local function extend_lifetime(first, milliseconds)
   if redis.call('EXISTS', KEYS[first]) == 1 then
     redis.call('HSET', KEYS[first], 'expires_at', string.format('%d', now_milliseconds() + milliseconds))
   end
-  keep_together(first)
+  align_expiry(first)
 end
 
--- An entry begins with the number of its large payloads, and their digests.
+-- An entry begins with the number of its large payloads and their digests.
 local function digests_of(entry)
-  local found = {}
-  for at = 0, string.byte(entry, 1) - 1 do found[#found + 1] = string.sub(entry, 2 + at * 32, 33 + at * 32) end
-  return found
+  local digests = {}
+  for index = 0, string.byte(entry, 1) - 1 do
+    digests[#digests + 1] = string.sub(entry, 2 + index * 32, 33 + index * 32)
+  end
+  return digests
 end
 
 local function remove_entries(first, start, stop)
@@ -47,7 +50,7 @@ local function remove_entries(first, start, stop)
       for _, digest in ipairs(digests_of(entry)) do
         if redis.call('HINCRBY', KEYS[first + USES - 1], digest, -1) <= 0 then
           redis.call('HDEL', KEYS[first + USES - 1], digest)
-          redis.call('HDEL', KEYS[first + BLOBS - 1], digest)
+          redis.call('HDEL', KEYS[first + PAYLOADS - 1], digest)
         end
       end
       redis.call('HDEL', KEYS[first + ENTRIES - 1], position)
@@ -55,17 +58,17 @@ local function remove_entries(first, start, stop)
   end
 end
 
--- Whether a cut before this entry would part it from its call.
-local function splits(position, first, length)
+-- Whether a cut before this position would separate a tool result from its call.
+local function splits_exchange(position, first, length)
   return first < position and position < length
     and redis.call('GETRANGE', KEYS[ROLES], position, position) == 't'
 end
 
--- The arguments, one after the other.
-local place = 0
+-- Reads the arguments in order.
+local arguments_taken = 0
 local function take()
-  place = place + 1
-  return ARGV[place]
+  arguments_taken = arguments_taken + 1
+  return ARGV[arguments_taken]
 end
 
 local function take_number()
@@ -73,66 +76,71 @@ local function take_number()
 end
 
 local function take_many(count)
-  local taken = {}
-  for at = 1, count do taken[at] = take() end
-  return taken
+  local arguments = {}
+  for index = 1, count do arguments[index] = take() end
+  return arguments
 end
 
--- A document's name is 32 bytes: the hash of its kind, then that of kind and id. What is kept of it begins with its number
--- and the time it was made, each followed by a colon.
-local function remove_document(name)
-  local record = redis.call('HGET', KEYS[DOCUMENTS], name)
+-- The key of a document has 32 bytes: the hash of its kind, then the hash of kind and id. Its record begins with its number
+-- and creation time, each followed by a colon. In `DOCUMENT_ORDER` the number is between the two hashes.
+local function remove_document(key)
+  local record = redis.call('HGET', KEYS[DOCUMENTS], key)
   if not record then return nil end
   local number = string.format('%016.0f', tonumber(string.match(record, '^%d+')))
-  redis.call('ZREM', KEYS[DOCUMENT_ORDER], string.sub(name, 1, 16) .. number .. string.sub(name, 17))
-  redis.call('ZREM', KEYS[DOCUMENT_ENDS], name)
-  redis.call('HDEL', KEYS[DOCUMENTS], name)
+  redis.call('ZREM', KEYS[DOCUMENT_ORDER], string.sub(key, 1, 16) .. number .. string.sub(key, 17))
+  redis.call('ZREM', KEYS[DOCUMENT_EXPIRY], key)
+  redis.call('HDEL', KEYS[DOCUMENTS], key)
   return record
 end
 
--- What each of some documents was checked against, and what is to be done with it.
+-- `before` is the hash of the record that a document was checked against, `verdict` how to write it.
 local function take_documents(count)
-  local wanted = {}
-  for at = 1, count do
-    wanted[at] = {name = take(), before = take(), verdict = take(), made = take(), ends = take(), body = take()}
+  local documents = {}
+  for index = 1, count do
+    documents[index] = {
+      key = take(), before = take(), verdict = take(), created_at = take(), expires_at = take(), body = take(),
+    }
   end
-  return wanted
+  return documents
 end
 
--- Whether something else is there by now. From `voids` on, a key for each of them says whether its claim is void.
-local function documents_moved(voids, wanted)
-  for at, one in ipairs(wanted) do
-    if one.verdict ~= 'same' and redis.call('EXISTS', KEYS[voids + at - 1]) == 1 then return true end
-    local record = redis.call('HGET', KEYS[DOCUMENTS], one.name)
-    if (record and redis.sha1hex(record) or '') ~= one.before then return true end
+-- Whether the documents were checked against records that have changed. `KEYS[first_void]` and the keys after it exist if
+-- the claim of the respective document is void.
+local function have_documents_changed(first_void, documents)
+  for index, document in ipairs(documents) do
+    if document.verdict ~= 'same' and redis.call('EXISTS', KEYS[first_void + index - 1]) == 1 then return true end
+    local record = redis.call('HGET', KEYS[DOCUMENTS], document.key)
+    if (record and redis.sha1hex(record) or '') ~= document.before then return true end
   end
   return false
 end
 
-local function put_documents(wanted)
-  local kept = {}
-  for at, one in ipairs(wanted) do
-    if one.verdict ~= 'same' then
-      local begins = string.match(redis.call('HGET', KEYS[DOCUMENTS], one.name) or '', '^%d+:%-?%d+:')
-      if one.verdict == 'new' then
-        remove_document(one.name)
+-- Write documents, and return their records.
+local function put_documents(documents)
+  local records = {}
+  for index, document in ipairs(documents) do
+    local key = document.key
+    if document.verdict ~= 'same' then
+      local prefix = string.match(redis.call('HGET', KEYS[DOCUMENTS], key) or '', '^%d+:%-?%d+:')
+      if document.verdict == 'new' then
+        remove_document(key)
         local number = redis.call('HINCRBY', KEYS[HEADER], 'documents', 1)
-        begins = string.format('%.0f', number) .. ':' .. one.made .. ':'
-        local place = string.sub(one.name, 1, 16) .. string.format('%016.0f', number) .. string.sub(one.name, 17)
-        redis.call('ZADD', KEYS[DOCUMENT_ORDER], 0, place)
+        prefix = string.format('%.0f', number) .. ':' .. document.created_at .. ':'
+        local member = string.sub(key, 1, 16) .. string.format('%016.0f', number) .. string.sub(key, 17)
+        redis.call('ZADD', KEYS[DOCUMENT_ORDER], 0, member)
       end
-      redis.call('HSET', KEYS[DOCUMENTS], one.name, begins .. one.body)
-      if one.ends ~= '' then
-        redis.call('ZADD', KEYS[DOCUMENT_ENDS], one.ends, one.name)
+      redis.call('HSET', KEYS[DOCUMENTS], key, prefix .. document.body)
+      if document.expires_at ~= '' then
+        redis.call('ZADD', KEYS[DOCUMENT_EXPIRY], document.expires_at, key)
       else
-        redis.call('ZREM', KEYS[DOCUMENT_ENDS], one.name)
+        redis.call('ZREM', KEYS[DOCUMENT_EXPIRY], key)
       end
     end
-    kept[at] = redis.call('HGET', KEYS[DOCUMENTS], one.name)
+    records[index] = redis.call('HGET', KEYS[DOCUMENTS], key)
   end
-  return kept
+  return records
 end
 
 local function expired_documents(now)
-  return redis.call('ZRANGEBYSCORE', KEYS[DOCUMENT_ENDS], '-inf', now, 'LIMIT', 0, 100)
+  return redis.call('ZRANGEBYSCORE', KEYS[DOCUMENT_EXPIRY], '-inf', now, 'LIMIT', 0, 100)
 end

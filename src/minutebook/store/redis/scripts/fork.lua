@@ -1,44 +1,48 @@
--- Copy a conversation up to a place, if it is still what the fork's header was made from.
-local mark, mark_of_fork, nonce, version, marks, member, lifetime = unpack(take_many(7))
-local cut, turns = take_number(), take_number()
+-- Copy a conversation up to a position if it has not changed since the fork's header was made from it.
+local tombstone, fork_tombstone, nonce, version, fold_changes, member, lifetime = unpack(take_many(7))
+local length, turns = take_number(), take_number()
 local FORK = VOID + 1
-local function key(part) return KEYS[FORK + part - 1] end
+local function fork_key(part) return KEYS[FORK + part - 1] end
 
-if erased(mark) then return {'erased'} end
-if erased(mark_of_fork) then return {'fork erased'} end
-local known = redis.call('HMGET', KEYS[HEADER], 'nonce', 'version', 'marks', 'length')
-if not known[1] then return {'none'} end
-if known[1] ~= nonce or known[2] ~= version or known[3] ~= marks then return {'moved'} end
-if redis.call('EXISTS', key(HEADER)) == 1 then return {'taken', redis.call('HGET', key(HEADER), 'version')} end
+if is_erased(tombstone) then return {'erased'} end
+if is_erased(fork_tombstone) then return {'fork erased'} end
+local stored = redis.call('HMGET', KEYS[HEADER], 'nonce', 'version', 'marks', 'length')
+if not stored[1] then return {'missing'} end
+if stored[1] ~= nonce or stored[2] ~= version or stored[3] ~= fold_changes then return {'conflict'} end
+if redis.call('EXISTS', fork_key(HEADER)) == 1 then
+  return {'taken', redis.call('HGET', fork_key(HEADER), 'version')}
+end
 if redis.call('EXISTS', KEYS[VOID]) == 1 then return {'void'} end
 
-redis.call('HSET', key(HEADER), unpack(take_many(take_number())))
+redis.call('HSET', fork_key(HEADER), unpack(take_many(take_number())))
 redis.call('ZADD', KEYS[ORDER], 0, member)
 redis.call('INCR', KEYS[CHANGES])
-if cut > 0 then
-  for _, part in ipairs({ENTRIES, TURNS, BLOBS, USES}) do redis.call('COPY', KEYS[part], key(part), 'REPLACE') end
-  remove_entries(FORK, cut, tonumber(known[4]))
-  redis.call('SET', key(ROLES), redis.call('GETRANGE', KEYS[ROLES], 0, cut - 1))
-  if turns == 0 then redis.call('DEL', key(TURNS)) else redis.call('LTRIM', key(TURNS), 0, turns - 1) end
+if length > 0 then
+  for _, part in ipairs({ENTRIES, TURNS, PAYLOADS, USES}) do
+    redis.call('COPY', KEYS[part], fork_key(part), 'REPLACE')
+  end
+  remove_entries(FORK, length, tonumber(stored[4]))
+  redis.call('SET', fork_key(ROLES), redis.call('GETRANGE', KEYS[ROLES], 0, length - 1))
+  if turns == 0 then redis.call('DEL', fork_key(TURNS)) else redis.call('LTRIM', fork_key(TURNS), 0, turns - 1) end
 end
 for _ = 1, take_number() do
   local number, id, record = take(), take(), take()
-  redis.call('HSET', key(FOLDS), number, record)
-  redis.call('HSET', key(FOLD_IDS), id, number)
+  redis.call('HSET', fork_key(FOLDS), number, record)
+  redis.call('HSET', fork_key(FOLD_IDS), id, number)
 end
 for _ = 1, take_number() do
   local number, start = take(), take()
-  redis.call('ZADD', key(STANDING), start, number)
+  redis.call('ZADD', fork_key(ACTIVE_FOLDS), start, number)
 end
 for _, pin in ipairs(redis.call('SMEMBERS', KEYS[PINS])) do
-  if tonumber(pin) < cut then redis.call('SADD', key(PINS), pin) end
+  if tonumber(pin) < length then redis.call('SADD', fork_key(PINS), pin) end
 end
-local at = redis.call('HGET', KEYS[HEADER], 'expires_at')
-if at then redis.call('HSET', key(HEADER), 'expires_at', at) end
+local expires_at = redis.call('HGET', KEYS[HEADER], 'expires_at')
+if expires_at then redis.call('HSET', fork_key(HEADER), 'expires_at', expires_at) end
 if lifetime ~= '' then
-  live_longer(HEADER, tonumber(lifetime))
-  for other = FORK, #KEYS, PARTS do live_longer(other, tonumber(lifetime)) end
+  extend_lifetime(HEADER, tonumber(lifetime))
+  for first = FORK, #KEYS, PARTS do extend_lifetime(first, tonumber(lifetime)) end
 else
-  keep_together(FORK)
+  align_expiry(FORK)
 end
 return {'done'}

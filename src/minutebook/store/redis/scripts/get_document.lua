@@ -1,3 +1,3 @@
--- One document, by its name, and whether the claim to it is void.
-local mark, name = take(), take()
-return {'done', redis.call('HGET', KEYS[DOCUMENTS], name) or '', redis.call('EXISTS', KEYS[VOID])}
+-- The record of a document by its key, and whether its claim is void.
+local tombstone, key = take(), take()
+return {'done', redis.call('HGET', KEYS[DOCUMENTS], key) or '', redis.call('EXISTS', KEYS[VOID])}

@@ -1,6 +1,6 @@
--- Every fold there is, by its number.
-local mark = take()
-if erased(mark) then return {'erased'} end
-local found = header()
-if #found == 0 then return {'none'} end
-return {'done', found, redis.call('HGETALL', KEYS[FOLDS])}
+-- All folds by number, undone ones too.
+local tombstone = take()
+if is_erased(tombstone) then return {'erased'} end
+local fields = header()
+if #fields == 0 then return {'missing'} end
+return {'done', fields, redis.call('HGETALL', KEYS[FOLDS])}

@@ -1,17 +1,17 @@
--- Renew a lease, give it back, or see whether it stands.
+-- Renew, release or check a lease.
 local LEASE, ERASED = 1, 2
-local mark, fence, holder, what, milliseconds = unpack(ARGV)
-local known = redis.call('GET', KEYS[LEASE])
-local its_fence, its_holder = string.match(known or '', '^(%d+):%d+:(.*)$')
-local stands = its_fence == fence and its_holder == holder
-if what == 'release' then
-  if stands then redis.call('DEL', KEYS[LEASE]) end
+local tombstone, fence, holder, action, milliseconds = unpack(ARGV)
+local stored = redis.call('GET', KEYS[LEASE])
+local stored_fence, stored_holder = string.match(stored or '', '^(%d+):%d+:(.*)$')
+local is_active = stored_fence == fence and stored_holder == holder
+if action == 'release' then
+  if is_active then redis.call('DEL', KEYS[LEASE]) end
   return {'done'}
 end
-if redis.call('SISMEMBER', KEYS[ERASED], mark) == 1 then return {'erased'} end
-if not stands then return {'lost'} end
-if what == 'look' then return {'done'} end
+if redis.call('SISMEMBER', KEYS[ERASED], tombstone) == 1 then return {'erased'} end
+if not is_active then return {'lost'} end
+if action == 'check' then return {'done'} end
 local now = redis.call('TIME')
-local ends = string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000) + tonumber(milliseconds))
-redis.call('SET', KEYS[LEASE], fence .. ':' .. ends .. ':' .. holder, 'PXAT', ends)
-return {'done', ends}
+local until_time = string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000) + tonumber(milliseconds))
+redis.call('SET', KEYS[LEASE], fence .. ':' .. until_time .. ':' .. holder, 'PXAT', until_time)
+return {'done', until_time}

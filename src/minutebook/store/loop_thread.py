@@ -1,7 +1,7 @@
-"""An event loop in a thread of its own, for callers of any thread and colour.
+"""An event loop that runs in its own thread, for callers in any thread or event loop.
 
-A connection belongs to one event loop, and a handle may be used from any. So one loop looks after all connections, and
-whoever wants something asks it and waits: in async code with `Loop.call`, in other code with `Loop.wait`.
+A connection belongs to one event loop, but a store may be used from any. So one loop has all connections, and callers
+submit coroutines to it: async code with `LoopThread.call`, other code with `LoopThread.wait`.
 """
 
 import asyncio
@@ -15,22 +15,23 @@ from minutebook.errors import StoreUnavailable
 T = TypeVar("T")
 
 
-class Loop:
-    """Carries out coroutines for callers in any thread and loop; the thread is started by the first of them."""
+class LoopThread:
+    """Runs coroutines for callers in any thread or event loop. The thread starts with the first coroutine."""
 
     def __init__(
         self,
         store: str,
-        make: Callable[[], asyncio.AbstractEventLoop] = asyncio.SelectorEventLoop,  # what the driver takes everywhere
+        loop_factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.SelectorEventLoop,
     ) -> None:
-        self._store, self._make = store, make
+        """The default is a loop that the database drivers support on every platform."""
+        self._store, self._loop_factory = store, loop_factory
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
 
     async def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Have something done by the loop, and wait for it."""
+        """Run a coroutine on the loop, and await its result."""
         with self._lock:
             if self._closed:
                 coroutine.close()
@@ -39,9 +40,9 @@ class Loop:
         return await asyncio.wrap_future(future)
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Have something done by the loop, and block until it is done.
+        """Run a coroutine on the loop, and block until it is done.
 
-        Interrupted (Ctrl-C), the coroutine is cancelled, and has the time to leave things in order.
+        Ctrl-C cancels the coroutine, and is raised after the coroutine has cleaned up.
         """
         with self._lock:
             loop = self._start()
@@ -74,18 +75,18 @@ class Loop:
     def is_closed(self) -> bool:
         return self._closed
 
-    def soon(self, callback: Callable[..., object], *values: object) -> None:
-        """Have something called by the loop, if it runs, and do not wait for it."""
+    def call_soon(self, callback: Callable[..., object], *values: object) -> None:
+        """Schedule a callback on the loop, if it is running."""
         with self._lock:
             if self._loop is not None and not self._closed:
                 self._loop.call_soon_threadsafe(callback, *values)
 
     async def close(self, last: Coroutine[Any, Any, None]) -> None:
-        """Take no more, have one last thing done, and end the thread."""
+        """Accept no more coroutines, run a last one, and end the thread."""
         with self._lock:
-            begun, self._closed = not self._closed, True
+            was_closed, self._closed = self._closed, True
             loop, thread = self._loop, self._thread
-        if not begun or loop is None or thread is None:
+        if was_closed or loop is None or thread is None:
             last.close()
             return
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(last, loop))
@@ -93,9 +94,9 @@ class Loop:
         await asyncio.to_thread(thread.join)
 
     def _start(self) -> asyncio.AbstractEventLoop:
-        """The loop, started if it does not run yet; the caller has the lock."""
+        """Start the loop if necessary, and return it. The caller holds the lock."""
         if self._loop is None:
-            self._loop = self._make()
+            self._loop = self._loop_factory()
             self._thread = threading.Thread(target=_run, args=(self._loop,), name=self._store, daemon=True)
             self._thread.start()
         return self._loop
@@ -110,9 +111,9 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-run_sync: Final = Loop("minutebook", asyncio.new_event_loop).wait
-"""The result of a coroutine, for code that is not async.
+run_sync: Final = LoopThread("minutebook", asyncio.new_event_loop).wait
+"""Run a coroutine and return its result, for code that is not async.
 
-One loop serves every such wait of the process, so that a client's open connections are of use to the next call, and code
-that already runs in an event loop (a notebook) can wait too.
+All calls in the process share one loop, so that the next call can reuse a client's open connections. It also works in code
+that already runs in an event loop, such as a notebook.
 """

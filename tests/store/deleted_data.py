@@ -1,4 +1,4 @@
-"""What leaves a store without an erasure: trimmed payloads, and documents that were deleted, replaced or have expired."""
+"""Data that is deleted without an erasure: trimmed payloads, and documents that were deleted, replaced or have expired."""
 
 from datetime import UTC, datetime
 
@@ -10,7 +10,7 @@ GONE = [f"gone{number:03}zqx" for number in range(8)]
 STAYS = "stays999zqx"
 
 
-def calling(arguments, content):
+def messages_with_call(arguments, content):
     calls = [{"id": "c", "type": "function", "function": {"name": "read", "arguments": arguments}}]
     return [
         {"role": "user", "content": "read it"},
@@ -21,9 +21,9 @@ def calling(arguments, content):
 
 
 async def plant(store):
-    """Put every word that is to go somewhere, and one that stays."""
-    await store.append("a", entries_of(calling(f'{{"at": "{GONE[0]}"}}', f"{GONE[1]} {'long ' * 3_000}")))
-    await store.append("b", entries_of(calling("{}", GONE[2])))
+    """Store every word of `GONE` in a different kind of data."""
+    await store.append("a", entries_of(messages_with_call(f'{{"at": "{GONE[0]}"}}', f"{GONE[1]} {'long ' * 3_000}")))
+    await store.append("b", entries_of(messages_with_call("{}", GONE[2])))
     assert len((await store.search(GONE[1])).items) == 1
     bodies = [NewDocument("reply", GONE[at], {"text": f"{GONE[at]} {'long ' * 3_000}"}) for at in (3, 4)]
     await store.append("a", text_entries("next"), documents=[*bodies, NewDocument("reply", "r", {"text": GONE[5]})])
@@ -31,10 +31,10 @@ async def plant(store):
 
 
 async def remove(store):
-    """Have all of them go, each in its own way."""
-    short = calling("{}", STAYS)
+    """Delete all words of `GONE`, each in a different way, and store `STAYS`."""
+    short = messages_with_call("{}", STAYS)
     await store.trim("a", {1: short[1], 2: short[2]})
-    await store.trim("b", {2: calling("{}", "")[2]})
+    await store.trim("b", {2: messages_with_call("{}", "")[2]})
     for at in (3, 4):
         await store.delete_document("reply", GONE[at])
     await store.put_document("a", NewDocument("reply", "r", {"text": STAYS}, replace=True))

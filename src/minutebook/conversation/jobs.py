@@ -1,8 +1,8 @@
 """Background jobs on PostgreSQL. An append enqueues the job in its own transaction.
 
-    due = lambda conversation: conversation.turns > 10
-    store = PostgresStore(url, due=due)          # in the service
-    await run_worker(store, handle)              # in every worker process
+    needs_job = lambda header: header.turns > 10
+    store = PostgresStore(url, needs_job=needs_job)  # in the service
+    await run_worker(store, handle)                  # in every worker process
 
 A conversation has at most one queued and one running job. A failed job is retried with exponential backoff. The jobs of a
 crashed worker go to the others. If the worker was only slow, two workers may handle the same job, and the store rejects
@@ -29,7 +29,7 @@ MAX_DELAY_SECONDS: Final = 3600.0
 Handler = Callable[[str, str], Awaitable[None]]
 """Does the job of one conversation, given the tenant and the conversation's id."""
 _RETRY_LATER: Final = (
-    "SELECT minutebook_jobs.put(%(tenant)s, %(conversation)s, %(tries)s, now() + make_interval(secs => %(delay)s))"
+    "SELECT minutebook_jobs.enqueue(%(tenant)s, %(conversation)s, %(tries)s, now() + make_interval(secs => %(delay)s))"
 )
 _RECLAIM: Final = "SELECT minutebook_jobs.reclaim(%(lease_seconds)s)"
 
@@ -60,7 +60,7 @@ async def run_worker(
         raise InvalidSetting("delay_seconds", delay_seconds, "0 or more")
     if lease_seconds <= 0:
         raise InvalidSetting("lease_seconds", lease_seconds, "a number above 0")
-    await store.ready_for_jobs()
+    await store.create_job_tables()
     connector = procrastinate.PsycopgConnector(
         conninfo=make_conninfo(store.url, options="-c search_path=minutebook_jobs,pg_catalog"), max_size=at_once + 3
     )

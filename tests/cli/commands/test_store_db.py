@@ -71,8 +71,8 @@ def test_check_reads_everything_and_finds_nothing_wrong(kept: OnDatabase) -> Non
 
 
 def test_check_finds_messages_that_are_gone(kept: OnDatabase, file: apsw.Connection) -> None:
-    for where in ("place & 0xffffffff = 3", "place & 0xffffffff > 45"):
-        file.execute(f"DELETE FROM entry WHERE place >> 32 = 1 AND {where}")
+    for where in ("key & 0xffffffff = 3", "key & 0xffffffff > 45"):
+        file.execute(f"DELETE FROM entry WHERE key >> 32 = 1 AND {where}")
 
     result = kept("db", "check")
 

@@ -12,7 +12,7 @@ from bench.corpus import conversations, folder
 from bench.replay import plain
 from bench.report import Part, Table, Target, progress
 from minutebook import CompactionManager, Message, ModelInfo, SummarizeStrategy, Transcript, view_of
-from minutebook.compaction.fact_ledger import HEAD, WEIGHTS, LedgerCache, FactReader, Weights, spelled_out
+from minutebook.compaction.fact_ledger import HEAD, DEFAULT_WEIGHTS, LedgerCache, FactReader, FactWeights, with_braces_expanded
 from minutebook.compaction.summarizer import is_summary, summary_text
 
 FILES = ("coding_agents", "claude_code", "codex_responses")
@@ -94,12 +94,12 @@ class RecordedSession:
 FIRST, SECOND, OTHERS = "first half", "second half", "others"
 CURRENT, NO_WEIGHTS = "current", "no weights"
 WEIGHINGS = {
-    CURRENT: WEIGHTS,
-    "own words 1": replace(WEIGHTS, own_words=1),
-    "own words 16": replace(WEIGHTS, own_words=16),
-    "half-life 100": replace(WEIGHTS, half_life=100),
-    "half-life 1,000": replace(WEIGHTS, half_life=1_000),
-    NO_WEIGHTS: Weights(own_words=1, half_life=inf),
+    CURRENT: DEFAULT_WEIGHTS,
+    "own words 1": replace(DEFAULT_WEIGHTS, own_words=1),
+    "own words 16": replace(DEFAULT_WEIGHTS, own_words=16),
+    "half-life 100": replace(DEFAULT_WEIGHTS, half_life=100),
+    "half-life 1,000": replace(DEFAULT_WEIGHTS, half_life=1_000),
+    NO_WEIGHTS: FactWeights(own_words=1, half_life=inf),
 }
 LIMIT = 1_500
 LONGEST = 9
@@ -197,7 +197,7 @@ def _longest(sessions: Sequence[RecordedSession]) -> list[RecordedSession]:
     return [session for session in sessions if session.group != OTHERS]
 
 
-def _used_again(sessions: Sequence[RecordedSession], weights: Weights) -> dict[str, Share]:
+def _used_again(sessions: Sequence[RecordedSession], weights: FactWeights) -> dict[str, Share]:
     """The share of the facts used again that are in view: by group, and by file for both halves."""
     found = {group: Share() for group in (FIRST, SECOND, OTHERS, *FILES)}
     for session in sessions:
@@ -226,11 +226,11 @@ class Compaction:
         return (text for kind in KINDS for text in self.hidden_facts[kind] if session.later.contain(text, self.index))
 
 
-def _replay(session: RecordedSession, limit: int, weights: Weights = WEIGHTS) -> list[Compaction]:
+def _replay(session: RecordedSession, limit: int, weights: FactWeights = DEFAULT_WEIGHTS) -> list[Compaction]:
     return asyncio.run(_compactions(session, replace(SummarizeStrategy(), max_ledger_tokens=limit), weights))
 
 
-async def _compactions(session: RecordedSession, strategy: SummarizeStrategy, weights: Weights) -> list[Compaction]:
+async def _compactions(session: RecordedSession, strategy: SummarizeStrategy, weights: FactWeights) -> list[Compaction]:
     record = Transcript(broken="mark")
     compactor = CompactionManager(strategy, ModelInfo("any", max_input_tokens=WINDOW))
     found = []
@@ -244,7 +244,7 @@ async def _compactions(session: RecordedSession, strategy: SummarizeStrategy, we
         if not summaries:
             continue
         view = view_of(record, folds=done.folds)
-        text = spelled_out(flat("\n".join(json.dumps(shown, ensure_ascii=False) for shown in view.messages)))
+        text = with_braces_expanded(flat("\n".join(json.dumps(shown, ensure_ascii=False) for shown in view.messages)))
         hidden_facts: dict[str, list[str]] = {kind: [] for kind in KINDS}
         for kind, fact in dict.fromkeys(key for at in view.hidden for key in session.read(record[at])):
             if kind in hidden_facts:

@@ -12,7 +12,7 @@ from bench.corpus import conversations, folder
 from bench.replay import plain
 from bench.report import Part, Table, Target, progress
 from minutebook import CompactionManager, Message, ModelInfo, SummarizeStrategy, Transcript, view_of
-from minutebook.compaction.fact_ledger import HEAD, DEFAULT_WEIGHTS, LedgerCache, FactReader, FactWeights, with_braces_expanded
+from minutebook.compaction.fact_ledger import HEADING, DEFAULT_WEIGHTS, LedgerCache, FactReader, FactWeights, with_braces_expanded
 from minutebook.compaction.summarizer import is_summary, summary_text
 
 FILES = ("coding_agents", "claude_code", "codex_responses")
@@ -249,6 +249,6 @@ async def _compactions(session: RecordedSession, strategy: SummarizeStrategy, we
         for kind, fact in dict.fromkeys(key for at in view.hidden for key in session.read(record[at])):
             if kind in hidden_facts:
                 hidden_facts[kind].append(flat(fact))
-        _, head, lines = summaries[0].partition(HEAD)
+        _, head, lines = summaries[0].partition(HEADING)
         found.append(Compaction(index, hidden_facts, text, record.counter.count(head + lines)))
     return found

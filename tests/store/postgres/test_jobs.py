@@ -94,7 +94,7 @@ def test_two_workers_run_each_job_once_and_one_per_conversation_at_a_time(url):
     async def scenario():
         async with PostgresStore(url, needs_job=always) as store:
             await asyncio.gather(*(store.append(f"c{number}", turn(0)) for number in range(20)))
-            await asyncio.gather(*(run_worker(store, handle, at_once=3, wait=False) for _ in range(2)))
+            await asyncio.gather(*(run_worker(store, handle, concurrency=3, wait=False) for _ in range(2)))
 
     asyncio.run(scenario())
 

@@ -79,7 +79,9 @@ async def undo(tx: SqlTransaction, row: ConversationRow, fold_id: str, at: datet
         raise FoldNotFound(row.conversation.id, fold_id)
     number, covered_by, stored = fold_rows[0][0], fold_rows[0][8], _stored_fold(fold_rows[0])
     if stored.sealed:
-        raise FoldConflict(row.conversation.id, fold_id, "cannot be undone, because entries that it covers were purged")
+        raise FoldConflict(
+            row.conversation.id, fold_id, "entries that it covers were purged", "it can no longer be undone"
+        )
     if stored.undone_at is not None:
         return stored
     uncover = "UPDATE fold SET covered_by = ? WHERE conversation = ? AND covered_by = ?"

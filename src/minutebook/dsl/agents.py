@@ -34,7 +34,7 @@ from minutebook.dsl.flow_strategy import FlowSummarizer, strategy_of
 from minutebook.dsl.models import Adapters, patient
 from minutebook.dsl.spec import INPUT, AgentSpec, RetrySpec, WorkflowSpec
 from minutebook.errors import DeadlineExceeded, InvalidSetting
-from minutebook.prompt.markdown import rendered_value
+from minutebook.prompt.markdown import prompt_text
 from minutebook.prompt.tools import AnyTool, Tool, ToolContext, ToolResult
 from minutebook.record.message import is_result, text_of
 from minutebook.record.transcript import Transcript
@@ -97,7 +97,7 @@ def _tool(actor: "Actor", helper: AgentSpec, watch: "Watch", relay: Relay | None
             if context.deadline is not None and not context.deadline.remaining_seconds():
                 raise
             return ToolResult.error(f"{helper.name} had no more time: {error}")
-        answer = rendered_value(said)
+        answer = prompt_text(said)
         if relay is not None and actor.agent.produces in {None, helper.produces}:
             relay.answer = answer
         return ToolResult.ok(answer)
@@ -173,7 +173,7 @@ class Actor:
             InvalidSetting: there is nothing to answer.
         """
         agent, spec = self.agent, self.cast.spec
-        values = {INPUT: rendered_value(given)}
+        values = {INPUT: prompt_text(given)}
         asked = spec.prompt(agent.prompt).fill(values) if agent.prompt else values[INPUT]
         if not asked.strip():
             expected = "something to answer, or the agent a `prompt` that says what to do"

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 from minutebook.dsl import syntax as t
 from minutebook.dsl.spec import INPUT, FlowSpec
 from minutebook.errors import FlowFailed
-from minutebook.prompt.markdown import rendered_value
+from minutebook.prompt.markdown import prompt_text
 
 _ORDER: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "<": lambda left, right: left < right,
@@ -131,13 +131,13 @@ def _added(one: Any, other: Any) -> Any:
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return [*one, *other]
     if isinstance(one, str) or isinstance(other, str):
-        return rendered_value(one) + rendered_value(other)
+        return prompt_text(one) + prompt_text(other)
     return _number(one, "+") + _number(other, "+")
 
 
 def _contains(whole: Any, part: Any) -> bool:
     if isinstance(whole, str):
-        return rendered_value(part) in whole
+        return prompt_text(part) in whole
     if isinstance(whole, (list, tuple)):
         return any(_plain(item) == _plain(part) for item in whole)
     raise Unusable(f"`contains` looks into a text or a list, and this is {kind(whole)}")

@@ -30,7 +30,7 @@ from minutebook.dsl.interpreter import Interpreter
 from minutebook.dsl.models import Adapters, provider_adapters
 from minutebook.dsl.spec import INPUT, Entry, WorkflowSpec
 from minutebook.errors import InvalidSetting
-from minutebook.prompt.markdown import rendered_value
+from minutebook.prompt.markdown import prompt_text
 from minutebook.session.bus import InProcessEventBus
 from minutebook.session.state import Session
 
@@ -208,7 +208,7 @@ class _Stage:
         spec = self.cast.spec
         prompt = spec.prompt(name)
         assert prompt.model is not None
-        values = {**{key: rendered_value(value) for key, value in variables.items()}, INPUT: rendered_value(given)}
+        values = {**{key: prompt_text(value) for key, value in variables.items()}, INPUT: prompt_text(given)}
         output = spec.output_type(prompt.expecting) if prompt.expecting else None
         with Session(bus=self.cast.session.bus) as session:
 

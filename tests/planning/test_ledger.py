@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from minutebook import ToolCall
 from minutebook.planning.events import AppendTurn, ExpandStep, SetupPlan, SummarizeStep, UpdateStep
 from minutebook.planning.plan import PlanStep
-from minutebook.planning.summaries import OPEN_STEPS, LEDGER_HEADING, StepLedger
+from minutebook.planning.summaries import LEDGER_HEADING, OPEN_STEPS, StepLedger
 from minutebook.planning.task_history import Turn
 from minutebook.tokens import counter_for
 from tests.planning.parts import new_session, prompt_for

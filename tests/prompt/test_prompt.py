@@ -175,7 +175,7 @@ def test_there_is_one_value_for_each_type():
         TEMPLATE.bind(Task("a"), Task("b"))
     with pytest.raises(InvalidSetting, match=r"='auth': expected one of Task, Reader"):
         TEMPLATE.bind("auth")
-    with pytest.raises(InvalidSetting, match="give nothing: no section takes params"):
+    with pytest.raises(InvalidSetting, match="expected nothing: no section has params"):
         PromptTemplate[str](ns="a", key="b", sections=[Section(title="T", key="t")]).bind(3)
     other = STYLE.clone(key="other", default_params=Reader("none"), tools=[], children=[])
     with pytest.raises(
@@ -224,7 +224,7 @@ def test_an_output_must_be_a_dataclass_with_a_json_form():
         PromptTemplate[Bad](ns="a", key="b", sections=[section("a")])
     with pytest.raises(InvalidSetting, match="the sections of prompt 'b'"):
         PromptTemplate[str](ns="a", key="b", sections=[])
-    with pytest.raises(InvalidSetting, match="the ns and key"):
+    with pytest.raises(InvalidSetting, match="ns and key"):
         PromptTemplate[str](ns="", key="b", sections=[section("a")])
 
 

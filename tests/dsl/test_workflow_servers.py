@@ -53,7 +53,7 @@ def test_the_tools_of_a_program_that_is_started_can_be_called_and_it_ends_with_t
     assert answers == ["Done."]
     assert results(workflow)[:2] == ["3 tickets about tea", "s3cret"]
     assert "the disk is full" in results(workflow)[2]
-    assert "must be one JSON object" in results(workflow)[3]
+    assert "must be a JSON object" in results(workflow)[3]
     offered = {tool["function"]["name"]: tool["function"] for tool in workflow.provider.requests[0].body["tools"]}
     assert set(offered) == {"search", "update", "whoami", "explode"}
     assert offered["search"]["description"] == "Search the tickets."
@@ -99,7 +99,11 @@ def test_a_server_that_refuses_the_secret_is_an_error_that_names_it():
 
 @pytest.mark.parametrize("command", ["no-such-program-anywhere", f"{sys.executable} -c pass"], ids=["none", "ends"])
 def test_a_program_that_is_no_server_is_an_error_that_names_it(command):
-    failing(program(f'mcp command "{command}"'), ToolServerFailed, f"tool 't': the MCP server {command.split()[0]} does not respond")
+    failing(
+        program(f'mcp command "{command}"'),
+        ToolServerFailed,
+        f"tool 't': the MCP server {command.split()[0]} does not respond",
+    )
 
 
 def test_a_secret_that_is_not_set_is_an_error_that_names_its_variable():

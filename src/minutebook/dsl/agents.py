@@ -27,7 +27,7 @@ from minutebook.dsl.flow_strategy import FlowSummarizer, strategy_of
 from minutebook.dsl.models import Adapters, with_retry_policy
 from minutebook.dsl.spec import INPUT, AgentSpec, RetrySpec, WorkflowSpec
 from minutebook.errors import DeadlineExceeded, InvalidSetting
-from minutebook.prompt.markdown import prompt_text
+from minutebook.prompt.markdown import text_in_prompt
 from minutebook.prompt.tools import AnyTool, Tool, ToolContext, ToolResult
 from minutebook.record.message import is_result, text_of
 from minutebook.record.transcript import Transcript
@@ -99,7 +99,7 @@ def _helper_tool(
             if context.deadline is not None and not context.deadline.remaining_seconds():
                 raise
             return ToolResult.error(f"{helper.name} had no more time: {error}")
-        answer = prompt_text(output)
+        answer = text_in_prompt(output)
         if handover is not None and caller.agent.produces in {None, helper.produces}:
             handover.answer = answer
         return ToolResult.ok(answer)
@@ -182,7 +182,7 @@ class AgentInstance:
             InvalidSetting: the request is empty.
         """
         agent, spec = self.agent, self.pool.spec
-        values = {INPUT: prompt_text(value)}
+        values = {INPUT: text_in_prompt(value)}
         request = spec.prompt(agent.prompt).fill(values) if agent.prompt else values[INPUT]
         if not request.strip():
             expected = "a text that is not empty, or an agent with a `prompt`"

@@ -9,7 +9,7 @@ from minutebook.compaction.strategy import CompactionInput, HistoryStrategy
 from minutebook.compaction.summarize import SummarizeStrategy
 from minutebook.compaction.summarizer import Summarizer, SummaryRequest, paragraphs, summarize_in_chunks
 from minutebook.dsl.spec import CompactionSpec, HistorySpec
-from minutebook.prompt.markdown import prompt_text
+from minutebook.prompt.markdown import text_in_prompt
 from minutebook.record.fold import Fold
 
 
@@ -36,7 +36,7 @@ class FlowSummarizer:
     async def summarize(self, request: SummaryRequest) -> str:
         async def write(piece: str, before: str | None) -> str:
             text = f"Summary of what came before: {before}\n\n{piece}" if before else piece
-            return prompt_text(await self._run(text))
+            return text_in_prompt(await self._run(text))
 
         parts = paragraphs(request.messages, tool_details=True) or ["(Nothing was said in words.)"]
         return await summarize_in_chunks(parts, request, write, max_chunk_tokens=self._max_piece_tokens)

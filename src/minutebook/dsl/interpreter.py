@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 from minutebook.dsl import syntax as t
 from minutebook.dsl.spec import INPUT, FlowSpec
 from minutebook.errors import FlowFailed
-from minutebook.prompt.markdown import prompt_text
+from minutebook.prompt.markdown import text_in_prompt
 
 _ORDER: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "<": lambda left, right: left < right,
@@ -128,13 +128,13 @@ def _sum(first: Any, second: Any) -> Any:
     if isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)):
         return [*first, *second]
     if isinstance(first, str) or isinstance(second, str):
-        return prompt_text(first) + prompt_text(second)
+        return text_in_prompt(first) + text_in_prompt(second)
     return _number(first, "+") + _number(second, "+")
 
 
 def _contains(container: Any, value: Any) -> bool:
     if isinstance(container, str):
-        return prompt_text(value) in container
+        return text_in_prompt(value) in container
     if isinstance(container, (list, tuple)):
         return any(_comparable(item) == _comparable(value) for item in container)
     raise UnusableValue(f"`contains` needs a text or a list, not {type_name(container)}")

@@ -30,7 +30,7 @@ from minutebook.dsl.interpreter import Interpreter
 from minutebook.dsl.models import Adapters, provider_adapters
 from minutebook.dsl.spec import INPUT, Entry, WorkflowSpec
 from minutebook.errors import InvalidSetting, MissingSetting
-from minutebook.prompt.markdown import prompt_text
+from minutebook.prompt.markdown import text_in_prompt
 from minutebook.session.bus import InProcessEventBus
 from minutebook.session.state import Session
 
@@ -209,7 +209,10 @@ class WorkflowActions:
         spec = self.pool.spec
         prompt = spec.prompt(name)
         assert prompt.model is not None
-        values = {**{key: prompt_text(value) for key, value in variables.items()}, INPUT: prompt_text(input_value)}
+        values = {
+            **{key: text_in_prompt(value) for key, value in variables.items()},
+            INPUT: text_in_prompt(input_value),
+        }
         output = spec.output_type(prompt.expecting) if prompt.expecting else None
         with Session(bus=self.pool.session.bus) as session:
 

@@ -81,11 +81,11 @@ class MarkdownSection(Section[Params]):
 def _with_values(template: str, params: Any) -> str:
     values = {}
     if params is not None:
-        values = {field.name: prompt_text(getattr(params, field.name)) for field in fields(params)}
+        values = {field.name: text_in_prompt(getattr(params, field.name)) for field in fields(params)}
     return _PLACEHOLDER.sub(lambda match: match["escaped"] or values[match["name"]], dedent(template).strip())
 
 
-def prompt_text(value: Any) -> str:
+def text_in_prompt(value: Any) -> str:
     """The text of a value in a prompt: "" for None, a str unchanged, the result of its `render()`, or JSON."""
     if value is None:
         return ""

@@ -70,7 +70,7 @@ class HandoverAdapter(ProviderAdapter):
         return ModelReply({"role": "assistant", "content": answer})
 
 
-def _helper_tools(caller: "AgentInstance", handover: HandoverAdapter, events: "EventScope") -> list[AnyTool]:
+def _helper_tools(caller: "AgentInstance", handover: HandoverAdapter, events: "EventEmitter") -> list[AnyTool]:
     """A tool for each agent that the caller may delegate to or use."""
     spec = caller.pool.spec
     delegates = [_helper_tool(caller, spec.agent(name), events, handover) for name in caller.agent.delegate]
@@ -78,7 +78,7 @@ def _helper_tools(caller: "AgentInstance", handover: HandoverAdapter, events: "E
 
 
 def _helper_tool(
-    caller: "AgentInstance", helper: AgentSpec, events: "EventScope", handover: HandoverAdapter | None
+    caller: "AgentInstance", helper: AgentSpec, events: "EventEmitter", handover: HandoverAdapter | None
 ) -> AnyTool:
     """The tool that calls an agent.
 
@@ -144,7 +144,7 @@ OUTPUT_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class EventScope:
+class EventEmitter:
     """The function that receives the events of a run, and the depth of the agents that run in it."""
 
     emit: EmitEvent = ignore_event
@@ -154,8 +154,8 @@ class EventScope:
     def streaming(self) -> bool:
         return self.emit is not ignore_event
 
-    def nested(self) -> "EventScope":
-        """The scope of an agent that is called from this one."""
+    def nested(self) -> "EventEmitter":
+        """The emitter for an agent that is called from this one."""
         return replace(self, depth=self.depth + 1)
 
 
@@ -172,7 +172,7 @@ class AgentInstance:
         self.busy = False
 
     async def run(
-        self, value: Any, *, events: EventScope, deadline: Deadline | None = None, shared_summary: str = ""
+        self, value: Any, *, events: EventEmitter, deadline: Deadline | None = None, shared_summary: str = ""
     ) -> Any:
         """Answer an input with a text or a value of the schema that the agent produces.
 

@@ -20,7 +20,7 @@ from minutebook.dsl.agents import (
     AgentInstance,
     AgentPool,
     EmitEvent,
-    EventScope,
+    EventEmitter,
     WorkflowEvent,
     WorkflowFinished,
     ignore_event,
@@ -162,7 +162,7 @@ class DslWorkflow:
         await self.aclose()
 
     async def _run(self, input_value: Any, entry: Entry, values: Mapping[str, Any], emit: EmitEvent) -> Any:
-        actions = WorkflowActions(self._pool, EventScope(emit))
+        actions = WorkflowActions(self._pool, EventEmitter(emit))
         if entry.kind == "flow":
             return await actions.run_flow(entry.name, self._arguments(entry.name, values), input_value)
         if values:
@@ -171,7 +171,7 @@ class DslWorkflow:
 
     async def _run_summary_flow(self, flow: str, text: str) -> Any:
         """Run a flow that writes summaries. Like those of other summarizers, its events are not emitted."""
-        return await WorkflowActions(self._pool, EventScope()).run_flow(flow, [text], text)
+        return await WorkflowActions(self._pool, EventEmitter()).run_flow(flow, [text], text)
 
     def _entry(self, agent: str | None, flow: str | None) -> Entry:
         if agent is not None and flow is not None:
@@ -199,7 +199,7 @@ class WorkflowActions:
     """Runs the agents, prompts and flows of one run."""
 
     pool: AgentPool
-    events: EventScope
+    events: EventEmitter
 
     async def run_agent(self, name: str, input_value: Any) -> Any:
         async with self.pool.acquire(self.pool.spec.agent(name), None, lasting=True) as instance:

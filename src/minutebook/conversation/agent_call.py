@@ -36,12 +36,14 @@ class AgentCall(ModelCall):
         *,
         new_id: Callable[[], str],
         has_stored_question: bool = False,
+        source: ViewSource | None = None,
     ) -> None:
         """`has_stored_question`: an earlier attempt has stored the new messages. `loaded` never contains them."""
-        super().__init__(store, call, loaded, new)
+        super().__init__(store, call, loaded, new, source=source)
         self._new_id = new_id
         self._has_stored_question = has_stored_question
-        self.manager: HistoryManager = self._manager if call.policy.mode == "on" else PassthroughManager()
+        manager = self._manager if call.fails_open else call.policy.manager
+        self.manager: HistoryManager = manager if call.policy.mode == "on" else PassthroughManager()
         """The agent's manager. In shadow mode it leaves nothing out: what would be pruned is only computed."""
 
     def _source(self, loaded: LoadedConversation | None, new: Sequence[Message]) -> ViewSource:

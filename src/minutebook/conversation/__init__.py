@@ -6,7 +6,7 @@
 from minutebook._lazy import exports
 
 _EXPORTS = {
-    "agent_run": ("RunLimits",),
+    "agent_call": ("RunLimits",),
     "background": ("BackgroundCompaction",),
     "config": ("RetentionConfig",),
     "handle": ("AsyncConversation", "MessageInput"),

@@ -21,7 +21,7 @@ from minutebook.compaction.manager import CompactionManager, CompactionResult
 from minutebook.compaction.strategy import HistoryStrategy
 from minutebook.compaction.summarizer import Summarizer
 from minutebook.compaction.turns import TurnStrategy
-from minutebook.conversation.agent_run import LEASE_SECONDS, RunLimits, RunRecord
+from minutebook.conversation.agent_call import LEASE_SECONDS, RunLimits, RunRecord
 from minutebook.conversation.compactor import FoldStorage
 from minutebook.conversation.lease import RenewedLease, hold_lease
 from minutebook.conversation.minutes import (

@@ -7,7 +7,7 @@ from minutebook.agent.messages import PromptResponse
 from minutebook.compaction.manager import CompactionResult
 from minutebook.compaction.strategy import HistoryStrategy
 from minutebook.compaction.summarizer import Summarizer
-from minutebook.conversation.agent_run import RunLimits, RunRecord
+from minutebook.conversation.agent_call import RunLimits, RunRecord
 from minutebook.conversation.handle import MessageInput
 from minutebook.conversation.minutes import MessageReason, Request
 from minutebook.history.protocol import HistoryManager

@@ -71,9 +71,9 @@ class StoredConversation(Protocol):
     """A conversation in a store; see `minutebook.Conversation`."""
 
     def open_run(
-        self, adapter: "ProviderAdapter", *, tools: Sequence[Mapping[str, Any]]
+        self, adapter: "ProviderAdapter", *, session: SessionProtocol, tools: Sequence[Mapping[str, Any]]
     ) -> AbstractAsyncContextManager[StoredRecord]:
-        """Hold the conversation's lease for one run."""
+        """Hold the conversation's lease for one run, and restore its plan in the session."""
         ...
 
 
@@ -165,7 +165,7 @@ class ConversationRunner(Generic[Out]):
             native_output=self.adapter.native_output,
         )
         tools = ToolsAndSchema(rendered, strict_tools=self.adapter.strict_tools).tools
-        return self.conversation.open_run(self.adapter, tools=tools)
+        return self.conversation.open_run(self.adapter, session=self.session, tools=tools)
 
     async def stream(self) -> AsyncGenerator[RunEvent, None]:
         """Evaluate the prompt, and yield its events. Closing the generator cancels the run."""

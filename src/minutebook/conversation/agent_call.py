@@ -22,13 +22,22 @@ from minutebook.agent.messages import Usage
 from minutebook.agent.runner import Compactor
 from minutebook.compaction.manager import CompactionResult
 from minutebook.conversation.compactor import FoldStorage
-from minutebook.conversation.minutes import CallSettings, Part, SentRequest, last_request_number, request_id, usage_json
+from minutebook.conversation.minutes import (
+    CallSettings,
+    Part,
+    SentRequest,
+    conversation_digest,
+    last_request_number,
+    request_id,
+    usage_json,
+)
 from minutebook.conversation.model_call import ModelCall
 from minutebook.conversation.view_source import ViewSource, compacts
-from minutebook.errors import CannotFit, DocumentExists, VersionConflict
+from minutebook.errors import CannotFit, DocumentExists, DocumentNotFound, VersionConflict
 from minutebook.history.compose import PassthroughManager
 from minutebook.history.protocol import HistoryManager, SessionProtocol
 from minutebook.history.view import View
+from minutebook.planning.stored_plan import PlanChanges, restore_plan
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
@@ -39,6 +48,8 @@ from minutebook.wire.chat import entry_to_provider_message
 _LOG: Final = logging.getLogger("minutebook.service")
 LEASE_SECONDS: Final = 10.0
 """Duration of a run's lease, which is renewed. After a crash the next run waits at most this long."""
+PLAN_KIND: Final = "plan"
+"""The document kind of a conversation's plan."""
 _ATTEMPTS: Final = 5
 """Maximum attempts to write while other processes write to the same conversation."""
 
@@ -169,11 +180,25 @@ class RunRecord(AgentCall):
         self._stored_length = len(source.record) - len(first_entries)
         self._batches: deque[_Batch] = deque()
         """Entries that are not stored yet."""
+        self._plan = PlanChanges()
         self._open_storage()
 
     def _open_storage(self) -> None:
         self._folds = FoldStorage(self._store, self.call.conversation, self.source.folds)
         self._compactor = self.compactor(keep=True)
+
+    async def restore_plan(self, session: SessionProtocol) -> None:
+        """Load the plan that earlier runs stored into the session, unless that has a plan."""
+        try:
+            document = await self._store.document(PLAN_KIND, self._plan_id)
+        except DocumentNotFound:
+            return
+        restore_plan(session, document.body)
+        self._plan.note_stored(session)
+
+    @property
+    def _plan_id(self) -> str:
+        return f"plan-{conversation_digest(self.call.conversation)}"
 
     @property
     def record(self) -> Transcript:
@@ -222,8 +247,10 @@ class RunRecord(AgentCall):
         if self.requests and not self.request.outcome:
             await self.fail({"failed": type(error).__name__})
 
-    async def save(self, entries: Sequence[ConversationEntry], *, session: SessionProtocol) -> None:  # noqa: ARG002
+    async def save(self, entries: Sequence[ConversationEntry], *, session: SessionProtocol) -> None:
         """Store entries that were appended to the record, and those that an earlier attempt could not store.
+
+        If the session's plan has changed, it is stored atomically with them.
 
         Raises:
             LeaseLost: the lease of this run was lost to another holder.
@@ -233,14 +260,16 @@ class RunRecord(AgentCall):
             self._batches.append(_Batch(f"{self.call.run_id}-{uuid4().hex}", (*self._first_entries, *entries)))
             self._first_entries = ()
         while self._batches:
-            append = asyncio.ensure_future(self._append(self._batches[0]))
+            append = asyncio.ensure_future(self._append(self._batches[0], session))
             try:
                 await asyncio.shield(append)
             except asyncio.CancelledError:
                 await asyncio.wait({append})  # the append may still succeed, and must not be repeated
                 raise
 
-    async def _append(self, batch: _Batch) -> None:
+    async def _append(self, batch: _Batch, session: SessionProtocol) -> None:
+        plan = self._plan.data(session)
+        plans = [] if plan is None else [NewDocument(PLAN_KIND, self._plan_id, plan, replace=True)]
         for _ in range(_ATTEMPTS):
             try:
                 self.version = await self._store.append(
@@ -250,11 +279,12 @@ class RunRecord(AgentCall):
                     expected_version=self.version,
                     idempotency_key=batch.key,
                     lease=self.call.lease,
-                    documents=self._documents(),
+                    documents=[*self._documents(), *plans],
                 )
             except VersionConflict:  # another process has appended without the lease
                 await self._reload()
                 continue
+            self._plan.note_stored(session)
             self._batches.popleft()
             self._stored_length += len(batch.entries)
             self.source.positions += range(len(self.source.positions), self._stored_length)

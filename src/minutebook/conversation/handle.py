@@ -46,7 +46,7 @@ from minutebook.errors import (
     MissingSetting,
     VersionConflict,
 )
-from minutebook.history.protocol import HistoryManager
+from minutebook.history.protocol import HistoryManager, SessionProtocol
 from minutebook.history.view import View
 from minutebook.prompt.section import Section
 from minutebook.prompt.tools import AnyTool, Tool, tool
@@ -416,17 +416,21 @@ class AsyncConversation:
             )
 
     def open_run(
-        self, adapter: ProviderAdapter, *, tools: Sequence[Mapping[str, Any]] = ()
+        self, adapter: ProviderAdapter, *, session: SessionProtocol, tools: Sequence[Mapping[str, Any]] = ()
     ) -> AbstractAsyncContextManager[RunRecord]:
         """The record for one run of a `ConversationRunner`, which saves to it. It holds the conversation's lease.
+
+        The stored plan is restored in the session, unless that has one.
 
         Raises:
             ConversationBusy: another process holds the lease of this conversation.
         """
-        return self._open_run(adapter, tools)
+        return self._open_run(adapter, session, tools)
 
     @asynccontextmanager
-    async def _open_run(self, adapter: ProviderAdapter, tools: Sequence[Mapping[str, Any]]) -> AsyncIterator[RunRecord]:
+    async def _open_run(
+        self, adapter: ProviderAdapter, session: SessionProtocol, tools: Sequence[Mapping[str, Any]]
+    ) -> AsyncIterator[RunRecord]:
         async with AsyncExitStack() as stack:
             if self._renewed is None:
                 await stack.enter_async_context(self._lease(LEASE_SECONDS, wait=True))
@@ -447,6 +451,7 @@ class AsyncConversation:
                 last_request=self._last_request,
                 first_entries=new_entries(first_messages, provider=adapter.name, model=adapter.model),
             )
+            await run.restore_plan(session)
             try:
                 yield run
             except BaseException as error:

@@ -10,7 +10,7 @@ from minutebook.compaction.summarizer import Summarizer
 from minutebook.conversation.agent_call import RunLimits, RunRecord
 from minutebook.conversation.handle import MessageInput
 from minutebook.conversation.minutes import MessageReason, Request
-from minutebook.history.protocol import HistoryManager
+from minutebook.history.protocol import HistoryManager, SessionProtocol
 from minutebook.history.view import View
 from minutebook.prompt.section import Section
 from minutebook.prompt.tools import AnyTool
@@ -88,7 +88,7 @@ class Conversation:
         **limits: Unpack[RunLimits],
     ) -> Iterator[RunEvent]: ...
     def open_run(
-        self, adapter: ProviderAdapter, *, tools: Sequence[Mapping[str, Any]] = ()
+        self, adapter: ProviderAdapter, *, session: SessionProtocol, tools: Sequence[Mapping[str, Any]] = ()
     ) -> AbstractAsyncContextManager[RunRecord]: ...
     def compact(self, strategy: HistoryStrategy | str | None = None) -> CompactionResult: ...
     def folds(self) -> list[Fold]: ...

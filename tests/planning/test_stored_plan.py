@@ -9,9 +9,11 @@ from minutebook.errors import ProviderFailed, UnreadableInput
 from minutebook.planning import Plan, PlanningToolsSection, StepHistoryManager, TaskHistory, TaskHistorySection
 from minutebook.planning.events import ExpandStep, SummarizeStep
 from minutebook.planning.stored_plan import restore_plan
+from minutebook.session import TypeRegistry
+from minutebook.session.snapshot import Snapshot
 from minutebook.store.loop_thread import run_sync
 from minutebook.testing import LoopbackProvider, ScriptedModel, fail
-from tests.planning.parts import READER, adapter_for, worker
+from tests.planning.parts import READER, adapter_for, new_session, prompt_for, worker
 
 CALLS = len(worker().steps)
 
@@ -113,3 +115,41 @@ def test_erasing_the_conversation_erases_its_plan():
 def test_data_that_is_not_a_plan_is_refused():
     with pytest.raises(UnreadableInput):
         restore_plan(Session(), {"Plan": [{"objective": 17}]})
+
+
+def worked():
+    """A session with a plan, and its conversation."""
+    session = new_session()
+    with LoopbackProvider(worker()) as provider, adapter_for(provider) as adapter:
+        response = adapter.evaluate_sync(
+            prompt_for(session), session=session, history_manager=StepHistoryManager(), request="Go."
+        )
+    return session, response.conversation
+
+
+def test_a_snapshot_and_its_json_bring_back_plan_and_history():
+    session, _ = worked()
+    registry = TypeRegistry(*session.snapshot().slices)
+
+    again = new_session()
+    again.restore(Snapshot.from_json(session.snapshot().to_json(registry), registry))
+
+    assert prompt_for(again).render(session=again).text == prompt_for(session).render(session=session).text
+
+
+def test_a_rollback_undoes_a_summary():
+    session, conversation = worked()
+    before = list(StepHistoryManager().curate(conversation, session=session))
+    snapshot = session.snapshot()
+    session.dispatch(SummarizeStep(2, "Changed."))
+
+    session.rollback(snapshot)
+
+    assert list(StepHistoryManager().curate(conversation, session=session)) == before
+
+
+def test_text_that_is_not_a_history_is_refused():
+    with pytest.raises(UnreadableInput, match="TaskHistory"):
+        TaskHistory.from_json("[]")
+    with pytest.raises(UnreadableInput):
+        TaskHistory.from_json('[{"objective": 3}]')

@@ -37,7 +37,7 @@ from minutebook.errors import CannotFit, DocumentExists, DocumentNotFound, Versi
 from minutebook.history.compose import PassthroughManager
 from minutebook.history.protocol import HistoryManager, SessionProtocol
 from minutebook.history.view import View
-from minutebook.planning.stored_plan import PlanChanges, restore_plan
+from minutebook.planning.plan_snapshot import PlanChanges, restore_plan
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript

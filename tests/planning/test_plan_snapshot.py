@@ -8,7 +8,7 @@ from minutebook import AsyncConversation, MemoryStore, Session
 from minutebook.errors import ProviderFailed, UnreadableInput
 from minutebook.planning import Plan, PlanningToolsSection, StepHistoryManager, TaskHistory, TaskHistorySection
 from minutebook.planning.events import ExpandStep, SummarizeStep
-from minutebook.planning.stored_plan import restore_plan
+from minutebook.planning.plan_snapshot import restore_plan
 from minutebook.session import TypeRegistry
 from minutebook.session.snapshot import Snapshot
 from minutebook.store.loop_thread import run_sync

@@ -9,7 +9,7 @@ from typing import cast
 from minutebook.errors import InvalidSetting
 from minutebook.history.curation import Curated, NoteChain
 from minutebook.history.incremental import ContextualManager, IncrementalManager, IncrementalView, KeepSet
-from minutebook.history.origins import origins
+from minutebook.history.origins import curated_of
 from minutebook.history.protocol import (
     NO_CONTEXT,
     CurationContext,
@@ -117,15 +117,22 @@ def curated_view(
     if isinstance(manager, ContextualManager):
         return manager.curate(source, session=session, context=context)
     read_only = _read_only_messages(source)
-    view = manager.curate(list(read_only), session=cast("SessionProtocol", session))
-    indexes = origins(read_only, view)
+    view = curated_of(read_only, manager.curate(list(read_only), session=cast("SessionProtocol", session)))
+    notes = {
+        root: note for index, note in view.notes().items() if (root := source.position_of(index)) is not None
+    }
     return Curated(
         [
-            message if index is None or message is not read_only[index] else source[index]
-            for message, index in zip(view, indexes, strict=True)
+            source[index] if index is not None and _is_equal(message, read_only[index]) else message
+            for message, index in zip(view, view.origins, strict=True)
         ],
-        [None if index is None else source.position_of(index) for index in indexes],
+        [None if index is None else source.position_of(index) for index in view.origins],
+        (NoteChain(notes, None),) if notes else (),
     )
+
+
+def _is_equal(message: Message, other: Message) -> bool:
+    return message is other or message == other
 
 
 def _read_only_messages(source: Transcript) -> list[Message]:

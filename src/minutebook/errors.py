@@ -118,6 +118,15 @@ class GuaranteeViolated(MinutebookError):
         return f"{violations}. Fix the manager, or pass strict=False to have invalid views repaired"
 
 
+class InvalidResult(MinutebookError, TypeError):
+    """A manager or strategy of the application returned something else than messages or folds; nothing was changed."""
+
+    method: str
+    actual: str
+    fix: str
+    template = "{method} returned {actual}; {fix}"
+
+
 class UnknownName(MinutebookError, LookupError):
     """No object of that kind has that name; `otherwise` says what to do if none of the known names is right."""
 

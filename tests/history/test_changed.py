@@ -18,7 +18,7 @@ from minutebook import (
     Transcript,
     view_of,
 )
-from minutebook.errors import InvalidMessage, InvalidSetting
+from minutebook.errors import InvalidMessage, InvalidResult, InvalidSetting
 from minutebook.history import NoteStatus, explain, guard
 from minutebook.record import last_turns
 from minutebook.session import InProcessEventBus
@@ -168,3 +168,41 @@ def test_the_last_turns_are_the_end_of_a_conversation_from_a_user_message_on(cha
 def test_a_wrong_number_of_turns_is_refused(count):
     with pytest.raises(InvalidSetting, match="count=.*expected a number of turns, 0 or more"):
         last_turns(CHAT, count)
+
+
+class ReturnsNothing:
+    def curate(self, messages, *, session):
+        pass
+
+
+class ReturnsTexts:
+    def curate(self, messages, *, session):
+        return [message["content"] for message in messages]
+
+
+class IsAsync:
+    async def curate(self, messages, *, session):
+        return messages
+
+
+@pytest.mark.parametrize(
+    ("manager", "message"),
+    [
+        (ReturnsNothing(), "ReturnsNothing.curate returned None; return a list of messages"),
+        (ReturnsTexts(), "ReturnsTexts.curate returned a list with 'You check expense reports.'; return a list of me"),
+        (IsAsync(), "IsAsync.curate returned a coroutine; write `def curate`, not `async def`"),
+    ],
+)
+def test_a_wrong_result_of_a_manager_raises_at_once_and_says_the_fix(manager, message):
+    for limit in (manager, [manager, TokenBudgetManager(5_000)]):
+        with pytest.raises(InvalidResult, match=message):
+            view_of(CHAT, limit)
+
+
+def test_a_manager_may_yield_its_messages():
+    class Newest:
+        def curate(self, messages, *, session):
+            yield messages[0]
+            yield messages[-1]
+
+    assert view_of(CHAT, Newest()).messages == [CHAT[0], CHAT[-1]]

@@ -5,7 +5,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
 from minutebook.compaction.hybrid import HybridStrategy
-from minutebook.compaction.strategy import HistoryStrategy
+from minutebook.compaction.strategy import HistoryStrategy, require_strategy
 from minutebook.compaction.summarize import SummarizeStrategy
 from minutebook.compaction.truncate import TruncateStrategy
 from minutebook.compaction.turns import TurnStrategy
@@ -60,6 +60,16 @@ def strategy_named(name: str) -> HistoryStrategy:
     if factory is None:
         raise UnknownName("strategy", name, strategy_names(), "register it with register_strategy")
     return factory()
+
+
+def strategy_from(strategy: HistoryStrategy | str) -> HistoryStrategy:
+    """The strategy itself, or the one of that name.
+
+    Raises:
+        UnknownName: there is none of that name.
+        InvalidSetting: the object is no strategy.
+    """
+    return strategy_named(strategy) if isinstance(strategy, str) else require_strategy(strategy)
 
 
 def strategy_with_settings(name: str, settings: Mapping[str, Any]) -> tuple[HistoryStrategy, set[str]]:

@@ -73,8 +73,9 @@ class AsyncConversation:
     conversation.
 
     A view has at most `max_tokens` tokens: by default what the `model` reads, less the room for its answer. `manager`
-    (one or several) prepares the view before the budget cuts it. `strategy` folds old messages when the window gets full;
-    `summarizer` writes its summaries, else they are extracts. `policy` is the name of a policy instead of these three.
+    (one or several, or their names, such as "tool_result_truncator:4000") prepares the view before the budget cuts it.
+    `strategy` folds old messages when the window gets full; `summarizer` writes its summaries, else they are extracts.
+    `policy` is the name of a policy instead of these three.
 
     Open it with `async with`, or let the first call open it and end with `close()`.
 
@@ -91,7 +92,7 @@ class AsyncConversation:
         system: str | None = None,
         model: str | ModelInfo | None = None,
         max_tokens: int | None = None,
-        manager: HistoryManager | Sequence[HistoryManager] = (),
+        manager: HistoryManager | str | Sequence[HistoryManager | str] = (),
         strategy: HistoryStrategy | str | None = None,
         summarizer: Summarizer | None = None,
         policy: str | None = None,

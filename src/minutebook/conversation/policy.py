@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from minutebook.compaction.manager import CompactionManager, SaveFold
-from minutebook.compaction.registry import SETTING_FIELDS, strategy_named, strategy_names, strategy_with_settings
+from minutebook.compaction.registry import SETTING_FIELDS, strategy_from, strategy_names, strategy_with_settings
 from minutebook.compaction.strategy import HistoryStrategy
 from minutebook.compaction.summarizer import Summarizer
 from minutebook.conversation.config import (
@@ -137,7 +137,7 @@ class PolicyBuilder:
         *,
         model: str | ModelInfo | None = None,
         max_tokens: int | None = None,
-        managers: HistoryManager | Sequence[HistoryManager] = (),
+        managers: HistoryManager | str | Sequence[HistoryManager | str] = (),
         strategy: HistoryStrategy | str | None = None,
         summarizer: Summarizer | None = None,
         name: str | None = None,
@@ -154,8 +154,8 @@ class PolicyBuilder:
         self._named = None
         if name is not None:
             self._named = policy_named(name, _DefaultSettings(), model=self.model, summarizer=summarizer)
-        self._managers = managers_of(managers)
-        self.strategy = strategy_named(strategy) if isinstance(strategy, str) else strategy
+        self._managers = _managers(managers, max_tokens)
+        self.strategy = None if strategy is None else strategy_from(strategy)
         if self._named is not None:
             self.strategy = self._named.strategy
         self._policies: dict[int, Policy] = {}
@@ -190,6 +190,14 @@ class PolicyBuilder:
             model=self.model,
             summarizer=self.summarizer,
         )
+
+
+def _managers(
+    given: HistoryManager | str | Sequence[HistoryManager | str], max_tokens: int | None
+) -> tuple[HistoryManager, ...]:
+    """One manager or several. A text is a manager's name with its settings, as on the command line."""
+    parts: Sequence[Any] = given if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+    return managers_of([manager_from_texts([part], max_tokens) if isinstance(part, str) else part for part in parts])
 
 
 class _DefaultSettings:

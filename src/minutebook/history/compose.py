@@ -1,12 +1,12 @@
 """Managers made of other managers: composed in sequence, or observed by an event bus; and the one that changes nothing."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import cast
+from typing import Any, cast
 
-from minutebook.errors import InvalidSetting
+from minutebook.errors import InvalidResult, InvalidSetting
 from minutebook.history.curation import Curated, NoteChain
 from minutebook.history.incremental import ContextualManager, IncrementalManager, IncrementalView, KeepSet
 from minutebook.history.origins import curated_of
@@ -117,10 +117,8 @@ def curated_view(
     if isinstance(manager, ContextualManager):
         return manager.curate(source, session=session, context=context)
     read_only = _read_only_messages(source)
-    view = curated_of(read_only, manager.curate(list(read_only), session=cast("SessionProtocol", session)))
-    notes = {
-        root: note for index, note in view.notes().items() if (root := source.position_of(index)) is not None
-    }
+    view = curated_of(read_only, _messages_from(manager, list(read_only), session))
+    notes = {root: note for index, note in view.notes().items() if (root := source.position_of(index)) is not None}
     return Curated(
         [
             source[index] if index is not None and _is_equal(message, read_only[index]) else message
@@ -129,6 +127,28 @@ def curated_view(
         [None if index is None else source.position_of(index) for index in view.origins],
         (NoteChain(notes, None),) if notes else (),
     )
+
+
+def _messages_from(
+    manager: HistoryManager, messages: list[Message], session: SessionProtocol | None
+) -> Sequence[Message]:
+    """The messages that a manager of the application returns.
+
+    Raises:
+        InvalidResult: it returned something else.
+    """
+    view: Any = manager.curate(messages, session=cast("SessionProtocol", session))
+    method = f"{type(manager).__name__}.curate"
+    if isinstance(view, Coroutine):
+        view.close()
+        raise InvalidResult(method, "a coroutine", "write `def curate`, not `async def`, and return a list of messages")
+    if isinstance(view, (str, Mapping)) or not isinstance(view, Iterable):
+        raise InvalidResult(method, repr(view), "return a list of messages")
+    view = view if isinstance(view, Sequence) else list(view)
+    wrong = next((message for message in view if not isinstance(message, Mapping)), None)
+    if wrong is not None:
+        raise InvalidResult(method, f"a list with {wrong!r}", "return a list of messages, which are dicts with a role")
+    return cast("Sequence[Message]", view)
 
 
 def _is_equal(message: Message, other: Message) -> bool:
@@ -190,10 +210,10 @@ class ObservableSlidingWindowManager(ObservableManager):
     """SlidingWindowManager with event emission."""
 
 
-def strategy_name(manager: object) -> str:
-    """A manager's class in snake case: `sliding_window` for `SlidingWindowManager`."""
-    name = type(manager).__name__
-    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name.removesuffix("Manager") or name)
+def strategy_name(part: object) -> str:
+    """The class of a manager or strategy in snake case: `sliding_window` for `SlidingWindowManager`."""
+    name = type(part).__name__
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", re.sub("(?<=.)(Manager|Strategy)$", "", name))
     return "_".join(words).lower()
 
 

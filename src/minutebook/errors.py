@@ -44,6 +44,12 @@ class InvalidSetting(MinutebookError, ValueError):
     template = "{name}={value!r}: expected {expected}"
 
 
+def require_type(name: str, value: object, types: type | tuple[type, ...], expected: str) -> None:
+    """Raise `InvalidSetting` if the value has another type. True and False are no numbers."""
+    if isinstance(value, bool) or not isinstance(value, types):
+        raise InvalidSetting(name, value, expected)
+
+
 class MissingSetting(MinutebookError, ValueError):
     """A required setting or argument is absent; `how_to_set` is what to write: "add --max-tokens 32000"."""
 

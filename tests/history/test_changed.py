@@ -124,13 +124,13 @@ def test_changed_messages_are_matched_in_order_whatever_their_texts():
 def test_changed_is_a_message_that_can_be_copied():
     changed = Changed({"role": "user", "content": "hi"}, because="shortened")
 
-    for other in (copy.deepcopy(changed), pickle.loads(pickle.dumps(changed))):  # noqa: S301 - our own bytes
+    for other in (copy.deepcopy(changed), pickle.loads(pickle.dumps(changed))):
         assert (other, other.because) == ({"role": "user", "content": "hi"}, "shortened")
 
 
 @pytest.mark.parametrize("because", ["", " ", None, 5])
 def test_a_change_needs_a_reason(because):
-    with pytest.raises(InvalidSetting, match="because=.*expected the reason for the change"):
+    with pytest.raises(InvalidSetting, match=r"because=.*expected the reason for the change"):
         Changed({"role": "user", "content": "hi"}, because=because)
 
 
@@ -166,7 +166,7 @@ def test_the_last_turns_are_the_end_of_a_conversation_from_a_user_message_on(cha
 
 @pytest.mark.parametrize("count", [-1, "2", None, True])
 def test_a_wrong_number_of_turns_is_refused(count):
-    with pytest.raises(InvalidSetting, match="count=.*expected a number of turns, 0 or more"):
+    with pytest.raises(InvalidSetting, match=r"count=.*expected a number of turns, 0 or more"):
         last_turns(CHAT, count)
 
 

@@ -11,9 +11,9 @@ from minutebook.compaction.extractive import ExtractiveSummarizer
 from minutebook.compaction.fact_ledger import without_ledger
 from minutebook.compaction.registry import strategy_from
 from minutebook.compaction.strategy import CompactionInput, HistoryStrategy, folds_of
-from minutebook.compaction.summarizer import Summarizer, is_summary, summary_text
+from minutebook.compaction.summarizer import Summarizer, is_summary, require_summarizer, summary_text
 from minutebook.compaction.truncate import TARGET_RATIO, clipped_newest_exchange, truncation_folds
-from minutebook.errors import CannotFit, FoldConflict, InvalidResult, SummaryRejected
+from minutebook.errors import CannotFit, FoldConflict, InvalidResult, SummaryRejected, require_type
 from minutebook.history.protocol import EventBus, SessionProtocol
 from minutebook.record.fold import Fold
 from minutebook.record.message import role_of
@@ -140,8 +140,10 @@ class CompactionManager:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.strategy = None if strategy is None else strategy_from(strategy)
+        require_type("model", model, ModelInfo, "a ModelInfo, such as model_info('gpt-4o')")
         self.model = model
         self.summarizer: Summarizer = summarizer or ExtractiveSummarizer()
+        require_summarizer(self.summarizer)
         self.folds = tuple(folds)
         self._save_fold = save_fold
         self._bus = bus

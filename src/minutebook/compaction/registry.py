@@ -31,8 +31,10 @@ def register_strategy(name: str, factory: Callable[[], HistoryStrategy]) -> None
     """Make your own strategy available by name in code, configuration and the agent language.
 
     Raises:
-        InvalidSetting: the name is taken.
+        InvalidSetting: the name is taken, or `factory` cannot be called.
     """
+    if not callable(factory):
+        raise InvalidSetting("factory", factory, "a strategy's class, or a function that returns a strategy")
     if name in BUILTIN_STRATEGIES:
         raise InvalidSetting("name", name, f"a name other than the built-in {', '.join(BUILTIN_STRATEGIES)}")
     if name in _registered:

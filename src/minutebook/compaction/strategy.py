@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, Final, Protocol, runtime_checkable
 
 from minutebook.compaction.summarizer import Summarizer, is_summary
-from minutebook.errors import InvalidResult, InvalidSetting
+from minutebook.errors import InvalidResult, InvalidSetting, require_type
 from minutebook.history.compose import strategy_name
 from minutebook.history.incremental import last_exchange
 from minutebook.record.fold import Fold, active_folds, record_with_folds
@@ -225,7 +225,7 @@ class WindowStrategy:
     def __post_init__(self) -> None:
         require_thresholds(self.threshold, self.target)
         keep_turns = getattr(self, "keep_turns", None)
-        if keep_turns is not None and keep_turns < 1:
+        if keep_turns is not None and (type(keep_turns) is not int or keep_turns < 1):
             raise InvalidSetting("keep_turns", keep_turns, "1 or more, or None for as many as fit")
 
     def should_trigger(self, history: CompactionInput) -> bool:
@@ -243,6 +243,8 @@ def require_thresholds(threshold: float, target: float) -> None:
     Raises:
         InvalidSetting: they are not.
     """
+    require_type("threshold", threshold, (int, float), "a share of the window above 0 and up to 1, such as 0.8")
+    require_type("target", target, (int, float), "a share of the window above 0 and below the threshold")
     if not 0 < threshold <= 1:
         raise InvalidSetting("threshold", threshold, "a share of the window above 0 and up to 1, such as 0.8")
     if not 0 < target < threshold:

@@ -315,7 +315,7 @@ class Request:
         Raises:
             InvalidSetting: the record had no such message at that time.
         """
-        if not 0 <= position < self.length:
+        if type(position) is not int or not 0 <= position < self.length:
             expected = f"0 to {self.length - 1}: the record had {self.length} messages at request {self.number}"
             raise InvalidSetting("message", position, expected)
         for left_out in self.left_out:

@@ -49,7 +49,7 @@ class ComposedManager(ContextualManager):
     """Managers to apply, in order. Without managers, messages are unchanged."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "managers", tuple(self.managers))
+        object.__setattr__(self, "managers", managers_of(self.managers))
 
     def curate(
         self,

@@ -10,7 +10,7 @@ from enum import StrEnum
 from operator import is_
 from typing import Any
 
-from minutebook.errors import InvalidSetting
+from minutebook.errors import InvalidSetting, require_type
 from minutebook.record.message import Message, require_message
 from minutebook.record.transcript import Transcript
 
@@ -58,8 +58,10 @@ class Changed(dict[str, Any]):
     __slots__ = ("because",)
 
     def __init__(self, message: Message, *, because: str) -> None:
-        if not isinstance(because, str) or not because.strip():
-            raise InvalidSetting("because", because, 'the reason for the change, such as "an old image"')
+        expected = 'the reason for the change, such as "an old image"'
+        require_type("because", because, str, expected)
+        if not because.strip():
+            raise InvalidSetting("because", because, expected)
         super().__init__(require_message(message))
         self.because = because
 

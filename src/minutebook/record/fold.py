@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import is_
 from typing import Final
 
-from minutebook.errors import InvalidSetting
+from minutebook.errors import InvalidSetting, require_type
 from minutebook.record.message import Message, require_message
 from minutebook.record.transcript import Transcript
 
@@ -45,8 +45,10 @@ class Fold:
         positions = indexes if isinstance(indexes, range) else sorted(set(indexes))
         if not positions or positions[0] < 0 or positions[-1] - positions[0] != len(positions) - 1:
             raise InvalidSetting("indexes", indexes, "indexes of neighbouring messages, such as range(1, 9)")
-        if not isinstance(reason, str) or not reason.strip():
-            raise InvalidSetting("reason", reason, 'why these messages are folded, such as "small talk"')
+        expected = 'why these messages are folded, such as "small talk"'
+        require_type("reason", reason, str, expected)
+        if not reason.strip():
+            raise InvalidSetting("reason", reason, expected)
         start, stop = positions[0], positions[-1] + 1
         if isinstance(shown, str):
             shown = ({"role": "system", "content": shown, "kind": "marker"},) if shown else ()

@@ -1,7 +1,7 @@
 """Managers made of other managers: composed in sequence, or observed by an event bus; and the one that changes nothing."""
 
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -228,6 +228,15 @@ def managers_of(managers: HistoryManager | Sequence[HistoryManager]) -> tuple[Hi
         if not callable(getattr(part, "curate", None)) or isinstance(part, type):
             raise InvalidSetting("manager", part, "an object with a method curate(messages, *, session), or several")
     return parts
+
+
+def managers_in(manager: HistoryManager) -> Iterator[HistoryManager]:
+    """The manager itself and the managers that it is made of."""
+    yield manager
+    parts = manager.managers if isinstance(manager, ComposedManager) else (getattr(manager, "inner", None),)
+    for part in parts:
+        if part is not None:
+            yield from managers_in(part)
 
 
 def composed(managers: Sequence[HistoryManager]) -> HistoryManager:

@@ -36,7 +36,7 @@ def open_store(url: str | Path, *, tenant: str = "default", clock: Callable[[], 
     if isinstance(url, Path):
         from minutebook.store.sqlite.store import SqliteStore
 
-        return SqliteStore(url, tenant=tenant, clock=clock)
+        return SqliteStore(str(url), tenant=tenant, clock=clock)
     scheme, separator, rest = url.partition(":")
     if not separator or "/" in scheme or "\\" in scheme or len(scheme) == 1:  # a file name; one letter is a drive
         from minutebook.store.sqlite.store import SqliteStore

@@ -30,7 +30,6 @@ from minutebook.history.compose import ObservableManager, PassthroughManager, st
 from minutebook.history.overflow import AdaptiveView
 from minutebook.history.protocol import HistoryCurated
 from minutebook.history.view import View
-from minutebook.prompt.template import placed
 from minutebook.prompt.tools import ToolContext
 from minutebook.record.entry import ToolCall
 from minutebook.record.fold import Fold
@@ -53,7 +52,7 @@ class AgentRun(Generic[Out]):
         self.emit, self.streaming = emit, streaming
         self.bus, self.tracker = runner.bus, runner.budget_tracker
         self.manager = runner.history_manager or PassthroughManager()
-        for _, section in placed(runner.prompt.template.sections):
+        for section in runner.prompt.template.sections:
             section.check_run(runner.session, self.manager)
         self.prompt_message = PromptMessage(
             runner.prompt,

@@ -70,6 +70,8 @@ class Section(ReifiedGeneric, Generic[Params]):
 
     def check_run(self, session: SessionProtocol, manager: HistoryManager) -> None:
         """Called before a run with the run's session and history manager; a section may warn that it needs others."""
+        for child in self.children:
+            child.check_run(session, manager)
 
     def check(self) -> None:
         """Raise InvalidSetting if an attribute of the section is invalid. Subclasses extend it."""

@@ -8,7 +8,6 @@ import hashlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from operator import is_
 from typing import Any, Final, Literal
 
 from minutebook.agent.messages import Usage, usage_from
@@ -17,13 +16,11 @@ from minutebook.conversation.policy import Policy
 from minutebook.conversation.retention import PruningDecision
 from minutebook.errors import DocumentNotFound, InvalidSetting
 from minutebook.history.curation import NoteStatus
-from minutebook.history.view import View
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message, Provider, plain_copy, role_of
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import Document, Lease, NewDocument
 from minutebook.tokens import TokenCounter
-from minutebook.wire.chat import json_bytes
 
 REQUEST_KIND: Final = "request"
 """The document kind of stored minutes."""
@@ -49,26 +46,6 @@ class Minutes:
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
 
-def minutes_of(view: View, sent: View, positions: Sequence[int | None], front: Sequence[Message] = ()) -> Minutes:
-    """The minutes of a request. `sent` is the view that was sent: `view`, or all messages if the policy does not prune.
-
-    `positions` maps each index in the view's record to a position in the store. `front` was sent before the other messages.
-    """
-    record = sent.record
-    parts: list[Part] = [dict(message) for message in front]
-    for origin, message in zip(sent.curated.origins, sent.curated, strict=True):
-        position = positions[origin] if origin is not None and record[origin] == message else None
-        if position is None:
-            parts.append(dict(message))
-        elif parts and isinstance(parts[-1], list) and parts[-1][1] == position:
-            parts[-1][1] = position + 1
-        else:
-            parts.append([position, position + 1])
-    return Minutes(
-        parts, _left_out(view, positions), record.tokens, view.tokens, messages_digest([*front, *sent.curated])
-    )
-
-
 def sent_messages(parts: Iterable[Part], record: Mapping[int, Message]) -> list[Message]:
     """Rebuild the sent messages from the record. Messages that were deleted since then are left out."""
     messages: list[Message] = []
@@ -78,27 +55,6 @@ def sent_messages(parts: Iterable[Part], record: Mapping[int, Message]) -> list[
         else:
             messages.append(part)
     return messages
-
-
-def messages_digest(messages: Sequence[Message]) -> str:
-    """The SHA-256 of the messages as JSON, in hexadecimal."""
-    return hashlib.sha256(json_bytes([plain_copy(message) for message in messages])).hexdigest()
-
-
-def _left_out(view: View, positions: Sequence[int | None]) -> list[dict[str, Any]]:
-    ranges: list[dict[str, Any]] = []
-    if not view.hidden and len(view.curated) == len(view.record) and all(map(is_, view.curated, view.record)):
-        return ranges  # fast path: most views are the whole record
-    for line in view.explain().lines:
-        position = None if line.index is None else positions[line.index]
-        if position is None or line.status is NoteStatus.SENT:
-            continue
-        last = ranges[-1] if ranges else None
-        if last and last["stop"] == position and (last["status"], last["reason"]) == (line.status.value, line.reason):
-            last["stop"] = position + 1
-        else:
-            ranges.append({"start": position, "stop": position + 1, "status": line.status.value, "reason": line.reason})
-    return ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

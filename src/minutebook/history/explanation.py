@@ -1,6 +1,6 @@
 """Why each message of the record was sent, changed or left out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -96,6 +96,21 @@ def explain(
     lines = _with_added(lines, view, view_origins, counts)
     cached = None if previous is None else sum(counts[: shared_prefix_length(previous, view)])
     return Explanation(tuple(lines), cached)
+
+
+def changed_messages(
+    record: Transcript, view: Curated, hidden: Mapping[int, Fold], *, start: int = 0
+) -> Iterator[tuple[int, NoteStatus, str]]:
+    """The index, status and reason of every message from `start` on that the view does not send unchanged."""
+    sent = dict(zip(view.origins, view, strict=True))
+    notes: dict[int, ViewNote] | None = None  # most views send every new message, and need none
+    for index, message in enumerate(record.since(start), start):
+        sent_message = sent.get(index)
+        if sent_message is not message:
+            notes = _notes(record, view, hidden) if notes is None else notes
+            status, reason = _status_and_reason(message, sent_message, notes.get(index))
+            if status is not NoteStatus.SENT:
+                yield index, status, reason
 
 
 def _tokens(transcript: Transcript, message: Message, root: int | None) -> int:

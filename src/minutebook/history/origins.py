@@ -8,14 +8,14 @@ from minutebook.record.message import Message, is_result, result_id, role_of, te
 
 def curated_of(record: Sequence[Message], view: Sequence[Message]) -> Curated:
     """Any view of these messages with the origins of its messages. The reasons of `Changed` messages become notes."""
+    if isinstance(view, Curated) and not any(type(message) is Changed for message in view):
+        return view
     indexes = origins(record, view)
     changed = {
         index: ViewNote(NoteStatus.CHANGED, message.because)
         for message, index in zip(view, indexes, strict=True)
         if index is not None and isinstance(message, Changed)
     }
-    if isinstance(view, Curated) and not changed:
-        return view
     messages = [dict(message) if isinstance(message, Changed) else message for message in view]
     note_chains = view.note_chains if isinstance(view, Curated) else ()
     return Curated(messages, indexes, (*note_chains, NoteChain(changed, None)) if changed else note_chains)

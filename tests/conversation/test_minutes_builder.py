@@ -4,7 +4,7 @@ import hashlib
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from minutebook import Changed, ComposedManager, Fold, SlidingWindowManager, TokenBudgetManager, Transcript, view_of
@@ -24,6 +24,13 @@ class Shout:
         ]
 
 
+class Count:
+    """Adds the number of messages to the first one, so that every view differs from the one before it."""
+
+    def curate(self, messages, *, session):
+        return [{**messages[0], "count": len(messages)}, *messages[1:]]
+
+
 MANAGERS = [
     None,
     SlidingWindowManager(4),
@@ -31,6 +38,7 @@ MANAGERS = [
     ComposedManager((ToolResultClearer(keep=1), SlidingWindowManager(6, slack=3))),
     ToolStripper(1),
     Shout(),
+    Count(),
 ]
 
 
@@ -76,5 +84,6 @@ def test_also_when_folds_are_added(chat, manager):
 @given(conversations())
 def test_the_digest_is_that_of_the_messages_as_a_json_list(chat):
     text = json.dumps(chat, ensure_ascii=False, separators=(",", ":"))
+    assume(not any("\ud800" <= character <= "\udfff" for character in text))  # UTF-8 has no lone surrogates
 
     assert messages_digest(chat) == hashlib.sha256(text.encode()).hexdigest()

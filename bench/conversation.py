@@ -105,7 +105,7 @@ async def _measure_turns(store: ConversationStore, length: int, turns: int) -> l
         async def run_in_thread(question: Message, answer: Message) -> float:
             return await asyncio.to_thread(_seconds, take_sync_turn, question, answer)
 
-        takers = {
+        takers: dict[str, Callable[[Message, Message], Awaitable[float]]] = {
             BARE: partial(_async_seconds, bare.take_turn),
             OBJECT: partial(_async_seconds, take_async_turn),
             FACADE: run_in_thread,

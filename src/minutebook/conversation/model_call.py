@@ -14,8 +14,7 @@ from uuid import UUID, uuid4
 
 from minutebook.compaction.extractive import ExtractiveSummarizer
 from minutebook.conversation.compactor import FoldStorage
-from minutebook.conversation.minutes import CallSettings, Minutes, SentRequest
-from minutebook.conversation.minutes_builder import minutes_of
+from minutebook.conversation.minutes import CallSettings, Minutes, SentRequest, minutes_of
 from minutebook.conversation.trimming import trim_old_turns, trims
 from minutebook.conversation.view_source import FailOpenManager, ViewSource, adaptive_view_of, compacts
 from minutebook.errors import (

@@ -91,8 +91,7 @@ def test_twenty_turns_with_tools_are_stored_completely(db, tmp_path):  # noqa: F
 
 
 def test_every_model_call_can_be_rebuilt_from_its_minutes(tmp_path):
-    from minutebook.conversation.minutes import sent_messages
-    from minutebook.conversation.minutes_builder import messages_digest
+    from minutebook.conversation.minutes import messages_digest, sent_messages
 
     prompt = "system_prompt: You add.\nconversation: {retention: {max_loaded_messages: 6}}\n"
     with talking(adding(6), config=TOOLS + prompt, folder=tmp_path) as here:

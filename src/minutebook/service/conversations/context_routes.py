@@ -8,8 +8,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from minutebook.conversation.minutes import REQUEST_KIND, CallSettings, sent_messages
-from minutebook.conversation.minutes_builder import messages_digest
+from minutebook.conversation.minutes import REQUEST_KIND, CallSettings, messages_digest, sent_messages
 from minutebook.conversation.model_call import ModelCall
 from minutebook.errors import CannotFit, DocumentNotFound, FoldNotFound, RequestRefused
 from minutebook.service.conversations.objects import hold_for_writing, read_header

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from minutebook import Changed, ComposedManager, Fold, SlidingWindowManager, TokenBudgetManager, Transcript, view_of
-from minutebook.conversation.minutes_builder import messages_digest, minutes_of
+from minutebook.conversation.minutes import messages_digest, minutes_of
 from minutebook.history import ToolResultClearer, ToolStripper
 from tests.strategies import broken, conversations
 

@@ -33,7 +33,7 @@ from minutebook.record.message import Message
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import LoadedConversation, NewDocument
 from minutebook.wire.chat import provider_message_to_entry
-from minutebook.wire.responses import without_items
+from minutebook.wire.write import without_own_keys
 
 _LOG: Final = logging.getLogger("minutebook.service")
 _APPEND_ATTEMPTS: Final = 3
@@ -101,8 +101,8 @@ class ModelCall:
     @property
     def messages(self) -> list[Message]:
         """The messages to send."""
-        sent = [] if self._sent is None else self._sent.messages
-        return [without_items(message) for message in (*self.source.front, *sent)]
+        sent = () if self._sent is None else self._sent.curated
+        return [without_own_keys(message) for message in (*self.source.front, *sent)]
 
     @property
     def request(self) -> SentRequest:

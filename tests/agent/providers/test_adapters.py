@@ -20,6 +20,7 @@ from minutebook.agent import (
     ToolCalled,
 )
 from minutebook.errors import ContextOverflow, MissingExtra, ProviderFailed, RetriesExhausted
+from minutebook.testing.provider.anthropic import blocks_of
 from minutebook.testing import (
     ANTHROPIC_CACHE,
     LoopbackProvider,
@@ -290,7 +291,7 @@ def test_signed_thinking_is_sent_back_unchanged_or_left_out(mode, bound):
 
     assert provider.problems == []
     kinds = [
-        [block["type"] for message in request.messages for block in message["content"]] for request in provider.requests
+        [block["type"] for message in request.messages for block in blocks_of(message)] for request in provider.requests
     ]
     assert "thinking" in kinds[1]
 
@@ -305,7 +306,7 @@ def test_thinking_is_sent_back_while_nothing_before_it_changed():
     thoughts = [
         block["thinking"]
         for message in provider.requests[-1].messages
-        for block in message["content"]
+        for block in blocks_of(message)
         if block["type"] == "thinking"
     ]
     assert thoughts == ["Thought 0.", "Thought 1.", "Thought 2."]

@@ -29,7 +29,7 @@ from minutebook.service.responses.items import items_of
 from minutebook.service.state import CurrentService, counter_of
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import Document, StoredFold
-from minutebook.wire.responses import without_items
+from minutebook.wire.write import without_own_keys
 
 router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversations"], route_class=StrictRoute)
 _PAGE = 200
@@ -118,7 +118,7 @@ async def show_request(
     sent = sent_messages(minutes["parts"], record)
     facts = {
         "record": list(items_of(loaded)),
-        "sent": [without_items(message) for message in sent],
+        "sent": [without_own_keys(message) for message in sent],
         "agrees": messages_digest(sent) == minutes["sha256"],
         "parts": minutes["parts"],
         "other_choices": minutes.get("other_choices", []),
@@ -215,7 +215,7 @@ def fold_object(stored: StoredFold) -> Mapping[str, Any]:
         "start": fold.start,
         "stop": fold.stop,
         "reason": fold.reason,
-        "shown": [without_items(message) for message in fold.shown],
+        "shown": [without_own_keys(message) for message in fold.shown],
         "created_at": int(stored.created_at.timestamp()),
         "reverted_at": None if stored.undone_at is None else int(stored.undone_at.timestamp()),
         "final": stored.sealed,

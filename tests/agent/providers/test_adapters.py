@@ -20,7 +20,6 @@ from minutebook.agent import (
     ToolCalled,
 )
 from minutebook.errors import ContextOverflow, MissingExtra, ProviderFailed, RetriesExhausted
-from minutebook.testing.provider.anthropic import blocks_of
 from minutebook.testing import (
     ANTHROPIC_CACHE,
     LoopbackProvider,
@@ -33,6 +32,7 @@ from minutebook.testing import (
     say,
     think,
 )
+from minutebook.testing.provider.anthropic import blocks_of
 from tests.agent.parts import (
     ADAPTERS,
     INSTANT_RETRIES,

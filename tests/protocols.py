@@ -156,3 +156,9 @@ def responses_conversations(draw, *, max_turns=8):
         if not calls or draw(st.booleans()):
             items.append({**draw(item_type), "role": "user", "content": draw(input_content)})
     return items
+
+
+def has_blocks(messages):
+    """Whether some content block of a conversation is not a plain text with or without a cache mark."""
+    blocks = [block for message in messages if isinstance(message["content"], list) for block in message["content"]]
+    return any(block["type"] != "text" or "citations" in block for block in blocks)

@@ -23,7 +23,7 @@ _ANTHROPIC_BLOCKS: Final = CALL_BLOCKS | {
     *("redacted_thinking", "compaction"),
 }
 """Types of content blocks that only Anthropic's Messages API has."""
-_REQUIRED_FIELDS: Final = {"thinking": "signature", "image": "source", "document": "source"}
+_REQUIRED_FIELDS: Final = {"text": "citations", "thinking": "signature", "image": "source", "document": "source"}
 """Types of content blocks that other providers have too, and the field that only Anthropic's have."""
 _RESPONSES_PARTS: Final = frozenset({"input_text", "output_text", "input_image", "input_file", "summary_text"})
 """Types of content parts that only the Responses API has."""
@@ -126,7 +126,7 @@ def _messages(values: Iterable[Any]) -> Iterator[Message]:
     """Read a list. Neighbouring Responses items are read together, because they may be parts of one message."""
     given = list(values)
     plain = [_mapping(_plain(value), index) for index, value in enumerate(given)]
-    has_items = any(map(_is_item, plain))
+    has_items, has_blocks = any(map(_is_item, plain)), any(map(_is_anthropic, plain))
     items: list[Mapping[str, Any]] = []
     for index, value in enumerate(plain):
         if _is_item(value) or (has_items and _is_easy_message(value)):
@@ -137,7 +137,7 @@ def _messages(values: Iterable[Any]) -> Iterator[Message]:
         response = _read_response(value)
         if response is not None:
             yield from response.messages
-        elif _is_anthropic(value):
+        elif _is_anthropic(value) or (has_blocks and _has_cache_marks(value)):
             yield from _anthropic_messages(value, index)
         else:
             yield _require_chat(value, index, is_object=value is not given[index])
@@ -190,6 +190,11 @@ _ITEM_ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 
 def _is_anthropic(value: Mapping[str, Any]) -> bool:
     return value.get("role") in {"user", "assistant"} and any(map(_is_anthropic_block, _parts(value)))
+
+
+def _has_cache_marks(value: Mapping[str, Any]) -> bool:
+    """Whether parts of a user or assistant message have cache marks. Servers with a chat API may accept these too."""
+    return value.get("role") in {"user", "assistant"} and any("cache_control" in part for part in _parts(value))
 
 
 def _is_anthropic_block(block: Mapping[str, Any]) -> bool:

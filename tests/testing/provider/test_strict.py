@@ -151,6 +151,11 @@ BAD_MESSAGES = {
     "no blocks": ([{"role": "user", "content": []}], "non-empty content"),
     "empty text": ([{"role": "user", "content": [text("")]}], "text content blocks must be non-empty"),
     "blank text": ([{"role": "user", "content": " \n"}], "contain non-whitespace text"),
+    "unknown key": ([{**HELLO, "kind": "summary"}], "messages.0.kind: Extra inputs are not permitted"),
+    "unknown key of a block": (
+        [{"role": "user", "content": [{**text("x"), "mood": 3}]}],
+        "messages.0.content.0.text.mood: Extra inputs are not permitted",
+    ),
     "unknown block": ([{"role": "user", "content": [{"type": "smell"}]}], "unknown block type 'smell'"),
     "a call of the user": ([{**use("a"), "role": "user"}], "`tool_use` blocks cannot be in user messages"),
     "a result of the assistant": (

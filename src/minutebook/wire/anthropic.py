@@ -276,10 +276,11 @@ def _text(text: str) -> dict[str, Any]:
 
 def _chat_part(block: Mapping[str, Any]) -> dict[str, Any]:
     """The block as a part of a chat message. What chat completions do not have becomes a text with its JSON."""
-    kind, source = block.get("type"), block.get("source")
-    if kind == "text" and isinstance(block.get("text"), str):
-        return _text(block["text"])
-    source_type = source.get("type") if isinstance(source, Mapping) else None
+    kind, text, source = block.get("type"), block.get("text"), block.get("source")
+    if kind == "text" and isinstance(text, str):
+        return _text(text)
+    source = source if isinstance(source, Mapping) else {}
+    source_type = source.get("type")
     if kind == "image" and source_type in {"base64", "url"}:
         return {"type": "image_url", "image_url": {"url": _url(source)}}
     if kind == "document" and source_type == "base64":

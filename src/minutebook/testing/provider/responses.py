@@ -100,7 +100,7 @@ def _item_problem(item: Any, path: str) -> ScriptedFailure | None:
 def _parts_problem(parts: Any, known_parts: Mapping[str, frozenset[str]], path: str) -> ScriptedFailure | None:
     for index, part in enumerate(parts if isinstance(parts, list) else ()):
         where = f"{path}[{index}]"
-        kind = part.get("type") if isinstance(part, Mapping) else None
+        kind = str(part.get("type")) if isinstance(part, Mapping) else ""
         if kind not in known_parts:
             return invalid_parameter(f"'{kind}' is none of {sorted(known_parts)}", f"{where}.type", "invalid_value")
         if problem := unknown_key(part, known_parts[kind], where):
@@ -234,7 +234,11 @@ class ResponseStream:
         return f"event: {kind}\ndata: {json.dumps(body, ensure_ascii=False)}\n\n"
 
     def _item_events(self, index: int, item: Mapping[str, Any]) -> Iterator[str]:
-        empty = {"message": {"content": []}, "function_call": {"arguments": ""}, "reasoning": {"summary": []}}
+        empty: dict[str, dict[str, Any]] = {
+            "message": {"content": []},
+            "function_call": {"arguments": ""},
+            "reasoning": {"summary": []},
+        }
         announced = {**item, **empty[item["type"]], **({"status": "in_progress"} if "status" in item else {})}
         yield self.event("response.output_item.added", output_index=index, item=announced)
         where = {"item_id": item["id"], "output_index": index}
@@ -255,7 +259,7 @@ class ResponseStream:
     def _part_events(self, name: str, where: Mapping[str, Any], part: Mapping[str, Any]) -> Iterator[str]:
         part_name = "reasoning_summary_part" if name.startswith("reasoning") else "content_part"
         key = "refusal" if name == "refusal" else "text"
-        logprobs = {"logprobs": []} if name == "output_text" else {}
+        logprobs: dict[str, Any] = {"logprobs": []} if name == "output_text" else {}
         yield self.event(f"response.{part_name}.added", **where, part={**part, key: ""})
         for word in words(part[key]):
             yield self.event(f"response.{name}.delta", **where, delta=word, **logprobs)

@@ -411,3 +411,18 @@ def test_of_several_choices_in_a_stream_the_first_is_the_answer():
 
     assert reply == ModelReply({"role": "assistant", "content": "yes"}, finish="stop", model="m", response_id="a")
     assert deltas == [TextDelta("yes")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_request_may_have_anthropic_blocks(kind):
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+    request = {"role": "user", "content": [{"type": "text", "text": "What is this?"}, image]}
+
+    _, _, provider, _ = evaluate(kind, "async", ScriptedModel("A cat."), request=request)
+
+    assert provider.problems == []
+    parts = provider.requests[0].messages[-1]["content"]
+    assert parts[1] == (image if kind == "anthropic" else {"type": "image_url", "image_url": {"url": IMAGE_URL}})
+
+
+IMAGE_URL = "data:image/png;base64,iVBORw0KGgo="

@@ -188,7 +188,7 @@ def _head(request: Mapping[str, Any], number: int, created: int) -> dict[str, An
 
 
 def output_items(answer: ScriptedAnswer, number: int) -> list[dict[str, Any]]:
-    """The items of an answer, in the order of its parts. A refusal is a message of its own."""
+    """The items of an answer, in the order of its parts. A refusal is a separate message."""
     items = [_item(part, f"{number}_{index}") for index, part in enumerate(answer.parts)]
     if answer.refusal is not None:
         content = [{"type": "refusal", "refusal": answer.refusal}]

@@ -56,6 +56,9 @@ def tool_results(draw, call_id):
     return block
 
 
+server_results = st.sampled_from([[], {"type": "web_search_tool_result_error", "error_code": "unavailable"}])
+
+
 @st.composite
 def answers(draw, calls=()):
     """The blocks of an assistant message. They end with the calls."""
@@ -66,7 +69,7 @@ def answers(draw, calls=()):
     if draw(st.sampled_from([False, False, True])):
         blocks += [
             {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "order 17"}},
-            {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+            {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": draw(server_results)},
         ]
     if not calls or draw(st.booleans()):
         for block in draw(st.lists(text_blocks, min_size=1, max_size=2)):

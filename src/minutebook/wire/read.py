@@ -79,7 +79,8 @@ def _plain(given: Any) -> Any:
     dump = getattr(given, "model_dump", None)
     if callable(dump) and not isinstance(given, type):
         return _without_parsed(dump(mode="json", by_alias=True, exclude_none=True, warnings=False))
-    if type(given) is dict and type(content := given.get("content")) is not str and isinstance(content, Iterable):
+    content = given.get("content") if type(given) is dict else None
+    if isinstance(content, Iterable) and not isinstance(content, (str, Mapping)):
         blocks = [_plain(block) for block in content]
         same = isinstance(content, (list, tuple)) and all(map(is_, blocks, content))
         return given if same else {**given, "content": blocks}

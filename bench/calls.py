@@ -1,4 +1,4 @@
-"""What a view costs, call by call: ours beside the peers', and as conversations grow."""
+"""The cost of a view for each model call, with our managers and the peers', and as conversations grow."""
 
 import json
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from bench.contest import (
     OURS,
     WINDOW,
     Timing,
+    clear_count_cache,
     contest,
-    forget_counts,
     our_entries,
 )
 from bench.peers_env import Peers
@@ -24,38 +24,39 @@ from minutebook import Message, TokenBudgetManager, Transcript
 
 LANGCHAIN = "trim_messages, exact (langchain-core"
 SIZES = (2_000, 20_000)
-AT = 10_000
+LONG = 10_000
+"""Messages of the conversation to which single messages are added."""
 
 
 def measure(peers: Peers, *, quick: bool) -> Part:
     conversation = long_conversation()
     rounds = 3 if quick else 5
     part = Part()
-    timings, remark = _timings(conversation, peers, rounds)
-    _compare(part, conversation, timings, remark)
-    _growth(part, quick=quick)
+    timings, remark = _measure_timings(conversation, peers, rounds)
+    _add_table(part, conversation, timings, remark)
+    _measure_growth(part, quick=quick)
     return part
 
 
-def _timings(conversation: Conversation, peers: Peers, rounds: int) -> tuple[list[Timing], str]:
-    remark = peers.why
+def _measure_timings(conversation: Conversation, peers: Peers, rounds: int) -> tuple[list[Timing], str]:
+    remark = peers.missing_reason
     if peers.python is not None:
-        progress("calls: ours and the peers' in one process")
+        progress("calls: ours and the peers', in one process")
         try:
-            return [Timing(**made) for made in json.loads(peers.run("calls", str(rounds), "20"))], ""
+            return [Timing(**fields) for fields in json.loads(peers.run("calls", str(rounds), "20"))], ""
         except Exception as error:
             remark = f"the peers failed: {error}"
-    progress("calls: ours alone")
+    progress("calls: only ours")
     ours = contest(our_entries(), conversation.messages, conversation.calls, rounds=rounds, allowance_seconds=20)
     return ours, remark
 
 
-def _compare(part: Part, conversation: Conversation, timings: Sequence[Timing], remark: str) -> None:
+def _add_table(part: Part, conversation: Conversation, timings: Sequence[Timing], remark: str) -> None:
     messages = conversation.messages
     table = Table(
         f"Calls: a view before each of the {len(conversation.calls)} model calls of one conversation of "
         f"{len(messages):,} messages\n({conversation.source}; {BUDGET:,} tokens counted exactly, or {WINDOW} messages)",
-        ["per call", "p50", "p99", "mean", "view alone", "whole session", "mean / ours", "calls asked", "last view"],
+        ["per call", "p50", "p99", "mean", "view alone", "whole session", "mean / ours", "calls measured", "last view"],
     )
     good = {timing.name: timing for timing in timings if not timing.error}
     for timing in timings:
@@ -77,11 +78,11 @@ def _compare(part: Part, conversation: Conversation, timings: Sequence[Timing], 
             ]
         )
     table.notes = [
-        "Ratios: to our budget manager where tokens are counted, to our window where messages are; both on a Transcript.",
-        "A call is taking on the new messages (for us: checking, indexing and counting them, once) and the view.",
+        "mean / ours: relative to our budget manager if tokens are counted, else to our window; both on a Transcript.",
+        "A call adds the new messages (ours: checks, indexes and counts them, once) and builds the view.",
     ]
     if remark:
-        table.notes.append(f"No peers in this table: {remark}")
+        table.notes.append(f"Without peers: {remark}")
     part.tables.append(table)
     part.figures["calls"] = {
         timing.name: {
@@ -92,10 +93,10 @@ def _compare(part: Part, conversation: Conversation, timings: Sequence[Timing], 
         }
         for timing in good.values()
     }
-    _targets(part, good)
+    _add_targets(part, good)
 
 
-def _targets(part: Part, good: dict[str, Timing]) -> None:
+def _add_targets(part: Part, good: dict[str, Timing]) -> None:
     ours = good[OURS]
     for name, timing in good.items():
         if name.startswith(LANGCHAIN):
@@ -115,56 +116,58 @@ def _targets(part: Part, good: dict[str, Timing]) -> None:
         part.targets.append(Target(what, measured, max(slower.values()) <= 3))
 
 
-def _growth(part: Part, *, quick: bool) -> None:
-    progress("calls: how the cost grows")
+def _measure_growth(part: Part, *, quick: bool) -> None:
+    progress("calls: growth")
     rounds = 2 if quick else 3
     totals: dict[int, float] = {}
     sessions = {size: coding_session(size) for size in SIZES}
     for _ in range(rounds):
         for size, messages in sessions.items():
-            # As long is spent on each, so that the short one is not the noisier.
-            tries = [_whole_session(messages) for _ in range(SIZES[-1] // size)]
-            totals[size] = min(totals.get(size, float("inf")), *tries)
-    one = _one_more(sessions[SIZES[-1]])
+            # Repeats the short session, so that both are measured for the same time.
+            attempts = [_time_session(messages) for _ in range(SIZES[-1] // size)]
+            totals[size] = min(totals.get(size, float("inf")), *attempts)
+    single = _time_single_messages(sessions[SIZES[-1]])
     table = Table(
-        f"Growth: a view after every message of a made-up session, budget {BUDGET:,} tokens",
+        f"Growth: a view after every message of a generated session, budget {BUDGET:,} tokens",
         ["messages", "whole session", "per message"],
         [[f"{size:,}", time_of(total), time_of(total / size)] for size, total in totals.items()],
-        [f"One new message at {AT:,}: median {time_of(median(one))}, slowest of {len(one)} {time_of(max(one))}"],
+        [
+            f"One more message after {LONG:,}: median {time_of(median(single))}, slowest of {len(single)} {time_of(max(single))}"
+        ],
     )
     part.tables.append(table)
     ratio = totals[SIZES[1]] / totals[SIZES[0]]
     part.targets.append(Target("ten times the messages cost at most 12 times as much", f"{ratio:.1f}x", ratio <= 12))
     part.targets.append(
-        Target(f"one new message at {AT:,} takes less than 2 ms", time_of(median(one)), median(one) < 2e-3)
+        Target(f"one more message after {LONG:,} takes less than 2 ms", time_of(median(single)), median(single) < 2e-3)
     )
     part.figures["growth"] = {
         "total_seconds": {str(size): total for size, total in totals.items()},
-        "one_more_median_seconds": median(one),
-        "one_more_slowest_seconds": max(one),
+        "one_more_median_seconds": median(single),
+        "one_more_slowest_seconds": max(single),
     }
 
 
-def _whole_session(messages: list[Message]) -> float:
-    forget_counts()
+def _time_session(messages: list[Message]) -> float:
+    clear_count_cache()
     manager: Any = TokenBudgetManager(BUDGET)
     transcript = Transcript(broken="mark")
-    began = perf_counter()
+    started = perf_counter()
     for message in messages:
         transcript.append(message)
         manager.curate(transcript)
-    return perf_counter() - began
+    return perf_counter() - started
 
 
-def _one_more(messages: list[Message]) -> list[float]:
-    forget_counts()
+def _time_single_messages(messages: list[Message]) -> list[float]:
+    clear_count_cache()
     manager: Any = TokenBudgetManager(BUDGET)
-    transcript = Transcript(messages[:AT], broken="mark")
+    transcript = Transcript(messages[:LONG], broken="mark")
     manager.curate(transcript)
     seconds = []
-    for message in messages[AT : AT + 200]:
-        began = perf_counter()
+    for message in messages[LONG : LONG + 200]:
+        started = perf_counter()
         transcript.append(message)
         manager.curate(transcript)
-        seconds.append(perf_counter() - began)
+        seconds.append(perf_counter() - started)
     return seconds

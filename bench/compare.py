@@ -1,7 +1,7 @@
-"""Two trees measured in turn by the same probe: `make bench-compare BASE=main`, or with `ARGS="--only store,service"`.
+"""Compares the performance of two revisions: `make bench-compare BASE=main`, or with `ARGS="--only store,service"`.
 
-The base is checked out in `.bench/`. In every round each part is measured by two fresh processes, one for each tree,
-which take turns figure by figure, so that what else the machine does falls on both.
+The base revision is checked out in `.bench/`. In every round two new processes, one for each tree, measure each part.
+They alternate for every figure, so that other load on the machine affects both.
 """
 
 import argparse
@@ -19,14 +19,14 @@ from statistics import median
 from typing import Literal
 
 from bench.corpus import ROOT
-from bench.keepers import Databases
 from bench.peers_env import HOME
 from bench.probe import DATABASE, PARTS, READY, Cost
 from bench.report import Table, comma_separated, progress
-from torture.server import NotPossible, postgres
+from bench.store_adapters import PostgresDatabases
+from torture.server import Unsupported, postgres
 
 WORSE = 1.15
-"""Above which ratio a figure is marked."""
+"""Ratio above which a figure is marked as worse."""
 Clock = Literal["wall", "cpu"]
 
 
@@ -47,7 +47,7 @@ class Figure:
         return median(new) / median(base) if all(base) and None not in new else 0.0
 
     def cells(self, clock: Clock) -> list[str]:
-        """Both medians, their ratio, the ratio of the best rounds, and the lowest and highest of one round."""
+        """Both medians, their ratio, the ratio of the minima, and the lowest and highest ratio of a round."""
         base, new = self.seconds(clock)
         if not self.ratio(clock):
             return [""] * 5
@@ -65,21 +65,21 @@ def show(cost: float, unit: str) -> str:
 
 def table(figures: Mapping[str, Figure], title: str) -> Table:
     columns = ["base", "new", "ratio", "best", "rounds"]
-    found = Table(title, ["", *columns, *(f"CPU {column}" for column in columns), "worse"])
+    result = Table(title, ["", *columns, *(f"CPU {column}" for column in columns), "worse"])
     clocks: tuple[Clock, ...] = ("wall", "cpu")
     for name, figure in figures.items():
         worse = " and ".join(clock for clock in clocks if figure.ratio(clock) > WORSE)
-        found.rows.append([name, *figure.cells("wall"), *figure.cells("cpu"), worse])
-    found.notes = [
-        f"ratio: the new tree's median cost over the base's, also where a rate is shown; above {WORSE} is worse.",
-        "best: the same of the least costs of all rounds. rounds: the lowest and the highest ratio of one round.",
-        "CPU: of the service for each request, of the client of PostgreSQL, else of the measured process.",
+        result.rows.append([name, *figure.cells("wall"), *figure.cells("cpu"), worse])
+    result.notes = [
+        f"ratio: new median cost / base median cost, also for rates. Above {WORSE} is worse.",
+        "best: ratio of the minima. rounds: lowest and highest ratio of a round.",
+        "CPU: time of the service per request, of the PostgreSQL client, or of the measured process.",
     ]
-    return found
+    return result
 
 
 class Probe:
-    """A process that measures one part on one tree; `close` says why it failed, if it did."""
+    """A process that measures one part on one tree."""
 
     def __init__(self, tree: Path, part: str, database: str, *, tiny: bool) -> None:
         self.costs: dict[str, Cost] = {}
@@ -99,14 +99,14 @@ class Probe:
         assert self._process.stdout is not None
         self._input, self._output = self._process.stdin, self._process.stdout
 
-    def is_ready(self) -> bool:
-        """Wait until it is; False if there is nothing more to measure."""
+    def wait_until_ready(self) -> bool:
+        """Wait until the process is ready for its next figure; False if it has ended."""
         line = self._output.readline().split(maxsplit=1)
         if line and line[0] == READY:
-            assert Path(line[1].strip()) == self._source, f"{line[1]} is measured, not {self._source}"
+            assert Path(line[1].strip()) == self._source, f"the probe measures {line[1]} instead of {self._source}"
         return bool(line)
 
-    def take_turn(self) -> None:
+    def measure_next(self) -> None:
         self._input.write("\n")
         self._input.flush()
         if line := self._output.readline():
@@ -114,6 +114,7 @@ class Probe:
             self.costs[name] = Cost(**cost)
 
     def close(self) -> str:
+        """End the process; return its error output if it failed."""
         self._input.close()
         with self._process, self._errors:
             if not self._process.wait():
@@ -123,20 +124,22 @@ class Probe:
 
 
 def measure(
-    trees: Mapping[str, Path], part: str, databases: Databases | None = None, *, tiny: bool = False
+    trees: Mapping[str, Path], part: str, databases: PostgresDatabases | None = None, *, tiny: bool = False
 ) -> tuple[dict[str, dict[str, Cost]], dict[str, str]]:
-    """The figures of one part in each tree, in fresh processes that take turns; and why one of them failed."""
-    places = {side: asyncio.run(databases.new()) if databases and part == "postgres" else "" for side in trees}
-    probes = {side: Probe(tree, part, places[side], tiny=tiny) for side, tree in trees.items()}
+    """Measure one part in each tree, in new processes that alternate; return the costs and the errors by tree."""
+    urls = {side: asyncio.run(databases.new()) if databases and part == "postgres" else "" for side in trees}
+    probes = {side: Probe(tree, part, urls[side], tiny=tiny) for side, tree in trees.items()}
     try:
-        while ready := [probe for probe in probes.values() if probe.is_ready()]:
+        while ready := [probe for probe in probes.values() if probe.wait_until_ready()]:
             for probe in ready:
-                probe.take_turn()
+                probe.measure_next()
     finally:
         failures = {side: probe.close() for side, probe in probes.items()}
-        for place in filter(None, places.values()):
-            asyncio.run(databases.remove(place))  # type: ignore[union-attr] # they are there where places are
-    return {side: probe.costs for side, probe in probes.items()}, {side: why for side, why in failures.items() if why}
+        for url in filter(None, urls.values()):
+            asyncio.run(databases.remove(url))  # type: ignore[union-attr] # not None if there are URLs
+    return {side: probe.costs for side, probe in probes.items()}, {
+        side: error for side, error in failures.items() if error
+    }
 
 
 def main() -> int:
@@ -148,9 +151,9 @@ def main() -> int:
         databases = None
         if "postgres" in arguments.only:
             try:
-                databases = Databases(stack.enter_context(postgres("wal_recycle=on")).url())
-            except NotPossible as missing:
-                failed["postgres"] = str(missing)
+                databases = PostgresDatabases(stack.enter_context(postgres("wal_recycle=on")).url())
+            except Unsupported as reason:
+                failed["postgres"] = str(reason)
         for number in range(arguments.rounds):
             for part in arguments.only:
                 if part in failed:
@@ -158,16 +161,16 @@ def main() -> int:
                 progress(f"compare: round {number + 1} of {arguments.rounds}, {part}")
                 order = dict(sorted(trees.items(), reverse=number % 2 > 0))
                 costs, failures = measure(order, part, databases, tiny=arguments.tiny)
-                for side, why in failures.items():
-                    failed[part] = f"{side}: {why.splitlines()[-1]}"
-                    progress(why)
-                for side, found in costs.items():
-                    for name, cost in found.items():
+                for side, error in failures.items():
+                    failed[part] = f"{side}: {error.splitlines()[-1]}"
+                    progress(error)
+                for side, side_costs in costs.items():
+                    for name, cost in side_costs.items():
                         getattr(figures.setdefault(name, Figure()), side).append(cost)
     both = {name: figure for name, figure in figures.items() if figure.base and figure.new}
-    print(table(both, f"{arguments.base} and the working tree, medians of {arguments.rounds} rounds"))
-    for part, why in failed.items():
-        print(f"{part} failed: {why}")
+    print(table(both, f"{arguments.base} and the working tree, {arguments.rounds} rounds"))
+    for part, error in failed.items():
+        print(f"{part} failed: {error}")
     if arguments.json:
         arguments.json.write_text(json.dumps({name: asdict(both[name]) for name in both}, indent=1), encoding="utf-8")
     return 1 if failed else 0
@@ -177,24 +180,26 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench-compare", description=__doc__)
     parser.add_argument("base", help="the git revision to compare with")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", type=comma_separated(PARTS), default=list(PARTS), help=f"some of {','.join(PARTS)}")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the costs of every round there")
-    parser.add_argument("--tiny", action="store_true", help="so little that it only shows that it runs")
+    parser.add_argument(
+        "--only", type=comma_separated(PARTS), default=list(PARTS), help=f"comma-separated list of {','.join(PARTS)}"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the costs of every round to this file")
+    parser.add_argument("--tiny", action="store_true", help="measure very little, to test that it runs")
     return parser.parse_args()
 
 
 def check_out(revision: str) -> Path:
-    """The tree of a revision, in a worktree that stays for the next comparison."""
+    """Check out a revision into a worktree, which stays for the next comparison; return its path."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
 
     commit = git("rev-parse", "--verify", f"{revision}^{{commit}}").strip()
-    place = HOME / f"base-{commit[:12]}"
-    if not place.is_dir():
-        git("worktree", "prune")  # `make clean` has removed the folder of an earlier one
-        git("worktree", "add", "--detach", str(place), commit)
-    return place
+    folder = HOME / f"base-{commit[:12]}"
+    if not folder.is_dir():
+        git("worktree", "prune")  # forgets worktrees whose folder `make clean` has deleted
+        git("worktree", "add", "--detach", str(folder), commit)
+    return folder
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Measuring libraries against each other, call by call, in one process.
+"""Compares libraries that build views, in one process.
 
-A contestant is fed the messages of a growing conversation in its own classes, converted beforehand, and asked for the
-view before every call of the model. Contestants take turns, several rounds of them, and each call counts as the fastest
-of its rounds, so that what else the machine does falls on all of them alike and mostly falls out.
+A contestant gets the messages of a growing conversation, converted to its own classes beforehand, and builds the view
+before every model call. Contestants alternate in several rounds, and the time of a call is its minimum over the rounds, so
+that other load on the machine affects all alike.
 """
 
 import gc
@@ -19,31 +19,31 @@ from minutebook.tokens import ExactCounter, vocabulary
 
 BUDGET = 32_000
 WINDOW = 40
-FIRST = "AGENTS.md é 你好"
-"""Not all of these are tokens by themselves: the first such text makes splintr build its table of merges, once."""
+WARM_UP_TEXT = "AGENTS.md é 你好"
+"""Text with words that are not single tokens. Counting it makes splintr build its table of merges, which happens once."""
 
 
 class Contestant(Protocol):
-    def feed(self, start: int, stop: int) -> None:
-        """Take on these messages of the conversation."""
+    def add(self, start: int, stop: int) -> None:
+        """Add these messages of the conversation."""
 
     def view(self) -> Sequence[Any]:
-        """What the model would be sent now."""
+        """The messages to send to the model now."""
 
 
-Fresh: TypeAlias = Callable[[], Contestant]
+ContestantFactory: TypeAlias = Callable[[], Contestant]
 Kind: TypeAlias = Literal["tokens", "count"]
 
 
 @dataclass(frozen=True)
-class Entry:
-    """How a contestant is made: `make` converts the messages once and returns what starts it anew each round."""
+class ContestEntry:
+    """A contestant. `make` converts the messages once, and returns a function that creates the contestant for a round."""
 
     name: str
     kind: Kind
-    make: Callable[[list[Message]], Fresh]
+    make: Callable[[list[Message]], ContestantFactory]
     sample: int | None = None
-    """At how many calls, evenly spread, one that takes too long is asked; it must not keep anything between calls."""
+    """Number of measured calls, evenly spread, of a contestant that is slow. It must be stateless."""
 
 
 @dataclass
@@ -51,12 +51,13 @@ class Timing:
     name: str
     kind: Kind
     calls: int
-    """At how many calls of the conversation it was asked."""
+    """Number of calls that were measured."""
     of: int
+    """Number of calls of the conversation."""
     seconds: list[float] = field(default_factory=list)
-    """Each call: taking on what is new, and the view."""
+    """Time of each call: adding the new messages, and building the view."""
     views: list[float] = field(default_factory=list)
-    """Of that, the view alone."""
+    """Time of building the view, for each call."""
     rounds: int = 0
     last_view: int = 0
     error: str = ""
@@ -71,7 +72,7 @@ class Timing:
 
     @property
     def total(self) -> float:
-        """Of all calls of the conversation; where only some were measured, as if the others were like them."""
+        """Time of all calls of the conversation, extrapolated if only some were measured."""
         return self.mean * self.of
 
     def quantile(self, share: float) -> float:
@@ -82,55 +83,55 @@ class Timing:
 
 
 def contest(
-    entries: Sequence[Entry], messages: list[Message], calls: list[int], *, rounds: int, allowance_seconds: float
+    entries: Sequence[ContestEntry], messages: list[Message], calls: list[int], *, rounds: int, allowance_seconds: float
 ) -> list[Timing]:
-    """Measure each, in turns, until all have had their rounds or used up what one may spend."""
+    """Measure the contestants in alternating rounds. One that has used its allowance skips the remaining rounds."""
     timings: list[Timing] = []
-    starters: list[Fresh | None] = []
+    factories: list[ContestantFactory | None] = []
     for entry in entries:
         timing = Timing(entry.name, entry.kind, min(entry.sample or len(calls), len(calls)), len(calls))
         timings.append(timing)
         try:
-            starters.append(entry.make(messages))
+            factories.append(entry.make(messages))
         except Exception as error:
-            starters.append(None)
+            factories.append(None)
             timing.error = f"{type(error).__name__}: {error}"
     spent = dict.fromkeys(range(len(entries)), 0.0)
     gc.collect()
-    gc.freeze()  # what the others have imported must not make our collections slower, nor ours theirs
+    gc.freeze()  # objects of the imported libraries must not slow down garbage collection in the measurements
     for number in range(rounds):
-        for at, (timing, fresh) in enumerate(zip(timings, starters, strict=True)):
-            if fresh is None or timing.error or spent[at] > allowance_seconds:
+        for index, (timing, make_contestant) in enumerate(zip(timings, factories, strict=True)):
+            if make_contestant is None or timing.error or spent[index] > allowance_seconds:
                 continue
-            began = perf_counter()
+            started = perf_counter()
             try:
-                _round(timing, fresh(), calls)
+                _run_round(timing, make_contestant(), calls)
             except Exception as error:
                 timing.error = f"{type(error).__name__}: {error}"
-            spent[at] += perf_counter() - began
+            spent[index] += perf_counter() - started
             if not number:
-                progress(f"{timing.name}: {spent[at]:.1f} s a round")
+                progress(f"{timing.name}: {spent[index]:.1f} s per round")
     gc.unfreeze()
     return timings
 
 
-def _round(timing: Timing, contestant: Contestant, calls: list[int]) -> None:
-    asked = {calls[(2 * number + 1) * len(calls) // (2 * timing.calls)] for number in range(timing.calls)}
+def _run_round(timing: Timing, contestant: Contestant, calls: list[int]) -> None:
+    measured = {calls[(2 * number + 1) * len(calls) // (2 * timing.calls)] for number in range(timing.calls)}
     seconds: list[float] = []
     views: list[float] = []
     start = 0
     view: Sequence[Any] = ()
     for stop in calls:
-        if stop in asked:
-            began = perf_counter()
-            contestant.feed(start, stop)
-            fed = perf_counter()
+        if stop in measured:
+            started = perf_counter()
+            contestant.add(start, stop)
+            added = perf_counter()
             view = contestant.view()
-            done = perf_counter()
-            seconds.append(done - began)
-            views.append(done - fed)
+            stopped = perf_counter()
+            seconds.append(stopped - started)
+            views.append(stopped - added)
         else:
-            contestant.feed(start, stop)
+            contestant.add(start, stop)
         start = stop
     timing.seconds = [min(pair) for pair in zip(timing.seconds or seconds, seconds, strict=True)]
     timing.views = [min(pair) for pair in zip(timing.views or views, views, strict=True)]
@@ -138,25 +139,22 @@ def _round(timing: Timing, contestant: Contestant, calls: list[int]) -> None:
     timing.last_view = len(view)
 
 
-def forget_counts() -> None:
-    """Have our counter know no text, as in a new process: it remembers what it has counted.
-
-    The vocabulary is loaded again here, outside of what is measured.
-    """
-    vocabulary._loaded.clear()  # noqa: SLF001 - nothing in the library needs to forget
-    ExactCounter().count(FIRST)
+def clear_count_cache() -> None:
+    """Clear the cache of token counts, as in a new process. Loads the vocabulary again, so that this is not measured."""
+    vocabulary._loaded.clear()  # noqa: SLF001 - the library never needs to clear it
+    ExactCounter().count(WARM_UP_TEXT)
 
 
-class Indexed:
-    """A manager of ours on a `Transcript`; appending and counting are part of the call."""
+class OnTranscript:
+    """A manager of ours on a `Transcript`. Appending and counting are part of the call."""
 
     def __init__(self, messages: list[Message], manager: HistoryManager) -> None:
-        forget_counts()
+        clear_count_cache()
         self._messages = messages
         self._manager: Any = manager
         self._transcript = Transcript(broken="mark")
 
-    def feed(self, start: int, stop: int) -> None:
+    def add(self, start: int, stop: int) -> None:
         self._transcript.extend(self._messages[start:stop])
 
     def view(self) -> Sequence[Any]:
@@ -164,16 +162,16 @@ class Indexed:
         return view
 
 
-class Plain:
-    """A manager of ours on a plain list, which it has to read anew at every call."""
+class OnList:
+    """A manager of ours on a plain list, which it reads completely for every call."""
 
     def __init__(self, messages: list[Message], manager: HistoryManager) -> None:
-        forget_counts()
+        clear_count_cache()
         self._messages = messages
         self._manager: Any = manager
         self._list: list[Message] = []
 
-    def feed(self, start: int, stop: int) -> None:
+    def add(self, start: int, stop: int) -> None:
         self._list += self._messages[start:stop]
 
     def view(self) -> Sequence[Any]:
@@ -181,14 +179,14 @@ class Plain:
         return view
 
 
-class LastN:
-    """The least that a window can be: no pairs, no system message."""
+class LastMessages:
+    """The smallest possible window: it ignores pairs and system messages."""
 
     def __init__(self, messages: list[Message]) -> None:
         self._messages = messages
         self._last: deque[Message] = deque(maxlen=WINDOW)
 
-    def feed(self, start: int, stop: int) -> None:
+    def add(self, start: int, stop: int) -> None:
         self._last.extend(self._messages[start:stop])
 
     def view(self) -> Sequence[Any]:
@@ -200,12 +198,12 @@ OUR_WINDOW = "minutebook window, Transcript"
 FLOOR = "collections.deque(maxlen)"
 
 
-def our_entries() -> list[Entry]:
+def our_entries() -> list[ContestEntry]:
     budget, window = TokenBudgetManager(BUDGET), SlidingWindowManager(WINDOW)
     return [
-        Entry(OURS, "tokens", lambda messages: lambda: Indexed(messages, budget)),
-        Entry("minutebook budget, plain list", "tokens", lambda messages: lambda: Plain(messages, budget), 80),
-        Entry(OUR_WINDOW, "count", lambda messages: lambda: Indexed(messages, window)),
-        Entry("minutebook window, plain list", "count", lambda messages: lambda: Plain(messages, window), 80),
-        Entry(FLOOR, "count", lambda messages: lambda: LastN(messages)),
+        ContestEntry(OURS, "tokens", lambda messages: lambda: OnTranscript(messages, budget)),
+        ContestEntry("minutebook budget, plain list", "tokens", lambda messages: lambda: OnList(messages, budget), 80),
+        ContestEntry(OUR_WINDOW, "count", lambda messages: lambda: OnTranscript(messages, window)),
+        ContestEntry("minutebook window, plain list", "count", lambda messages: lambda: OnList(messages, window), 80),
+        ContestEntry(FLOOR, "count", lambda messages: lambda: LastMessages(messages)),
     ]

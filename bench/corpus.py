@@ -1,4 +1,4 @@
-"""Real transcripts, where they can be had: `MINUTEBOOK_CORPUS`, or `../shared/corpus` beside the repository."""
+"""Real transcripts, from the folder `MINUTEBOOK_CORPUS` or `../shared/corpus`, if it exists."""
 
 import gzip
 import json
@@ -11,17 +11,17 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def folder() -> Path | None:
-    """Where the transcripts are, or None."""
-    named = os.environ.get("MINUTEBOOK_CORPUS")
-    place = Path(named) if named else ROOT.parent / "shared" / "corpus"
-    return place if place.is_dir() else None
+    """The folder of the transcripts, or None if there is none."""
+    setting = os.environ.get("MINUTEBOOK_CORPUS")
+    path = Path(setting) if setting else ROOT.parent / "shared" / "corpus"
+    return path if path.is_dir() else None
 
 
 def conversations(name: str) -> Iterator[dict[str, Any]]:
     """The conversations of one file of the corpus."""
-    place = folder()
-    if place is None:
+    path = folder()
+    if path is None:
         return
-    with gzip.open(place / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+    with gzip.open(path / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
         for line in lines:
             yield json.loads(line)

@@ -1,6 +1,6 @@
-"""What `import` costs, timed inside a fresh interpreter, bytecode compiled.
+"""The cost of `import`, measured inside a new interpreter with compiled bytecode.
 
-Taking the bare interpreter's wall time off that of a whole process would not do: its noise is larger than our import.
+The difference to the time of an empty interpreter would be less exact: its noise is larger than our import.
 """
 
 import os
@@ -22,58 +22,58 @@ TIMED = (
 
 def measure(peers: Peers, *, quick: bool) -> Part:
     rounds = 3 if quick else 5
-    us = Path(sys.executable)
-    lines = [(us, line) for line in OURS]
+    own_python = Path(sys.executable)
+    lines = [(own_python, line) for line in OURS]
     if peers.python is not None:
         lines += [(peers.python, line) for line in THEIRS]
-    net: dict[str, float] = {}
+    seconds_of: dict[str, float] = {}
     failed: dict[str, str] = {}
     progress("import: compiling")
     for python, line in lines:  # the first import compiles
-        done = run(python, line)
-        if done.returncode:
-            failed[line] = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        process = run(python, line)
+        if process.returncode:
+            failed[line] = (process.stderr.strip().splitlines() or ["no error output"])[-1]
     for number in range(rounds):
         progress(f"import: round {number + 1} of {rounds}")
         for python, line in lines:
             if line not in failed:
                 seconds = float(run(python, line).stdout.split()[-2])
-                net[line] = min(net.get(line, float("inf")), seconds)
-    return _part(net, failed, peers, rounds)
+                seconds_of[line] = min(seconds_of.get(line, float("inf")), seconds)
+    return _part(seconds_of, failed, peers, rounds)
 
 
-def _part(net: dict[str, float], failed: dict[str, str], peers: Peers, rounds: int) -> Part:
+def _part(seconds_of: dict[str, float], failed: dict[str, str], peers: Peers, rounds: int) -> Part:
     part = Part()
-    ours = net[OURS[0]]
+    ours = seconds_of[OURS[0]]
     table = Table(
-        f"Import: best of {rounds} fresh interpreters",
-        ["statement", "time", "/ import", "/ in use"],
+        f"Import: minimum of {rounds} new interpreters",
+        ["statement", "time", "/ import", "/ used names"],
     )
     table.rows = [
-        [line, time_of(net[line]), times(net[line] / ours), times(net[line] / net[OURS[1]])]
+        [line, time_of(seconds_of[line]), times(seconds_of[line] / ours), times(seconds_of[line] / seconds_of[OURS[1]])]
         for line in (*OURS, *THEIRS)
-        if line in net
+        if line in seconds_of
     ]
-    table.notes.append("Our names load on first use, so a program that uses us pays the second row: compare with that.")
-    table.rows += [[line, f"failed: {why[:90]}"] for line, why in failed.items()]
+    table.notes.append("Our names load on first use, so a program pays the second row: compare the peers with that.")
+    table.rows += [[line, f"failed: {error[:90]}"] for line, error in failed.items()]
     if peers.python is None:
-        table.notes.append(f"No peers in this table: {peers.why}")
+        table.notes.append(f"Without peers: {peers.missing_reason}")
     part.tables.append(table)
     part.targets.append(Target("import minutebook takes less than 50 ms", time_of(ours), ours < 0.05))
-    theirs = {line: net[line] for line in THEIRS if line in net}
+    theirs = {line: seconds_of[line] for line in THEIRS if line in seconds_of}
     if theirs:
         fastest = min(theirs, key=lambda line: theirs[line])
         ratio = theirs[fastest] / ours
-        measured = f"{times(ratio)} of {fastest}; in use {times(theirs[fastest] / net[OURS[1]])}"
+        measured = f"{times(ratio)} of {fastest}; with used names {times(theirs[fastest] / seconds_of[OURS[1]])}"
         part.targets.append(Target("import minutebook 10 times faster than the fastest peer", measured, ratio >= 10))
-    part.figures["import_seconds"] = net
+    part.figures["import_seconds"] = seconds_of
     return part
 
 
 def run(python: Path, line: str) -> "subprocess.CompletedProcess[str]":
-    """Import in a fresh interpreter, which prints the wall time and the CPU time in seconds.
+    """Import in a new interpreter, which prints the wall time and the CPU time in seconds.
 
-    Our environment says not to write bytecode, and installers may not have: here it is written, in a place apart.
+    Bytecode is written to a separate folder, also if the environment disables it.
     """
     environment = os.environ | OFFLINE | {"PYTHONPYCACHEPREFIX": str(HOME / "bytecode")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -1,8 +1,8 @@
-"""The peers, each as its own documentation has it used. Runs in the peers' environment, never in ours.
+"""Adapters for the peers, used as their documentation says. Runs in the peers' environment.
 
-python -m bench.peers ANSWER.json calls ROUNDS ALLOWANCE_SECONDS
-python -m bench.peers ANSWER.json replay BUDGET MOST LEAST FILE...
-python -m bench.peers ANSWER.json store quick|full [POSTGRESQL-URL]
+python -m bench.peers RESULT.json calls ROUNDS ALLOWANCE_SECONDS
+python -m bench.peers RESULT.json replay BUDGET MAX_CONVERSATIONS MIN_MESSAGES FILE...
+python -m bench.peers RESULT.json store quick|full [POSTGRESQL-URL]
 """
 
 import json
@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 from splintr import Tokenizer
 
-from bench import keepers, store
-from bench.contest import BUDGET, FIRST, WINDOW, Entry, Fresh, contest, our_entries
+from bench import store, store_adapters
+from bench.contest import BUDGET, WARM_UP_TEXT, WINDOW, ContestantFactory, ContestEntry, contest, our_entries
 from bench.corpus import conversations
 from bench.replay import Policy, recordings, replay
 from bench.session import long_conversation
@@ -32,76 +32,76 @@ _encode: Callable[[str], list[int]] = Tokenizer.from_pretrained("o200k_base").en
 _counter = ExactCounter()
 
 
-class Stateless:
-    """A function of the whole conversation, in its own classes."""
+class StatelessPeer:
+    """A function that trims the whole conversation, in the peer's classes."""
 
     def __init__(self, converted: Sequence[Any], trim: Callable[[list[Any]], Sequence[Any]]) -> None:
         self._converted = converted
         self._trim = trim
         self._list: list[Any] = []
 
-    def feed(self, start: int, stop: int) -> None:
+    def add(self, start: int, stop: int) -> None:
         self._list += self._converted[start:stop]
 
     def view(self) -> Sequence[Any]:
         return self._trim(self._list)
 
 
-def _exact(message: Any) -> int:
-    """How a user of langchain-core would count a message: content, and name and arguments of each call."""
+def _count_exactly(message: Any) -> int:
+    """Count the content, and the name and arguments of each call, as a user of langchain-core would."""
     calls = getattr(message, "tool_calls", ())
-    written = (call["name"] + json.dumps(call["args"]) for call in calls)
-    return 4 + len(_encode(message.content)) + sum(8 + len(_encode(call)) for call in written)
+    call_texts = (call["name"] + json.dumps(call["args"]) for call in calls)
+    return 4 + len(_encode(message.content)) + sum(8 + len(_encode(call)) for call in call_texts)
 
 
-def langchain(counter: str) -> Callable[[list[Message]], Fresh]:
-    def make(messages: list[Message]) -> Fresh:
+def langchain(counter: str) -> Callable[[list[Message]], ContestantFactory]:
+    def make(messages: list[Message]) -> ContestantFactory:
         from langchain_core.messages import convert_to_messages, trim_messages
         from langchain_core.messages.utils import count_tokens_approximately
 
         converted = convert_to_messages(messages)
-        _encode(FIRST)  # what the tokenizer puts off until then is not the peer's
-        known: dict[int, int] = {}
+        _encode(WARM_UP_TEXT)  # loads what the tokenizer loads on first use
+        cache: dict[int, int] = {}
 
-        def remembered(given: list[Any]) -> int:
-            for message in given:
-                if id(message) not in known:
-                    known[id(message)] = _exact(message)
-            return sum(known[id(message)] for message in given)
+        def count_cached(history: list[Any]) -> int:
+            for message in history:
+                if id(message) not in cache:
+                    cache[id(message)] = _count_exactly(message)
+            return sum(cache[id(message)] for message in history)
 
         count = {
-            "exact": lambda given: sum(map(_exact, given)),
-            "remembered": remembered,
+            "exact": lambda history: sum(map(_count_exactly, history)),
+            "cached": count_cached,
             "approximate": count_tokens_approximately,
         }[counter]
 
-        def trim(given: list[Any]) -> Sequence[Any]:
+        def trim(history: list[Any]) -> Sequence[Any]:
             trimmed: Sequence[Any] = trim_messages(
-                given, max_tokens=BUDGET, token_counter=count, strategy="last", include_system=True, start_on="human"
+                history, max_tokens=BUDGET, token_counter=count, strategy="last", include_system=True, start_on="human"
             )
             return trimmed
 
-        def fresh() -> Stateless:
-            known.clear()
-            return Stateless(converted, trim)
+        def fresh() -> StatelessPeer:
+            cache.clear()
+            return StatelessPeer(converted, trim)
 
         return fresh
 
     return make
 
 
-def litellm(messages: list[Message]) -> Fresh:
+def litellm(messages: list[Message]) -> ContestantFactory:
     module = import_module("litellm.utils")
 
-    def trim(given: list[Any]) -> Sequence[Any]:
-        trimmed: Sequence[Any] = module.trim_messages(given, model="gpt-4o", max_tokens=BUDGET)
+    def trim(history: list[Any]) -> Sequence[Any]:
+        trimmed: Sequence[Any] = module.trim_messages(history, model="gpt-4o", max_tokens=BUDGET)
         return trimmed
 
-    return lambda: Stateless(messages, trim)
+    return lambda: StatelessPeer(messages, trim)
 
 
 class LlamaIndex:
-    """The buffer keeps the messages itself, so it is given only the new ones."""
+    """The buffer stores the messages itself, so it gets only the new ones."""
 
     def __init__(self, converted: Sequence[Any]) -> None:
         from llama_index.core.memory import ChatMemoryBuffer
@@ -109,7 +109,7 @@ class LlamaIndex:
         self._converted = converted
         self._memory = ChatMemoryBuffer.from_defaults(token_limit=BUDGET, tokenizer_fn=_encode)
 
-    def feed(self, start: int, stop: int) -> None:
+    def add(self, start: int, stop: int) -> None:
         for message in self._converted[start:stop]:
             self._memory.put(message)
 
@@ -118,7 +118,7 @@ class LlamaIndex:
         return view
 
 
-def llama_index(messages: list[Message]) -> Fresh:
+def llama_index(messages: list[Message]) -> ContestantFactory:
     converted = _for_llama_index(messages, 0)
     return lambda: LlamaIndex(converted)
 
@@ -130,24 +130,27 @@ def _for_llama_index(messages: Sequence[Message], first: int) -> list[Any]:
         ChatMessage(
             role=message["role"],
             content=message["content"],
-            additional_kwargs={"at": at, **{k: message[k] for k in ("tool_calls", "tool_call_id") if k in message}},
+            additional_kwargs={
+                "index": index,
+                **{k: message[k] for k in ("tool_calls", "tool_call_id") if k in message},
+            },
         )
-        for at, message in enumerate(messages, first)
+        for index, message in enumerate(messages, first)
     ]
 
 
 class Strands:
-    """The manager cuts the agent's own list of messages in place; the system prompt is not among them."""
+    """The manager trims the agent's list of messages in place. The system prompt is not in it."""
 
-    def __init__(self, converted: list[Any], upto: list[int]) -> None:
+    def __init__(self, converted: list[Any], stops: list[int]) -> None:
         from strands.agent.conversation_manager import SlidingWindowConversationManager
 
-        self._converted, self._upto = converted, upto
+        self._converted, self._stops = converted, stops
         self._agent = SimpleNamespace(messages=[])
         self._manager = SlidingWindowConversationManager(window_size=WINDOW)
 
-    def feed(self, start: int, stop: int) -> None:
-        self._agent.messages.extend(self._converted[self._upto[start] : self._upto[stop]])
+    def add(self, start: int, stop: int) -> None:
+        self._agent.messages.extend(self._converted[self._stops[start] : self._stops[stop]])
 
     def view(self) -> Sequence[Any]:
         self._manager.apply_management(self._agent)
@@ -155,9 +158,9 @@ class Strands:
         return view
 
 
-def strands(messages: list[Message]) -> Fresh:
+def strands(messages: list[Message]) -> ContestantFactory:
     converted: list[Any] = []
-    upto = [0]
+    stops = [0]
     for message in messages:
         role, text = message["role"], [{"text": message["content"]}] if message["content"] else []
         if role == "tool":
@@ -172,39 +175,39 @@ def strands(messages: list[Message]) -> Fresh:
                 for call in message.get("tool_calls") or ()
             ]
             converted.append({"role": role, "content": [*text, *uses] or [{"text": " "}]})
-        upto.append(len(converted))
-    return lambda: Strands(converted, upto)
+        stops.append(len(converted))
+    return lambda: Strands(converted, stops)
 
 
 class Autogen:
-    """Its methods are coroutines that never wait, so they are run without the cost of a loop."""
+    """Its methods are coroutines that never suspend, so they run without an event loop."""
 
     def __init__(self, converted: list[Any]) -> None:
         context = import_module("autogen_core.model_context")
         self._converted = converted
         self._context = context.BufferedChatCompletionContext(buffer_size=WINDOW)
 
-    def feed(self, start: int, stop: int) -> None:
+    def add(self, start: int, stop: int) -> None:
         for message in self._converted[start:stop]:
-            _finish(self._context.add_message(message))
+            _run(self._context.add_message(message))
 
     def view(self) -> Sequence[Any]:
-        view: Sequence[Any] = _finish(self._context.get_messages())
+        view: Sequence[Any] = _run(self._context.get_messages())
         return view
 
 
-def _finish(coroutine: Coroutine[Any, Any, T]) -> T:
+def _run(coroutine: Coroutine[Any, Any, T]) -> T:
     try:
         coroutine.send(None)
-    except StopIteration as done:
-        value: T = done.value
+    except StopIteration as finished:
+        value: T = finished.value
         return value
-    raise RuntimeError("the coroutine waits for something")
+    raise RuntimeError("the coroutine suspended")
 
 
-def autogen(messages: list[Message]) -> Fresh:
+def autogen(messages: list[Message]) -> ContestantFactory:
     models: Any = import_module("autogen_core.models")
-    call: Any = import_module("autogen_core").FunctionCall
+    function_call: Any = import_module("autogen_core").FunctionCall
 
     def convert(message: Message) -> Any:
         text = message["content"]
@@ -218,8 +221,8 @@ def autogen(messages: list[Message]) -> Fresh:
             )
             return models.FunctionExecutionResultMessage(content=[result])
         calls = [
-            call(id=made["id"], name=made["function"]["name"], arguments=made["function"]["arguments"])
-            for made in message.get("tool_calls") or ()
+            function_call(id=call["id"], name=call["function"]["name"], arguments=call["function"]["arguments"])
+            for call in message.get("tool_calls") or ()
         ]
         return models.AssistantMessage(content=calls or text, source="assistant")
 
@@ -227,23 +230,23 @@ def autogen(messages: list[Message]) -> Fresh:
     return lambda: Autogen(converted)
 
 
-def _named(name: str, package: str) -> str:
+def _with_version(name: str, package: str) -> str:
     try:
         return f"{name} ({package} {version(package)})"
     except ImportError:
         return f"{name} ({package})"
 
 
-def their_entries() -> list[Entry]:
+def their_entries() -> list[ContestEntry]:
     core = "langchain-core"
     return [
-        Entry(_named("trim_messages, exact", core), "tokens", langchain("exact"), 40),
-        Entry(_named("trim_messages, exact and remembered", core), "tokens", langchain("remembered")),
-        Entry(_named("trim_messages, approximate", core), "tokens", langchain("approximate"), 40),
-        Entry(_named("trim_messages", "litellm"), "tokens", litellm, 12),
-        Entry(_named("ChatMemoryBuffer, exact", "llama-index-core"), "tokens", llama_index, 40),
-        Entry(_named("SlidingWindow", "strands-agents"), "count", strands),
-        Entry(_named("BufferedContext", "autogen-core"), "count", autogen),
+        ContestEntry(_with_version("trim_messages, exact", core), "tokens", langchain("exact"), 40),
+        ContestEntry(_with_version("trim_messages, exact and cached", core), "tokens", langchain("cached")),
+        ContestEntry(_with_version("trim_messages, approximate", core), "tokens", langchain("approximate"), 40),
+        ContestEntry(_with_version("trim_messages", "litellm"), "tokens", litellm, 12),
+        ContestEntry(_with_version("ChatMemoryBuffer, exact", "llama-index-core"), "tokens", llama_index, 40),
+        ContestEntry(_with_version("SlidingWindow", "strands-agents"), "count", strands),
+        ContestEntry(_with_version("BufferedContext", "autogen-core"), "count", autogen),
     ]
 
 
@@ -254,20 +257,22 @@ def langchain_trim(*, exact: bool) -> Policy:
 
         converted: list[Any] = state.setdefault("converted", [])
         counts: dict[int, int] = state.setdefault("counts", {})
-        places: dict[int, int] = state.setdefault("places", {})
-        for at in range(len(converted), len(messages)):
-            converted += convert_to_messages([messages[at]])
-            places[id(converted[at])] = at
-            counts[id(converted[at])] = _counter.message(messages[at]) if exact else 0
+        indexes: dict[int, int] = state.setdefault("indexes", {})
+        for index in range(len(converted), len(messages)):
+            converted += convert_to_messages([messages[index]])
+            indexes[id(converted[index])] = index
+            counts[id(converted[index])] = _counter.message(messages[index]) if exact else 0
         trimmed = trim_messages(
             converted,
             max_tokens=budget,
-            token_counter=(lambda given: sum(counts[id(m)] for m in given)) if exact else count_tokens_approximately,
+            token_counter=(lambda history: sum(counts[id(m)] for m in history))
+            if exact
+            else count_tokens_approximately,
             strategy="last",
             include_system=True,
             start_on="human",
         )
-        return [messages[places[id(message)]] for message in trimmed]
+        return [messages[indexes[id(message)]] for message in trimmed]
 
     return policy
 
@@ -284,8 +289,8 @@ def langchain_clear(messages: list[Message], budget: int, state: dict[str, Any])
     rows = zip(messages, converted, edited, strict=True)
     cleared: dict[int, Message] = state.setdefault("cleared", {})
     return [
-        message if before is after else cleared.setdefault(at, {**message, "content": after.content})
-        for at, (message, before, after) in enumerate(rows)
+        message if before is after else cleared.setdefault(index, {**message, "content": after.content})
+        for index, (message, before, after) in enumerate(rows)
     ]
 
 
@@ -300,7 +305,7 @@ def llama_index_buffer(messages: list[Message], budget: int, state: dict[str, An
     for message in _for_llama_index(messages[start:], start):
         memory.put(message)
     state["start"] = len(messages)
-    return [messages[message.additional_kwargs["at"]] for message in memory.get()]
+    return [messages[message.additional_kwargs["index"]] for message in memory.get()]
 
 
 POLICIES: dict[str, tuple[str, Policy]] = {
@@ -323,36 +328,40 @@ def measure_calls(rounds: int, allowance_seconds: float) -> list[dict[str, Any]]
     return [timing.as_json() for timing in timings]
 
 
-def measure_replay(budget: int, most: int, least: int, files: list[str]) -> dict[str, Any]:
-    recorded = recordings((c for name in files for c in conversations(name)), most=most, least=least)
-    answers: dict[str, Any] = {}
-    for name, (needs, policy) in POLICIES.items():
+def measure_replay(budget: int, max_conversations: int, min_messages: int, files: list[str]) -> dict[str, Any]:
+    recorded = recordings(
+        (conversation for name in files for conversation in conversations(name)),
+        max_conversations=max_conversations,
+        min_messages=min_messages,
+    )
+    results: dict[str, Any] = {}
+    for name, (module, policy) in POLICIES.items():
         print(f"  replay: {name}", file=sys.stderr, flush=True)
         try:
-            import_module(needs)
-            answers[name] = vars(replay(recorded, policy, budget))
+            import_module(module)
+            results[name] = vars(replay(recorded, policy, budget))
         except Exception as error:
-            answers[name] = f"{type(error).__name__}: {error}"
-    return answers
+            results[name] = f"{type(error).__name__}: {error}"
+    return results
 
 
 def measure_store(effort: str, server: str | None = None) -> list[dict[str, Any]]:
-    from bench.keepers_peers import their_contenders
+    from bench.peer_stores import their_contenders
 
-    contenders = [*keepers.our_contenders(server=bool(server)), *their_contenders(server=bool(server))]
-    return [score.as_json() for score in store.measured(contenders, effort, server)]
+    contenders = [*store_adapters.our_contenders(server=bool(server)), *their_contenders(server=bool(server))]
+    return [score.as_json() for score in store.run_contest(contenders, effort, server)]
 
 
-def main(answer: str, part: str, *settings: str) -> None:
+def main(result_path: str, part: str, *settings: str) -> None:
     warnings.filterwarnings("ignore")
     logging.disable(logging.CRITICAL)
     if part == "calls":
-        made: Any = measure_calls(int(settings[0]), float(settings[1]))
+        result: Any = measure_calls(int(settings[0]), float(settings[1]))
     elif part == "store":
-        made = measure_store(*settings)
+        result = measure_store(*settings)
     else:
-        made = measure_replay(int(settings[0]), int(settings[1]), int(settings[2]), list(settings[3:]))
-    Path(answer).write_text(json.dumps(made), encoding="utf-8")
+        result = measure_replay(int(settings[0]), int(settings[1]), int(settings[2]), list(settings[3:]))
+    Path(result_path).write_text(json.dumps(result), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""A long planned project under the token budget and under step alignment: what each costs, and what each still holds.
+"""Compares the token budget with plan-aligned history on long planned projects: cost and recall.
 
-Both see the same messages. With step alignment the calls of the recording are carried out on a real session: the plan and
-the summaries stand in the prompt, which is rendered again when they change, and summarised steps leave the messages. Its
-tools are counted as a message of their own, for only it needs them.
+Both get the same messages. With aligned history, the tool calls of the recording run on a real session: the plan and the
+summaries are in the prompt, which is rendered again when they change, and summarized steps are removed from the messages.
+Its tools are counted as an additional message, because only aligned history needs them.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from bench.policies import COLUMNS, _row, ours
-from bench.replay import Policy, Recording, Tally, plain, replay
+from bench.policies import COLUMNS, cells_of, ours
+from bench.replay import Policy, Recording, ReplayResult, plain, replay
 from bench.report import Part, Table, Target, progress
 from minutebook import (
     ComposedManager,
@@ -40,17 +40,17 @@ from minutebook.wire import provider_message_to_entry
 BUDGET = 32_000
 
 
-class Aligned:
-    """A session that follows a recording, and its views."""
+class AlignedHistory:
+    """A session that replays a recording, and builds its views."""
 
-    def __init__(self, budget: int, system: Message, *, at_once: bool) -> None:
+    def __init__(self, budget: int, system: Message, *, fold_immediately: bool) -> None:
         self.session = Session()
-        self.budget = None if at_once else StepBudget(ModelInfo("any", max_input_tokens=budget))
+        self.budget = None if fold_immediately else StepBudget(ModelInfo("any", max_input_tokens=budget))
         text = str(system["content"]).replace("${", "$${")
         sections = [
             MarkdownSection[None](title="Work", key="work", template=text),
             PlanningToolsSection(session=self.session),
-            TaskHistorySection(session=self.session, fold="now" if at_once else "when_full"),
+            TaskHistorySection(session=self.session, fold="now" if fold_immediately else "when_full"),
         ]
         self.prompt: Prompt[str] = Prompt(PromptTemplate[str](ns="bench", key="planned", sections=sections))
         self.record = Transcript(broken="mark")
@@ -63,43 +63,42 @@ class Aligned:
 
     def view(self, messages: Sequence[Message]) -> list[Message]:
         for message in messages[len(self.record) :]:
-            self.take(message)
+            self.add(message)
         if self.budget is not None:
             asyncio.run(self.compact(self.budget))
-        shown = self.shown()
-        fold = Fold("prompt", 0, 1, (shown,), "rendered again")
+        fold = Fold("prompt", 0, 1, (self.rendered_prompt(),), "rendered again")
         return [self.tools, *view_of(self.record, self.manager, session=self.session, folds=[fold]).messages]
 
-    def shown(self) -> Message:
+    def rendered_prompt(self) -> Message:
         return {"role": "system", "content": self.prompt.render(session=self.session).text}
 
     async def compact(self, budget: StepBudget) -> None:
         count = self.record.counter.message
-        overhead = count(self.tools) + count(self.shown()) - self.record.tokens_of(0)
+        overhead = count(self.tools) + count(self.rendered_prompt()) - self.record.tokens_of(0)
         await budget.check_and_apply(self.record, session=self.session, overhead_tokens=overhead)
 
-    def take(self, message: Message) -> None:
+    def add(self, message: Message) -> None:
         position = self.record.append(message)
         now = datetime.now(UTC)
         entry = provider_message_to_entry(message, evaluation_id=UUID(int=1), sequence=position, created_at=now)
         self.session.dispatch(ConversationRecorded(entry, self.session.session_id, now, position, position == 0))
-        asyncio.run(self.carry_out(message))
+        asyncio.run(self.run_tools(message))
 
-    async def carry_out(self, message: Message) -> None:
+    async def run_tools(self, message: Message) -> None:
         rendered = self.prompt.render(session=self.session)
         for call in message.get("tool_calls") or ():
             tool = rendered.tool(call["function"]["name"])
             if tool is not None:
-                done: Any = tool.call(
+                result: Any = tool.call(
                     call["function"]["arguments"], context=ToolContext(self.prompt, rendered, self.session)
                 )
-                await done
+                await result
 
 
-def aligned(*, at_once: bool) -> Policy:
+def aligned(*, fold_immediately: bool) -> Policy:
     def policy(messages: list[Message], budget: int, state: dict[str, Any]) -> Sequence[Message]:
         if not state:
-            state["aligned"] = Aligned(budget, messages[0], at_once=at_once)
+            state["aligned"] = AlignedHistory(budget, messages[0], fold_immediately=fold_immediately)
         view: list[Message] = state["aligned"].view(messages)
         return view
 
@@ -111,66 +110,70 @@ def measure(*, quick: bool) -> Part:
     seeds = range(1 if quick else 3)
     by_area = [_with_tools(planned_project(seed)) for seed in seeds]
     anywhere = [_with_tools(planned_project(seed, aligned=False)) for seed in seeds]
-    _tell(part, "by area, then release notes", _tallies(by_area), is_whole=True)
-    _tell(part, "by area, without the notes", _tallies([_before_the_notes(messages) for messages in by_area]))
-    _tell(part, "cut anywhere", _tallies(anywhere))
+    _add_table(part, "by area, then release notes", _replay_all(by_area), is_whole=True)
+    _add_table(
+        part, "by area, without release notes", _replay_all([_without_release_notes(messages) for messages in by_area])
+    )
+    _add_table(part, "steps cut anywhere", _replay_all(anywhere))
     return part
 
 
-def _before_the_notes(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The work alone. The notes say again what the summaries say, so whoever shows these has all of them in view."""
+def _without_release_notes(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages before the release notes. The notes repeat the summaries, so a view with these has everything they need."""
     calls = [json.dumps(message.get("tool_calls")) for message in messages]
-    return messages[: next(place for place, said in enumerate(calls) if "CHANGELOG.md" in said)]
+    return messages[: next(index for index, call in enumerate(calls) if "CHANGELOG.md" in call)]
 
 
-def _tallies(projects: list[list[dict[str, Any]]]) -> dict[str, Tally]:
-    recorded = [Recording(f"project {at}", [plain(m) for m in messages]) for at, messages in enumerate(projects)]
+def _replay_all(projects: list[list[dict[str, Any]]]) -> dict[str, ReplayResult]:
+    recorded = [
+        Recording(f"project {number}", [plain(m) for m in messages]) for number, messages in enumerate(projects)
+    ]
     policies = {
         "full": ours(lambda _: PassthroughManager()),
         "budget": ours(TokenBudgetManager),
-        "steps": aligned(at_once=True),
-        "steps, when full": aligned(at_once=False),
+        "steps": aligned(fold_immediately=True),
+        "steps, when full": aligned(fold_immediately=False),
     }
-    tallies = {}
+    results = {}
     for name, policy in policies.items():
         progress(f"planning: {name}")
-        tallies[name] = replay(recorded, policy, BUDGET)
-    return tallies
+        results[name] = replay(recorded, policy, BUDGET)
+    return results
 
 
 def _with_tools(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages, with the tools that every call offers named in the system message, so that nobody can lose those."""
+    """The messages with the names of all tools in the system message, so that every policy keeps them in view."""
     tools: dict[str, set[str]] = {}
     for call in (call["function"] for message in messages for call in message.get("tool_calls") or ()):
         arguments = json.loads(call["arguments"])
         tools.setdefault(call["name"], set()).update(arguments)
         for edit in arguments.get("edits", ()):
             tools[call["name"]].update(edit)
-    listed = "; ".join(f"{name}({', '.join(sorted(names))})" for name, names in sorted(tools.items()))
-    return [{**messages[0], "content": f"{messages[0]['content']}\n\nTools: {listed}"}, *messages[1:]]
+    tool_list = "; ".join(f"{name}({', '.join(sorted(names))})" for name, names in sorted(tools.items()))
+    return [{**messages[0], "content": f"{messages[0]['content']}\n\nTools: {tool_list}"}, *messages[1:]]
 
 
-def _tell(part: Part, title: str, tallies: dict[str, Tally], *, is_whole: bool = False) -> None:
-    whole = tallies["full"].cost
+def _add_table(part: Part, title: str, results: dict[str, ReplayResult], *, is_whole: bool = False) -> None:
+    whole = results["full"].cost
     notes = [
-        "budget: TokenBudgetManager. steps: StepHistoryManager, the same budget behind it; a summarised step leaves at once,",
-        "or when the window is full (StepBudget). system: steps show the prompt as it is now, with the plan in it.",
-        "How much stays beside the summaries was chosen on projects of other seeds (100 to 105) than these (0 to 2).",
+        "budget: TokenBudgetManager. steps: StepHistoryManager, then the same budget; a summarized step is folded immediately,",
+        "or when the window is full (StepBudget). system: with steps, the prompt contains the current plan.",
+        "The number of messages kept with the summaries was tuned on other seeds (100 to 105) than these (0 to 2).",
     ]
-    rows: list[Sequence[str]] = [_row(name, tally, whole) for name, tally in tallies.items()]
+    rows: list[Sequence[str]] = [cells_of(name, result, whole) for name, result in results.items()]
     if is_whole:
         notes.append(
-            "The notes are in the words of the summaries: what steps keep more, they keep there. See the next table."
+            "The notes use the words of the summaries, which favors steps. The next table leaves the notes out."
         )
     table = Table(f"Planned projects of 12 steps and 600 messages, {title}: {BUDGET:,} tokens", COLUMNS, rows, notes)
     part.tables.append(table)
-    part.figures[title] = {name: vars(tally) for name, tally in tallies.items()}
-    steps, budget = tallies["steps"], tallies["budget"]
-    bad = sum(tally.invalid + tally.over + tally.refused for name, tally in tallies.items() if name != "full")
+    part.figures[title] = {name: vars(result) for name, result in results.items()}
+    steps, budget = results["steps"], results["budget"]
+    bad = sum(result.invalid + result.over + result.refused for name, result in results.items() if name != "full")
     part.targets.append(Target(f"{title}: no view is invalid or over the budget", f"{bad}", not bad))
     part.targets.append(
         Target(f"{title}: steps cost no more", f"{steps.cost / budget.cost:.2f} of it", steps.cost <= budget.cost)
     )
-    recall = f"{steps.share('held'):.1%} beside {budget.share('held'):.1%}"
-    kept = steps.share("held") >= budget.share("held")
-    part.targets.append(Target(f"{title}: steps keep at least as much", recall, kept))
+    recall = f"{steps.share('recalled'):.1%} and {budget.share('recalled'):.1%}"
+    is_met = steps.share("recalled") >= budget.share("recalled")
+    part.targets.append(Target(f"{title}: steps keep at least as much", recall, is_met))

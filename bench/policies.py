@@ -1,4 +1,4 @@
-"""The replay of recorded conversations under every manager we ship, at its defaults, and under the peers'."""
+"""Replays recorded conversations with every manager, at its defaults, and with the peers' policies."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 from bench import plot
 from bench.corpus import conversations, folder
 from bench.peers_env import HOME, Peers
-from bench.replay import Policy, Recording, Tally, recordings, replay
+from bench.replay import Policy, Recording, ReplayResult, recordings, replay
 from bench.report import Part, Table, Target, progress
 from minutebook import (
     ComposedManager,
@@ -45,7 +45,7 @@ MANAGERS: dict[str, Callable[[int], HistoryManager]] = {
     ),
     "truncate 2000 + budget": lambda budget: ComposedManager((ToolResultTruncator(), TokenBudgetManager(budget))),
 }
-"""Every manager whose view depends on the messages alone; `ActiveToolsManager` goes by what the session offers."""
+"""All managers except `ActiveToolsManager`, whose views depend on the session's tools."""
 
 COLUMNS = (
     "policy",
@@ -66,7 +66,7 @@ COLUMNS = (
 
 
 def ours(make: Callable[[int], HistoryManager]) -> Policy:
-    """A manager on a transcript that grows with the recording."""
+    """The policy of a manager, on a transcript that grows with the recording."""
 
     def policy(messages: list[Message], budget: int, state: dict[str, Any]) -> Sequence[Message]:
         if not state:
@@ -82,117 +82,131 @@ def ours(make: Callable[[int], HistoryManager]) -> Policy:
 def measure(peers: Peers, *, quick: bool) -> Part:
     part = Part()
     if folder() is None:
-        part.tables.append(Table("Replay: there is no corpus here (MINUTEBOOK_CORPUS names its folder)", COLUMNS))
+        part.tables.append(Table("Replay: no corpus found; set MINUTEBOOK_CORPUS to its folder", COLUMNS))
         return part
-    most, least = (4, 80) if quick else (24, 80)
-    with ThreadPoolExecutor(1) as pool:  # nothing is timed here, so the peers may run beside us
-        theirs = pool.submit(_their_tallies, peers, most, least)
-        recorded = recordings((c for name in AGENTS for c in conversations(name)), most=most, least=least)
-        tallies = _our_tallies(recorded, BUDGET)
-        _agents(part, recorded, tallies, theirs)
-    _service(part, most=40 if quick else 1_000)
+    max_conversations, min_messages = (4, 80) if quick else (24, 80)
+    with ThreadPoolExecutor(1) as pool:  # nothing is timed here, so the peers may run concurrently
+        theirs = pool.submit(_replay_peers, peers, max_conversations, min_messages)
+        recorded = recordings(
+            (c for name in AGENTS for c in conversations(name)),
+            max_conversations=max_conversations,
+            min_messages=min_messages,
+        )
+        results = _replay_ours(recorded, BUDGET)
+        _add_agent_sessions(part, recorded, results, theirs)
+    _add_customer_service(part, max_conversations=40 if quick else 1_000)
     return part
 
 
-def _our_tallies(recorded: list[Recording], budget: int) -> dict[str, Tally]:
-    tallies = {}
+def _replay_ours(recorded: list[Recording], budget: int) -> dict[str, ReplayResult]:
+    results = {}
     for name, make in MANAGERS.items():
         progress(f"replay: {name}")
-        tallies[name] = replay(recorded, ours(make), budget)
-    return tallies
+        results[name] = replay(recorded, ours(make), budget)
+    return results
 
 
-def _their_tallies(peers: Peers, most: int, least: int) -> dict[str, Tally | str]:
+def _replay_peers(peers: Peers, max_conversations: int, min_messages: int) -> dict[str, ReplayResult | str]:
     if peers.python is None:
-        return {"peers": peers.why}
+        return {"peers": peers.missing_reason}
     try:
-        answers = json.loads(peers.run("replay", str(BUDGET), str(most), str(least), *AGENTS))
+        outcomes = json.loads(peers.run("replay", str(BUDGET), str(max_conversations), str(min_messages), *AGENTS))
     except Exception as error:
         return {"peers": f"failed: {error}"}
-    return {name: found if isinstance(found, str) else Tally(**found) for name, found in answers.items()}
+    return {
+        name: outcome if isinstance(outcome, str) else ReplayResult(**outcome) for name, outcome in outcomes.items()
+    }
 
 
-def _agents(
-    part: Part, recorded: list[Recording], tallies: dict[str, Tally], theirs: "Future[dict[str, Tally | str]]"
+def _add_agent_sessions(
+    part: Part,
+    recorded: list[Recording],
+    results: dict[str, ReplayResult],
+    theirs: "Future[dict[str, ReplayResult | str]]",
 ) -> None:
     count = sum(len(recording.messages) for recording in recorded)
     table = Table(
         f"Replay: {len(recorded)} agent sessions of {', '.join(AGENTS)}, {count:,} messages, budget {BUDGET:,}", COLUMNS
     )
-    whole = tallies[FULL].cost
-    table.rows = [_row(name, tally, whole) for name, tally in tallies.items()]
-    peers = {name: found for name, found in theirs.result().items() if isinstance(found, Tally)}
-    failed = {name: found for name, found in theirs.result().items() if isinstance(found, str)}
-    table.rows += [_row(name, tally, whole) for name, tally in peers.items()]
-    table.rows += [[name, why[:120]] for name, why in failed.items()]
+    full_cost = results[FULL].cost
+    table.rows = [cells_of(name, result, full_cost) for name, result in results.items()]
+    peers = {name: outcome for name, outcome in theirs.result().items() if isinstance(outcome, ReplayResult)}
+    failed = {name: outcome for name, outcome in theirs.result().items() if isinstance(outcome, str)}
+    table.rows += [cells_of(name, result, full_cost) for name, result in peers.items()]
+    table.rows += [[name, error[:120]] for name, error in failed.items()]
     table.notes = [
-        "newest, first, system: the request or message is in the view verbatim. cost: 0.1 x cached + 1.25 x rest, beside full.",
-        "recall: of the identifiers that the recorded answer uses and the record held, how many the view still holds.",
-        "Only the rows with 'budget' look at tokens; of ours the others may be over it. ActiveToolsManager: not by size.",
+        "newest, first, system: views with that message verbatim. cost: 0.1 x cached + 1.25 x rest, relative to full.",
+        "recall: share of the identifiers in the recorded answer and the earlier record that are in the view.",
+        "Only policies with 'budget' limit tokens; the others may exceed it.",
     ]
     part.tables.append(table)
-    part.figures["agents"] = {name: vars(tally) for name, tally in {**tallies, **peers}.items()}
-    _promises(part, tallies, "agents")
-    _costs(part, tallies, "agents")
+    part.figures["agents"] = {name: vars(result) for name, result in {**results, **peers}.items()}
+    _add_guarantee_targets(part, results, "agents")
+    _add_cost_target(part, results, "agents")
     picture = plot.save(
         HOME / "replay.svg",
-        {name: (tally.cost / whole, tally.share("held")) for name, tally in tallies.items()},
-        {name: (tally.cost / whole, tally.share("held")) for name, tally in peers.items()},
+        {name: (result.cost / full_cost, result.share("recalled")) for name, result in results.items()},
+        {name: (result.cost / full_cost, result.share("recalled")) for name, result in peers.items()},
     )
-    table.notes.append(f"As a picture: {picture.relative_to(HOME.parent)}")
+    table.notes.append(f"Plot: {picture.relative_to(HOME.parent)}")
 
 
-def _service(part: Part, most: int) -> None:
-    recorded = recordings(conversations("customer_service"), most=most, least=0)
+def _add_customer_service(part: Part, max_conversations: int) -> None:
+    recorded = recordings(conversations("customer_service"), max_conversations=max_conversations, min_messages=0)
     count = sum(len(recording.messages) for recording in recorded)
-    tallies = _our_tallies(recorded, SERVICE_BUDGET)
-    whole = tallies[FULL].cost
+    results = _replay_ours(recorded, SERVICE_BUDGET)
+    full_cost = results[FULL].cost
     table = Table(
         f"Replay: {len(recorded)} conversations of customer_service, {count:,} messages, budget {SERVICE_BUDGET:,}",
         COLUMNS,
-        [_row(name, tally, whole) for name, tally in tallies.items()],
-        ["refused: CannotFit, with what is irreducible; these views are not in the other columns."],
+        [cells_of(name, result, full_cost) for name, result in results.items()],
+        ["refused: CannotFit was raised; these views are not counted in the other columns."],
     )
     part.tables.append(table)
-    part.figures["customer_service"] = {name: vars(tally) for name, tally in tallies.items()}
-    _promises(part, tallies, "customer_service")
-    _costs(part, tallies, "customer_service")
+    part.figures["customer_service"] = {name: vars(result) for name, result in results.items()}
+    _add_guarantee_targets(part, results, "customer_service")
+    _add_cost_target(part, results, "customer_service")
 
 
-def _row(name: str, tally: Tally, whole: float) -> list[str]:
+def cells_of(name: str, result: ReplayResult, full_cost: float) -> list[str]:
     return [
         name,
-        f"{tally.views:,}",
-        f"{tally.share('invalid'):.1%}",
-        f"{tally.share('over'):.1%}",
-        f"{tally.share('request'):.1%}",
-        f"{tally.share('goal'):.1%}",
-        f"{tally.share('system'):.1%}",
-        f"{tally.tokens / 1e6:.2f}M",
-        f"{tally.peak:,}",
-        f"{tally.share('cached'):.1%}",
-        f"{tally.busts:,}",
-        f"{tally.cost / whole:.2f}x",
-        f"{tally.share('held'):.1%}",
-        f"{tally.refused:,}",
+        f"{result.views:,}",
+        f"{result.share('invalid'):.1%}",
+        f"{result.share('over'):.1%}",
+        f"{result.share('request'):.1%}",
+        f"{result.share('goal'):.1%}",
+        f"{result.share('system'):.1%}",
+        f"{result.tokens / 1e6:.2f}M",
+        f"{result.peak:,}",
+        f"{result.share('cached'):.1%}",
+        f"{result.busts:,}",
+        f"{result.cost / full_cost:.2f}x",
+        f"{result.share('recalled'):.1%}",
+        f"{result.refused:,}",
     ]
 
 
-def _promises(part: Part, tallies: dict[str, Tally], where: str) -> None:
-    """What every manager of ours promises, and the budget besides."""
-    for what, broken in (
-        ("no invalid view", {name: tally.invalid for name, tally in tallies.items()}),
-        ("the newest request in every view", {name: tally.views - tally.request for name, tally in tallies.items()}),
-        ("the system message in every view", {name: tally.systems - tally.system for name, tally in tallies.items()}),
-        ("no view over the budget", {name: tally.over for name, tally in tallies.items() if BUDGETED in name}),
+def _add_guarantee_targets(part: Part, results: dict[str, ReplayResult], where: str) -> None:
+    """Add the targets for the guarantees of all managers, and of the budget."""
+    for guarantee, violations in (
+        ("no invalid view", {name: result.invalid for name, result in results.items()}),
+        ("the newest request in every view", {name: result.views - result.request for name, result in results.items()}),
+        (
+            "the system message in every view",
+            {name: result.systems - result.system for name, result in results.items()},
+        ),
+        ("no view over the budget", {name: result.over for name, result in results.items() if BUDGETED in name}),
     ):
-        guilty = ", ".join(f"{name}: {count}" for name, count in broken.items() if count)
-        part.targets.append(Target(f"{where}: {what}", guilty or f"0 over {len(broken)} managers", not guilty))
+        violators = ", ".join(f"{name}: {count}" for name, count in violations.items() if count)
+        part.targets.append(
+            Target(f"{where}: {guarantee}", violators or f"0 of {len(violations)} managers", not violators)
+        )
 
 
-def _costs(part: Part, tallies: dict[str, Tally], where: str) -> None:
-    whole = tallies[FULL].cost
-    dear = {name: tally.cost / whole for name, tally in tallies.items() if tally.cost > whole}
-    named = ", ".join(f"{name} {cost:.2f}x" for name, cost in dear.items()) or "none"
-    what = "no manager costs more than sending everything, but for the exact window, which says so"
-    part.targets.append(Target(f"{where}: {what}", f"above 1.00x: {named}", set(dear) <= {EXACT_WINDOW}))
+def _add_cost_target(part: Part, results: dict[str, ReplayResult], where: str) -> None:
+    full_cost = results[FULL].cost
+    expensive = {name: result.cost / full_cost for name, result in results.items() if result.cost > full_cost}
+    names = ", ".join(f"{name} {cost:.2f}x" for name, cost in expensive.items()) or "none"
+    what = "no manager except the exact window costs more than the full history"
+    part.targets.append(Target(f"{where}: {what}", f"above 1.00x: {names}", set(expensive) <= {EXACT_WINDOW}))

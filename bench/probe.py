@@ -1,8 +1,8 @@
-"""Our own measurements on whichever minutebook is first on the path: `python -m bench.probe store </dev/null`.
+"""Measures the minutebook that is first on the path: `python -m bench.probe store </dev/null`.
 
-`bench.compare` runs this on two trees at once. Before each measurement the probe prints that it is ready and reads a
-line, so that the two take turns. Only public names are used; what is imported is imported inside the measurements, after
-`export_from_packages` has let an older tree export it from where it is today.
+`bench.compare` runs this on two trees. Before each measurement the probe prints that it is ready and reads a line, so
+that the two alternate. It uses only public names, and imports them inside the measurements, after `export_from_packages`
+has added today's exports to the packages of an older tree.
 """
 
 import argparse
@@ -32,18 +32,18 @@ WRITERS = 64
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured."""
+    """The amount of work."""
 
     repeats: int = 4
     messages: int = 1_000
-    """Of a session that is viewed or stored."""
+    """Messages of a session."""
     appends: int = 300
     burst: int = 20
     """Appends of each of 64 writers."""
     stored: int = 10_000
     loads: int = 400
     seconds: float = 1.5
-    """Of requests, for each way of asking."""
+    """Duration of the load, for each kind of request."""
 
 
 FULL = Effort()
@@ -52,13 +52,13 @@ TINY = Effort(repeats=1, messages=20, appends=2, burst=1, stored=40, loads=2, se
 
 @dataclass(frozen=True)
 class Cost:
-    """What one operation takes: seconds, or bytes where there is no time."""
+    """The cost of one operation, in seconds or bytes."""
 
     unit: str
-    """How the cost is shown; "/s" shows its reciprocal."""
+    """The unit of the printed value. For "/s" it is the reciprocal."""
     wall: float
     cpu: float | None = None
-    """Of the process that runs our code: of the service for its requests, of the client of a database server."""
+    """CPU time of the process that runs our code: the service, or the client of a database server."""
 
 
 def wait_for_turn() -> None:
@@ -72,8 +72,8 @@ def print_cost(name: str, unit: str, wall: float, cpu: float | None = None) -> N
 
 
 @contextmanager
-def timed(name: str, unit: str, operations: int) -> Iterator[None]:
-    """Time the block, which does so many operations, when it is this tree's turn."""
+def measure_time(name: str, unit: str, operations: int) -> Iterator[None]:
+    """Wait for this tree's turn, then measure the block, which does this number of operations."""
     wait_for_turn()
     wall, cpu = perf_counter(), process_time()
     yield
@@ -81,7 +81,7 @@ def timed(name: str, unit: str, operations: int) -> Iterator[None]:
 
 
 def export_from_packages() -> None:
-    """Let packages that export nothing of their own export what the root does, as before there were package exports."""
+    """In a tree from before there were package exports, export the root's names from the packages."""
     root = import_module("minutebook")
     for name in ("agent", "history", "record", "tokens", "wire"):
         package = import_module(f"minutebook.{name}")
@@ -94,10 +94,10 @@ def measure_calls(effort: Effort) -> None:
     from minutebook import SlidingWindowManager, TokenBudgetManager, Transcript, view_of
 
     for manager in (TokenBudgetManager(32_000), SlidingWindowManager(40)):
-        view_of(coding_session(50, seed=99), manager)  # what loads once
-        # Each session has texts of its own, because token counts are cached by text.
+        view_of(coding_session(50, seed=99), manager)  # loads what is loaded on first use
+        # Each session has different texts, because token counts are cached by text.
         sessions = [coding_session(effort.messages, seed=seed) for seed in range(effort.repeats)]
-        with timed(f"view_of, {type(manager).__name__}, a coding session", "ms", len(sessions)):
+        with measure_time(f"view_of, {type(manager).__name__}, a coding session", "ms", len(sessions)):
             for messages in sessions:
                 transcript = Transcript(broken="mark")
                 for message in messages:
@@ -110,7 +110,7 @@ def measure_runner(effort: Effort) -> None:
     from minutebook import TokenBudgetManager
 
     runners = [prepared_runner(effort.messages, TokenBudgetManager(32_000)) for _ in range(effort.repeats)]
-    with timed("runner, a call of the model", "µs", effort.repeats * CALLS):
+    with measure_time("runner, a model call", "µs", effort.repeats * CALLS):
         for runner in runners:
             asyncio.run(runner.run())
 
@@ -125,38 +125,40 @@ def measure_postgres(effort: Effort) -> None:
 
 
 async def _measure_store(effort: Effort, database: str, url: str, unit: str) -> None:
-    from bench.keepers import entry_of
+    from bench.store_adapters import entry_of
     from minutebook import open_store
 
-    entries = [entry_of(("user", f"message {at}: {'what was said and done ' * 12}")) for at in range(effort.stored)]
+    entries = [
+        entry_of(("user", f"message {number}: {'some words of a message ' * 12}")) for number in range(effort.stored)
+    ]
     async with open_store(url) as store:
 
         async def write(conversation: str, count: int) -> None:
             for entry in entries[:count]:
                 await store.append(conversation, [entry])
 
-        await write("warm", effort.appends // 2)  # what loads once, and the log's first growth
-        with timed(f"{database}, append, 1 writer", "/s", effort.appends):
+        await write("warm", effort.appends // 2)  # also grows the log
+        with measure_time(f"{database}, append, 1 writer", "/s", effort.appends):
             await write("one", effort.appends)
-        with timed(f"{database}, append, {WRITERS} writers", "/s", WRITERS * effort.burst):
+        with measure_time(f"{database}, append, {WRITERS} writers", "/s", WRITERS * effort.burst):
             await asyncio.gather(*(write(f"many {writer}", effort.burst) for writer in range(WRITERS)))
         for start in range(0, effort.stored, 1_000):
             await store.append("long", entries[start : start + 1_000])
-        await store.search("anything")  # what was put off
+        await store.search("anything")  # indexes all entries
         await store.load("long", last_messages=LAST)
-        with timed(f"{database}, load the last {LAST} of {effort.stored:,}", unit, effort.loads):
+        with measure_time(f"{database}, load the last {LAST} of {effort.stored:,}", unit, effort.loads):
             for _ in range(effort.loads):
                 await store.load("long", last_messages=LAST)
 
 
 def measure_bytes(effort: Effort) -> None:
-    from bench.keepers import Files
-    from bench.sizes import stored_bytes
+    from bench.sizes import measure_stored_bytes
+    from bench.store_adapters import SqliteFiles
 
     session = coding_session(2 * effort.messages)
     text = sum(len(message["content"].encode()) for message in session)
     wait_for_turn()
-    size = asyncio.run(stored_bytes([session], Files()))
+    size = asyncio.run(measure_stored_bytes([session], SqliteFiles()))
     print_cost("SQLite, bytes on disk for a byte of an agent session", "bytes", size / text)
 
 
@@ -166,21 +168,21 @@ def measure_service(effort: Effort) -> None:
         provider, _ = stack.enter_context(service.run_provider())
         upstream = f"http://127.0.0.1:{provider}/v1"
         port, pid = stack.enter_context(service.run_service(f"sqlite:///{folder}/service.db", upstream))
-        for way, named in (("recorded", True), ("passed through", False)):
-            load(port, clients=4, seconds=effort.seconds, stream=True, named=named)  # what loads once
+        for kind, named in (("recorded", True), ("passed through", False)):
+            load(port, clients=4, seconds=effort.seconds, stream=True, named=named)  # loads what is loaded on first use
             for stream in (False, True):
                 for clients in (1, 16):
                     wait_for_turn()
                     before = service.cpu_seconds(pid)
-                    heard = load(port, clients=clients, seconds=effort.seconds, stream=stream, named=named)
-                    cpu = (service.cpu_seconds(pid) - before) / heard.answers
-                    name = f"service, {way}, {'streamed' if stream else 'whole'}, clients: {clients}"
-                    service.settle(pid)
-                    print_cost(name, "/s", 1 / heard.per_second, cpu)
+                    result = load(port, clients=clients, seconds=effort.seconds, stream=stream, named=named)
+                    cpu = (service.cpu_seconds(pid) - before) / result.answers
+                    name = f"service, {kind}, {'streamed' if stream else 'whole'}, clients: {clients}"
+                    service.wait_until_idle(pid)
+                    print_cost(name, "/s", 1 / result.per_second, cpu)
 
 
 def measure_import(effort: Effort) -> None:
-    """The quickest of several fresh interpreters."""
+    """The minimum of several new interpreters."""
     for line in imports.OURS:
         imports.run(Path(sys.executable), line)  # compiles
         wait_for_turn()
@@ -202,7 +204,7 @@ PARTS: dict[str, Callable[[Effort], None]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.probe", description=__doc__)
     parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--tiny", action="store_true", help="so little that it only shows that it runs")
+    parser.add_argument("--tiny", action="store_true", help="measure very little, to test that it runs")
     arguments = parser.parse_args()
     export_from_packages()
     PARTS[arguments.part](TINY if arguments.tiny else FULL)

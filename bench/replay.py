@@ -1,9 +1,9 @@
 """Replays recorded conversations under history policies, without a model.
 
-At each point where the model was called in the recording the policy is asked for the view, and the view is measured:
-is it valid, is it within the budget, does it hold the system messages and the first and the newest request, how much of
-it would the prompt cache have held, and of the identifiers that the recorded answer uses and the record held, how many
-does the view still hold (reference recall).
+The policy builds a view at each point of the recording where the model was called. Measured are: whether the view is
+valid and within the budget, whether it has the system message and the first and newest request, how much of it would be
+in the prompt cache, and its recall: the share of the identifiers in the recorded answer and the earlier record that are in
+the view.
 """
 
 import json
@@ -19,7 +19,7 @@ from minutebook.history import CacheLedger
 from minutebook.tokens import ExactCounter
 
 Policy: TypeAlias = Callable[[list[Message], int, dict[str, Any]], Sequence[Message]]
-"""(messages so far, budget, a place for the policy's own state in this conversation) → view"""
+"""(messages so far, budget, state of the policy for this conversation) → view."""
 
 IDENTIFIER = re.compile(
     r"(?:[\w.-]+/)+[\w.-]+|\b[\w-]+\.(?:py|ts|js|go|rs|json|md|yaml|yml|toml|sql|sh|txt)\b|\b[A-Z0-9]{6,}\b"
@@ -33,7 +33,7 @@ def key(message: Message) -> str:
 
 @dataclass
 class Recording:
-    """One recorded conversation, with everything that does not depend on a policy worked out once."""
+    """One recorded conversation. Values that do not depend on a policy are computed once."""
 
     id: str
     messages: list[Message]
@@ -53,14 +53,14 @@ class Recording:
 
     @cached_property
     def calls(self) -> list[int]:
-        """Where the model was called: before these messages."""
+        """The indexes of the messages before which the model was called."""
         waiting: set[str] = set()
         calls = []
-        for at, message in enumerate(self.messages):
+        for index, message in enumerate(self.messages):
             role = message["role"]
             if role == "assistant":
-                if at and not waiting and self.messages[at - 1]["role"] in {"user", "tool"}:
-                    calls.append(at)
+                if index and not waiting and self.messages[index - 1]["role"] in {"user", "tool"}:
+                    calls.append(index)
                 waiting = {call["id"] for call in message.get("tool_calls") or ()}
             elif role == "tool":
                 waiting.discard(message.get("tool_call_id", ""))
@@ -69,16 +69,16 @@ class Recording:
         return calls
 
     @cached_property
-    def wanted(self) -> dict[int, list[tuple[str, list[int]]]]:
-        """For each call: the identifiers that the answer uses, and the messages before it that hold each."""
+    def references(self) -> dict[int, list[tuple[str, list[int]]]]:
+        """For each call: the identifiers that the answer uses, and the earlier messages that have each."""
         used: dict[int, set[str]] = {}
         for at in self.calls:
             answer = self.messages[at]
-            said = {
+            content = {
                 "c": answer.get("content", ""),
                 "t": [call["function"].get("arguments", "") for call in answer.get("tool_calls") or ()],
             }
-            used[at] = set(IDENTIFIER.findall(key(said)))
+            used[at] = set(IDENTIFIER.findall(key(content)))
         holders = {
             word: [at for at, text in enumerate(self.keys) if word in text] for word in set().union(*used.values())
         }
@@ -89,8 +89,8 @@ class Recording:
 
 
 @dataclass
-class Tally:
-    """What a policy did over many recordings."""
+class ReplayResult:
+    """Totals of a policy over many recordings."""
 
     views: int = 0
     invalid: int = 0
@@ -101,8 +101,8 @@ class Tally:
     systems: int = 0
     peak: int = 0
     refused: int = 0
-    held: int = 0
-    known: int = 0
+    recalled: int = 0
+    recallable: int = 0
     tokens: int = 0
     cached: int = 0
     busts: int = 0
@@ -115,55 +115,55 @@ class Tally:
         self.cost += ledger.cost
 
     def share(self, name: str) -> float:
-        of = {"system": self.systems, "held": self.known, "cached": self.tokens}.get(name, self.views)
+        of = {"system": self.systems, "recalled": self.recallable, "cached": self.tokens}.get(name, self.views)
         return float(getattr(self, name)) / max(1, of)
 
 
-def replay(recordings: Iterable[Recording], policy: Policy, budget: int) -> Tally:
-    """Ask the policy for a view at every call of every recording, and measure it."""
-    tally = Tally()
+def replay(recordings: Iterable[Recording], policy: Policy, budget: int) -> ReplayResult:
+    """Build and measure a view at every call of every recording."""
+    result = ReplayResult()
     for recording in recordings:
-        _replay_one(recording, policy, budget, tally)
-    return tally
+        _replay_one(recording, policy, budget, result)
+    return result
 
 
-def _replay_one(recording: Recording, policy: Policy, budget: int, tally: Tally) -> None:
+def _replay_one(recording: Recording, policy: Policy, budget: int, result: ReplayResult) -> None:
     state: dict[str, Any] = {}
     ledger = CacheLedger()
     messages, keys = recording.messages, recording.keys
-    place_of = {id(message): at for at, message in enumerate(messages)}
+    index_of = {id(message): at for at, message in enumerate(messages)}
     for at in recording.calls:
         try:
             view = list(policy(messages[:at], budget, state))
         except CannotFit:
-            tally.refused += 1
+            result.refused += 1
             continue
-        places = [place_of.get(id(message)) for message in view]
-        texts = [key(message) if place is None else keys[place] for message, place in zip(view, places, strict=True)]
+        indexes = [index_of.get(id(message)) for message in view]
+        texts = [key(message) if index is None else keys[index] for message, index in zip(view, indexes, strict=True)]
         counts = [recording.tokens(message, text) for message, text in zip(view, texts, strict=True)]
-        tally.views += 1
-        tally.invalid += bool(problems(view) - problems(messages[:at]))
-        tally.over += sum(counts) > budget
-        tally.peak = max(tally.peak, sum(counts))
+        result.views += 1
+        result.invalid += bool(problems_of(view) - problems_of(messages[:at]))
+        result.over += sum(counts) > budget
+        result.peak = max(result.peak, sum(counts))
         sent = set(texts)
-        users = [place for place in range(at) if messages[place]["role"] == "user"]
-        tally.request += not users or keys[users[-1]] in sent
-        tally.goal += not users or keys[users[0]] in sent
+        users = [index for index in range(at) if messages[index]["role"] == "user"]
+        result.request += not users or keys[users[-1]] in sent
+        result.goal += not users or keys[users[0]] in sent
         if messages[0]["role"] == "system":
-            tally.systems += 1
-            tally.system += keys[0] in sent
+            result.systems += 1
+            result.system += keys[0] in sent
         ledger.send(view, counts)
-        whole = {place for place in places if place is not None}
-        changed = "\n".join(text for text, place in zip(texts, places, strict=True) if place is None)
-        for word, holders in recording.wanted[at]:
-            tally.known += 1
-            tally.held += not whole.isdisjoint(holders) or word in changed
-    tally.add(ledger)
+        whole = {index for index in indexes if index is not None}
+        changed = "\n".join(text for text, index in zip(texts, indexes, strict=True) if index is None)
+        for word, holders in recording.references[at]:
+            result.recallable += 1
+            result.recalled += not whole.isdisjoint(holders) or word in changed
+    result.add(ledger)
 
 
-def problems(view: Sequence[Message]) -> set[str]:
-    """What a provider would refuse, found without our own checker."""
-    found: set[str] = set()
+def problems_of(view: Sequence[Message]) -> set[str]:
+    """The problems for which a provider would reject the view, found without our own validation."""
+    problems: set[str] = set()
     waiting: set[str] = set()
     seen: set[str] = set()
     body = [message for message in view if message["role"] not in {"system", "developer"}]
@@ -171,35 +171,37 @@ def problems(view: Sequence[Message]) -> set[str]:
         if message["role"] == "tool":
             call = message.get("tool_call_id", "")
             if call not in waiting:
-                found.add("duplicate" if call in seen else "orphan")
+                problems.add("duplicate" if call in seen else "orphan")
             waiting.discard(call)
             seen.add(call)
         else:
             if waiting:
-                found.add("dangling")
+                problems.add("dangling")
             waiting = (
                 {call["id"] for call in message.get("tool_calls") or ()} if message["role"] == "assistant" else set()
             )
     if waiting:
-        found.add("dangling")
-    return found if body else {"empty"}
+        problems.add("dangling")
+    return problems if body else {"empty"}
 
 
 def plain(message: dict[str, Any]) -> Message:
-    """A message as every peer can read it: text content, and only the keys that all of them know."""
+    """A message in the form that every peer accepts: text content, and only common keys."""
     content = message.get("content")
-    known = ("role", "content", "tool_calls", "tool_call_id", "name")
-    made = {name: value for name, value in message.items() if name in known and value not in (None, [])}
-    made["content"] = (
+    common_keys = ("role", "content", "tool_calls", "tool_call_id", "name")
+    converted = {name: value for name, value in message.items() if name in common_keys and value not in (None, [])}
+    converted["content"] = (
         content if isinstance(content, str) else "" if content is None else json.dumps(content, ensure_ascii=False)
     )
-    if made["role"] == "developer":
-        made["role"] = "system"
-    return made
+    if converted["role"] == "developer":
+        converted["role"] = "system"
+    return converted
 
 
-def recordings(conversations: Iterable[dict[str, Any]], *, most: int, least: int) -> list[Recording]:
-    """At most `most` of the conversations that have at least `least` messages, evenly spread."""
-    long = [conversation for conversation in conversations if len(conversation["messages"]) >= least]
-    step = max(1, len(long) // most)
-    return [Recording(c["id"], [plain(m) for m in c["messages"]]) for c in long[::step][:most]]
+def recordings(
+    conversations: Iterable[dict[str, Any]], *, max_conversations: int, min_messages: int
+) -> list[Recording]:
+    """At most `max_conversations` of the conversations with at least `min_messages` messages, evenly spread."""
+    candidates = [conversation for conversation in conversations if len(conversation["messages"]) >= min_messages]
+    step = max(1, len(candidates) // max_conversations)
+    return [Recording(c["id"], [plain(m) for m in c["messages"]]) for c in candidates[::step][:max_conversations]]

@@ -1,4 +1,4 @@
-"""What the benchmark says: tables, targets met or missed, and the figures behind both."""
+"""The report of the benchmark: tables, targets that are met or missed, and figures."""
 
 import argparse
 import sys
@@ -27,7 +27,7 @@ class Table:
 
     @staticmethod
     def _line(row: Sequence[str], widths: list[int]) -> str:
-        """The first column is a name and stands left; the others are figures. A short row ends in a remark."""
+        """A row as text. The first column is left-aligned, the others are figures. A short row ends with a remark."""
         if len(row) < len(widths):
             return f"{row[0]:<{widths[0]}}  {' '.join(row[1:])}"
         cells = [
@@ -39,7 +39,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Target:
-    """Something we said we would reach, and what was measured."""
+    """A performance target, and the measured value."""
 
     what: str
     measured: str
@@ -51,7 +51,7 @@ class Target:
 
 @dataclass
 class Part:
-    """What one part of the benchmark found."""
+    """The results of one part of the benchmark."""
 
     tables: list[Table] = field(default_factory=list)
     targets: list[Target] = field(default_factory=list)
@@ -62,14 +62,14 @@ class Part:
         return "\n\n".join([*blocks, "\n".join(map(str, self.targets))] if self.targets else blocks)
 
 
-def comma_separated(known: Collection[str]) -> Callable[[str], list[str]]:
-    """Parses an argument that names some of what is known."""
+def comma_separated(valid_names: Collection[str]) -> Callable[[str], list[str]]:
+    """A parser for a command line argument that lists some of the valid names."""
 
     def parse(text: str) -> list[str]:
         names = text.split(",")
-        if unknown := set(names) - set(known):
-            said = f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(known)}"
-            raise argparse.ArgumentTypeError(said)
+        if unknown := set(names) - set(valid_names):
+            problem = f"unknown part {', '.join(sorted(unknown))}; expected some of {', '.join(valid_names)}"
+            raise argparse.ArgumentTypeError(problem)
         return names
 
     return parse
@@ -80,7 +80,7 @@ def progress(text: str) -> None:
 
 
 def time_of(seconds: float) -> str:
-    """A time in the unit in which it is easy to read."""
+    """A time with a suitable unit."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}" if seconds < 1000 * size else f"{seconds / size:,.0f} {unit}"

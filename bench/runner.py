@@ -1,4 +1,4 @@
-"""What the agent loop adds to each call of the model, however long the conversation is already."""
+"""The overhead of the agent loop per model call, in short and long conversations."""
 
 import asyncio
 from dataclasses import dataclass
@@ -32,27 +32,27 @@ CALLS = 60
 
 
 @dataclass(frozen=True)
-class Path:
+class ReadParams:
     path: str
 
 
-async def _read(params: Path, /, *, context: ToolContext) -> ToolResult[None]:  # noqa: ARG001 - a handler's shape
+async def _read(params: ReadParams, /, *, context: ToolContext) -> ToolResult[None]:  # noqa: ARG001 - the signature of a handler
     return ToolResult.ok(f"def {params.path}(): ...\n" * 20)
 
 
-class Instant(ProviderAdapter):
-    """A model that takes no time: it reads a file, again and again, and then is done."""
+class InstantAdapter(ProviderAdapter):
+    """A model that takes no time: it calls a tool `CALLS - 1` times, then answers."""
 
     def __init__(self) -> None:
         super().__init__("gpt-4o")
-        self._left = CALLS
+        self._remaining = CALLS
 
-    async def ask(self, request: ModelRequest, *, on_delta: "OnDelta | None" = None) -> ModelReply:  # noqa: ARG002 - its shape
-        self._left -= 1
-        if not self._left:
+    async def ask(self, request: ModelRequest, *, on_delta: "OnDelta | None" = None) -> ModelReply:  # noqa: ARG002 - the signature of the base class
+        self._remaining -= 1
+        if not self._remaining:
             return ModelReply({"role": "assistant", "content": "Done."})
-        function = {"name": "read", "arguments": f'{{"path": "part_{self._left}"}}'}
-        call = {"id": f"call_{self._left}", "type": "function", "function": function}
+        function = {"name": "read", "arguments": f'{{"path": "part_{self._remaining}"}}'}
+        call = {"id": f"call_{self._remaining}", "type": "function", "function": function}
         return ModelReply({"role": "assistant", "content": None, "tool_calls": [call]})
 
 
@@ -64,54 +64,60 @@ def measure(*, quick: bool) -> Part:
     rounds = 1 if quick else 3
     part = Part()
     table = Table(
-        f"The agent loop: time per call of the model beside the model itself, best of {rounds} runs of {CALLS} calls",
+        f"Agent loop: overhead per model call, minimum of {rounds} runs of {CALLS} calls",
         ["manager", *(f"{length:,} messages" for length in LENGTHS), "longest / shortest"],
     )
     for name, manager in managers.items():
-        taken = {}
+        seconds_of = {}
         for length in LENGTHS:
             progress(f"runner: {name}, {length:,} messages")
-            taken[length] = min(_per_call(length, manager) for _ in range(rounds))
-        growth = taken[LENGTHS[-1]] / taken[LENGTHS[0]]
-        table.rows.append([name, *(time_of(seconds) for seconds in taken.values()), times(growth)])
+            seconds_of[length] = min(_time_call(length, manager) for _ in range(rounds))
+        growth = seconds_of[LENGTHS[-1]] / seconds_of[LENGTHS[0]]
+        table.rows.append([name, *(time_of(seconds) for seconds in seconds_of.values()), times(growth)])
         part.targets.append(
-            Target(f"{name}: below 3 ms a call at 1,000 messages", time_of(taken[1_000]), taken[1_000] < 0.003)
+            Target(
+                f"{name}: less than 3 ms per call at 1,000 messages",
+                time_of(seconds_of[1_000]),
+                seconds_of[1_000] < 0.003,
+            )
         )
         part.targets.append(
             Target(
-                f"{name}: at 10,000 messages at most 1.5 times a call at 1,000",
-                times(taken[10_000] / taken[1_000]),
-                taken[10_000] <= 1.5 * taken[1_000],
+                f"{name}: a call at 10,000 messages takes at most 1.5 times one at 1,000",
+                times(seconds_of[10_000] / seconds_of[1_000]),
+                seconds_of[10_000] <= 1.5 * seconds_of[1_000],
             )
         )
-        part.figures[name] = {str(length): seconds for length, seconds in taken.items()}
-    table.notes.append("It renders, curates, guards, runs a tool, counts and records: all but the model's own time.")
+        part.figures[name] = {str(length): seconds for length, seconds in seconds_of.items()}
+    table.notes.append("Includes rendering, curating, the guard, the tool, counting and recording.")
     part.tables.append(table)
     return part
 
 
-def _per_call(length: int, manager: HistoryManager) -> float:
+def _time_call(length: int, manager: HistoryManager) -> float:
     runner = prepared_runner(length, manager)
-    began = perf_counter()
+    started = perf_counter()
     asyncio.run(runner.run())
-    return (perf_counter() - began) / CALLS
+    return (perf_counter() - started) / CALLS
 
 
 def prepared_runner(length: int, manager: HistoryManager) -> ConversationRunner[str]:
-    """A runner that will call the model 60 times in a conversation that is already so long."""
-    tool = Tool[Path, None](name="read", description="Read a file.", handler=_read)
+    """A runner that calls the model 60 times in a conversation of this length."""
+    tool = Tool[ReadParams, None](name="read", description="Read a file.", handler=_read)
     section: MarkdownSection[None] = MarkdownSection(title="Task", key="task", template="Read.", tools=[tool])
     prompt = Prompt(PromptTemplate[str](ns="bench", key="bench", sections=[section]))
     messages = [{"role": "system", "content": prompt.render().text}, *coding_session(length)[1:]]
-    conversation = Transcript(messages, counter=Instant().counter, broken="mark")
+    conversation = Transcript(messages, counter=InstantAdapter().counter, broken="mark")
     runner = ConversationRunner(
-        adapter=Instant(),
+        adapter=InstantAdapter(),
         prompt=prompt,
         session=Session(),
-        request="Go on.",
+        request="Continue.",
         conversation=conversation,
         history_manager=manager,
     )
-    asyncio.run(ConversationRunner(adapter=Instant(), prompt=prompt, session=Session()).run())  # load what loads once
-    view_of(conversation, manager)  # the earlier calls of so long a conversation have been made
+    asyncio.run(
+        ConversationRunner(adapter=InstantAdapter(), prompt=prompt, session=Session()).run()
+    )  # loads what is loaded on first use
+    view_of(conversation, manager)  # as the earlier calls of the conversation would have done
     return runner

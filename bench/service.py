@@ -1,7 +1,7 @@
-"""The service beside asking the provider directly, and beside the litellm proxy: first words, requests, memory.
+"""Compares the service with direct requests to the provider and with the litellm proxy: latency, throughput, memory.
 
-The ways take turns, in rounds of a second. Ratios are of one round, and the middle one counts; a time is judged by its
-quietest round, since whatever else the machine does makes a round longer and never shorter. Both are told.
+The routes alternate in rounds of one second. A ratio is the median of the ratios of each round. A time is compared by its
+minimum, since other load on the machine can only make it longer; its median is reported too.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from statistics import median
 from bench.corpus import ROOT
 from bench.peers_env import HOME, OFFLINE
 from bench.report import Part, Table, Target, progress, time_of, times
-from bench.service_load import Heard, hold, load
+from bench.service_load import LoadResult, load, open_idle_streams
 
 CLIENTS = (1, 16, 64)
 IDLE = 500
@@ -33,19 +33,19 @@ SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way to the provider."""
+class Route:
+    """One route to send requests to the provider."""
 
     name: str
     port: int
     pid: int
     key: str = "none"
     named: bool = False
-    """Whether requests name a conversation, so that it is kept."""
+    """Whether requests name a conversation, so that it is stored."""
 
 
-Rounds = dict[tuple[bool, int, str], list[Heard]]
-"""Whether it was streamed, how many clients, and which way → what was heard in each round."""
+Rounds = dict[tuple[bool, int, str], list[LoadResult]]
+"""(is streamed, number of clients, name of the route) → the result of each round."""
 
 
 def measure(*, quick: bool) -> Part:
@@ -53,37 +53,41 @@ def measure(*, quick: bool) -> Part:
     rounds = 3 if quick else ROUNDS
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="minutebook-bench-")))
-        ways = list(_ways(stack, folder, part, quick=quick))
-        for way in ways:
-            load(way.port, clients=4, seconds=1.0, stream=True, key=way.key, named=way.named)  # what loads once
-        heard: Rounds = {}
+        routes = list(_start_routes(stack, folder, part, quick=quick))
+        for route in routes:
+            load(
+                route.port, clients=4, seconds=1.0, stream=True, key=route.key, named=route.named
+            )  # loads what is loaded on first use
+        results: Rounds = {}
         for stream in (True, False):
             for clients in CLIENTS:
                 progress(f"service: {clients} clients, {'streamed' if stream else 'whole'}, {rounds} rounds")
-                for way in ways * rounds:
-                    heard.setdefault((stream, clients, way.name), []).append(_heard(way, clients, stream=stream))
+                for route in routes * rounds:
+                    results.setdefault((stream, clients, route.name), []).append(
+                        _run_load(route, clients, stream=stream)
+                    )
         for stream in (True, False):
-            part.tables.append(_table(ways, heard, stream=stream))
-        part.tables.append(_memory(ways, IDLE // 5 if quick else IDLE, part))
-    _judge(part, ways, heard)
+            part.tables.append(_table(routes, results, stream=stream))
+        part.tables.append(_measure_memory(routes, IDLE // 5 if quick else IDLE, part))
+    _add_targets(part, routes, results)
     part.figures["requests"] = {
         f"{name}, {'streamed' if stream else 'whole'}, {clients}": {
-            "per_second": [each.per_second for each in found],
-            "first": [each.first_token for each in found],
+            "per_second": [result.per_second for result in rounds_results],
+            "first": [result.first_token for result in rounds_results],
         }
-        for (stream, clients, name), found in heard.items()
+        for (stream, clients, name), rounds_results in results.items()
     }
     return part
 
 
-def _heard(way: Way, clients: int, *, stream: bool) -> Heard:
-    heard = load(way.port, clients=clients, seconds=SECONDS, stream=stream, key=way.key, named=way.named)
-    settle(way.pid)
-    return heard
+def _run_load(route: Route, clients: int, *, stream: bool) -> LoadResult:
+    result = load(route.port, clients=clients, seconds=SECONDS, stream=stream, key=route.key, named=route.named)
+    wait_until_idle(route.pid)
+    return result
 
 
-def settle(pid: int) -> None:
-    """Wait until a server has done what it put off, such as indexing: the next to be measured should have the machine."""
+def wait_until_idle(pid: int) -> None:
+    """Wait until a server has finished background work such as indexing, so that it does not disturb the next measurement."""
     for _ in range(20):
         before = cpu_seconds(pid)
         time.sleep(0.25)
@@ -91,81 +95,80 @@ def settle(pid: int) -> None:
             return
 
 
-def _ways(stack: ExitStack, folder: Path, part: Part, *, quick: bool) -> Iterator[Way]:
+def _start_routes(stack: ExitStack, folder: Path, part: Part, *, quick: bool) -> Iterator[Route]:
     provider = stack.enter_context(run_provider())
-    yield Way("the provider itself", *provider)
+    yield Route("the provider itself", *provider)
     upstream = f"http://127.0.0.1:{provider[0]}/v1"
     ours = stack.enter_context(run_service(f"sqlite:///{folder / 'service.db'}", upstream))
-    yield Way("minutebook, recorded", *ours, named=True)
-    yield Way("minutebook, passed through", *ours)
+    yield Route("minutebook, recorded", *ours, named=True)
+    yield Route("minutebook, passed through", *ours)
     if quick:
         return
-    command = _litellm()
+    command = _find_or_install_litellm()
     if command is None:
-        part.tables.append(Table("litellm: not measured, it could not be installed", []))
+        part.tables.append(Table("litellm: skipped, it could not be installed", []))
         return
-    yield Way("litellm proxy", *stack.enter_context(_litellm_proxy(command, folder, upstream)), key=KEY)
+    yield Route("litellm proxy", *stack.enter_context(_litellm_proxy(command, folder, upstream)), key=KEY)
 
 
-def _table(ways: list[Way], heard: Rounds, *, stream: bool) -> Table:
+def _table(routes: list[Route], results: Rounds, *, stream: bool) -> Table:
     table = Table(
         f"Chat completions, {'streamed' if stream else 'not streamed'}, answers of 20 words",
-        ["", *(f"{clients} clients: {what}" for clients in CLIENTS for what in ("first words", "a second"))],
+        ["", *(f"{clients} clients: {what}" for clients in CLIENTS for what in ("first token", "per second"))],
     )
-    for way in ways:
-        found = [heard[stream, clients, way.name] for clients in CLIENTS]
+    for route in routes:
+        results_by_clients = [results[stream, clients, route.name] for clients in CLIENTS]
         cells = [
-            (time_of(median(each.first_token for each in h)), f"{median(each.per_second for each in h):,.0f}")
-            for h in found
+            (
+                time_of(median(result.first_token for result in route_results)),
+                f"{median(result.per_second for result in route_results):,.0f}",
+            )
+            for route_results in results_by_clients
         ]
-        table.rows.append([way.name, *(cell for pair in cells for cell in pair)])
+        table.rows.append([route.name, *(cell for pair in cells for cell in pair)])
     table.notes += [
-        "recorded: request and answer are stored durably (SQLite, synchronous=FULL) before the end is told.",
-        "the middle of all rounds, each figure for itself",
+        "recorded: request and answer are stored durably (SQLite, synchronous=FULL) before the last event is sent.",
+        "medians over all rounds",
     ]
     return table
 
 
-def _memory(ways: list[Way], streams: int, part: Part) -> Table:
-    table = Table(f"Memory of {streams} streams that have begun and wait", ["", "in all", "each"])
-    for way in ways[1:]:
-        progress(f"service: {way.name}, {streams} idle streams")
-        before = _rss(way.pid)
-        grown = asyncio.run(_held(way, streams)) - before
-        part.figures.setdefault("idle", {})[way.name] = grown / streams
-        table.rows.append([way.name, f"{grown / 1e6:,.1f} MB", f"{grown / streams / 1e3:,.0f} kB"])
+def _measure_memory(routes: list[Route], streams: int, part: Part) -> Table:
+    table = Table(f"Memory of {streams} idle streams", ["", "total", "per stream"])
+    for route in routes[1:]:
+        progress(f"service: {route.name}, {streams} idle streams")
+        before = _rss(route.pid)
+        growth = asyncio.run(_memory_with_streams(route, streams)) - before
+        part.figures.setdefault("idle", {})[route.name] = growth / streams
+        table.rows.append([route.name, f"{growth / 1e6:,.1f} MB", f"{growth / streams / 1e3:,.0f} kB"])
     return table
 
 
-async def _held(way: Way, streams: int) -> int:
-    model = "bench-idle" if way.key == KEY else "idle"
-    writers = await hold(way.port, streams, key=way.key, named=way.named, model=model)
+async def _memory_with_streams(route: Route, streams: int) -> int:
+    model = "bench-idle" if route.key == KEY else "idle"
+    writers = await open_idle_streams(route.port, streams, key=route.key, named=route.named, model=model)
     await asyncio.sleep(0.5)
-    held = _rss(way.pid)
+    memory = _rss(route.pid)
     for writer in writers:
         writer.close()
-    return held
+    return memory
 
 
-def _judge(part: Part, ways: list[Way], heard: Rounds) -> None:
-    direct, ours = heard[True, 1, "the provider itself"], heard[True, 1, "minutebook, recorded"]
-    added = sorted(us.first_token - them.first_token for us, them in zip(ours, direct, strict=True))
-    measured = (
-        f"{time_of(max(added[0], 1e-6))} in the quietest round, {time_of(max(median(added), 1e-6))} in the middle"
-    )
-    what = "at most 5 ms added to the first words, 1 client, recorded"
+def _add_targets(part: Part, routes: list[Route], results: Rounds) -> None:
+    direct, ours = results[True, 1, "the provider itself"], results[True, 1, "minutebook, recorded"]
+    added = sorted(our.first_token - their.first_token for our, their in zip(ours, direct, strict=True))
+    measured = f"{time_of(max(added[0], 1e-6))} minimum, {time_of(max(median(added), 1e-6))} median"
+    what = "at most 5 ms added to the first token, 1 client, recorded"
     part.targets.append(Target(what, measured, added[0] <= 0.005))
-    if "litellm proxy" not in {way.name for way in ways}:
+    if "litellm proxy" not in {route.name for route in routes}:
         return
     for stream in (True, False):
         for clients in CLIENTS:
             pairs = zip(
-                heard[stream, clients, "minutebook, recorded"], heard[stream, clients, "litellm proxy"], strict=True
+                results[stream, clients, "minutebook, recorded"], results[stream, clients, "litellm proxy"], strict=True
             )
-            ratio = median(us.per_second / them.per_second for us, them in pairs)
-            what = (
-                f"at least 3 times litellm's requests a second, {clients} clients, {'streamed' if stream else 'whole'}"
-            )
+            ratio = median(our.per_second / their.per_second for our, their in pairs)
+            what = f"at least 3 times litellm's requests per second, {clients} clients, {'streamed' if stream else 'whole'}"
             part.targets.append(Target(what, times(ratio), ratio >= 3))
 
 
@@ -204,8 +207,8 @@ def _litellm_proxy(command: Path, folder: Path, upstream: str) -> Iterator[tuple
 @contextmanager
 def _process(command: list[str], port: int, *, quiet: bool = False) -> Iterator[int]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MINUTEBOOK_")} | OFFLINE
-    hushed = subprocess.DEVNULL if quiet else None
-    with subprocess.Popen(command, cwd=ROOT, env=clean, stdout=subprocess.DEVNULL, stderr=hushed) as process:
+    stderr = subprocess.DEVNULL if quiet else None
+    with subprocess.Popen(command, cwd=ROOT, env=clean, stdout=subprocess.DEVNULL, stderr=stderr) as process:
         try:
             _wait_for(port, process)
             yield process.pid
@@ -227,26 +230,26 @@ def _wait_for(port: int, process: "subprocess.Popen[bytes]") -> None:
             time.sleep(0.1)
         else:
             return
-    raise RuntimeError(f"{process.args!r} does not listen")
+    raise RuntimeError(f"{process.args!r} does not listen on its port")
 
 
-def _litellm() -> Path | None:
-    """The proxy, in an environment of its own, made if it is not there yet."""
-    place = HOME / "litellm"
-    command, stamp = place / "bin" / "litellm", place / "installed.txt"
-    if stamp.is_file() and stamp.read_text(encoding="utf-8") == LITELLM:
+def _find_or_install_litellm() -> Path | None:
+    """The command of the proxy. It is installed in a separate environment if necessary; None if that fails."""
+    folder = HOME / "litellm"
+    command, installed = folder / "bin" / "litellm", folder / "installed.txt"
+    if installed.is_file() and installed.read_text(encoding="utf-8") == LITELLM:
         return command
-    progress("installing the litellm proxy in an environment of its own (once, two minutes)")
-    shutil.rmtree(place, ignore_errors=True)
-    venv.create(place, with_pip=True, symlinks=True)
-    done = subprocess.run(
-        [str(place / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "-q", "install", LITELLM],
+    progress("installing the litellm proxy in a separate environment (once, takes two minutes)")
+    shutil.rmtree(folder, ignore_errors=True)
+    venv.create(folder, with_pip=True, symlinks=True)
+    process = subprocess.run(
+        [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "-q", "install", LITELLM],
         capture_output=True,
         check=False,
     )
-    if done.returncode:
+    if process.returncode:
         return None
-    stamp.write_text(LITELLM, encoding="utf-8")
+    installed.write_text(LITELLM, encoding="utf-8")
     return command
 
 
@@ -258,13 +261,13 @@ def _free_port() -> int:
 
 
 def cpu_seconds(pid: int) -> float:
-    """The CPU time of a process so far, to a hundredth of a second."""
+    """The CPU time that a process has used, with a resolution of 10 ms."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _rss(pid: int) -> int:
-    """The memory that a process has, in bytes."""
+    """The resident memory of a process, in bytes."""
     for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024

@@ -1,4 +1,4 @@
-"""A client that costs next to nothing: HTTP by hand over a socket, so that it is the server that is measured."""
+"""A minimal HTTP client on a socket, so that the measurement is dominated by the server."""
 
 import asyncio
 import json
@@ -10,13 +10,13 @@ from typing import Any
 
 
 @dataclass
-class Heard:
-    """What the clients of one run saw."""
+class LoadResult:
+    """The measurements of all clients of one run."""
 
     seconds: float = 0.0
     answers: int = 0
     first: list[float] = field(default_factory=list)
-    """From the request to the first words of each answer."""
+    """Time from the request to the first token, for each answer."""
 
     @property
     def per_second(self) -> float:
@@ -37,22 +37,23 @@ def load(
     key: str = "none",
     headers: Mapping[str, str] | None = None,
     named: bool = False,
-) -> Heard:
-    """Ask from so many clients at once, each as soon as it has its answer. `named` gives each request a conversation."""
+) -> LoadResult:
+    """Send requests from concurrent clients, each as soon as it has its answer. `named` gives each request a conversation."""
     return asyncio.run(_load(port, clients, seconds, stream, model, key, dict(headers or {}), named))
 
 
 async def _load(
     port: int, clients: int, seconds: float, stream: bool, model: str, key: str, headers: dict[str, str], named: bool
-) -> Heard:
-    heard = Heard()
-    began = time.perf_counter()
+) -> LoadResult:
+    result = LoadResult()
+    started = time.perf_counter()
     tasks = [
-        _client(port, number, began + seconds, stream, model, key, headers, named, heard) for number in range(clients)
+        _client(port, number, started + seconds, stream, model, key, headers, named, result)
+        for number in range(clients)
     ]
     await asyncio.gather(*tasks)
-    heard.seconds = time.perf_counter() - began
-    return heard
+    result.seconds = time.perf_counter() - started
+    return result
 
 
 async def _client(
@@ -64,20 +65,22 @@ async def _client(
     key: str,
     headers: dict[str, str],
     named: bool,
-    heard: Heard,
+    result: LoadResult,
 ) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     turn = 0
     try:
         while time.perf_counter() < until:
             turn += 1
-            own = {**headers, "x-conversation-id": f"bench-{number}-{turn}-{time.time_ns()}"} if named else headers
-            asked = time.perf_counter()
-            writer.write(request(port, stream=stream, model=model, key=key, headers=own))
+            request_headers = (
+                {**headers, "x-conversation-id": f"bench-{number}-{turn}-{time.time_ns()}"} if named else headers
+            )
+            sent = time.perf_counter()
+            writer.write(request(port, stream=stream, model=model, key=key, headers=request_headers))
             await writer.drain()
-            first = await answered(reader)
-            heard.first.append(first - asked)
-            heard.answers += 1
+            first = await read_answer(reader)
+            result.first.append(first - sent)
+            result.answers += 1
     finally:
         writer.close()
 
@@ -100,8 +103,8 @@ def request(port: int, *, stream: bool, model: str, key: str, headers: Mapping[s
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-async def answered(reader: asyncio.StreamReader) -> float:
-    """Read one answer to its end; when its first words came."""
+async def read_answer(reader: asyncio.StreamReader) -> float:
+    """Read a whole answer; return when its first token arrived."""
     head = await reader.readuntil(b"\r\n\r\n")
     status = int(head.split(b" ", 2)[1])
     lowered = head.lower()
@@ -123,8 +126,10 @@ async def answered(reader: asyncio.StreamReader) -> float:
     return first or time.perf_counter()
 
 
-async def hold(port: int, streams: int, *, key: str, named: bool, model: str = "idle") -> list[asyncio.StreamWriter]:
-    """Open so many streams that have begun and say nothing more; whoever asked for them closes them."""
+async def open_idle_streams(
+    port: int, streams: int, *, key: str, named: bool, model: str = "idle"
+) -> list[asyncio.StreamWriter]:
+    """Open streams that send one token and then nothing. The caller closes them."""
     writers = []
     for number in range(streams):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

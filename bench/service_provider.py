@@ -2,7 +2,7 @@
 
     uvicorn bench.service_provider:app
 
-A request whose model is `idle` gets one piece of an answer, and then nothing until it hangs up.
+A request for a model whose name ends with `idle` gets one token, and then nothing until the client disconnects.
 """
 
 import asyncio
@@ -50,15 +50,15 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         body += message.get("body", b"")
         if not message.get("more_body"):
             break
-    asked = json.loads(body) if body else {}
-    kind = b"text/event-stream" if asked.get("stream") else b"application/json"
+    request = json.loads(body) if body else {}
+    kind = b"text/event-stream" if request.get("stream") else b"application/json"
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
-    if not asked.get("stream"):
+    if not request.get("stream"):
         await send({"type": "http.response.body", "body": WHOLE})
         return
     await send({"type": "http.response.body", "body": FIRST, "more_body": True})
     await send({"type": "http.response.body", "body": PIECES[0], "more_body": True})
-    if asked["model"].endswith("idle"):
+    if request["model"].endswith("idle"):
         await asyncio.sleep(3_600)
     for piece in (*PIECES[1:], LAST):
         await send({"type": "http.response.body", "body": piece, "more_body": True})

@@ -1,4 +1,4 @@
-"""Long conversations to measure with: a real one where there is a corpus, else one made up."""
+"""Long conversations for measurements: a recorded one if there is a corpus, else a generated one."""
 
 import random
 from dataclasses import dataclass
@@ -16,23 +16,23 @@ WORDS = (
 
 @dataclass(frozen=True)
 class Conversation:
-    """A conversation to measure with, and where it is from."""
+    """A conversation for measurements, and its source."""
 
     source: str
     messages: list[Message]
 
     @property
     def calls(self) -> list[int]:
-        """Where the model was called: before these messages."""
-        from bench.replay import Recording  # which does not load where `bench.probe` measures an older tree
+        """The indexes of the messages before which the model was called."""
+        from bench.replay import Recording  # fails to load when `bench.probe` measures an older tree
 
         return Recording(self.source, self.messages).calls
 
 
 def long_conversation() -> Conversation:
-    """A recorded agent session of a thousand messages, or without a corpus a made-up one."""
+    """The longest recorded agent session, or a generated one of a thousand messages if there is no corpus."""
     if folder() is None:
-        return Conversation("made up: there is no corpus here", coding_session(LONG))
+        return Conversation("generated: no corpus found", coding_session(LONG))
     from bench.replay import plain
 
     longest = max(conversations("coding_agents"), key=lambda recorded: len(recorded["messages"]))
@@ -41,7 +41,7 @@ def long_conversation() -> Conversation:
 
 
 def coding_session(length: int, seed: int = 7) -> list[Message]:
-    """A made-up session of a coding agent, exactly so long: requests, steps of one to three calls, answers."""
+    """A generated session of a coding agent with this number of messages: requests, steps of one to three calls, answers."""
     draw = random.Random(seed)
     messages: list[Message] = [{"role": "system", "content": _prose(draw, 300)}]
     while len(messages) < length:
@@ -52,11 +52,11 @@ def coding_session(length: int, seed: int = 7) -> list[Message]:
     return messages[:length]
 
 
-def _step(draw: random.Random, at: int) -> list[Message]:
+def _step(draw: random.Random, position: int) -> list[Message]:
     names = [draw.choice(("read", "grep", "bash", "edit")) for _ in range(draw.choice((1, 1, 1, 1, 2, 3)))]
     calls: list[dict[str, Any]] = [
         {
-            "id": f"call_{at}_{number}",
+            "id": f"call_{position}_{number}",
             "type": "function",
             "function": {"name": name, "arguments": f'{{"path": "src/{draw.choice(WORDS)}_{draw.randint(1, 99)}.py"}}'},
         }

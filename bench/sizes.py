@@ -1,4 +1,4 @@
-"""What a conversation takes on disk, for every kind of transcript that we have."""
+"""The size on disk of several kinds of conversations."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,73 +6,73 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 from bench.corpus import conversations, folder
-from bench.keepers import Databases, Files
-from bench.keeping import Places
 from bench.replay import plain
 from bench.report import Part, Table, Target, progress
 from bench.session import coding_session
+from bench.store_adapters import PostgresDatabases, SqliteFiles
+from bench.store_contest import DatabaseSource
 from minutebook import Message, open_store
 from minutebook.errors import InvalidMessage
 from minutebook.record.message import text_of
 from minutebook.wire.chat import provider_message_to_entry
 
 FILES = ("coding_agents", "customer_service", "long_chat", "multilingual", "terminal")
-MOST = 2_000_000
-"""How much text of a file is read."""
+MAX_CHARACTERS = 2_000_000
+"""Maximum number of characters read from a file of the corpus."""
 
 
 def measure(part: Part, server: str | None) -> None:
-    """The bytes of every kind of transcript, in a file and, if there is one, on a server."""
-    made = {
-        "made up: an agent session of 2,000 messages": [coding_session(2_000)],
-        "made up: a chat of 1,000 messages of 400 characters": [_chat(1_000, 400)],
-        "made up: a chat of 10,000 messages of 85 characters": [_chat(10_000, 85)],
-        "made up: a chat of 1,000 messages of 85 characters": [_chat(1_000, 85)],
+    """Measure the size of every kind of conversation, on SQLite and, if there is a server, on PostgreSQL."""
+    generated = {
+        "generated: an agent session of 2,000 messages": [coding_session(2_000)],
+        "generated: a chat of 1,000 messages of 400 characters": [_chat(1_000, 400)],
+        "generated: a chat of 10,000 messages of 85 characters": [_chat(10_000, 85)],
+        "generated: a chat of 1,000 messages of 85 characters": [_chat(1_000, 85)],
     }
-    found = {f"recorded: {name}": _recorded(name) for name in FILES} if folder() is not None else {}
-    places: dict[str, Places] = {"SQLite": Files()} | ({"PostgreSQL": Databases(server)} if server else {})
-    table = Table(
-        "Store: bytes on disk over bytes of text, search index and all, each exchange appended by itself",
-        ["minutebook", "messages", "characters each", *places],
+    recorded = {f"recorded: {name}": _read_conversations(name) for name in FILES} if folder() is not None else {}
+    databases: dict[str, DatabaseSource] = {"SQLite": SqliteFiles()} | (
+        {"PostgreSQL": PostgresDatabases(server)} if server else {}
     )
-    ratios: dict[str, dict[str, float]] = {database: {} for database in places}
-    for what, chats in {**found, **made}.items():
+    table = Table(
+        "Store: bytes on disk / bytes of text, with the search index, each turn appended separately",
+        ["minutebook", "messages", "characters each", *databases],
+    )
+    ratios: dict[str, dict[str, float]] = {database: {} for database in databases}
+    for what, chats in {**recorded, **generated}.items():
         texts = [text_of(message) for chat in chats for message in chat]
         size = sum(len(text.encode()) for text in texts)
-        for database, where in places.items():
+        for database, source in databases.items():
             progress(f"store: bytes of {what}, {database}")
-            ratios[database][what] = asyncio.run(stored_bytes(chats, where)) / size
+            ratios[database][what] = asyncio.run(measure_stored_bytes(chats, source)) / size
         mean = sum(map(len, texts)) / len(texts)
-        shown = [f"{ratios[database][what]:.2f}" for database in places]
+        shown = [f"{ratios[database][what]:.2f}" for database in databases]
         table.rows.append([what, f"{len(texts):,}", f"{mean:,.0f}", *shown])
     table.notes.append(
-        "Text is what was said; the names, ids and arguments of calls are stored too, and not counted as text."
+        "Text is the content of messages. Names, ids and arguments of calls are stored, but not counted as text."
     )
     if server:
-        empty = asyncio.run(stored_bytes([], places["PostgreSQL"]))
-        table.notes.append(
-            f"PostgreSQL: {empty:,} of these bytes are there before the first message; a page has 8,192."
-        )
+        empty = asyncio.run(measure_stored_bytes([], databases["PostgreSQL"]))
+        table.notes.append(f"PostgreSQL: {empty:,} of these bytes are used by an empty database; a page has 8,192.")
     part.tables.append(table)
     part.figures["bytes_over_text"] = ratios
-    _judge(part, ratios)
+    _add_targets(part, ratios)
 
 
-def _judge(part: Part, ratios: Mapping[str, Mapping[str, float]]) -> None:
-    for database, all_of_them in ratios.items():
-        for kind in ("recorded", "made up"):
-            mine = {what: ratio for what, ratio in all_of_them.items() if what.startswith(kind)}
-            if mine:
-                worst = max(mine, key=lambda what: mine[what])
-                said = f"{mine[worst]:.2f} ({worst.partition(': ')[2]})"
+def _add_targets(part: Part, ratios: Mapping[str, Mapping[str, float]]) -> None:
+    for database, database_ratios in ratios.items():
+        for kind in ("recorded", "generated"):
+            selected = {what: ratio for what, ratio in database_ratios.items() if what.startswith(kind)}
+            if selected:
+                worst = max(selected, key=lambda what: selected[what])
+                measured = f"{selected[worst]:.2f} ({worst.partition(': ')[2]})"
                 what = f"{database}, every {kind} transcript: bytes on disk at most 1.5 times the text"
-                part.targets.append(Target(what, said, mine[worst] <= 1.5))
+                part.targets.append(Target(what, measured, selected[worst] <= 1.5))
 
 
-def _recorded(name: str) -> list[list[Message]]:
-    """Conversations of a file, as far as they are made of messages that a store takes."""
+def _read_conversations(name: str) -> list[list[Message]]:
+    """The conversations of a file of the corpus that a store accepts."""
     chats: list[list[Message]] = []
-    left = MOST
+    remaining = MAX_CHARACTERS
     for recorded in conversations(name):
         chat = [plain(message) for message in recorded["messages"]]
         try:
@@ -81,33 +81,33 @@ def _recorded(name: str) -> list[list[Message]]:
         except InvalidMessage:
             continue
         chats.append(chat)
-        left -= sum(len(text_of(message)) for message in chat)
-        if left <= 0:
+        remaining -= sum(len(text_of(message)) for message in chat)
+        if remaining <= 0:
             break
     return chats
 
 
-async def stored_bytes(chats: Iterable[Sequence[Message]], places: Places) -> int:
-    """What conversations take on disk, search index and all, each turn appended by itself."""
-    place = await places.new()
+async def measure_stored_bytes(chats: Iterable[Sequence[Message]], databases: DatabaseSource) -> int:
+    """The bytes on disk of conversations, with the search index, each turn appended separately."""
+    location = await databases.new()
     try:
-        async with open_store(place if "://" in place else f"sqlite:///{place}") as store:
+        async with open_store(location if "://" in location else f"sqlite:///{location}") as store:
             for number, chat in enumerate(chats):
                 for turn in _turns(chat):
-                    evaluation, when = uuid4(), datetime.now(UTC)
+                    evaluation, now = uuid4(), datetime.now(UTC)
                     entries = [
-                        provider_message_to_entry(message, evaluation_id=evaluation, sequence=at, created_at=when)
-                        for at, message in enumerate(turn)
+                        provider_message_to_entry(message, evaluation_id=evaluation, sequence=sequence, created_at=now)
+                        for sequence, message in enumerate(turn)
                     ]
                     await store.append(f"chat {number}", entries, broken="mark")
-            await store.search("anything")  # so that everything is indexed
-        return await places.size(place)
+            await store.search("anything")  # indexes all entries
+        return await databases.size(location)
     finally:
-        await places.remove(place)
+        await databases.remove(location)
 
 
 def _turns(chat: Sequence[Message]) -> list[list[Message]]:
-    """What an evaluation adds: a user message and what follows it."""
+    """The turns of a conversation: a user message and all messages up to the next."""
     turns: list[list[Message]] = [[]]
     for message in chat:
         if message["role"] == "user":
@@ -117,7 +117,7 @@ def _turns(chat: Sequence[Message]) -> list[list[Message]]:
 
 
 def _chat(count: int, characters: int) -> list[Message]:
-    """Questions and answers of one length, in the words of our made-up sessions."""
+    """Questions and answers of one length, in the words of the generated sessions."""
     source = " ".join(text_of(message) for message in coding_session(8 * count) if message["role"] != "tool")
-    texts = (source[at * characters % (len(source) - characters) :][:characters] for at in range(count))
+    texts = (source[number * characters % (len(source) - characters) :][:characters] for number in range(count))
     return [{"role": ("user", "assistant")[number % 2], "content": text} for number, text in enumerate(texts)]

@@ -29,12 +29,12 @@ PAGE = Path(__file__).with_name("architecture.md")
 SOURCE = Path(minutebook.__file__).parent
 FILES_MAY_DIFFER = 2
 CHANGES_MAY_DIFFER = 0.2
-"""Threads and the network make small differences from run to run; a page within these bounds is left as it is."""
+"""Threads and the network make small differences from run to run; a page within these bounds is not changed."""
 ROW = re.compile(r"^\| (?P<path>.*?) \| (?P<files>\d+) \| (?P<changes>\d+) \|$", re.MULTILINE)
 
 
 def page() -> str:
-    """The page with its two tables as they are now."""
+    """The page with its two tables updated."""
     text = PAGE.read_text(encoding="utf-8")
     return between(between(text, "packages", package_table()), "paths", path_table(text))
 
@@ -61,14 +61,14 @@ class Module:
 def code_lines(text: str) -> set[int]:
     """The numbers of the lines that are not blank, a comment or a docstring."""
     blank = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
-    found: set[int] = set()
+    numbers: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in blank:
-            found.update(range(token.start[0], token.end[0] + 1))
+            numbers.update(range(token.start[0], token.end[0] + 1))
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            found.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return found
+            numbers.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return numbers
 
 
 def package_table() -> str:
@@ -140,7 +140,7 @@ async def second_run(operation: Callable[[int], Awaitable[object]], trace: Trace
 
 
 def turns(count: int) -> list[dict[str, Any]]:
-    """A system message, and so many turns of four messages with a tool call."""
+    """A system message and `count` turns of four messages with a tool call."""
     messages: list[dict[str, Any]] = [{"role": "system", "content": "You are a support agent."}]
     for number in range(count):
         call = {"id": f"call_{number}", "type": "function", "function": {"name": "find_order", "arguments": "{}"}}
@@ -246,7 +246,7 @@ PATHS = {
 
 @cache
 def traced(name: str) -> Trace:
-    """One of `PATHS`, in a thread of its own: nothing else that runs in this process is counted."""
+    """Trace one of `PATHS` in a separate thread, so that nothing else in this process is counted."""
     path = PATHS[name]
     with Trace().installed() as trace, ThreadPoolExecutor(1) as thread:
         thread.submit(lambda: asyncio.run(path(trace))).result()
@@ -254,12 +254,12 @@ def traced(name: str) -> Trace:
 
 
 def path_table(written: str) -> str:
-    """The numbers of the page where they are near enough, else those of today."""
-    known = {match["path"]: (int(match["files"]), int(match["changes"])) for match in ROW.finditer(written)}
+    """The numbers of the page if they are close enough, else the measured ones."""
+    written_numbers = {match["path"]: (int(match["files"]), int(match["changes"])) for match in ROW.finditer(written)}
     rows = ["| operation | files | changes of file |\n|---|---|---|\n"]
     for name in PATHS:
         trace = traced(name)
-        files, changes = known.get(name, (0, 0))
+        files, changes = written_numbers.get(name, (0, 0))
         if (
             abs(files - len(trace.files)) > FILES_MAY_DIFFER
             or abs(changes - trace.changes) > changes * CHANGES_MAY_DIFFER

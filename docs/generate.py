@@ -1,4 +1,4 @@
-"""Writes what is generated of the documentation: `python docs/generate.py`. A test fails when a page is stale."""
+"""Writes the generated pages and the `.pyi` files: `python docs/generate.py`. A test fails if one is stale."""
 
 import ast
 import inspect
@@ -51,24 +51,30 @@ def api() -> str:
         package = import_module(f"minutebook.{name}")
         parts.append(f"\n## {title}\n\n`minutebook.{name}`. {inspect.getdoc(package)}\n")
         if name != "integrations.adk":  # google-adk is not installed where the reference is written
-            parts += [section(each, getattr(package, each)) for names in package._EXPORTS.values() for each in names]
+            parts += [
+                section(public_name, getattr(package, public_name))
+                for names in package._EXPORTS.values()
+                for public_name in names
+            ]
     parts.append("\n## Errors\n\n`minutebook.errors`. Everything raised on purpose.\n")
     parts.append("\n```text\n" + "".join(error_tree(errors.MinutebookError)) + "```\n")
-    raised = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception)]
-    parts += [section(each.__name__, each) for each in raised]
+    error_classes = [
+        value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)
+    ]
+    parts += [section(error_class.__name__, error_class) for error_class in error_classes]
     return "".join(parts)
 
 
 def error_tree(error: type[BaseException], first: str = "", below: str = "") -> Iterator[str]:
-    """A line for the error and each that inherits from it: its name, what else it is, and what its docstring says first."""
+    """A line for the error and for each subclass: its name, its built-in base class, and the first sentence about it."""
     other = ", ".join(base.__name__ for base in error.__bases__ if not issubclass(base, errors.MinutebookError))
     name = f"{first}{error.__name__}{f'({other})' if other and first else ''}"
-    said = re.split(r"[;.](?:\s|$)", inspect.getdoc(error) or "")[0]
-    yield f"{name:<38}{said}\n"
-    inner = [each for each in error.__subclasses__() if each.__module__.startswith("minutebook.")]
-    for each in inner:
-        last = each is inner[-1]
-        yield from error_tree(each, f"{below}{'└── ' if last else '├── '}", f"{below}{'    ' if last else '│   '}")
+    summary = re.split(r"[;.](?:\s|$)", inspect.getdoc(error) or "")[0]
+    yield f"{name:<38}{summary}\n"
+    subclasses = [subclass for subclass in error.__subclasses__() if subclass.__module__.startswith("minutebook.")]
+    for subclass in subclasses:
+        branch, indent = ("└── ", "    ") if subclass is subclasses[-1] else ("├── ", "│   ")
+        yield from error_tree(subclass, f"{below}{branch}", f"{below}{indent}")
 
 
 def section(name: str, value: object) -> str:
@@ -92,15 +98,15 @@ def signature(value: object) -> str:
 
 
 def parameters(value: object) -> list[inspect.Parameter]:
-    """The parameters; options that a TypedDict lists (`**options: Unpack[…]`) one by one."""
-    found: list[inspect.Parameter] = []
+    """The parameters, with the options of a TypedDict (`**options: Unpack[…]`) one by one."""
+    result: list[inspect.Parameter] = []
     for parameter in inspect.signature(value).parameters.values():  # type: ignore[arg-type]
         listed = get_args(parameter.annotation) if get_origin(parameter.annotation) is Unpack else ()
         names = listed[0].__annotations__ if listed else ()
-        found += [parameter.replace(name=name, kind=parameter.KEYWORD_ONLY, default=None) for name in names] or [
+        result += [parameter.replace(name=name, kind=parameter.KEYWORD_ONLY, default=None) for name in names] or [
             parameter
         ]
-    return found
+    return result
 
 
 def parameter_text(parameter: inspect.Parameter) -> str:
@@ -115,7 +121,7 @@ def parameter_text(parameter: inspect.Parameter) -> str:
 
 
 def fields(value: object) -> str:
-    """What the attributes mean: the string under each, which only the source has."""
+    """A line per attribute that has a string under it, which only the source shows."""
     if not inspect.isclass(value):
         return ""
     try:
@@ -125,10 +131,10 @@ def fields(value: object) -> str:
     body = tree.body[0].body if tree.body and isinstance(tree.body[0], ast.ClassDef) else []
     rows = []
     for node, after in pairwise(body):
-        said = (
+        is_documented = (
             isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str)
         )
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and said:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and is_documented:
             rows.append(f"- `{node.target.id}`: {' '.join(after.value.value.split())}\n")
     return "\n" + "".join(rows) if rows else ""
 
@@ -158,11 +164,11 @@ def http() -> str:
     from minutebook.service.app import build_service, create_app
     from minutebook.service.config.loader import CommandLineFlag, ConfigHolder
 
-    nowhere = {
+    flags = {
         "database.url": CommandLineFlag("here", "memory:"),
         "upstream.url": CommandLineFlag("here", "http://127.0.0.1:1"),
     }
-    app = create_app(build_service(ConfigHolder(None, environment={}, flags=nowhere)))
+    app = create_app(build_service(ConfigHolder(None, environment={}, flags=flags)))
     parts = [
         HEAD,
         "# The service over HTTP\n\n`/openapi.json` of a running service says all of it. Errors have one shape: ",
@@ -171,15 +177,15 @@ def http() -> str:
     rows: dict[str, list[str]] = {}
     for path, operations in app.openapi()["paths"].items():
         for method, operation in operations.items():
-            said = " ".join(operation.get("description", "").partition("\n\n")[0].split())
-            rows.setdefault(operation["tags"][0], []).append(f"| `{method.upper()} {path}` | {said} |\n")
-    for tag, found in rows.items():
-        parts += [f"\n## {tag}\n\n| | |\n|---|---|\n", *found]
+            description = " ".join(operation.get("description", "").partition("\n\n")[0].split())
+            rows.setdefault(operation["tags"][0], []).append(f"| `{method.upper()} {path}` | {description} |\n")
+    for tag, tag_rows in rows.items():
+        parts += [f"\n## {tag}\n\n| | |\n|---|---|\n", *tag_rows]
     return "".join(parts)
 
 
 def stub(package: str) -> str:
-    """What type checkers and editors read in place of the names that load on first use."""
+    """The `.pyi` file of a package, for type checkers and editors: its names are imported on first use."""
     module = import_module(package)
     lines = [
         f"from {package}.{home} import (\n{''.join(f'    {name} as {name},' + chr(10) for name in sorted(names))})\n"

@@ -24,17 +24,17 @@ def in_stock(item: Annotated[str, "such as lamp"]) -> int:
 
 
 def order_status(order: Annotated[str, "the number of the order"]) -> str:
-    """Where an order is."""
+    """The status of an order."""
     return ORDERS.get(order, f"There is no order {order}.")
 
 
 def weather(city: str) -> str:
     """The weather in a city now."""
-    return WEATHER.get(city.lower(), f"Nobody has looked out of a window in {city}.")
+    return WEATHER.get(city.lower(), f"There is no weather report for {city}.")
 
 
 def calculate(expression: Annotated[str, "numbers with + - * / and brackets"]) -> float:
-    """Work out an expression."""
+    """Evaluate an arithmetic expression."""
     return _value(ast.parse(expression, mode="eval").body)
 
 

@@ -22,7 +22,7 @@ EXAMPLES = [
     ),
     (
         errors.RecordIsReadOnly("assignment"),
-        "assignment on a message of the record, which is read-only; return a changed copy: {**message, 'content':",
+        "assignment is not possible on a message of the record, which is read-only; return a changed copy: {**message, 'content':",
     ),
     (
         errors.CannotFit(1_000, 2_500, [("the newest request", 7, 2_400)]),
@@ -130,7 +130,7 @@ EXAMPLES = [
     ),
     (
         errors.ConversationNotFound("alice"),
-        "conversation 'alice' does not exist; the first append to an id creates it",
+        "conversation 'alice' does not exist; check the id, or append a message to create it",
     ),
     (errors.ConversationErased("alice"), "conversation 'alice' was erased; use another id"),
     (
@@ -164,7 +164,7 @@ EXAMPLES = [
     (errors.FoldNotFound("alice", "f1"), "conversation 'alice' has no fold 'f1'"),
     (
         errors.FoldConflict("alice", "f1", "splits an exchange"),
-        "fold 'f1' of conversation 'alice': splits an exchange.",
+        "fold 'f1' of conversation 'alice': splits an exchange; reload the conversation",
     ),
     (errors.SummaryRejected("is empty"), "the summary is empty; nothing was changed, summarize again"),
     (

@@ -1,7 +1,7 @@
-"""What no crash may do, tried in earnest: `make torture`, or `make torture ARGS="--only sqlite --kills 50"`.
+"""Crash tests of the stores and the service: `make torture`, or `make torture ARGS="--only sqlite --kills 50"`.
 
-Writers are killed at any moment, servers under them, disks fill up and files go away. Prints what was found; ends with 1
-if anything was lost, doubled, halved or put out of order.
+Writers and servers are killed at random moments, disks fill up and files are moved. Prints what was found, and exits with
+1 if anything was lost, stored twice, stored in part or stored out of order.
 """
 
 import argparse
@@ -12,81 +12,86 @@ from pathlib import Path
 from time import perf_counter
 
 from bench.report import Table, progress
-from torture import importing, trouble
-from torture.killing import Tally, kill_server, kill_writers
-from torture.server import NotPossible, postgres
-from torture.serving import kill_service
-from torture.sharing import share
+from torture import file_faults, large_import
+from torture.concurrency import write_from_two_processes
+from torture.kills import CrashResult, kill_server, kill_writers
+from torture.server import Unsupported, postgres
+from torture.service import kill_service
 
 SQLITE_KILLS, CLIENT_KILLS, SERVER_KILLS, SERVICE_KILLS = 1_000, 300, 50, 200
 WRITERS, MESSAGES = 200, 100
 
-Run = Callable[[argparse.Namespace], Iterator[tuple[str, Tally]]]
+CrashTests = Callable[[argparse.Namespace], Iterator[tuple[str, CrashResult]]]
+"""Runs crash tests, and yields the name and the result of each."""
 
 
 def main() -> int:
-    asked = _arguments()
-    began = perf_counter()
+    arguments = _parse_arguments()
+    started = perf_counter()
     table = Table(
-        "What was tried, and what was found that must not be",
-        ["", "kills", "acknowledged", "asked again", "lost", "half", "gaps", "doubled", "disordered", "time"],
+        "Crash tests, and the violations found",
+        ["", "kills", "acknowledged", "retries", "lost", "partial", "gaps", "duplicates", "out of order", "time"],
         notes=[
-            "asked again: stored, but not acknowledged when the kill came, as far as we looked before the retry;",
-            "for the service, how often a client had to ask again: completions, responses and threads, streamed and whole.",
+            "retries: turns that were stored but not acknowledged when the writer was killed, if they were read before the",
+            "retry; for the service, the retries of its clients (completions, responses and threads, streamed or not).",
         ],
     )
-    good = True
-    for name in (name for name in asked.only if name in PARTS):
+    is_good = True
+    for name in (name for name in arguments.only if name in PARTS):
         try:
-            good &= _try(table, PARTS[name](asked))
-        except NotPossible as why:
-            table.rows.append([name, f"not tried: {why}"])
+            is_good &= _run_crash_tests(table, PARTS[name](arguments))
+        except Unsupported as reason:
+            table.rows.append([name, f"skipped: {reason}"])
     if table.rows:
         print(table)
-    if IMPORT in asked.only:
-        fine, said = importing.measure(asked.megabytes)
-        good &= fine
-        print(f"\nSQLite, import of a large file: {said}")
-    if "sqlite" in asked.only:
-        good &= _troubles()
-    print(f"\n{'nothing was lost' if good else 'SOMETHING WAS LOST'}, in {perf_counter() - began:.0f} s")
-    return 0 if good else 1
+    if IMPORT in arguments.only:
+        result = large_import.measure(arguments.megabytes)
+        is_good &= result.passed
+        print(f"\nSQLite, import of a large file: {result.text}")
+    if "sqlite" in arguments.only:
+        is_good &= _run_file_faults()
+    print(f"\n{'nothing was lost' if is_good else 'FAILED: see above'}, in {perf_counter() - started:.0f} s")
+    return 0 if is_good else 1
 
 
-def _try(table: Table, tries: Iterator[tuple[str, Tally]]) -> bool:
-    good, started = True, perf_counter()
-    for what, tally in tries:
-        found, took = tally.found, perf_counter() - started
-        good &= found.is_nothing
-        counts = (found.lost, found.halves, found.gaps, found.doubled, found.disordered)
-        cells = (tally.kills, tally.acknowledged, tally.unheard, *counts)
-        table.rows.append([what, *(f"{cell:,}" for cell in cells), f"{took:.0f} s"])
+def _run_crash_tests(table: Table, tests: Iterator[tuple[str, CrashResult]]) -> bool:
+    is_good, started = True, perf_counter()
+    for name, result in tests:
+        violations, seconds = result.violations, perf_counter() - started
+        is_good &= not violations
+        counts = (
+            *(violations.lost, violations.partial, violations.gaps),
+            *(violations.duplicates, violations.out_of_order),
+        )
+        cells = (result.kills, result.acknowledged, result.retries, *counts)
+        table.rows.append([name, *(f"{cell:,}" for cell in cells), f"{seconds:.0f} s"])
         started = perf_counter()
-    return good
+    return is_good
 
 
-def on_sqlite(asked: argparse.Namespace) -> Iterator[tuple[str, Tally]]:
+def crash_sqlite(arguments: argparse.Namespace) -> Iterator[tuple[str, CrashResult]]:
     with tempfile.TemporaryDirectory(prefix="minutebook-torture-") as folder:
-        kills = asked.kills or SQLITE_KILLS
+        kills = arguments.kills or SQLITE_KILLS
         name = "SQLite: kill -9 of a writer"
-        yield name, kill_writers(lambda stretch: f"sqlite:///{folder}/{stretch}.db", kills, name=name)
+        yield name, kill_writers(lambda batch: f"sqlite:///{folder}/{batch}.db", kills, name=name)
         name = f"SQLite: {WRITERS} writers in 2 processes"
-        yield name, share(f"sqlite:///{folder}/shared.db", writers=WRITERS, messages=MESSAGES, name=name)
+        url = f"sqlite:///{folder}/shared.db"
+        yield name, write_from_two_processes(url, writers=WRITERS, messages=MESSAGES, name=name)
 
 
-def on_postgres(asked: argparse.Namespace) -> Iterator[tuple[str, Tally]]:
+def crash_postgres(arguments: argparse.Namespace) -> Iterator[tuple[str, CrashResult]]:
     with postgres() as server:
         url = server.url()
         name = "PostgreSQL: kill -9 of a client"
-        yield name, kill_writers(lambda _: url, asked.kills or CLIENT_KILLS, name=name)
+        yield name, kill_writers(lambda _: url, arguments.kills or CLIENT_KILLS, name=name)
         name = f"PostgreSQL: {WRITERS} writers in 2 processes"
-        yield name, share(url, writers=WRITERS, messages=MESSAGES, name=name)
+        yield name, write_from_two_processes(url, writers=WRITERS, messages=MESSAGES, name=name)
         name = "PostgreSQL: kill -9 of the postmaster"
-        yield name, kill_server(server, min(asked.kills or SERVER_KILLS, SERVER_KILLS), name=name)
+        yield name, kill_server(server, min(arguments.kills or SERVER_KILLS, SERVER_KILLS), name=name)
 
 
-def on_service(asked: argparse.Namespace) -> Iterator[tuple[str, Tally]]:
-    kills = asked.kills or SERVICE_KILLS
+def crash_service(arguments: argparse.Namespace) -> Iterator[tuple[str, CrashResult]]:
+    kills = arguments.kills or SERVICE_KILLS
     with tempfile.TemporaryDirectory(prefix="minutebook-torture-") as folder:
         name = "service on SQLite: kill -9 while it streams"
         yield name, kill_service(f"sqlite:///{folder}/service.db", kills, name=name)
@@ -98,50 +103,51 @@ def on_service(asked: argparse.Namespace) -> Iterator[tuple[str, Tally]]:
         yield name, kill_service(server.url(), kills, replicas=2, name=name)
 
 
-def _troubles() -> bool:
-    good = True
+def _run_file_faults() -> bool:
+    is_good = True
     print()
-    for what, make in TROUBLES.items():
-        progress(f"SQLite: {what}")
-        with trouble.folder_for_all() as folder:
+    for name, run in FILE_FAULTS.items():
+        progress(f"SQLite: {name}")
+        with file_faults.world_writable_folder() as folder:
             try:
-                said = make(folder)
-            except NotPossible as why:
-                said = f"not tried: {why}"
-            except AssertionError as why:
-                good, said = False, f"FAILED: {why}"
-        print(f"SQLite, {what}: {said}")
-    return good
+                outcome = run(folder)
+            except Unsupported as reason:
+                outcome = f"skipped: {reason}"
+            except AssertionError as error:
+                is_good, outcome = False, f"FAILED: {error}"
+        print(f"SQLite, {name}: {outcome}")
+    return is_good
 
 
-TROUBLES: dict[str, Callable[[Path], str]] = {
-    "full disk": trouble.full_disk,
-    "read-only file": trouble.read_only,
-    "file taken away": trouble.gone,
+FILE_FAULTS: dict[str, Callable[[Path], str]] = {
+    "full disk": file_faults.fill_disk,
+    "read-only file": file_faults.write_to_read_only_file,
+    "moved file": file_faults.move_file,
 }
-PARTS: dict[str, Run] = {"sqlite": on_sqlite, "postgres": on_postgres, "service": on_service}
+PARTS: dict[str, CrashTests] = {"sqlite": crash_sqlite, "postgres": crash_postgres, "service": crash_service}
 IMPORT = "import"
-"""Asked for by name: it takes gigabytes, and minutes."""
+"""Runs only if named in `--only`: it takes gigabytes and minutes."""
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make torture", description=__doc__)
-    parser.add_argument("--only", type=_parts, default=list(PARTS), help=f"some of {','.join((*PARTS, IMPORT))}")
+    names = ",".join((*PARTS, IMPORT))
+    parser.add_argument("--only", type=_parse_parts, default=list(PARTS), help=f"comma-separated list of {names}")
     parser.add_argument(
-        "--megabytes", type=int, metavar="N", default=1_024, help="how large a file --only import reads"
+        "--megabytes", type=int, metavar="N", default=1_024, help="size of the file that --only import reads"
     )
     parser.add_argument(
-        "--kills", type=int, metavar="N", help="fewer kills than the 1,000, 300, 50 and 200 of a whole run"
+        "--kills", type=int, metavar="N", help="number of kills. Default: 1,000, 300, 50 and 200, by test"
     )
     return parser.parse_args()
 
 
-def _parts(text: str) -> list[str]:
+def _parse_parts(text: str) -> list[str]:
     names = text.split(",")
     unknown = set(names) - {*PARTS, IMPORT}
     if unknown:
-        there = ", ".join((*PARTS, IMPORT))
-        raise argparse.ArgumentTypeError(f"no such part: {', '.join(sorted(unknown))}; there are {there}")
+        valid = ", ".join((*PARTS, IMPORT))
+        raise argparse.ArgumentTypeError(f"unknown part {', '.join(sorted(unknown))}; expected some of {valid}")
     return names
 
 

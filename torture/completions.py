@@ -1,58 +1,60 @@
-"""A client of `/v1/chat/completions`: it resends its history, and runs its tools itself."""
+"""A client of `/v1/chat/completions`: it sends its whole history, and runs its tools itself."""
 
 import itertools
 import json
 from functools import partial
 from typing import Any
 
-from torture.story import Message, Story
-from torture.talker import Line, NotYet, Talker, events, required
+from torture.client import Attempt, RetryingClient, RetryLater, require_success, server_events
+from torture.client_history import ClientHistory, Message
 
 TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}}}]
+PATH = "/v1/chat/completions"
 
 
-class CompletionTalker(Talker):
-    """Every other turn is streamed."""
+class CompletionClient(RetryingClient):
+    """Streams every other turn."""
 
-    def begin(self, story: Story) -> None:
-        story.conversation = story.name
+    def start_conversation(self, history: ClientHistory) -> None:
+        history.conversation = history.name
 
-    def turn(self, story: Story, turn: int) -> None:
-        story.say({"role": "user", "content": f"question {turn} of {story.name}"})
+    def run_turn(self, history: ClientHistory, turn: int) -> None:
+        history.add({"role": "user", "content": f"question {turn} of {history.name}"})
         for step in itertools.count():
-            streams = turn % 2 == 0
-            body = {"model": "scripted", "messages": list(story.told), "stream": streams, "tools": TOOLS}
-            said = self.ask(f"{story.name}-{turn}-{step}", partial(_answer, story.conversation, body))
-            story.hear(said)
-            if not said.get("tool_calls"):
+            is_streamed = turn % 2 == 0
+            body = {"model": "scripted", "messages": list(history.messages), "stream": is_streamed, "tools": TOOLS}
+            send = partial(_send, history.conversation, body)
+            answer = self.request(f"{history.name}-{turn}-{step}", send)
+            history.add_answer(answer)
+            if not answer.get("tool_calls"):
                 return
-            for each in said["tool_calls"]:
-                story.say({"role": "tool", "tool_call_id": each["id"], "content": f"fact {turn}"})
+            for call in answer["tool_calls"]:
+                history.add({"role": "tool", "tool_call_id": call["id"], "content": f"fact {turn}"})
 
 
-def _answer(conversation: str, body: dict[str, Any], line: Line) -> Message:
-    line.headers["X-Conversation-Id"] = conversation
+def _send(conversation: str, body: dict[str, Any], attempt: Attempt) -> Message:
+    attempt.headers["X-Conversation-Id"] = conversation
     if not body["stream"]:
-        message: Message = line.post("/v1/chat/completions", body).json()["choices"][0]["message"]
+        message: Message = attempt.post(PATH, body).json()["choices"][0]["message"]
         return message
     text: list[str] = []
     calls: dict[int, Message] = {}
-    with line.http.stream("POST", f"{line.url}/v1/chat/completions", json=body, headers=line.headers) as answer:
-        for _, data in events(required(answer)):
+    with attempt.http.stream("POST", f"{attempt.url}{PATH}", json=body, headers=attempt.headers) as response:
+        for _, data in server_events(require_success(response)):
             if data == "[DONE]":
-                said: Message = {"role": "assistant", "content": "".join(text) or None}
-                return said if not calls else {**said, "tool_calls": list(calls.values())}
-            _take(json.loads(data), text, calls)
-    raise NotYet("cut off")
+                answer: Message = {"role": "assistant", "content": "".join(text) or None}
+                return answer if not calls else {**answer, "tool_calls": list(calls.values())}
+            _add_chunk(json.loads(data), text, calls)
+    raise RetryLater("cut off")
 
 
-def _take(chunk: Message, text: list[str], calls: dict[int, Message]) -> None:
+def _add_chunk(chunk: Message, text: list[str], calls: dict[int, Message]) -> None:
     if "error" in chunk:
-        raise NotYet(f"in the stream: {chunk['error']['code']}")
+        raise RetryLater(f"in the stream: {chunk['error']['code']}")
     for choice in chunk["choices"]:
         text.append(choice["delta"].get("content") or "")
         for piece in choice["delta"].get("tool_calls") or ():
             empty = {"id": piece.get("id"), "type": "function", "function": {"name": "", "arguments": ""}}
-            known = calls.setdefault(piece["index"], empty)
+            call = calls.setdefault(piece["index"], empty)
             for part in ("name", "arguments"):
-                known["function"][part] += piece["function"].get(part) or ""
+                call["function"][part] += piece["function"].get(part) or ""

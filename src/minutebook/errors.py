@@ -84,7 +84,8 @@ class RecordIsReadOnly(MinutebookError, TypeError):
 
     what: str
     template = (
-        "{what} on a message of the record, which is read-only; return a changed copy: {{**message, 'content': …}}"
+        "{what} is not possible on a message of the record, which is read-only; return a changed copy: "
+        "{{**message, 'content': …}}"
     )
 
 
@@ -199,7 +200,7 @@ class ToolServerFailed(MinutebookError, ConnectionError):
     tool: str
     where: str
     problem: str
-    template = "tool {tool!r}: the MCP server {where} does not respond: {problem}"
+    template = "tool {tool!r}: the MCP server {where} does not respond: {problem}; check its command or URL"
 
 
 class EventFailed(MinutebookError, ExceptionGroup[Exception]):
@@ -407,7 +408,7 @@ class ConversationNotFound(MinutebookError, LookupError):
     """No conversation with that id exists, or another tenant owns it."""
 
     conversation: str
-    template = "conversation {conversation!r} does not exist; the first append to an id creates it"
+    template = "conversation {conversation!r} does not exist; check the id, or append a message to create it"
 
 
 class ConversationErased(ConversationNotFound):
@@ -497,14 +498,11 @@ class FoldConflict(MinutebookError, ValueError):
     conversation: str
     fold_id: str
     problem: str
+    advice: str = "reload the conversation and create the fold again"
 
     def __str__(self) -> str:
-        where = (
-            f"fold {self.fold_id!r} of conversation {self.conversation!r}"
-            if self.fold_id
-            else f"conversation {self.conversation!r}"
-        )
-        return f"{where}: {self.problem}. Reload the conversation and create the fold again"
+        fold = f"fold {self.fold_id!r} of " if self.fold_id else ""
+        return f"{fold}conversation {self.conversation!r}: {self.problem}; {self.advice}"
 
 
 class SummaryRejected(MinutebookError, ValueError):
@@ -550,7 +548,9 @@ class StoreUnavailable(MinutebookError, ConnectionError):
     _advice: ClassVar[str] = "retry"
 
     def __str__(self) -> str:
-        return f"{self.store}: {self.problem}" + ("" if self.problem == "is closed" else f"; {self._advice}")
+        if self.problem == "is closed":
+            return f"{self.store} is closed; open it again"
+        return f"{self.store}: {self.problem}; {self._advice}"
 
 
 class StoreFull(StoreUnavailable):

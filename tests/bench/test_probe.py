@@ -1,15 +1,15 @@
-"""The probe of `make bench-compare` runs on this tree, and the table says what is worse."""
+"""The probe of `make bench-compare` runs on this tree, and the table marks what is worse."""
 
 import pytest
 
 from bench.compare import ROOT, Figure, measure, table
-from bench.keepers import Databases
 from bench.probe import PARTS, Cost
+from bench.store_adapters import PostgresDatabases
 from tests.servers import FAST, Postgres, require_postgres
 
 FIGURES = {
     "calls": {"view_of, TokenBudgetManager, a coding session", "view_of, SlidingWindowManager, a coding session"},
-    "runner": {"runner, a call of the model"},
+    "runner": {"runner, a model call"},
     "store": {"SQLite, append, 1 writer", "SQLite, append, 64 writers", "SQLite, load the last 20 of 40"},
     "postgres": {
         "PostgreSQL, append, 1 writer",
@@ -31,7 +31,7 @@ FIGURES = {
 def databases():
     require_postgres()
     server = Postgres.make(FAST)
-    yield Databases(server.url())
+    yield PostgresDatabases(server.url())
     server.remove()
 
 
@@ -51,21 +51,21 @@ def test_a_part_measures_its_figures(part) -> None:
     assert all(cost.wall > 0 for cost in costs["new"].values())
 
 
-def test_postgres_is_measured_in_a_database_of_its_own(databases) -> None:
+def test_postgres_is_measured_in_a_separate_database(databases) -> None:
     costs, failures = measure({"base": ROOT, "new": ROOT}, "postgres", databases, tiny=True)
 
     assert not failures
     assert set(costs["base"]) == set(costs["new"]) == FIGURES["postgres"]
 
 
-def test_a_probe_that_fails_says_why() -> None:
+def test_the_error_of_a_failed_probe_is_returned() -> None:
     costs, failures = measure({"new": ROOT}, "no such part", tiny=True)
 
     assert costs == {"new": {}}
     assert "invalid choice: 'no such part'" in failures["new"]
 
 
-def test_a_figure_is_worse_from_15_percent_on_whichever_way_it_is_shown() -> None:
+def test_a_figure_is_worse_from_15_percent_on_for_times_and_rates() -> None:
     figures = {
         "rate": Figure([Cost("/s", 0.010, 0.001)] * 3, [Cost("/s", 0.012, 0.001)] * 3),
         "time": Figure([Cost("ms", 0.010, 0.001)] * 3, [Cost("ms", 0.011, 0.002)] * 3),

@@ -8,7 +8,7 @@ import pytest
 
 from bench.corpus import conversations, folder
 from bench.policies import BUDGETED, FULL, MANAGERS, ours
-from bench.replay import Policy, Recording, Tally, problems, recordings, replay
+from bench.replay import Policy, Recording, ReplayResult, problems_of, recordings, replay
 from minutebook import CannotFit, Message
 from minutebook.tokens import ExactCounter
 
@@ -36,7 +36,7 @@ def tokens(*messages: Message) -> int:
     return sum(map(ExactCounter().message, messages))
 
 
-def replayed(policy: Policy, budget: int = BUDGET) -> Tally:
+def replayed(policy: Policy, budget: int = BUDGET) -> ReplayResult:
     return replay([recording()], policy, budget)
 
 
@@ -59,21 +59,21 @@ def test_a_call_is_not_made_while_results_are_missing() -> None:
 
 
 def test_what_is_appended_to_is_read_from_the_cache() -> None:
-    tally = replayed(everything)
+    result = replayed(everything)
     sent = [tokens(SYSTEM, TASK), tokens(*MESSAGES[:4]), tokens(*MESSAGES[:6])]
 
-    assert (tally.views, tally.busts, tally.peak) == (3, 0, sent[2])
-    assert tally.tokens == sum(sent)
-    assert tally.cached == sent[0] + sent[1]
-    assert tally.cost == pytest.approx(0.1 * (sent[0] + sent[1]) + 1.25 * sent[2])
+    assert (result.views, result.busts, result.peak) == (3, 0, sent[2])
+    assert result.tokens == sum(sent)
+    assert result.cached == sent[0] + sent[1]
+    assert result.cost == pytest.approx(0.1 * (sent[0] + sent[1]) + 1.25 * sent[2])
 
 
 def test_a_view_that_does_not_begin_like_the_one_before_it_is_a_bust() -> None:
-    tally = replayed(last(2))
+    result = replayed(last(2))
 
-    assert tally.busts == 2
-    assert tally.cached == 0
-    assert tally.cost == pytest.approx(1.25 * tally.tokens)
+    assert result.busts == 2
+    assert result.cached == 0
+    assert result.cost == pytest.approx(1.25 * result.tokens)
 
 
 def test_a_changed_message_ends_what_the_cache_holds() -> None:
@@ -81,14 +81,14 @@ def test_a_changed_message_ends_what_the_cache_holds() -> None:
         state["views"] = state.get("views", 0) + 1
         return [SYSTEM, {**TASK, "content": f"{state['views']}"}, *messages[2:]]
 
-    tally = replayed(numbered)
+    result = replayed(numbered)
 
-    assert (tally.busts, tally.cached) == (2, 2 * tokens(SYSTEM))
+    assert (result.busts, result.cached) == (2, 2 * tokens(SYSTEM))
 
 
 def test_recall_is_the_share_of_known_identifiers_that_the_view_still_holds() -> None:
     # ASKS uses src/app.py of TASK; SAYS uses src/app.py and handle_failure of ANSWER; ENDS uses handle_failure.
-    assert [sorted(word for word, _ in words) for words in recording().wanted.values()] == [
+    assert [sorted(word for word, _ in words) for words in recording().references.values()] == [
         ["src/app.py"],
         ["handle_failure", "src/app.py"],
         ["handle_failure"],
@@ -96,16 +96,19 @@ def test_recall_is_the_share_of_known_identifiers_that_the_view_still_holds() ->
 
     whole, short = replayed(everything), replayed(last(1))
 
-    assert (whole.held, whole.known) == (4, 4)
-    assert (short.held, short.known) == (2, 4)  # TASK at the first call, handle_failure in ANSWER at the second
-    assert short.share("held") == 0.5
+    assert (whole.recalled, whole.recallable) == (4, 4)
+    assert (short.recalled, short.recallable) == (
+        2,
+        4,
+    )  # TASK at the first call, handle_failure in ANSWER at the second
+    assert short.share("recalled") == 0.5
 
 
 def test_an_identifier_in_a_changed_message_counts_as_held() -> None:
     def note(_messages: list[Message], _budget: int, _state: dict[str, Any]) -> Sequence[Message]:
         return [{"role": "user", "content": "summary: handle_failure"}]
 
-    assert replayed(note).held == 2
+    assert replayed(note).recalled == 2
 
 
 def test_what_the_view_holds_of_the_requests_and_the_system_message_is_counted() -> None:
@@ -138,7 +141,7 @@ def test_a_policy_that_separates_a_result_from_its_call_is_invalid() -> None:
     ],
 )
 def test_finds_what_a_provider_would_refuse(view: list[Message], found: set[str]) -> None:
-    assert problems(view) == found
+    assert problems_of(view) == found
 
 
 def test_a_fault_of_the_recording_itself_is_not_held_against_the_policy() -> None:
@@ -153,10 +156,10 @@ def test_a_refusal_is_counted_and_is_no_view() -> None:
             raise CannotFit(budget, budget + 1, [])
         return messages
 
-    tally = replayed(picky)
+    result = replayed(picky)
 
-    assert (tally.views, tally.refused) == (2, 1)
-    assert tally.tokens == tokens(*MESSAGES[:2]) + tokens(*MESSAGES[:6])
+    assert (result.views, result.refused) == (2, 1)
+    assert result.tokens == tokens(*MESSAGES[:2]) + tokens(*MESSAGES[:6])
 
 
 def test_any_other_error_is_the_policys_own_and_is_not_swallowed() -> None:
@@ -168,16 +171,16 @@ def test_any_other_error_is_the_policys_own_and_is_not_swallowed() -> None:
 
 
 def test_recordings_are_spread_over_those_that_are_long_enough() -> None:
-    made = [{"id": f"{n}", "messages": [dict(TASK)] * n} for n in range(10)]
+    generated = [{"id": f"{n}", "messages": [dict(TASK)] * n} for n in range(10)]
 
-    assert [recorded.id for recorded in recordings(made, most=3, least=4)] == ["4", "6", "8"]
+    assert [recorded.id for recorded in recordings(generated, max_conversations=3, min_messages=4)] == ["4", "6", "8"]
 
 
 @cache
-def real(name: str, most: int, least: int) -> list[Recording]:
+def real(name: str, max_conversations: int, min_messages: int) -> list[Recording]:
     if folder() is None:
         pytest.skip("no corpus: MINUTEBOOK_CORPUS is not set and there is none beside the repository")
-    return recordings(conversations(name), most=most, least=least)
+    return recordings(conversations(name), max_conversations=max_conversations, min_messages=min_messages)
 
 
 SUBSETS = [
@@ -191,12 +194,12 @@ SUBSETS = [
 @pytest.mark.parametrize("manager", MANAGERS)
 def test_every_manager_keeps_its_promises_on_real_conversations(manager: str, name: str, budget: int) -> None:
     make: Callable[[int], Any] = MANAGERS[manager]
-    tally = replay(real(name, 4, 40), ours(make), budget)
+    result = replay(real(name, 4, 40), ours(make), budget)
 
-    assert tally.views + tally.refused > 50
-    assert tally.invalid == 0
-    assert tally.request == tally.views
-    assert tally.system == tally.systems
+    assert result.views + result.refused > 50
+    assert result.invalid == 0
+    assert result.request == result.views
+    assert result.system == result.systems
 
 
 @pytest.mark.parametrize(("name", "budget"), SUBSETS)
@@ -204,8 +207,8 @@ def test_every_manager_keeps_its_promises_on_real_conversations(manager: str, na
 def test_a_budget_is_kept_or_refused_on_real_conversations(manager: str, name: str, budget: int) -> None:
     whole = replay(real(name, 4, 40), ours(MANAGERS[FULL]), budget)
 
-    tally = replay(real(name, 4, 40), ours(MANAGERS[manager]), budget)
+    result = replay(real(name, 4, 40), ours(MANAGERS[manager]), budget)
 
     assert whole.over > 0
-    assert tally.over == 0
-    assert tally.peak <= budget
+    assert result.over == 0
+    assert result.peak <= budget

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from minutebook.cli.files import ConversationReader, Shape
+from minutebook.cli.files import ConversationReader, FileLayout
 from minutebook.errors import UnreadableInput
 
 HELLO = {"role": "user", "content": "hello"}
@@ -18,68 +18,68 @@ def lines(*values: Any) -> str:
     return "".join(f"{json.dumps(value)}\n" for value in values)
 
 
-SHAPES = {
-    "a list of messages": (json.dumps(CHAT), [CHAT], Shape.DOCUMENT),
-    "a list of messages laid out for people": (json.dumps(CHAT, indent=2), [CHAT], Shape.DOCUMENT),
-    "an object": (json.dumps({"id": 7, "messages": CHAT}), [CHAT], Shape.DOCUMENT),
-    "an object laid out for people": (json.dumps({"messages": CHAT}, indent=1), [CHAT], Shape.DOCUMENT),
-    "a list of objects": (json.dumps([{"messages": CHAT}, OTHER]), [CHAT, [BYE]], Shape.DOCUMENT),
-    "a list of lists": (json.dumps([CHAT, [BYE]]), [CHAT, [BYE]], Shape.DOCUMENT),
-    "a message a line": (lines(*CHAT), [CHAT], Shape.MESSAGES),
-    "one message on one line": (lines(HELLO), [[HELLO]], Shape.MESSAGES),
-    "an object a line": (lines({"messages": CHAT}, OTHER), [CHAT, [BYE]], Shape.LINES),
-    "a list a line": (lines(CHAT, [], [BYE]), [CHAT, [], [BYE]], Shape.LINES),
-    "lists and objects a line": (lines(CHAT, OTHER), [CHAT, [BYE]], Shape.LINES),
-    "empty lines between": (f"\n\n{lines(HELLO)}\n\n{lines(BYE)}\n", [CHAT], Shape.MESSAGES),
-    "no newline at the end": (lines(*CHAT).rstrip("\n"), [CHAT], Shape.MESSAGES),
-    "Windows line ends": (lines(*CHAT).replace("\n", "\r\n"), [CHAT], Shape.MESSAGES),
+LAYOUTS = {
+    "a list of messages": (json.dumps(CHAT), [CHAT], FileLayout.DOCUMENT),
+    "a list of messages laid out for people": (json.dumps(CHAT, indent=2), [CHAT], FileLayout.DOCUMENT),
+    "an object": (json.dumps({"id": 7, "messages": CHAT}), [CHAT], FileLayout.DOCUMENT),
+    "an object laid out for people": (json.dumps({"messages": CHAT}, indent=1), [CHAT], FileLayout.DOCUMENT),
+    "a list of objects": (json.dumps([{"messages": CHAT}, OTHER]), [CHAT, [BYE]], FileLayout.DOCUMENT),
+    "a list of lists": (json.dumps([CHAT, [BYE]]), [CHAT, [BYE]], FileLayout.DOCUMENT),
+    "a message a line": (lines(*CHAT), [CHAT], FileLayout.MESSAGES),
+    "one message on one line": (lines(HELLO), [[HELLO]], FileLayout.MESSAGES),
+    "an object a line": (lines({"messages": CHAT}, OTHER), [CHAT, [BYE]], FileLayout.LINES),
+    "a list a line": (lines(CHAT, [], [BYE]), [CHAT, [], [BYE]], FileLayout.LINES),
+    "lists and objects a line": (lines(CHAT, OTHER), [CHAT, [BYE]], FileLayout.LINES),
+    "empty lines between": (f"\n\n{lines(HELLO)}\n\n{lines(BYE)}\n", [CHAT], FileLayout.MESSAGES),
+    "no newline at the end": (lines(*CHAT).rstrip("\n"), [CHAT], FileLayout.MESSAGES),
+    "Windows line ends": (lines(*CHAT).replace("\n", "\r\n"), [CHAT], FileLayout.MESSAGES),
 }
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", LAYOUTS)
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzipped"])
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["", "with a byte order mark"])
-def test_every_shape_is_read(tmp_path: Path, name: str, packed: bool, mark: bytes) -> None:
-    text, chats, shape = SHAPES[name]
+def test_every_layout_is_read(tmp_path: Path, name: str, packed: bool, mark: bytes) -> None:
+    text, chats, layout = LAYOUTS[name]
     data = mark + text.encode()
     path = tmp_path / "chat"
     path.write_bytes(gzip.compress(data) if packed else data)
 
-    reading = ConversationReader(str(path))
+    reader = ConversationReader(str(path))
 
-    assert [conversation.messages for conversation in reading] == chats
-    assert reading.shape is shape
-    assert reading.gzipped is packed
+    assert [conversation.messages for conversation in reader] == chats
+    assert reader.layout is layout
+    assert reader.gzipped is packed
 
 
-def test_a_conversation_knows_its_place_its_line_its_id_and_its_model(tmp_path: Path) -> None:
+def test_a_conversation_knows_its_index_its_line_its_id_and_its_model(tmp_path: Path) -> None:
     path = tmp_path / "chats.jsonl"
     path.write_text(lines(CHAT) + "\n" + lines(OTHER))
 
     first, second = ConversationReader(str(path))
 
-    assert (first.place, first.line, first.id, first.model) == (0, 1, None, None)
-    assert (second.place, second.line, second.id, second.model) == (1, 3, "b", "gpt-4o")
+    assert (first.index, first.line, first.id, first.model) == (0, 1, None, None)
+    assert (second.index, second.line, second.id, second.model) == (1, 3, "b", "gpt-4o")
 
 
 BAD = {
     "": (None, "is empty; expected OpenAI chat data"),
     "\n \n": (None, "is empty"),
-    "[]": (None, "holds no conversation"),
+    "[]": (None, "contains no conversation"),
     "42": (None, "conversation 0 is a int"),
     '"text"': (None, "conversation 0 is a str"),
-    '{"answer": 42}': (None, "an object with 'answer'"),
-    '{"messages": "hello"}': (None, "'messages' is no list"),
-    '{"answer": 42}\n{"answer": 43}\n': (1, "an object with 'answer'"),
+    '{"answer": 42}': (None, "an object with the keys 'answer'"),
+    '{"messages": "hello"}': (None, "'messages' is not a list"),
+    '{"answer": 42}\n{"answer": 43}\n': (1, "an object with the keys 'answer'"),
     "[1, 2]": (None, "message 0: it is a int"),
     "hello there": (1, "not JSON"),
     '{"role": "user"}\n{"role": \n': (2, "not JSON"),
     '{"role": "user"}\n[]\n': (2, "message 1: it is a list"),
-    '{"messages": []}\n{"messages": []}\n\n{"role": "user"}\n': (4, "conversation 2 is an object with 'role'"),
+    '{"messages": []}\n{"messages": []}\n\n{"role": "user"}\n': (4, "conversation 2 is an object with the keys 'role'"),
     '[\n  {"role": "user"},\n  {"role" "user"}\n]': (3, "not JSON"),
     '[{"role": "user", "content": NaN}]': (1, "NaN is not a JSON number"),
     '[{"role": "assistant", "tool_calls": "none"}]': (None, "tool_calls is not a list of mappings"),
-    "[" * 100_000: (1, "cannot be read"),
+    "[" * 100_000: (1, "invalid JSON"),
 }
 
 

@@ -25,7 +25,7 @@ def test_help_names_every_command_and_the_exit_codes(launch: Launch) -> None:
     text = launch("--help").stdout.decode()
 
     assert all(f"  {name} " in text for name in COMMANDS)
-    assert "6 done with findings" in text
+    assert "6 success with findings" in text
     assert "..." not in text.split("Commands:")[1]
 
 

@@ -15,7 +15,7 @@ def test_the_reference_is_the_same_every_time() -> None:
 
 
 def test_the_reference_explains_the_exit_codes() -> None:
-    assert "| 6 | done, and there are findings |" in command_reference()
+    assert "| 6 | success, with findings |" in command_reference()
 
 
 def test_table_cells_do_not_break_the_table() -> None:

@@ -292,5 +292,5 @@ def test_a_cancelled_context_leaves_no_task_behind():
     "setting", [{"concurrency": 0}, {"attempts": 0}, {"first_seconds": -1}, {"max_seconds": -1}], ids=str
 )
 def test_a_setting_that_cannot_be_meant_is_refused(setting):
-    with pytest.raises(InvalidSetting, match=f"{next(iter(setting))} is"):
+    with pytest.raises(InvalidSetting, match=f"{next(iter(setting))}="):
         BackgroundCompaction(MemoryStore(), on_error=print, **setting)

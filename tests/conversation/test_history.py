@@ -295,7 +295,7 @@ def test_of_two_compactions_at_a_time_one_stands_and_the_other_says_that_it_does
     result, summary, folds = run(scenario)
     assert not result
     assert result.outcome == "conflict"
-    assert "other folds stood in its range" in result.reason
+    assert "but it was made to replace none" in result.reason
     assert isinstance(result.error, FoldConflict)
     assert (summary, len(folds)) == ("In time.", 1)
 
@@ -566,7 +566,7 @@ def test_status_may_change_in_any_order_with_the_time_in_utc(tmp_path):
         async with MemoryStore(clock=lambda: at) as store:
             history = history_of(store)
             said = [await history.set_status(name) for name in ("awaiting_answer", "closed", "active", "idle")]
-            with pytest.raises(InvalidSetting, match="status is 'asleep'; give one of active"):
+            with pytest.raises(InvalidSetting, match="status='asleep': expected one of active"):
                 await history.set_status("asleep")
             return said, await history.status(), (await store.header("alice")).recipient
 
@@ -631,7 +631,7 @@ def test_a_stored_history_has_no_window_to_fill():
 
 
 def test_fewer_than_one_turn_cannot_be_asked_for():
-    with pytest.raises(InvalidSetting, match="max_recent_turns is 0; give 1 or more"):
+    with pytest.raises(InvalidSetting, match="max_recent_turns=0: expected 1 or more"):
         asyncio.run(history_of(MemoryStore()).get_history(0))
 
 

@@ -21,7 +21,7 @@ from minutebook import (
 )
 from minutebook.compaction import HybridStrategy, strategy_names, unregister_strategy
 from minutebook.conversation.config import ConversationConfig, ManagerConfig, PolicyConfig, RetentionConfig
-from minutebook.conversation.policy import MANAGERS, policy_named, policy_names, summary_model
+from minutebook.conversation.policy import MANAGERS, policy_named, policy_names, policy_problems, summary_model
 from minutebook.conversation.retention import RetentionManager
 from minutebook.dsl.flow_strategy import strategy_of
 from minutebook.dsl.spec import CompactionSpec, HistorySpec
@@ -122,11 +122,11 @@ def test_settings_of_a_strategy_mean_what_they_mean_in_the_agent_language():
         ({"strategy": "summarize", "trigger": 2.0}, "a share of the window"),
         ({"manager": (ManagerConfig("token_buget"),)}, "did you mean 'token_budget'"),
         ({"manager": (ManagerConfig("token_budget", {"tarjet": 1}),)}, "did you mean 'target'"),
-        ({"manager": (ManagerConfig("passthrough", {"a": 1}),)}, "it has no settings"),
+        ({"manager": (ManagerConfig("passthrough", {"a": 1}),)}, "expected no settings"),
         ({"manager": (ManagerConfig("token_budget", {"target": "half"}),)}, "a number"),
         ({"manager": (ManagerConfig("sliding_window", {"window_size": 2.5}),)}, "a whole number"),
         ({"manager": (ManagerConfig("sliding_window", {"window_size": -1}),)}, "a whole number, 0 or more"),
-        ({"manager": (ManagerConfig("active_tools"),)}, "the names of the tools on offer"),
+        ({"manager": (ManagerConfig("active_tools"),)}, "the names of the available tools"),
         ({"manager": (ManagerConfig("active_tools", {"active": "search"}),)}, "a list of names"),
         ({"manager": (ManagerConfig("tool_result_truncator", {"suffix": 3}),)}, "text"),
         ({"manager": (ManagerConfig("sliding_window", {"preserve_request": 1}),)}, "true or false"),
@@ -248,3 +248,12 @@ def test_a_policy_that_is_changed_is_described_as_it_is_then():
 
     assert policy.describe()["mode"] == "on"
     assert replace(policy, mode="shadow").describe()["mode"] == "shadow"
+
+
+def test_a_missing_list_of_active_tools_is_a_problem_of_the_policy_that_lacks_it():
+    config = ServiceConfig(policies={"mine": PolicyConfig(manager=(ManagerConfig("active_tools"),))})
+
+    ((location, problem),) = policy_problems(config)
+
+    assert location == ("policies", "mine", "manager", 0)
+    assert "the names of the available tools" in str(problem)

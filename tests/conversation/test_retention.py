@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minutebook import PassthroughManager, check, view_of
-from minutebook.conversation.config import KEPT, SENT, Persistence, RetentionConfig, Sent, kept, sent, truth_table
+from minutebook.conversation.config import (
+    KEPT,
+    SENT,
+    Persistence,
+    RetentionConfig,
+    Sent,
+    persistence_rule,
+    sending_rule,
+    truth_table,
+)
 from minutebook.conversation.retention import PruningDecision, RetentionPolicy, _pruning_manager
 from minutebook.conversation.trimming import (
     TrimResult,
@@ -60,7 +69,7 @@ def test_every_combination_of_flags_does_what_its_row_says(mode, prune, preserve
         tool_persistence=persistence,
         max_loaded_messages=100,
     )
-    row, stays = sent(config), kept(config)
+    row, stays = sending_rule(config), persistence_rule(config)
     messages = [*turns(4), {"role": "user", "content": "now"}]
 
     context = RetentionPolicy(config).build_context(turns(4))
@@ -101,8 +110,8 @@ def test_there_is_one_row_for_every_combination():
         config = RetentionConfig(
             mode=mode, prune_tools_for_llm=prune, preserve_tools_for_latest_turns=preserve, tool_persistence=persistence
         )
-        assert sum(row == sent(config) for row in SENT) == 1
-        assert sum(row == kept(config) for row in KEPT) == 1
+        assert sum(row == sending_rule(config) for row in SENT) == 1
+        assert sum(row == persistence_rule(config) for row in KEPT) == 1
     assert len(truth_table().splitlines()) == len(SENT) + len(KEPT) + 3
 
 
@@ -484,12 +493,12 @@ def test_what_is_pinned_is_not_trimmed_nor_the_call_that_belongs_to_it():
 
 
 def test_a_conversation_is_trimmed_page_by_page(monkeypatch):
-    monkeypatch.setattr("minutebook.conversation.trimming._PAGE", 3)
+    monkeypatch.setattr("minutebook.conversation.trimming._PAGE_SIZE", 3)
     looked_at = []
 
     async def work():
         store = await stored(turns(6))
-        given = {"older_than_turns": 2, "how": Persistence.STATUS}
+        given = {"older_than_turns": 2, "keep": Persistence.STATUS}
         dry = await trim_all(store, "c", write=False, **given)
         real = await trim_all(store, "c", write=True, advance=looked_at.append, **given)
         again = await trim_all(store, "c", write=True, **given)
@@ -503,12 +512,12 @@ def test_a_conversation_is_trimmed_page_by_page(monkeypatch):
 
 
 def test_a_pin_holds_where_a_page_ends_within_its_exchange(monkeypatch):
-    monkeypatch.setattr("minutebook.conversation.trimming._PAGE", 2)
+    monkeypatch.setattr("minutebook.conversation.trimming._PAGE_SIZE", 2)
 
     async def work():
         store = await stored(turns(4))
         await store.pin("c", 2)
-        await trim_all(store, "c", older_than_turns=1, how=Persistence.NAME, write=True)
+        await trim_all(store, "c", older_than_turns=1, keep=Persistence.NAME, write=True)
         return (await store.load("c")).messages
 
     messages = asyncio.run(work())
@@ -518,7 +527,7 @@ def test_a_pin_holds_where_a_page_ends_within_its_exchange(monkeypatch):
 
 def test_the_newest_turn_cannot_be_trimmed_by_hand():
     async def work():
-        return await trim_all(await stored(turns(1)), "c", older_than_turns=0, how=Persistence.NAME, write=True)
+        return await trim_all(await stored(turns(1)), "c", older_than_turns=0, keep=Persistence.NAME, write=True)
 
     with pytest.raises(InvalidSetting, match="the newest turn is in use"):
         asyncio.run(work())
@@ -543,7 +552,7 @@ def test_a_message_without_its_payload_is_smaller_and_still_the_same_message(how
 def test_every_conversation_can_be_trimmed_and_stays_valid(chat, how):
     async def work():
         store = await stored(chat)
-        await trim_all(store, "c", older_than_turns=1, how=how, write=True)
+        await trim_all(store, "c", older_than_turns=1, keep=how, write=True)
         return (await store.load("c")).messages
 
     messages = asyncio.run(work())

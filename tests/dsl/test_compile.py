@@ -160,7 +160,7 @@ def test_a_secret_is_read_from_the_environment_and_never_shown():
     assert "hunter2" not in repr(parse_agents('tool t = mcp "https://x.org" with auth bearer "hunter2"'))
     assert server.secret.reveal({}) == "hunter2"
     assert server.headers[0][1].reveal({"KEY": "k"}) == "k"
-    with pytest.raises(errors.InvalidSetting, match="KEY"):
+    with pytest.raises(errors.MissingSetting, match="KEY"):
         server.headers[0][1].reveal({})
 
 
@@ -230,7 +230,7 @@ def test_a_spec_is_a_value(name):
 
 
 def test_what_is_not_there_is_named():
-    with pytest.raises(errors.InvalidSetting, match="'b'; give one that the program defines: a"):
+    with pytest.raises(errors.InvalidSetting, match="agent='b': expected one that the program defines: a"):
         compile_agents(AGENT).agent("b")
 
 

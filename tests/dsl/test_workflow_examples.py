@@ -44,7 +44,7 @@ SCRIPTS = {
         ["6 * 7?"],
         ["42."],
     ),
-    "05_patience": (ScriptedModel(call("weather", city="Oslo"), say("Snow.")), ["Oslo?"], ["Snow."]),
+    "05_retries": (ScriptedModel(call("weather", city="Oslo"), say("Snow.")), ["Oslo?"], ["Snow."]),
     "06_help_desk": (
         ScriptedModel(
             call("order_clerk", request="Where is 48213?"),

@@ -12,7 +12,7 @@ import pytest
 
 from minutebook import ConversationRecorded
 from minutebook.dsl.compiler import compile_agents
-from minutebook.errors import InvalidSetting, ToolServerFailed
+from minutebook.errors import InvalidSetting, MissingSetting, ToolServerFailed
 from minutebook.testing import ScriptedModel, call, say
 from tests.dsl.parts import HEAD, assert_whole, opened, played, said
 
@@ -53,7 +53,7 @@ def test_the_tools_of_a_program_that_is_started_can_be_called_and_it_ends_with_t
     assert answers == ["Done."]
     assert results(workflow)[:2] == ["3 tickets about tea", "s3cret"]
     assert "the disk is full" in results(workflow)[2]
-    assert "must be one JSON object" in results(workflow)[3]
+    assert "must be a JSON object" in results(workflow)[3]
     offered = {tool["function"]["name"]: tool["function"] for tool in workflow.provider.requests[0].body["tools"]}
     assert set(offered) == {"search", "update", "whoami", "explode"}
     assert offered["search"]["description"] == "Search the tickets."
@@ -94,17 +94,21 @@ def failing(source, error, match, **options):
 def test_a_server_that_refuses_the_secret_is_an_error_that_names_it():
     with over_http("Bearer right") as url:
         source = program(f'mcp "{url}" with auth bearer ${{env:TOKEN}}')
-        failing(source, ToolServerFailed, "tool 't': http", environment={"TOKEN": "wrong"})
+        failing(source, ToolServerFailed, "tool 't': the MCP server http", environment={"TOKEN": "wrong"})
 
 
 @pytest.mark.parametrize("command", ["no-such-program-anywhere", f"{sys.executable} -c pass"], ids=["none", "ends"])
 def test_a_program_that_is_no_server_is_an_error_that_names_it(command):
-    failing(program(f'mcp command "{command}"'), ToolServerFailed, f"tool 't': {command.split()[0]} does not answer")
+    failing(
+        program(f'mcp command "{command}"'),
+        ToolServerFailed,
+        f"tool 't': the MCP server {command.split()[0]} does not respond",
+    )
 
 
 def test_a_secret_that_is_not_set_is_an_error_that_names_its_variable():
     source = program(f'mcp command "{COMMAND}" with env "NOTES_KEY" ${{env:MY_KEY}}')
-    failing(source, InvalidSetting, "MY_KEY", environment={})
+    failing(source, MissingSetting, "MY_KEY", environment={})
 
 
 def test_a_tool_that_the_server_has_not_is_an_error_that_says_which_it_has():

@@ -1,53 +1,54 @@
-"""A short version of what `make torture` does to the service for long."""
+"""Short versions of the crash tests that `make torture` runs on the service."""
 
 import pytest
 
 from tests.servers import require_postgres, shared
-from torture.ledger import Found
-from torture.nursery import Nursery
+from torture.checker import Violations
+from torture.fork_server import ForkServer
 from torture.replica import Replica
-from torture.serving import MIX, kill_service
+from torture.service import CLIENTS, kill_service
 
 
 @pytest.fixture(scope="module")
-def nursery():
-    """What servers are copied from, so that a test does not load them again and again."""
-    with Nursery() as loaded:
-        yield loaded
+def fork_server():
+    with ForkServer() as server:
+        yield server
 
 
-def test_a_killed_service_loses_and_duplicates_nothing(tmp_path, nursery):
-    tally = kill_service(f"sqlite:///{tmp_path / 'chat.db'}", 1, nursery=nursery)
+def test_a_service_that_is_killed_once_loses_nothing_and_stores_nothing_twice(tmp_path, fork_server):
+    result = kill_service(f"sqlite:///{tmp_path / 'chat.db'}", 1, fork_server=fork_server)
 
-    assert tally.acknowledged
-    assert tally.found == Found()
+    assert result.acknowledged
+    assert result.violations == Violations()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("endpoint", MIX)
-def test_a_service_killed_during_a_stream_loses_and_duplicates_nothing(endpoint, tmp_path, nursery):
-    tally = kill_service(f"sqlite:///{tmp_path / 'chat.db'}", 3, talk=[endpoint], nursery=nursery)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_service_that_is_killed_while_it_streams_loses_nothing_and_stores_nothing_twice(
+    client, tmp_path, fork_server
+):
+    result = kill_service(f"sqlite:///{tmp_path / 'chat.db'}", 3, clients=[client], fork_server=fork_server)
 
-    assert tally.acknowledged
-    assert tally.found == Found()
+    assert result.acknowledged
+    assert result.violations == Violations()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_replicas_on_one_postgres_behave_as_one_while_they_are_killed(replicas, nursery):
+def test_killed_replicas_on_one_postgres_lose_nothing_and_store_nothing_twice(replicas, fork_server):
     require_postgres()
 
-    tally = kill_service(shared.empty(), 4, replicas=replicas, nursery=nursery)
+    result = kill_service(shared.empty(), 4, replicas=replicas, fork_server=fork_server)
 
-    assert tally.acknowledged
-    assert tally.found == Found()
+    assert result.acknowledged
+    assert result.violations == Violations()
 
 
 @pytest.mark.slow
-def test_a_frozen_replica_without_its_leases_overwrites_nothing(nursery):
+def test_a_replica_that_was_frozen_for_longer_than_its_leases_does_not_write(fork_server):
     require_postgres()
 
-    tally = kill_service(shared.empty(), 4, replicas=2, nursery=nursery, harm=Replica.freeze)
+    result = kill_service(shared.empty(), 4, replicas=2, fork_server=fork_server, harm=Replica.freeze)
 
-    assert tally.acknowledged
-    assert tally.found == Found()
+    assert result.acknowledged
+    assert result.violations == Violations()

@@ -161,7 +161,7 @@ def test_a_lease_released_by_an_append_is_neither_renewed_nor_released_again():
     async def main():
         store = Counting()
         async with hold_lease(store, "c", "first", seconds=0.003) as hold:
-            async with hold.given_back():
+            async with hold.release_on_append():
                 await store.release_lease(hold.lease)
             renewed = store.renewed
             await asyncio.sleep(0.01)
@@ -175,7 +175,7 @@ def test_a_lease_is_released_at_the_end_if_the_append_failed():
     async def main():
         store = Counting()
         with suppress(ZeroDivisionError):
-            async with hold_lease(store, "c", "first", seconds=30) as hold, hold.given_back():
+            async with hold_lease(store, "c", "first", seconds=30) as hold, hold.release_on_append():
                 raise ZeroDivisionError
         return store.released
 

@@ -130,7 +130,7 @@ def test_a_name_that_the_registry_has_not_is_refused_with_those_it_has():
     text = snapshot_of(Note("a")).to_json()
 
     with pytest.raises(
-        UnknownName, match=r"unknown type 'Note'; Known names: ConversationEntry, Total\. Or register it"
+        UnknownName, match=r"unknown type 'Note'; choose one of ConversationEntry, Total, or register it"
     ):
         Snapshot.from_json(text, TypeRegistry(Total))
     with pytest.raises(UnknownName, match="unknown type 'Note'"):

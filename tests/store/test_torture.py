@@ -1,72 +1,70 @@
-"""The checks of `make torture` find the problems that they are for."""
+"""The checker of `make torture` finds each kind of violation."""
 
 import asyncio
 
 import pytest
 
 from minutebook.store.url import open_store
-from torture.ledger import Found, Ledger
-from torture.writing import turn
+from torture.checker import ConversationChecker, Violations
+from torture.writers import turn
 
 FIRST, SECOND = turn("client 0 0"), turn("client 0 1")
 
 
 @pytest.fixture
-def ledger(tmp_path):
-    return Ledger(f"sqlite:///{tmp_path / 'chat.db'}", "a")
+def checker(tmp_path):
+    return ConversationChecker(f"sqlite:///{tmp_path / 'chat.db'}", "a")
 
 
-def write(ledger, *appends):
-    async def scenario():
-        async with open_store(ledger.url) as store:
+def violations_after(checker, *appends):
+    """Append entries, and check the conversation."""
+
+    async def append_all():
+        async with open_store(checker.url) as store:
             for entries in appends:
                 await store.append("a", entries, broken="mark")
 
-    asyncio.run(scenario())
+    asyncio.run(append_all())
+    checker.check()
+    return checker.violations
 
 
-def found(ledger, *appends):
-    write(ledger, *appends)
-    ledger.check()
-    return ledger.found
+def test_complete_turns_in_order_are_no_violation(checker):
+    assert violations_after(checker, FIRST, SECOND) == Violations()
+    assert checker.unacknowledged == 2
 
 
-def test_complete_turns_in_order_have_no_problems(ledger):
-    assert found(ledger, FIRST, SECOND) == Found()
-    assert ledger.unheard == 2
+def test_a_turn_that_was_acknowledged_and_is_not_stored_is_lost(checker):
+    checker.acknowledged |= {"client 0 0", "client 0 1"}
+
+    assert violations_after(checker, FIRST) == Violations(lost=1)
 
 
-def test_an_acknowledged_turn_that_is_missing_is_lost(ledger):
-    ledger.acknowledged |= {"client 0 0", "client 0 1"}
+def test_without_a_conversation_all_acknowledged_turns_are_lost(checker):
+    checker.acknowledged.add("client 0 0")
+    checker.check()
 
-    assert found(ledger, FIRST) == Found(lost=1)
-
-
-def test_all_acknowledged_turns_are_lost_if_the_conversation_is_missing(ledger):
-    ledger.acknowledged.add("client 0 0")
-    ledger.check()
-
-    assert ledger.found == Found(lost=1)
+    assert checker.violations == Violations(lost=1)
 
 
-@pytest.mark.parametrize("kept", range(1, 5))
-def test_a_part_of_a_turn_is_a_half(ledger, kept):
-    assert found(ledger, FIRST[:kept], SECOND).halves == 1
+@pytest.mark.parametrize("count", range(1, 5))
+def test_a_turn_without_its_end_is_partial(checker, count):
+    assert violations_after(checker, FIRST[:count], SECOND).partial == 1
 
 
-def test_a_turn_without_its_start_is_a_half(ledger):
-    assert found(ledger, FIRST[4:], SECOND).halves == 1
+def test_a_turn_without_its_start_is_partial(checker):
+    assert violations_after(checker, FIRST[4:], SECOND).partial == 1
 
 
-def test_a_turn_that_is_stored_twice_is_doubled(ledger):
-    assert found(ledger, FIRST, FIRST, SECOND).doubled == 1
+def test_a_turn_that_is_stored_twice_is_a_duplicate(checker):
+    assert violations_after(checker, FIRST, FIRST, SECOND).duplicates == 1
 
 
-def test_turns_in_another_order_are_disordered(ledger):
-    assert found(ledger, SECOND, FIRST).disordered == 2
+def test_turns_in_another_order_are_out_of_order(checker):
+    assert violations_after(checker, SECOND, FIRST).out_of_order == 2
 
 
-def test_only_new_entries_are_read(ledger):
-    assert found(ledger, FIRST) == Found()
-    assert found(ledger, SECOND) == Found()
-    assert list(ledger.stored.elements()) == ["client 0 0", "client 0 1"]
+def test_a_second_check_reads_only_new_entries(checker):
+    assert violations_after(checker, FIRST) == Violations()
+    assert violations_after(checker, SECOND) == Violations()
+    assert list(checker.stored.elements()) == ["client 0 0", "client 0 1"]

@@ -1,32 +1,34 @@
-"""Writers in separate processes, and the turns that they stored. The implementation is that of `make torture`."""
+"""Writer processes of `make torture`, for tests that kill them."""
 
-from torture import writing
-from torture.ledger import Found, Ledger
+from torture import writers
+from torture.checker import ConversationChecker, Violations
 
 
 def turn(name, writer, number):
-    return writing.turn(f"{name} {writer} {number}")
+    return writers.turn(f"{name} {writer} {number}")
 
 
-def start(url, conversation, writers, count, name):
-    """Start a process whose writers append `count` turns each, every turn with an idempotency key."""
-    return writing.Writing(writing.Task(url, conversation, name, (0,) * writers, count))
+def start(url, conversation, writer_count, turn_count, name):
+    """Start a process whose writers append `turn_count` turns each, with idempotency keys."""
+    return writers.WriterProcess(
+        writers.WriteTask(url, conversation, name, starts=(0,) * writer_count, stop=turn_count)
+    )
 
 
-def acknowledged(process, maximum):
-    """The keys of the turns that a process had acknowledged. It is killed after `maximum` turns."""
+def acknowledged(process, max_keys):
+    """The keys of the turns that a process had acknowledged. It is killed after `max_keys` of them."""
     keys = []
-    for key in process.acknowledged():
+    for key in process.acknowledged_keys():
         keys.append(key)
-        if len(keys) == maximum:
+        if len(keys) == max_keys:
             process.kill()
     process.wait()
     return keys
 
 
 def whole_turns(url, conversation):
-    """The keys of the stored turns, in order. Each must be complete, stored once, and next to the one before."""
-    ledger = Ledger(url, conversation)
-    ledger.check()
-    assert ledger.found == Found()
-    return list(ledger.stored)
+    """The keys of the stored turns, in order. Requires that each is complete and stored once."""
+    checker = ConversationChecker(url, conversation)
+    checker.check()
+    assert checker.violations == Violations()
+    return list(checker.stored)

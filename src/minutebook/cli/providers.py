@@ -72,7 +72,7 @@ class ProviderAccess:
 
 
 def provider_access(provider: str, base_url: str | None) -> ProviderAccess:
-    """ProviderAccess to a provider by the arguments and the environment.
+    """How to reach a provider, by the arguments and the environment.
 
     Raises:
         InvalidSetting: the provider is unknown, or the base URL is invalid.

@@ -35,12 +35,12 @@ class AgentCall(ModelCall):
         new: Sequence[Message],
         *,
         new_id: Callable[[], str],
-        is_asked: bool = False,
+        has_stored_question: bool = False,
     ) -> None:
-        """`is_asked`: an earlier attempt has stored the new messages. `loaded` does not contain them in either case."""
+        """`has_stored_question`: an earlier attempt has stored the new messages. `loaded` never contains them."""
         super().__init__(store, call, loaded, new)
         self._new_id = new_id
-        self._is_asked = is_asked
+        self._has_stored_question = has_stored_question
         self.manager: HistoryManager = self._manager if call.policy.mode == "on" else PassthroughManager()
         """The agent's manager. In shadow mode it leaves nothing out: what would be pruned is only computed."""
 
@@ -60,12 +60,12 @@ class AgentCall(ModelCall):
 
     async def begin(self, *, documents: Sequence[NewDocument] = (), recipient: str | None = None) -> None:
         """Store the new messages, unless an earlier attempt did."""
-        if self._is_asked:
+        if self._has_stored_question:
             await self._put(documents)
         else:
             await self._append_new(documents, recipient)
 
-    def hear(self, event: RunEvent) -> SentRequest | None:
+    def on_event(self, event: RunEvent) -> SentRequest | None:
         """Record an event of the agent's run. Return the new request if the event is one."""
         if isinstance(event, ModelAnswered):
             self.request.outcome = {"finish": event.finish, "usage": usage_json(event.usage)}

@@ -1,8 +1,8 @@
 """Background jobs on PostgreSQL. An append enqueues the job in its own transaction.
 
-    due = lambda conversation: conversation.turns > 10
-    store = PostgresStore(url, due=due)          # in the service
-    await run_worker(store, handle)              # in every worker process
+    needs_job = lambda header: header.turns > 10
+    store = PostgresStore(url, needs_job=needs_job)  # in the service
+    await run_worker(store, handle)                  # in every worker process
 
 A conversation has at most one queued and one running job. A failed job is retried with exponential backoff. The jobs of a
 crashed worker go to the others. If the worker was only slow, two workers may handle the same job, and the store rejects
@@ -29,7 +29,7 @@ MAX_DELAY_SECONDS: Final = 3600.0
 Handler = Callable[[str, str], Awaitable[None]]
 """Does the job of one conversation, given the tenant and the conversation's id."""
 _RETRY_LATER: Final = (
-    "SELECT minutebook_jobs.put(%(tenant)s, %(conversation)s, %(tries)s, now() + make_interval(secs => %(delay)s))"
+    "SELECT minutebook_jobs.enqueue(%(tenant)s, %(conversation)s, %(tries)s, now() + make_interval(secs => %(delay)s))"
 )
 _RECLAIM: Final = "SELECT minutebook_jobs.reclaim(%(lease_seconds)s)"
 
@@ -38,13 +38,13 @@ async def run_worker(
     store: PostgresStore,
     handle: Handler,
     *,
-    at_once: int = 1,
+    concurrency: int = 1,
     tries: int = 8,
     delay_seconds: float = 2.0,
     lease_seconds: float = 60.0,
     wait: bool = True,
 ) -> None:
-    """Run jobs, `at_once` of them concurrently, until cancelled; with `wait=False`, until none is due.
+    """Run up to `concurrency` jobs at a time until cancelled; with `wait=False`, until none is due.
 
     A handler that raises is called again after `delay_seconds`, twice that, and so on, at most `tries` times in all.
     Then the job stays in the queue, marked as failed. The job of a deleted conversation succeeds. A worker without a
@@ -53,16 +53,16 @@ async def run_worker(
     Raises:
         InvalidSetting: a number is out of range.
     """
-    for name, count in (("at_once", at_once), ("tries", tries)):
+    for name, count in (("concurrency", concurrency), ("tries", tries)):
         if count < 1:
             raise InvalidSetting(name, count, "1 or more")
     if delay_seconds < 0:
         raise InvalidSetting("delay_seconds", delay_seconds, "0 or more")
     if lease_seconds <= 0:
         raise InvalidSetting("lease_seconds", lease_seconds, "a number above 0")
-    await store.ready_for_jobs()
+    await store.create_job_tables()
     connector = procrastinate.PsycopgConnector(
-        conninfo=make_conninfo(store.url, options="-c search_path=minutebook_jobs,pg_catalog"), max_size=at_once + 3
+        conninfo=make_conninfo(store.url, options="-c search_path=minutebook_jobs,pg_catalog"), max_size=concurrency + 3
     )
     app = procrastinate.App(connector=connector)
 
@@ -89,7 +89,7 @@ async def run_worker(
         try:
             await app.run_worker_async(
                 queues=[QUEUE],
-                concurrency=at_once,
+                concurrency=concurrency,
                 wait=wait,
                 fetch_job_polling_interval=1.0,  # a job that waits for a running one becomes due without a NOTIFY
                 delete_jobs="successful",

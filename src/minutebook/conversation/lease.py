@@ -18,7 +18,7 @@ _LOG: Final = logging.getLogger("minutebook.service")
 async def hold_lease(
     store: ConversationStore, conversation: str, holder: str, *, seconds: float
 ) -> AsyncIterator["RenewedLease"]:
-    """Hold the conversation's lease for this block. It is renewed_lease every third of its duration.
+    """Hold the conversation's lease for this block. It is renewed after every third of its duration.
 
     If another holder takes the lease over, the current task is cancelled and the block raises `LeaseLost`.
 
@@ -71,12 +71,12 @@ class RenewedLease:
                 owner.cancel()
             return
         except StoreUnavailable:
-            _LOG.warning("a lease could not be renewed_lease: the database is unavailable")
+            _LOG.warning("a lease could not be renewed: the database is unavailable")
         self.schedule_renewal(owner)
 
     @asynccontextmanager
-    async def given_back(self) -> AsyncIterator[None]:
-        """Wrap an append that releases the lease if it succeeds. The lease is not renewed_lease meanwhile."""
+    async def release_on_append(self) -> AsyncIterator[None]:
+        """Wrap an append that releases the lease if it succeeds. The lease is not renewed meanwhile."""
         await self._stop_renewal()
         yield
         self.is_released = True

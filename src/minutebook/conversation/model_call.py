@@ -132,22 +132,22 @@ class ModelCall:
             CannotFit: the messages that must be sent exceed the budget.
         """
         if not compacts(self.call.policy):
-            self.look()
+            self.build_view()
             await self._append_new([*documents, *self._minutes(self.length)], recipient)
         else:  # a fold can only cover stored messages, so these are stored before the view is built
             await self._append_new(documents, recipient)
             await self._compact()
-            self.look()
+            self.build_view()
             await self._put(self._minutes(self.length))
 
-    async def rehearse(self) -> None:
+    async def preview(self) -> None:
         """Build the view without storing anything (dry run). Summaries are extracts, so no model is called.
 
         Raises:
             CannotFit: the messages that must be sent exceed the budget.
         """
         await self._compact(is_dry_run=True)
-        self.look()
+        self.build_view()
 
     async def finish(
         self,
@@ -213,7 +213,7 @@ class ModelCall:
         self._sequence += len(entries)
         return entries
 
-    def narrow(self, overflow: ContextOverflow) -> None:
+    def shorten_view(self, overflow: ContextOverflow) -> None:
         """Build a shorter view after the provider rejected this one as too long.
 
         Raises:
@@ -224,13 +224,13 @@ class ModelCall:
         previous_tokens = self.minutes.tokens_after
         self._adaptive_view.lower_limit(self._view, overflow)
         try:
-            self.look()
+            self.build_view()
         except CannotFit:
             raise overflow from None
         if self.minutes.tokens_after >= previous_tokens:
             raise overflow
 
-    def look(self) -> None:
+    def build_view(self) -> None:
         """Build the view and its minutes. If the manager fails, all messages are sent.
 
         Raises:

@@ -317,7 +317,7 @@ def manager_of(
     """
     if config.name == DEFAULT_POLICY:
         for name, value in config.settings.items():
-            raise InvalidSetting(name, value, "no value here; set it under conversation.retention")
+            raise InvalidSetting(f"retention.{name}", value, "no value here; set it under conversation.retention")
         return retention_manager(retention or RetentionConfig())
     manager_class, setting_types = _manager_class(config.name)
     arguments = dict(_DEFAULT_SETTINGS.get(config.name, {}))
@@ -329,7 +329,7 @@ def manager_of(
     if manager_class is TokenBudgetManager:
         arguments.setdefault("max_tokens", model.room() if max_tokens is None else max_tokens)
     if manager_class is ActiveToolsManager and "active" not in arguments:
-        raise MissingSetting("active_tools.active", "list the available tools, such as active: [search]")
+        raise InvalidSetting("active_tools.active", None, "the names of the available tools, such as [search]")
     manager: HistoryManager = manager_class(**arguments)
     return manager
 

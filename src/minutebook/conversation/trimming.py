@@ -189,13 +189,13 @@ async def trim_all(
     conversation: str,
     *,
     older_than_turns: int,
-    how: Persistence,
+    keep: Persistence,
     write: bool,
     advance: Callable[[int], None] = lambda _count: None,
 ) -> TrimResult:
     """Trim all but the newest `older_than_turns` turns. `advance` is called with the number of messages checked.
 
-    `how` says what is kept of each tool call; without `write` nothing is changed.
+    `keep` is what stays of each tool call; without `write` nothing is changed.
 
     Raises:
         InvalidSetting: `older_than_turns` is below 1, so that the newest turn would be trimmed.
@@ -205,9 +205,9 @@ async def trim_all(
         raise InvalidSetting("older_than_turns", older_than_turns, "1 or more, because the newest turn is in use")
     newest = await store.load(conversation, last_turns=older_than_turns)
     result = TrimResult()
-    if how is not Persistence.ALL:
+    if keep is not Persistence.ALL:
         async for page in _pages(store, conversation, newest.conversation.first, newest.start):
-            result += await _trim(store, conversation, page, newest.pins, how, write=write)
+            result += await _trim(store, conversation, page, newest.pins, keep, write=write)
             advance(len(page))
     return result
 

@@ -83,7 +83,7 @@ class Patience(RetryPolicy):
 
     backoff: Backoff = "exponential"
 
-    def _pause(self, attempt: int, asked_for: float | None) -> float:
+    def _wait_seconds(self, attempt: int, retry_after_seconds: float | None) -> float:
         match self.backoff:
             case "exponential":
                 times: float = 2 ** (attempt - 1)
@@ -91,7 +91,7 @@ class Patience(RetryPolicy):
                 times = attempt
             case "fixed":
                 times = 1
-        return max(self.first_wait_seconds * times, asked_for or 0.0)
+        return max(self.first_wait_seconds * times, retry_after_seconds or 0.0)
 
 
 def patient(adapter: ProviderAdapter, retry: RetrySpec | None) -> ProviderAdapter:

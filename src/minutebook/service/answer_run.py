@@ -143,7 +143,7 @@ class AnswerRun:
         def shorten(overflow: ContextOverflow) -> None:
             if not may_shorten:
                 raise overflow
-            call.narrow(overflow)
+            call.shorten_view(overflow)
             if "x-history-request" in self.headers:
                 self.headers |= history_headers(call.request)
             self.service.report(call.request)
@@ -171,7 +171,7 @@ class AnswerRun:
         """Store the answer. A given `lease` is released in the same transaction, unless old turns must be trimmed next."""
         started = time.monotonic()
         release = lease is not None and not call.trims
-        async with lease.given_back() if lease is not None and release else nullcontext():
+        async with lease.release_on_append() if lease is not None and release else nullcontext():
             await call.finish(answer, outcome, documents, release=release)
         self.service.metrics.observe_append(time.monotonic() - started)
 

@@ -254,9 +254,9 @@ def require_same_fold(conversation: str, stored: StoredFold, fold: Fold) -> Stor
     existing = stored.fold
     is_same_range = (existing.start, existing.stop, existing.reason) == (fold.start, fold.stop, fold.reason)
     if not is_same_range or list(existing.shown) != list(fold.shown):
-        raise FoldConflict(conversation, fold.id, "has the id of another fold")
+        raise FoldConflict(conversation, fold.id, "the id belongs to a different fold", "use another id")
     if stored.undone_at is not None:
-        raise FoldConflict(conversation, fold.id, "was undone; add it with a new id")
+        raise FoldConflict(conversation, fold.id, "it was undone", "add it with a new id")
     return stored
 
 
@@ -274,8 +274,8 @@ def require_purge(conversation: ConversationHeader, before: int, folds: Sequence
         if fold.start <= covered_until:
             covered_until = max(covered_until, fold.stop)
     if not 0 <= before <= conversation.length or covered_until != max(before, conversation.first):
-        problem = f"cannot purge before position {before}: folds must cover all entries before it, and end there"
-        raise FoldConflict(conversation.id, "", problem)
+        problem = f"cannot purge before position {before}: active folds must cover all entries before it and end there"
+        raise FoldConflict(conversation.id, "", problem, "compact these entries first")
     return covering
 
 

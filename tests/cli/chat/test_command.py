@@ -53,7 +53,7 @@ def test_json_tells_the_tokens_and_what_was_sent(run: Run, state: Path) -> None:
     assert told["usage"]["input_tokens"] > told["usage"]["output_tokens"] > 0
     assert (told["view"]["messages"], told["view"]["record_messages"]) == (2, 4)
     (gone,) = told["view"]["cuts"]
-    assert (gone["fate"], gone["reason"], gone["messages"]) == ("dropped", "older than the window of 1 messages", 2)
+    assert (gone["status"], gone["reason"], gone["messages"]) == ("dropped", "older than the window of 1 messages", 2)
     assert told["view"]["tokens"] + gone["tokens"] == told["view"]["record_tokens"]
     assert [told["conversation"]] == list(stored_chats())
 
@@ -149,7 +149,7 @@ def test_a_conversation_can_have_a_name_and_a_database(run: Run, state: Path, tm
 
     assert first.exit_code == 0
     assert again.exit_code == 2
-    assert "give --continue too, to go on with it" in again.stderr
+    assert "to continue this conversation, add --continue" in again.stderr
     assert texts == ["Tea?", "Yes.", "Milk?"]
     assert not state.exists()
 
@@ -165,7 +165,7 @@ def test_a_conversation_that_somebody_else_answers_in_is_refused(run: Run, state
         result = run(*ask(provider, "Milk?", "--continue"))
 
     assert result.exit_code == 1
-    assert "somebody else is at work on conversation 'tea'" in result.stderr
+    assert "conversation 'tea' is leased to another holder" in result.stderr
     assert stored_chat() == [("user", "Tea?"), ("assistant", "Yes.")]
 
 
@@ -206,7 +206,7 @@ def test_a_key_is_taken_from_the_environment_and_a_server_of_ones_own_needs_none
     with LoopbackProvider(ScriptedModel(otherwise="Yes."), api_key="none") as provider:
         assert run(*ask(provider, "Is it?")).exit_code == 0
         monkeypatch.setenv("OPENAI_API_KEY", "mine")
-        assert "answered 401" in run(*ask(provider, "Is it?")).stderr
+        assert "returned status 401" in run(*ask(provider, "Is it?")).stderr
         monkeypatch.setenv("OPENAI_API_KEY", "")
         monkeypatch.setenv("OPENAI_BASE_URL", provider.base_url)
         assert run("chat", "Is it?", "-m", "gpt-4o").exit_code == 0
@@ -239,9 +239,9 @@ def test_a_client_that_is_not_installed_is_named(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("Hello?", "-m", "any", "--base-url", "localhost:80"), "begins with http:// or https://"),
+        (("Hello?", "-m", "any", "--base-url", "localhost:80"), "a URL that starts with http:// or https://"),
         (("Hello?", "-m", "any", "--manager", "slidng_window"), "did you mean 'sliding_window'?"),
-        (("Hello?", "-m", "any", "--system", " "), "--system is ' '; give some text"),
+        (("Hello?", "-m", "any", "--system", " "), "--system=' ': expected text"),
         (("Hello?",), "Missing option '-m'"),
         ((" ", "-m", "any"), "Missing argument 'PROMPT'"),
         (("-m", "any", "--json"), "Missing argument 'PROMPT'"),
@@ -264,9 +264,9 @@ def test_without_a_chat_there_is_nothing_to_go_on_with(run: Run, state: Path) ->
     result = run("chat", "Hello?", "--continue")
 
     assert nowhere.exit_code == result.exit_code == 3
-    assert "there is no such database" in nowhere.stderr
+    assert "no such database" in nowhere.stderr
     path = state / "minutebook.db"
-    assert result.stderr == f"error: {path}: there is no chat to go on with; leave --continue out to begin one\n"
+    assert result.stderr == f"error: {path}: there is no chat to continue; omit --continue to start one\n"
 
 
 def test_a_failure_says_what_to_do_and_the_question_is_kept(run: Run, state: Path) -> None:
@@ -276,7 +276,8 @@ def test_a_failure_says_what_to_do_and_the_question_is_kept(run: Run, state: Pat
 
     assert plain.exit_code == as_json.exit_code == 1
     assert (
-        plain.stderr == "error: openai answered 403: not yours; check OPENAI_API_KEY, and that it may use this model\n"
+        plain.stderr
+        == "error: openai returned status 403: not yours; check OPENAI_API_KEY and whether it may use this model\n"
     )
     assert json.loads(as_json.stderr)["error"]["message"].endswith("check -m, --provider and --base-url")
     assert plain.stdout == as_json.stdout == ""
@@ -288,7 +289,7 @@ def test_what_the_provider_says_of_a_failure_is_one_line(run: Run) -> None:
     with LoopbackProvider(ScriptedModel(fail(400, "two\nlines \x1b[2J"))) as provider:
         result = run(*ask(provider, "Hello?"))
 
-    assert result.stderr == "error: openai answered 400: two lines �[2J; check -m, --provider and --base-url\n"
+    assert result.stderr == "error: openai returned status 400: two lines �[2J; check -m, --provider and --base-url\n"
 
 
 @pytest.mark.usefixtures("state")
@@ -307,7 +308,7 @@ def test_an_answer_that_breaks_off_is_asked_for_again_and_printed_once(run: Run)
         result = run(*ask(provider, "Count."))
 
     assert result.stdout == "one two three\n"
-    assert result.stderr.endswith("; asking again\n")
+    assert result.stderr.endswith("; retrying\n")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "kill"])

@@ -19,10 +19,10 @@ WIDTH = 20
 
 def spoken(*events, width=WIDTH):
     out = io.StringIO()
-    voice = AnswerPrinter(Console(file=out, width=width, force_terminal=False))
+    printer = AnswerPrinter(Console(file=out, width=width, force_terminal=False))
     for event in events:
-        voice.hear(event)
-    voice.end()
+        printer.on_event(event)
+    printer.end()
     return out.getvalue()
 
 
@@ -69,21 +69,21 @@ def test_nothing_that_is_said_commands_the_terminal(text):
 
 def test_a_word_is_shown_when_it_is_whole():
     out = io.StringIO()
-    voice = AnswerPrinter(Console(file=out, width=WIDTH, force_terminal=False))
+    printer = AnswerPrinter(Console(file=out, width=WIDTH, force_terminal=False))
 
-    voice.hear(TextDelta("Hel"))
+    printer.on_event(TextDelta("Hel"))
     assert out.getvalue() == ""
-    voice.hear(TextDelta("lo "))
+    printer.on_event(TextDelta("lo "))
     assert out.getvalue() == "Hello"
-    voice.hear(TextDelta("you"))
-    voice.end()
+    printer.on_event(TextDelta("you"))
+    printer.end()
     assert out.getvalue() == "Hello you\n"
 
 
 def test_an_answer_that_starts_again_is_told_apart():
     events = TextDelta("one two"), AnswerRestarted("it broke off."), TextDelta("one two three"), finished("…")
 
-    assert spoken(*events, width=100) == "one two\nit broke off; asking again\none two three\n"
+    assert spoken(*events, width=100) == "one two\nit broke off; retrying\none two three\n"
 
 
 def test_thoughts_have_lines_of_their_own():
@@ -91,7 +91,7 @@ def test_thoughts_have_lines_of_their_own():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("I will not.", "I will not.\n"), ("", "(no words)\n")], ids=["text", "none"]
+    ("text", "said"), [("I will not.", "I will not.\n"), ("", "(empty answer)\n")], ids=["text", "none"]
 )
 def test_an_answer_that_came_without_words_is_shown_at_the_end(text, said):
     assert spoken(finished(text)) == said

@@ -53,14 +53,14 @@ def test_context_and_view_show_what_was_sent_and_why() -> None:
         ) as at,
     ):
         at.say("/context")
-        at.expect("nothing was said yet")
+        at.expect("the chat is empty")
         at.say("/view")
-        at.expect("nothing was sent yet")
+        at.expect("nothing was sent in this chat session yet")
         for question in ("Alpha?", "Beta?", "Gamma?"):
             at.say(question)
             at.expect("recorded")
         at.say("/context")
-        context = at.expect("since then: 1 more, 8 tokens")
+        context = at.expect("added since then: 1 messages, 8 tokens")
         at.say("/view")
         table = at.expect("messages  6 → 3 (50%)")
         at.say("/view json")
@@ -87,7 +87,7 @@ def test_ctrl_c_stops_an_answer_and_what_came_is_kept(pause: Pause) -> None:
         at.expect("one two three")
         at.settle()
         at.press("\x03")
-        at.expect("stopped; what came is kept")
+        at.expect("stopped; the part received so far is stored")
         pause.end()
         at.say("Never mind.")
         at.expect("Yes?")
@@ -105,7 +105,7 @@ def test_ctrl_c_at_the_prompt_clears_the_line_and_a_second_one_leaves() -> None:
     with LoopbackProvider(ScriptedModel("Hello.")) as provider, terminal(*chat(provider)) as at:
         at.at_prompt()
         at.press("half a line\x03")
-        at.expect("Ctrl-C again, or Ctrl-D, leaves")
+        at.expect("press Ctrl-C again or Ctrl-D to leave")
         at.say("Hello?")
         at.expect("recorded")
         at.at_prompt()
@@ -117,7 +117,7 @@ def test_ctrl_c_at_the_prompt_clears_the_line_and_a_second_one_leaves() -> None:
 
     assert code == 130
     assert stored_chat() == [("user", "Hello?"), ("assistant", "Hello.")]
-    assert f"go on with: minutebook chat --continue --base-url {provider.base_url}" in at.screen
+    assert f"continue with: minutebook chat --continue --base-url {provider.base_url}" in at.screen
 
 
 @pytest.mark.usefixtures("state")
@@ -194,7 +194,7 @@ def test_what_the_provider_refuses_is_one_red_line_and_the_chat_goes_on() -> Non
     script = ScriptedModel(fail(401, "no such key"), "Better.", fail(503, retryable=False))
     with LoopbackProvider(script) as provider, terminal(*chat(provider)) as at:
         at.say("Hello?")
-        at.expect("error: openai answered 401: no such key; check OPENAI_API_KEY\n")
+        at.expect("error: openai returned status 401: no such key; check OPENAI_API_KEY\n")
         at.say("Once more.")
         at.expect("Better.")
         at.say("And again.")
@@ -214,7 +214,7 @@ def test_nothing_a_model_says_commands_the_terminal() -> None:
     script = ScriptedModel(say("\x1b[2Jred\x07 over\rwrite \u202eend") + ends("length"))
     with LoopbackProvider(script) as provider, terminal(*chat(provider, "Be evil.")) as at:
         at.expect("�[2Jred� overwrite �end\n")
-        at.expect("cut off at the model's limit")
+        at.expect("cut off at the output limit")
 
     assert "\x07" not in at.raw
     assert "\x1b[2J" not in at.raw
@@ -243,7 +243,7 @@ def test_long_messages_and_ones_that_look_like_commands_can_be_said() -> None:
         at.say(" /view")
         at.expect("A blank.")
         at.say("/veiw")
-        at.expect("there is no /veiw; /help lists the commands")
+        at.expect("unknown command /veiw; /help lists the commands")
         at.say("/help")
         at.expect("/quit        leave")
         heard = [message["content"] for message in provider.requests[-1].messages if message["role"] == "user"]

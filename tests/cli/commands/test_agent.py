@@ -145,5 +145,5 @@ def test_every_option_has_help_with_an_example() -> None:
 def test_help_of_the_group_names_its_commands(launch: Launch) -> None:
     said = launch("agent", "--help").stdout.decode()
 
-    assert "  check  What is wrong with a program." in said
-    assert "  fmt    Write programs in their one form." in said
+    assert "  check  Check programs for errors." in said
+    assert "  fmt    Format programs." in said

@@ -81,7 +81,7 @@ def test_another_agent_can_be_begun_with(launch: Launch, program: Path) -> None:
         (["nowhere.sr", "Hi."], 3, "nowhere.sr"),
         (["{bad}", "Hi."], 5, "unknown-strategy"),
         (["{good}"], 2, "the input of agent 'a'"),
-        (["{good}", "Hi.", "--agent", "b"], 2, "agent is 'b'"),
+        (["{good}", "Hi.", "--agent", "b"], 2, "agent='b'"),
         (["{good}", "Hi.", "--set", "x=1"], 2, "takes an input and nothing else"),
         (["{good}", "Hi.", "--set", "x"], 2, "NAME=VALUE"),
         (["{good}", "Hi.", "--external", "x"], 2, "NAME=URL"),
@@ -121,7 +121,7 @@ def test_a_provider_that_refuses_ends_it_with_1(launch: Launch, program: Path) -
         done = launch("agent", "run", program, "Hi.", "--base-url", provider.base_url)
 
     assert done.returncode == 1
-    assert b"openai answered 401: no such key" in done.stderr
+    assert b"openai returned status 401: no such key" in done.stderr
 
 
 def test_interrupted_it_ends_in_order_with_130(program: Path) -> None:

@@ -8,7 +8,7 @@ def test_a_whole_conversation_ends_with_0(run: Run, whole: Chat) -> None:
     result = run("check", "-", stdin=json.dumps(whole))
 
     assert result.exit_code == 0
-    assert result.stdout == "1 conversation, 6 messages: nothing that openai would refuse\n"
+    assert result.stdout == "1 conversation, 6 messages: nothing that openai would reject\n"
 
 
 def test_findings_name_conversation_message_and_call(run: Run, whole: Chat, broken: Chat) -> None:

@@ -72,7 +72,7 @@ def test_a_good_file_is_checked_without_the_environment(run: Run, monkeypatch: p
     write("server: {port: 81, host: a}")
     monkeypatch.setenv("MINUTEBOOK_SERVER_PROT", "1")
 
-    assert run("config", "check", "llm_config.yaml").stdout == "llm_config.yaml can be read: 2 values are set\n"
+    assert run("config", "check", "llm_config.yaml").stdout == "llm_config.yaml is valid: 2 values are set\n"
     assert json.loads(run("config", "check", "llm_config.yaml", "--json").stdout)["problems"] == []
 
 
@@ -99,7 +99,7 @@ def test_without_a_file_the_defaults_hold_and_the_places_are_named(run: Run, tmp
 
     assert found.exit_code == 3
     assert found.stderr == (
-        f"error: llm_config.yaml: there is no such file, nor {tmp_path}/home/minutebook/llm_config.yaml; "
-        "the defaults hold\n"
+        f"error: llm_config.yaml: file not found, nor {tmp_path}/home/minutebook/llm_config.yaml; "
+        "the defaults are used\n"
     )
     assert run("config", "show").exit_code == 0

@@ -33,7 +33,7 @@ def test_everything_is_the_record_without_the_last_answer(run: Run) -> None:
 
 
 def test_every_command_it_suggests_works(run: Run) -> None:
-    suggested = run("demo").stdout.split("What to try next")[1].split("\n")
+    suggested = run("demo").stdout.split("Next steps")[1].split("\n")
     commands = [line.split("minutebook ", 1)[1] for line in suggested if "minutebook " in line]
     session = run("demo", "--session").stdout
 
@@ -53,4 +53,4 @@ def test_other_sessions_look_right_too(run: Run, arguments: tuple[str, ...]) -> 
     result = run("demo", *arguments)
 
     assert result.exit_code == 0
-    assert "What to try next" in result.stdout
+    assert "Next steps" in result.stdout

@@ -39,8 +39,8 @@ def test_without_write_nothing_is_changed_and_what_would_be_is_said(full: OnData
     dry = full("gc")
 
     assert dry.exit_code == 0
-    assert dry.stdout.splitlines()[-1].startswith("12 messages of 2 conversations would be trimmed, of 3 in all: ")
-    assert "--write does it" in dry.stderr
+    assert dry.stdout.splitlines()[-1].startswith("12 messages in 2 of 3 conversations would be trimmed: ")
+    assert "--write trims the messages" in dry.stderr
     assert full("export", "long").stdout == before
 
 
@@ -83,7 +83,7 @@ def test_they_may_not_contradict_each_other(full: OnDatabase) -> None:
     result = full("gc", "--keep", "name", "--tool-persistence", "trimmed")
 
     assert result.exit_code == 2
-    assert "--keep name is --tool-persistence none" in result.stderr
+    assert "--keep name means --tool-persistence none" in result.stderr
 
 
 def test_what_was_trimmed_cannot_be_found_any_more(full: OnDatabase) -> None:
@@ -96,7 +96,7 @@ def test_what_was_trimmed_cannot_be_found_any_more(full: OnDatabase) -> None:
 
 def test_an_empty_database_has_nothing_to_trim(on: OnDatabase) -> None:
     assert on("db", "init").exit_code == 0
-    assert on("gc", "--write").stdout == "0 messages of 0 conversations trimmed, of 0 in all: 0 bytes\n"
+    assert on("gc", "--write").stdout == "0 messages in 0 of 0 conversations trimmed: 0 bytes\n"
 
 
 def test_with_vacuum_no_traces_are_left_to_warn_of(full: OnDatabase) -> None:

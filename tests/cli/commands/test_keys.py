@@ -52,7 +52,7 @@ def test_a_revoked_key_stays_in_the_list(on: OnDatabase) -> None:
     key = made(on, "phone")
     result = on("keys", "revoke", key["id"])
 
-    assert result.stdout == f"key {key['id']} (phone) is revoked; running services know it within 5 s\n"
+    assert result.stdout == f"key {key['id']} (phone) is revoked; running services reject it after at most 5 s\n"
     assert [one["state"] for one in listed(on)] == ["ended"]
     assert "ended" in on("keys", "list").stdout
 
@@ -63,7 +63,7 @@ def test_a_rotated_key_ends_when_the_overlap_is_over(on: OnDatabase) -> None:
     first, second = listed(on)
 
     assert TOKEN.fullmatch(result.stdout.strip())
-    assert f"the old one, {old['id']}, ends at " in result.stderr
+    assert f"the old key {old['id']} expires at " in result.stderr
     assert (first["state"], second["state"]) == ("ending", "active")
     assert (second["name"], second["tenant"], second["scopes"]) == ("phone", "acme", ["chat"])
     assert on("keys", "rotate", old["id"]).exit_code == 2
@@ -74,7 +74,7 @@ def test_a_rotated_key_ends_when_the_overlap_is_over(on: OnDatabase) -> None:
     [
         (("keys", "revoke", "0f3a9c1b2d4e"), 3, "'minutebook keys list' lists the keys"),
         (("keys", "rotate", "0f3a9c1b2d4e"), 3, "'minutebook keys list' lists the keys"),
-        (("keys", "create", "x", "--tenant", "_minutebook"), 2, "the service keeps its keys under this one"),
+        (("keys", "create", "x", "--tenant", "_minutebook"), 2, "this one is reserved for the service's API keys"),
         (("keys", "create", "x", "--scope", "all"), 2, "'all' is not one of"),
         (("keys", "create", "x", "--days", "0"), 2, "--days"),
         (("keys", "create", "x\x1b[2J"), 2, "printable"),

@@ -27,8 +27,8 @@ def test_a_long_list_is_cut_and_says_so(run: Run) -> None:
 
 def test_a_long_name_goes_on_below_and_the_figures_stay_in_their_columns(run: Run) -> None:
     head, *lines = run("models", "sonnet-4-5").stdout.splitlines()
-    reads = head.index("reads") + len("reads")
-    figures = [line[reads - 7 : reads].strip() for line in lines]
+    input_end = head.index("max input") + len("max input")
+    figures = [line[input_end - 9 : input_end].strip() for line in lines]
     names = "".join(line.split()[0] for line in lines)
 
     assert max(map(len, lines)) <= 100
@@ -41,4 +41,4 @@ def test_a_model_that_nobody_knows_is_a_finding(run: Run) -> None:
     result = run("models", "no-such-thing")
 
     assert result.exit_code == 6
-    assert "nobody knows 'no-such-thing'" in result.stderr
+    assert "unknown model 'no-such-thing'" in result.stderr

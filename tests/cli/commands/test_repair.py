@@ -164,7 +164,7 @@ def test_stdin_cannot_be_written_back(run: Run, broken: Chat) -> None:
     result = run("repair", "-", "--write", stdin=json.dumps(broken))
 
     assert result.exit_code == 2
-    assert "stdin is none" in result.stderr
+    assert "--write cannot replace stdin" in result.stderr
 
 
 def test_output_goes_to_another_file(run: Run, broken: Chat, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_what_cannot_be_repaired_ends_with_6(run: Run) -> None:
     result = run("repair", "-", stdin='{"messages": []}')
 
     assert result.exit_code == 6
-    assert "cannot be repaired: message 0: there is nothing but system messages" in result.stderr
+    assert "cannot be repaired: message 0: there are only system messages" in result.stderr
 
 
 def test_open_calls_at_the_end_can_be_kept(run: Run, whole: Chat) -> None:

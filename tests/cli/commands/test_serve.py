@@ -105,7 +105,7 @@ def test_the_demo_tells_the_whole_story(run, seed):
         run("demo", "--serve", "--turns", "3", "--max-tokens", "4000", "--seed", str(seed), "--json").stdout
     )
     assert told["record"]["complete"]
-    assert told["refused_by_the_provider"] == 0
+    assert told["rejected_requests"] == 0
     assert told["largest_request"] <= 4_000
     assert told["tokens_sent"] <= told["tokens_without_pruning"]
 

@@ -19,14 +19,14 @@ def test_compact_sums_up_all_but_the_last_three_turns_and_undo_takes_it_back(kep
     fold = seen(kept, "order-17")["folds"][0]
 
     assert done.exit_code == 0
-    assert f"messages 1-36 are folded as {fold['id']}: 9 turns summarized" in done.stdout
+    assert f"messages 1-36 folded as {fold['id']}: 9 turns summarized" in done.stdout
     assert "tokens  " in done.stdout
-    assert f"undo it with: minutebook undo order-17 {fold['id']}" in done.stderr
-    assert "made without a model" in done.stderr
+    assert f"revert with: minutebook undo order-17 {fold['id']}" in done.stderr
+    assert "no model was called" in done.stderr
 
     undone = kept("undo", "order-17", fold["id"])
 
-    assert undone.stdout == f"messages 1-36 of 'order-17' are shown as before fold {fold['id']}\n"
+    assert undone.stdout == f"messages 1-36 of 'order-17' are no longer folded (fold {fold['id']} was undone)\n"
     assert seen(kept, "order-17") == before
 
 
@@ -78,22 +78,22 @@ def test_a_dry_run_says_the_same_and_changes_nothing(kept: OnDatabase, arguments
 
 
 def test_what_is_not_due_is_not_compacted_and_says_why(kept: OnDatabase) -> None:
-    assert "which are kept" in kept("compact", "order-18").stdout
+    assert "must be kept" in kept("compact", "order-18").stdout
     result = kept("compact", "order-17", "--strategy", "summarize", "--model", "gpt-4o")
 
     assert result.exit_code == 0
     assert "not due: " in result.stdout
-    assert " of 128,000 tokens are in the window" in result.stdout
+    assert " of 128,000 tokens are used" in result.stdout
     assert seen(kept, "order-17")["folds"] == []
 
 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("--max-tokens", "100"), "--max-tokens needs a --strategy"),
-        (("--strategy", "hybrid"), "--strategy needs --model or --max-tokens"),
+        (("--max-tokens", "100"), "--max-tokens requires --strategy"),
+        (("--strategy", "hybrid"), "--strategy requires --model or --max-tokens"),
         (("--strategy", "hybird", "--max-tokens", "100"), "did you mean 'hybrid'"),
-        (("--strategy", "hybrid", "--model", "nobody-knows-it"), "a model that is known"),
+        (("--strategy", "hybrid", "--model", "nobody-knows-it"), "expected a known model"),
     ],
     ids=["no strategy", "no window", "misspelt", "unknown model"],
 )
@@ -114,21 +114,21 @@ def test_a_window_that_is_too_small_for_anything_is_an_error(kept: OnDatabase) -
 
 
 def test_undo_takes_the_beginning_of_an_id_and_names_the_folds_there_are(kept: OnDatabase) -> None:
-    assert "has no fold 'nothing'; it has no fold that is not undone" in kept("undo", "order-17", "nothing").stderr
+    assert "has no fold 'nothing'; the conversation has no active folds" in kept("undo", "order-17", "nothing").stderr
     kept("compact", "order-17")
     fold = seen(kept, "order-17")["folds"][0]["id"]
 
     wrong = kept("undo", "order-17", "nothing")
 
     assert wrong.exit_code == 3
-    assert f"its folds are {fold}" in wrong.stderr
+    assert f"active folds: {fold}" in wrong.stderr
     assert json.loads(kept("undo", "order-17", fold[:6], "--json").stdout)["id"] == fold
 
 
 def test_a_fork_begins_with_what_was_there_and_a_taken_name_is_wrong_usage(kept: OnDatabase) -> None:
     result = kept("fork", "order-17", "again", "--at", "5")
 
-    assert result.stdout == "'again' begins with 5 messages of 'order-17'\n"
+    assert result.stdout == "created 'again' with 5 messages of 'order-17'\n"
     header = json.loads(kept("fork", "again", "third", "--json").stdout)
     assert header["forked_from"] == {"id": "again", "at": 5}
     assert "forked from again at 5" in kept("show", "third").stdout
@@ -141,13 +141,13 @@ def test_erase_asks_first(kept: OnDatabase) -> None:
     nobody = kept("erase", "--id", "order-17", stdin="")
 
     assert no.exit_code == nobody.exit_code == 1
-    assert "Erase conversation 'order-17' with 49 messages, and every fork made from it?" in no.stderr
+    assert "Delete conversation 'order-17' with 49 messages and all forks?" in no.stderr
     assert kept("show", "order-17").exit_code == 0
 
     yes = kept("erase", "--id", "order-17", stdin="y\n")
 
     assert yes.exit_code == 0
-    assert yes.stdout.startswith("erased 1 conversations with 49 messages, 0 folds and 0 pins at ")
+    assert yes.stdout.startswith("deleted 1 conversations with 49 messages, 0 folds and 0 pins at ")
     gone = kept("show", "order-17")
     assert gone.exit_code == 3
     assert "was erased" in gone.stderr

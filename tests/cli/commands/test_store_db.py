@@ -37,14 +37,14 @@ def test_init_makes_a_database_and_may_be_repeated(on: OnDatabase, tmp_path: Pat
 
 def test_migrate_brings_an_older_file_up_to_date_and_status_does_not(on: OnDatabase, tmp_path: Path) -> None:
     on("db", "init")
-    newest = json.loads(on("db", "status", "--json").stdout)["newest_step"]
-    assert on("db", "migrate").stdout == f"{tmp_path / 'chat.db'} is up to date, at step {newest}\n"
+    newest = json.loads(on("db", "status", "--json").stdout)["newest_schema_version"]
+    assert on("db", "migrate").stdout == f"{tmp_path / 'chat.db'} is up to date, at schema version {newest}\n"
     (tmp_path / "chat.db").unlink()
     with closing(apsw.Connection(str(tmp_path / "chat.db"))) as empty:  # as it is before the first step
         empty.execute("PRAGMA application_id = 0x6D626B31")
 
-    assert json.loads(on("db", "status", "--json").stdout)["step"] == 0
-    assert on("db", "migrate").stdout == f"{tmp_path / 'chat.db'} is at step {newest} now, and was at 0\n"
+    assert json.loads(on("db", "status", "--json").stdout)["schema_version"] == 0
+    assert on("db", "migrate").stdout == f"{tmp_path / 'chat.db'} was migrated from schema version 0 to {newest}\n"
 
 
 def test_status_counts_what_there_is(kept: OnDatabase, tmp_path: Path) -> None:
@@ -57,8 +57,8 @@ def test_status_counts_what_there_is(kept: OnDatabase, tmp_path: Path) -> None:
     wanted = {"tenants": 1, "conversations": 2, "entries": 58, "folds": 1, "pins": 0, "erased": 1}
     assert wanted.items() <= found.items()
     assert found["bytes"] == (tmp_path / "chat.db").stat().st_size
-    assert f"file             {tmp_path / 'chat.db'}\n" in said
-    assert "conversations    2\n" in said
+    assert f"file                   {tmp_path / 'chat.db'}\n" in said
+    assert "conversations          2\n" in said
 
 
 def test_check_reads_everything_and_finds_nothing_wrong(kept: OnDatabase) -> None:
@@ -71,14 +71,14 @@ def test_check_reads_everything_and_finds_nothing_wrong(kept: OnDatabase) -> Non
 
 
 def test_check_finds_messages_that_are_gone(kept: OnDatabase, file: apsw.Connection) -> None:
-    for where in ("place & 0xffffffff = 3", "place & 0xffffffff > 45"):
-        file.execute(f"DELETE FROM entry WHERE place >> 32 = 1 AND {where}")
+    for where in ("key & 0xffffffff = 3", "key & 0xffffffff > 45"):
+        file.execute(f"DELETE FROM entry WHERE key >> 32 = 1 AND {where}")
 
     result = kept("db", "check")
 
     assert result.exit_code == 6
-    assert "'order-17': no message at 3\n" in result.stdout
-    assert "'order-17': no messages at 46-48\n" in result.stdout
+    assert "'order-17': message 3 is missing\n" in result.stdout
+    assert "'order-17': messages 46-48 are missing\n" in result.stdout
     assert "'order-17': message 2: a tool call has no result ('call_0')\n" in result.stdout
     assert "'order-18'" not in result.stdout
 
@@ -90,8 +90,8 @@ def test_check_finds_a_header_that_is_wrong(kept: OnDatabase, file: apsw.Connect
     problems = [each["problem"] for each in json.loads(kept("db", "check", "--json").stdout)["findings"]]
 
     assert problems == [
-        "its header counts 5 turns, and it has 2",
-        "its header says that 1 calls wait for results, and 0 do",
+        "the header counts 5 turns, but the conversation has 2",
+        "the header counts 1 open calls, but the conversation has 0",
     ]
 
 

@@ -31,7 +31,7 @@ def test_a_database_that_is_not_there_is_not_made_by(
     result = on(*arguments)
 
     assert result.exit_code == 3
-    assert "chat.db: there is no such database" in result.stderr
+    assert "chat.db: no such database" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -46,7 +46,7 @@ def test_a_conversation_that_is_not_there_ends_with_3_and_a_hint(kept: OnDatabas
     result = kept(*arguments)
 
     assert result.exit_code == 3
-    assert "no conversation 'order-1'" in result.stderr
+    assert "conversation 'order-1' does not exist" in result.stderr
     assert "did you mean 'order-18'?" in result.stderr
     assert result.stdout == ""
 
@@ -103,7 +103,7 @@ def test_ls_shows_the_newest_first_and_says_when_there_are_more(kept: OnDatabase
         ["hello", "alice", "idle", "1", "1"],
         ["order-18", "alice", "idle", "2", "9"],
     ]
-    assert result.stderr == "there are more than these 2; --all shows the rest\n"
+    assert result.stderr == "only the newest 2 conversations are shown; --all shows all\n"
     assert "order-17" in kept("ls", "--limit", "2", "--all").stdout
 
 
@@ -123,7 +123,7 @@ def test_show_has_the_last_turns_to_read(kept: OnDatabase) -> None:
     assert "5 user      Where is order 1001?" in result.stdout
     assert "→ find_order()" in result.stdout
     assert "1000" not in result.stdout
-    assert result.stderr == "the last 1 of 2 turns; --all shows the rest\n"
+    assert result.stderr == "the last 1 of 2 turns; --all shows all\n"
     assert "Where is order 1000?" in kept("show", "order-18", "--all").stdout
 
 
@@ -174,8 +174,11 @@ def test_search_finds_all_words_in_any_order_and_shows_where(kept: OnDatabase) -
 
 
 def test_search_says_when_there_is_nothing_and_when_there_is_more(kept: OnDatabase) -> None:
-    assert kept("search", "unicorn").stderr == "no message has all of these words\n"
-    assert kept("search", "today", "--limit", "3").stderr == "there are more than these 3; --limit N shows them\n"
+    assert kept("search", "unicorn").stderr == "no message contains all of these words\n"
+    assert (
+        kept("search", "today", "--limit", "3").stderr
+        == "only the newest 3 hits are shown; use --limit N to see more\n"
+    )
     assert kept("search", "?!").exit_code == 2
 
 

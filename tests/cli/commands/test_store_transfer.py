@@ -134,7 +134,7 @@ def test_the_last_line_of_a_chat_file_may_have_been_cut_off(on: OnDatabase, tmp_
     done = on("import", tmp_path / "tea.jsonl")
 
     assert done.exit_code == 6
-    assert done.stderr.startswith("'tea' is broken, and kept as it is: its last line was never finished")
+    assert done.stderr.startswith("'tea': imported with problems: the last line is incomplete")
     assert [row["messages"] for row in rows(on("ls", "--json"))] == [2]
 
 
@@ -152,7 +152,7 @@ def test_what_does_not_fit_together_is_kept_and_said(on: OnDatabase, broken: Cha
     result = on("import", "-", stdin="".join(f"{json.dumps(line)}\n" for line in lines))
 
     assert result.exit_code == 6
-    assert "'bad' is broken, and kept as it is: message 2: a tool call has no result ('a'); message 5" in result.stderr
+    assert "'bad': imported with problems: message 2: a tool call has no result ('a'); message 5" in result.stderr
     assert "'good'" not in result.stderr
     document = json.loads(on("show", "bad", "--json").stdout)
     assert [row["message"] for row in document["messages"]] == broken
@@ -171,7 +171,7 @@ def test_a_conversation_that_is_refused_does_not_stop_the_others(kept: OnDatabas
     assert result.exit_code == 1
     assert document["conversations"] == 2
     assert [told["id"] for told in document["refused"]] == ["order-18", "x"]
-    assert "there is another conversation of that id" in document["refused"][0]["problems"][0]
+    assert "the id is taken by another conversation" in document["refused"][0]["problems"][0]
     assert ids(kept("ls", "--json")) == ["hello", "new", "order-17", "order-18", "stdin-1"]
 
 
@@ -183,7 +183,7 @@ def test_an_export_that_is_refused_in_part_is_imported_in_part(kept: OnDatabase,
     result = run("import", tmp_path / "all.jsonl", "--db", other)
 
     assert result.exit_code == 1
-    assert "'order-18' was not imported" in result.stderr
+    assert "'order-18': not imported" in result.stderr
     assert ids(run("ls", "--json", "--db", other)) == ["hello", "order-17", "order-18"]
 
 

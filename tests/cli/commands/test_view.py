@@ -87,18 +87,18 @@ def test_every_manager_has_a_name(run: Run, session: Path, text: str, made: str)
     ("text", "said"),
     [
         ("sliding_windw", "did you mean 'sliding_window'?"),
-        ("nonsense", "give one of retention, active_tools, passthrough"),
+        ("nonsense", "expected one of retention, active_tools, passthrough"),
         ("sliding_window:slak=3", "did you mean 'slack'?"),
-        ("sliding_window:slack=many", "slack of sliding_window is 'many'; give a whole number"),
-        ("sliding_window:-3", "window_size is -3"),
-        ("sliding_window:preserve_request=maybe", "give true or false"),
-        ("sliding_window:align=sideways", "align of sliding_window is 'sideways'"),
-        ("passthrough:x=1", "it has no settings"),
-        ("passthrough:1", "it has no settings"),
-        ("retention:2", "give it under conversation.retention"),
-        ("token_budget", "give it a budget"),
-        ("token_budget:900,counter=exact", "a setting of token_budget is 'counter'"),
-        ("active_tools", "the names of the tools on offer"),
+        ("sliding_window:slack=many", "sliding_window.slack='many': expected a whole number"),
+        ("sliding_window:-3", "window_size=-3"),
+        ("sliding_window:preserve_request=maybe", "expected true or false"),
+        ("sliding_window:align=sideways", "sliding_window.align='sideways'"),
+        ("passthrough:x=1", "expected no settings"),
+        ("passthrough:1", "expected no settings"),
+        ("retention:2", "set it under conversation.retention"),
+        ("token_budget", "the limit of token_budget is missing"),
+        ("token_budget:900,counter=exact", "token_budget setting='counter'"),
+        ("active_tools", "the names of the available tools"),
     ],
 )
 def test_a_manager_that_is_not_meant_ends_with_2_and_a_hint(run: Run, whole: Chat, text: str, said: str) -> None:
@@ -130,7 +130,7 @@ def test_long_runs_are_one_row_unless_all_are_asked_for(run: Run, session: Path)
 def test_what_the_guard_put_right_is_said(run: Run, whole: Chat) -> None:
     result = run("view", "-", "--manager", "sliding_window:0", stdin=json.dumps(whole))
 
-    assert "the guard put right: keeps what matters: the newest request" in result.stdout
+    assert "repaired by the guard: keeps what matters: the newest request" in result.stdout
 
 
 def test_a_broken_record_is_repaired_and_explained(run: Run, broken: Chat) -> None:
@@ -156,14 +156,14 @@ def test_a_conversation_is_chosen_by_id_or_place(run: Run, whole: Chat, broken: 
     assert (
         json.loads(run("view", "-", "--json", "--conversation", "0", stdin=text).stdout)["conversation"]["index"] == 2
     )
-    assert "the first of several" in run("view", "-", stdin=text).stderr
+    assert "the file has several conversations, this is the first" in run("view", "-", stdin=text).stderr
 
 
 def test_a_conversation_that_is_not_there_is_said(run: Run, whole: Chat) -> None:
     result = run("view", "-", "--conversation", "nope", stdin=json.dumps(whole))
 
     assert result.exit_code == 2
-    assert "a place from 0 to 0" in result.stderr
+    assert "an index from 0 to 0" in result.stderr
 
 
 def test_the_model_of_the_file_counts_unless_another_is_named(run: Run, whole: Chat) -> None:

@@ -26,7 +26,7 @@ def server():
 
 @pytest.fixture
 def store(server):
-    return PostgresStore(server.url(), patience_seconds=1)
+    return PostgresStore(server.url(), timeout_seconds=1)
 
 
 def until_recorded(thread, text):

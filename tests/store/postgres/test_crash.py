@@ -1,4 +1,4 @@
-"""Acknowledged means stored, on PostgreSQL: clients that are killed, and a database that goes away under them."""
+"""Acknowledged means stored, on PostgreSQL: clients and servers are killed, and connections are cut."""
 
 import asyncio
 import random
@@ -26,19 +26,19 @@ def url():
 
 @pytest.fixture
 def server():
-    """A server of its own that waits for the disk, as a real one does."""
+    """A separate server that syncs every commit."""
     require_postgres()
-    made = Postgres.make()
-    yield made
-    made.remove()
+    server = Postgres.make()
+    yield server
+    server.remove()
 
 
-def test_a_killed_client_loses_nothing_it_was_told(url):
-    seen, number = [], random.Random(4)
+def test_no_acknowledged_turn_of_a_killed_client_is_lost(url):
+    seen, draw = [], random.Random(4)
 
     for kill in range(KILLS):
         process = start(url, "a", WRITERS, 10_000, f"run{kill}")
-        seen += acknowledged(process, number.randint(1, 40))
+        seen += acknowledged(process, draw.randint(1, 40))
 
     stored = whole_turns(url, "a")
     assert set(seen) <= set(stored)
@@ -46,7 +46,7 @@ def test_a_killed_client_loses_nothing_it_was_told(url):
     assert len(stored) - len(seen) <= KILLS * WRITERS
 
 
-def test_a_killed_client_that_tries_again_doubles_nothing(url):
+def test_a_killed_client_that_retries_stores_nothing_twice(url):
     for lines in (5, 9, 14, 100):
         acknowledged(start(url, "a", WRITERS, 5, "same"), lines)
 
@@ -57,23 +57,23 @@ def test_a_killed_client_that_tries_again_doubles_nothing(url):
 
 def test_two_processes_write_one_conversation_and_each_keeps_its_order(url):
     both = [start(url, "a", 10, 10, name) for name in ("left", "right")]
-    said_by = [acknowledged(process, 1_000) for process in both]
+    keys = [key for process in both for key in acknowledged(process, 1_000)]
 
     stored = whole_turns(url, "a")
-    assert sorted(stored) == sorted(said_by[0] + said_by[1])
+    assert sorted(stored) == sorted(keys)
     assert len(stored) == 200
     for name in ("left", "right"):
         for writer in range(10):
-            mine = [key for key in stored if key.startswith(f"{name} {writer} ")]
-            assert mine == [f"{name} {writer} {number}" for number in range(10)]
+            own = [key for key in stored if key.startswith(f"{name} {writer} ")]
+            assert own == [f"{name} {writer} {number}" for number in range(10)]
 
 
 @pytest.mark.slow
-def test_a_killed_server_loses_nothing_it_acknowledged_and_who_tries_again_doubles_nothing(server):
-    """The postmaster is killed twice under load; every writer repeats, with its key, what was not answered."""
+def test_no_acknowledged_turn_of_a_killed_server_is_lost_and_no_retry_is_stored_twice(server):
+    """The postmaster is killed twice under load. Every writer retries unacknowledged appends with the same key."""
     seen = []
 
-    async def story():
+    async def scenario():
         enough = asyncio.Event()
 
         async def write(store, writer):
@@ -88,47 +88,47 @@ def test_a_killed_server_loses_nothing_it_acknowledged_and_who_tries_again_doubl
                 seen.append(key)
                 enough.set()
 
-        async with PostgresStore(server.url(), connections=3, patience_seconds=5) as store:
+        async with PostgresStore(server.url(), connections=3, timeout_seconds=5) as store:
             writers = [asyncio.ensure_future(write(store, writer)) for writer in range(WRITERS)]
-            for how in (signal.SIGKILL, signal.SIGQUIT):
+            for signal_number in (signal.SIGKILL, signal.SIGQUIT):
                 enough.clear()
                 await enough.wait()
-                await asyncio.to_thread(server.kill, how)
+                await asyncio.to_thread(server.kill, signal_number)
                 acknowledged_before = list(seen)
                 await asyncio.to_thread(server.start)
                 loaded = await store.load("a")
-                kept = {entry.content for entry in loaded.entries if entry.role is MessageRole.USER}
-                assert set(acknowledged_before) <= kept
+                stored = {entry.content for entry in loaded.entries if entry.role is MessageRole.USER}
+                assert set(acknowledged_before) <= stored
             await asyncio.gather(*writers)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
     assert sorted(whole_turns(server.url(), "a")) == sorted(f"run {w} {n}" for w in range(WRITERS) for n in range(40))
 
 
-def test_a_database_that_is_gone_is_an_error_and_works_again_when_it_is_back(server):
-    async def story():
-        async with PostgresStore(server.url(), patience_seconds=1) as store:
+def test_an_unreachable_database_is_an_error_until_it_is_reachable_again(server):
+    async def scenario():
+        async with PostgresStore(server.url(), timeout_seconds=1) as store:
             await store.append("a", text_entries("before"))
             server.kill()
             await expect_error(
-                StoreUnavailable, store.append("a", text_entries("while it is away"), idempotency_key="k")
+                StoreUnavailable, store.append("a", text_entries("while it is down"), idempotency_key="k")
             )
             await expect_error(StoreUnavailable, store.load("a"))
             await expect_error(StoreUnavailable, open_store(server.url()).header("a"))
             server.start()
             assert texts((await store.load("a")).entries) == ["before"]
-            assert await store.append("a", text_entries("while it is away"), idempotency_key="k") == 2
+            assert await store.append("a", text_entries("while it is down"), idempotency_key="k") == 2
             assert await store.append("a", text_entries("after")) == 3
             return texts((await store.load("a")).entries)
 
-    assert asyncio.run(story()) == ["before", "while it is away", "after"]
+    assert asyncio.run(scenario()) == ["before", "while it is down", "after"]
 
 
-def test_a_connection_that_is_cut_in_mid_append_leaves_nothing_behind(url):
-    """The append waits for a lock when its connection is cut; it is refused, and the record is as it was."""
+def test_an_append_whose_connection_is_cut_stores_nothing(url):
+    """The connection is cut while the append waits for a lock."""
 
-    async def story():
+    async def scenario():
         async with open_store(url) as store:
             await store.append("a", text_entries("before"))
             async with (
@@ -146,4 +146,4 @@ def test_a_connection_that_is_cut_in_mid_append_leaves_nothing_behind(url):
             assert texts((await store.load("a")).entries) == ["before"]
             assert await store.append("a", text_entries("after")) == 2
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""Background jobs on PostgreSQL: queued with the append, one for each conversation, and never lost."""
+"""Background jobs on PostgreSQL: enqueued with the append, at most one per conversation, and never lost."""
 
 import asyncio
 import sys
@@ -23,7 +23,7 @@ def url():
     return shared.empty()
 
 
-def always(_conversation):
+def always(_header):
     return True
 
 
@@ -37,42 +37,42 @@ def change(url, statement):
         db.execute(statement)
 
 
-def test_an_append_queues_one_job_for_its_conversation_and_only_if_it_is_due(url):
-    async def story():
-        async with PostgresStore(url, needs_job=lambda conversation: conversation.turns > 2) as store:
+def test_an_append_enqueues_one_job_for_its_conversation_if_it_needs_one(url):
+    async def scenario():
+        async with PostgresStore(url, needs_job=lambda header: header.turns > 2) as store:
             await asyncio.gather(*(store.append("a", turn(number)) for number in range(6)))
             await store.append("short", turn(0))
             await store.for_tenant("another").append("a", turns(3))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
     assert sorted(queued(url)) == [("another", "a", "todo", 0), ("default", "a", "todo", 0)]
 
 
-def test_what_is_not_appended_queues_nothing(url):
-    async def story():
+def test_a_rejected_or_repeated_append_enqueues_no_job(url):
+    async def scenario():
         async with PostgresStore(url, needs_job=always) as store:
             await store.append("a", text_entries("1"))
-            await run_worker(store, nothing, wait=False)
+            await run_worker(store, do_nothing, wait=False)
             await expect_error(VersionConflict, store.append("a", text_entries("2"), expected_version=9))
             await store.append("a", text_entries("1"), idempotency_key="k")
-            await run_worker(store, nothing, wait=False)
+            await run_worker(store, do_nothing, wait=False)
             await store.append("a", text_entries("1"), idempotency_key="k")
 
-    async def nothing(_tenant, _conversation):
+    async def do_nothing(_tenant, _conversation):
         pass
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
     assert queued(url) == []
 
 
-def test_the_role_of_the_store_cannot_look_into_the_queue(url):
-    async def story():
+def test_the_role_of_the_store_cannot_read_the_queue(url):
+    async def scenario():
         async with PostgresStore(url, needs_job=always) as store:
             await store.append("a", text_entries("1"))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
     with psycopg.connect(url) as db:
         db.execute("SET LOCAL ROLE minutebook_app")
@@ -81,7 +81,7 @@ def test_the_role_of_the_store_cannot_look_into_the_queue(url):
                 db.execute(statement)
 
 
-def test_two_workers_do_each_job_once_and_never_two_of_one_conversation_at_a_time(url):
+def test_two_workers_run_each_job_once_and_one_per_conversation_at_a_time(url):
     done, running = [], set()
 
     async def handle(tenant, conversation):
@@ -91,21 +91,21 @@ def test_two_workers_do_each_job_once_and_never_two_of_one_conversation_at_a_tim
         running.discard(conversation)
         done.append((tenant, conversation))
 
-    async def story():
+    async def scenario():
         async with PostgresStore(url, needs_job=always) as store:
             await asyncio.gather(*(store.append(f"c{number}", turn(0)) for number in range(20)))
-            await asyncio.gather(*(run_worker(store, handle, at_once=3, wait=False) for _ in range(2)))
+            await asyncio.gather(*(run_worker(store, handle, concurrency=3, wait=False) for _ in range(2)))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
     assert sorted(done) == sorted(("default", f"c{number}") for number in range(20))
     assert queued(url) == []
 
 
-def test_what_is_appended_while_a_job_runs_is_done_by_the_next(url):
+def test_an_append_during_a_job_enqueues_the_next(url):
     seen = []
 
-    async def story():
+    async def scenario():
         async with PostgresStore(url, needs_job=always) as store:
 
             async def handle(_tenant, conversation):
@@ -116,19 +116,19 @@ def test_what_is_appended_while_a_job_runs_is_done_by_the_next(url):
             await store.append("a", text_entries("1"))
             await run_worker(store, handle, wait=False)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
     assert seen == [1, 2]
 
 
-def test_a_job_that_fails_is_tried_again_later_each_time_and_kept_when_it_goes_on_failing(url):
+def test_a_failing_job_is_retried_with_longer_delays_and_then_marked_failed(url):
     calls = []
 
     async def handle(_tenant, conversation):
         calls.append(conversation)
-        raise RuntimeError("the model is away")
+        raise RuntimeError("the model is unavailable")
 
-    async def story():
+    async def scenario():
         async with PostgresStore(url, needs_job=always) as store:
             await store.append("a", text_entries("1"))
             for expected in (4, 8):
@@ -141,13 +141,13 @@ def test_a_job_that_fails_is_tried_again_later_each_time_and_kept_when_it_goes_o
                 change(url, "UPDATE minutebook_jobs.procrastinate_jobs SET scheduled_at = now()")
             await run_worker(store, handle, wait=False, tries=3, delay_seconds=4)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
     assert calls == ["a"] * 3
     assert queued(url) == [("default", "a", "failed", 2)]
 
 
-def test_a_killed_worker_loses_its_job_to_another(url):
+def test_the_job_of_a_killed_worker_goes_to_another(url):
     worker = (
         "import asyncio, sys\n"
         "from minutebook.store import PostgresStore\n"
@@ -165,7 +165,7 @@ def test_a_killed_worker_loses_its_job_to_another(url):
     async def handle(_tenant, conversation):
         done.append(conversation)
 
-    async def story():
+    async def scenario():
         async with PostgresStore(url, needs_job=always) as store:
             await store.append("a", text_entries("1"))
             process = await asyncio.create_subprocess_exec(
@@ -175,55 +175,55 @@ def test_a_killed_worker_loses_its_job_to_another(url):
             process.kill()
             await process.communicate()
             await run_worker(store, handle, wait=False)
-            assert done == [], "its lease is not over"
+            assert done == [], "its lease has not expired"
             change(
                 url, "UPDATE minutebook_jobs.procrastinate_workers SET last_heartbeat = now() - interval '2 minutes'"
             )
             await run_worker(store, handle, wait=False)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
     assert done == ["a"]
     assert queued(url) == []
 
 
-def test_what_a_stalled_worker_brings_too_late_is_refused(url):
-    """Two workers fold the same conversation; the first sleeps through its lease, and its fold is refused."""
-    refusals, folded = [], []
+def test_the_fold_of_a_stalled_worker_is_rejected(url):
+    """Two workers fold the same conversation. The first one's lease expires, and its fold is rejected."""
+    conflicts, fold_ids = [], []
 
-    async def story():
-        began, go_on = asyncio.Event(), asyncio.Event()
+    async def scenario():
+        started, may_continue = asyncio.Event(), asyncio.Event()
         async with PostgresStore(url, needs_job=always) as store:
 
             async def slow(_tenant, conversation):
-                seen = await store.folds(conversation)
-                began.set()
-                await go_on.wait()
-                late = store.add_fold(conversation, note("late", 0, 10), replacing=[one.fold.id for one in seen])
-                refusals.append(await expect_error(FoldConflict, late))
+                folds = await store.folds(conversation)
+                started.set()
+                await may_continue.wait()
+                late = store.add_fold(conversation, note("late", 0, 10), replacing=[stored.fold.id for stored in folds])
+                conflicts.append(await expect_error(FoldConflict, late))
 
             async def quick(_tenant, conversation):
-                folded.append((await store.add_fold(conversation, note("in time", 0, 5), replacing=[])).fold.id)
+                fold_ids.append((await store.add_fold(conversation, note("in time", 0, 5), replacing=[])).fold.id)
 
             await store.append("a", turns(3))
             stalled = asyncio.ensure_future(run_worker(store, slow, wait=False))
-            await began.wait()
+            await started.wait()
             change(
                 url, "UPDATE minutebook_jobs.procrastinate_workers SET last_heartbeat = now() - interval '2 minutes'"
             )
             await run_worker(store, quick, wait=False)
-            go_on.set()
+            may_continue.set()
             await asyncio.gather(stalled, return_exceptions=True)
-            return [one.fold.id for one in await store.folds("a")]
+            return [stored.fold.id for stored in await store.folds("a")]
 
-    assert asyncio.run(story()) == ["in time"]
-    assert (folded, len(refusals)) == (["in time"], 1)
+    assert asyncio.run(scenario()) == ["in time"]
+    assert (fold_ids, len(conflicts)) == (["in time"], 1)
 
 
-def test_an_erased_conversation_leaves_the_queue_too(url):
+def test_an_erasure_deletes_the_jobs_of_its_conversation(url):
     called = []
 
-    async def story():
+    async def scenario():
         async with PostgresStore(url, needs_job=always) as store:
             await store.append("a", text_entries("1"))
             await store.append("b", text_entries("1"))
@@ -238,27 +238,27 @@ def test_an_erased_conversation_leaves_the_queue_too(url):
             await run_worker(store, handle, wait=False)
             await store.vacuum()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
     assert called == ["b"]
     assert queued(url) == []
 
 
-def test_a_worker_goes_on_until_it_is_stopped(url):
-    async def story():
+def test_a_worker_runs_until_it_is_cancelled(url):
+    async def scenario():
         seen = asyncio.Event()
 
         async def handle(_tenant, _conversation):
             seen.set()
 
         async with PostgresStore(url, needs_job=always) as store:
-            working = asyncio.ensure_future(run_worker(store, handle))
+            worker = asyncio.ensure_future(run_worker(store, handle))
             for number in range(3):
                 await store.append("a", turn(number))
                 await seen.wait()
                 seen.clear()
-            working.cancel()
-            await asyncio.gather(working, return_exceptions=True)
+            worker.cancel()
+            await asyncio.gather(worker, return_exceptions=True)
             await expect_error(InvalidSetting, run_worker(store, handle, tries=0))
 
-    asyncio.run(story())
+    asyncio.run(scenario())

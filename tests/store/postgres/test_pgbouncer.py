@@ -1,6 +1,6 @@
-"""The contract on PostgreSQL with a pgbouncer in between, in transaction mode: no session is anybody's own.
+"""The store contract on PostgreSQL through pgbouncer in transaction mode, where clients share sessions.
 
-Runs where pgbouncer is installed; elsewhere it says that it did not.
+Skipped if pgbouncer is not installed.
 """
 
 import asyncio
@@ -33,22 +33,20 @@ pool_mode = transaction
 default_pool_size = 4
 max_client_conn = 500
 """
-pytestmark = pytest.mark.skipif(
-    PROGRAM is None, reason="NO PGBOUNCER: install it to test what a pooler does to sessions; nothing was tested"
-)
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="pgbouncer is not installed")
 
 
 @pytest.fixture(scope="module")
 def bouncer():
-    """The port of one that stands before the tests' PostgreSQL."""
+    """The port of a pgbouncer for the PostgreSQL of the tests."""
     require_postgres()
-    known = conninfo_to_dict(shared.url())
+    options = conninfo_to_dict(shared.url())
     port = _free_port()
-    places = {"host": known.get("host", "127.0.0.1"), "server": known["port"], "user": known.get("user", "postgres")}
+    server = {"host": options.get("host", "127.0.0.1"), "server": options["port"]}
     with tempfile.TemporaryDirectory(prefix="minutebook-") as folder:
-        Path(folder).chmod(0o755)  # whom it runs as must read it
+        Path(folder).chmod(0o755)  # the user of the process must be able to read it
         file = Path(folder) / "pgbouncer.ini"
-        file.write_text(CONFIGURATION.format(port=port, **places))
+        file.write_text(CONFIGURATION.format(port=port, user=options.get("user", "postgres"), **server))
         with subprocess.Popen([PROGRAM, "-q", file], stderr=subprocess.DEVNULL, cwd="/", **_user()) as process:
             try:
                 _wait_for(port, process)
@@ -67,8 +65,8 @@ def _wait_for(port, process):
     raise AssertionError("pgbouncer does not answer")
 
 
-def through(port):
-    """The URL of an empty database, by way of the pooler."""
+def pooled_url(port):
+    """The URL of an empty database through pgbouncer."""
     name = conninfo_to_dict(shared.empty())["dbname"]
     return f"postgresql://anybody@127.0.0.1:{port}/{name}"
 
@@ -77,21 +75,19 @@ def through(port):
 class TestThroughPgbouncer(StoreContract):
     @pytest.fixture
     def store(self, bouncer):
-        return open_store(through(bouncer))
+        return open_store(pooled_url(bouncer))
 
 
-def test_stores_that_share_few_sessions_lose_nothing(bouncer):
-    async def story():
-        url = through(bouncer)
+def test_no_append_of_stores_that_share_few_sessions_is_lost(bouncer):
+    async def scenario():
+        url = pooled_url(bouncer)
         stores = [open_store(url) for _ in range(6)]
         for store in stores:
             await store.append("a", text_entries("begin"))
         await asyncio.gather(*(store.append("a", text_entries(f"{n}")) for n in range(20) for store in stores))
-        found = texts((await stores[0].load("a")).entries)
+        stored = texts((await stores[0].load("a")).entries)
         for store in stores:
             await store.close()
-        return found
+        return stored
 
-    found = asyncio.run(story())
-
-    assert sorted(found) == sorted([*["begin"] * 6, *[f"{n}" for n in range(20)] * 6])
+    assert sorted(asyncio.run(scenario())) == sorted([*["begin"] * 6, *[f"{n}" for n in range(20)] * 6])

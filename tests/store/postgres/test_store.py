@@ -1,4 +1,4 @@
-"""What only the PostgreSQL store does: the database itself keeps tenants apart, and nothing is kept in sessions."""
+"""Behaviour that only the PostgreSQL store has: row-level security by tenant, and no state in sessions."""
 
 import asyncio
 import random
@@ -37,17 +37,17 @@ def url():
 
 @pytest.fixture
 def server():
-    """A server of its own, for what cannot be done to one that others use."""
+    """A separate server, for tests that would disturb the others."""
     require_postgres()
-    made = Postgres.make()
-    yield made
-    made.remove()
+    server = Postgres.make()
+    yield server
+    server.remove()
 
 
-def with_everything(url):
-    """A conversation with every kind of row there is."""
+def fill_every_table(url):
+    """Store conversations with every kind of row."""
 
-    async def story():
+    async def scenario():
         async with open_store(url) as store:
             await store.append(
                 "a", [*turns(3), *text_entries("large " * 5_000)], recipient="alice", idempotency_key="k"
@@ -60,7 +60,7 @@ def with_everything(url):
             await store.erase(conversation="b")
             assert (await store.search("question")).items
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def count(db, statement, *values):
@@ -68,8 +68,8 @@ def count(db, statement, *values):
 
 
 @pytest.mark.parametrize("tenant", [None, "", "another"])
-def test_without_its_tenant_the_role_of_the_store_sees_no_row_of_any_table(url, tenant):
-    with_everything(url)
+def test_without_its_tenant_the_role_sees_no_row_of_any_table(url, tenant):
+    fill_every_table(url)
 
     with psycopg.connect(url, autocommit=True) as db:
         tables = [name for (name,) in db.execute(TABLES)]
@@ -80,7 +80,7 @@ def test_without_its_tenant_the_role_of_the_store_sees_no_row_of_any_table(url, 
             "payload",
             "fold",
             "pin",
-            "answer",
+            "idempotency_key",
             "tombstone",
             "word",
             "document",
@@ -97,8 +97,8 @@ def test_without_its_tenant_the_role_of_the_store_sees_no_row_of_any_table(url, 
                     assert name == "removed" or name.startswith("entry_")
 
 
-def test_every_table_that_says_whose_a_row_is_forces_its_policy_on_its_owner_too(url):
-    with_everything(url)
+def test_every_table_with_a_tenant_forces_its_policy_on_its_owner_too(url):
+    fill_every_table(url)
 
     with psycopg.connect(url) as db:
         tables = db.execute(
@@ -112,8 +112,8 @@ def test_every_table_that_says_whose_a_row_is_forces_its_policy_on_its_owner_too
     assert not any(owned for _, _, owned, _ in tables)
 
 
-def test_a_write_for_another_tenant_is_refused_by_the_database(url):
-    with_everything(url)
+def test_the_database_rejects_a_write_for_another_tenant(url):
+    fill_every_table(url)
 
     with psycopg.connect(url, autocommit=True) as db, db.transaction(force_rollback=True):
         db.execute("SET LOCAL ROLE minutebook_app")
@@ -124,28 +124,29 @@ def test_a_write_for_another_tenant_is_refused_by_the_database(url):
             db.execute("INSERT INTO minutebook.pin (tenant, conversation, position) VALUES ('default', 1, 1)")
 
 
-def test_many_tenants_through_few_connections_see_only_their_own(url):
-    async def story():
+def test_many_tenants_on_few_connections_see_only_their_own_data(url):
+    async def scenario():
         async with PostgresStore(url, connections=2) as store:
             handles = [store.for_tenant(f"tenant {number}") for number in range(40)]
-            await asyncio.gather(*(one.append("a", text_entries(one.tenant)) for one in handles))
-            loaded = await asyncio.gather(*(one.load("a") for one in handles))
-            found = await asyncio.gather(*(one.search("tenant") for one in handles))
-            assert [texts(one.entries) for one in loaded] == [[one.tenant] for one in handles]
-            assert [[hit.entry.content for hit in one.items] for one in found] == [[one.tenant] for one in handles]
+            await asyncio.gather(*(handle.append("a", text_entries(handle.tenant)) for handle in handles))
+            conversations = await asyncio.gather(*(handle.load("a") for handle in handles))
+            pages = await asyncio.gather(*(handle.search("tenant") for handle in handles))
+            expected = [[handle.tenant] for handle in handles]
+            assert [texts(loaded.entries) for loaded in conversations] == expected
+            assert [[hit.entry.content for hit in page.items] for page in pages] == expected
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_nothing_of_a_transaction_stays_with_its_session(url):
-    """Which is what a pgbouncer in transaction mode asks for."""
+def test_no_state_of_a_transaction_stays_in_its_session(url):
+    """Required for pgbouncer in transaction mode."""
 
-    async def story():
+    async def scenario():
         async with PostgresStore(url, connections=1) as store:
             await store.append("a", turns(1))
             await store.load("a")
 
-            async def look():
+            async def session_state():
                 pool = await store._engine._pool.start()
                 async with pool.connection() as db:
                     state = await db.execute(
@@ -155,13 +156,13 @@ def test_nothing_of_a_transaction_stays_with_its_session(url):
                     )
                     return await state.fetchone()
 
-            assert await store._engine._loop.call(look()) == (True, "", "0", 0, 0)
+            assert await store._engine._loop.call(session_state()) == (True, "", "0", 0, 0)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def owner_does_everything(url, *, grant):
-    """Make the tables as a role that may create roles and nothing else, and use every part of the store."""
+def use_store_as_owner(url, *, grant):
+    """Create the tables as a role that may only create roles, and use every part of the store."""
     name = f"owner_{threading.get_native_id()}"
     owner = sql.Identifier(name)
     with psycopg.connect(url, autocommit=True) as db:
@@ -173,9 +174,9 @@ def owner_does_everything(url, *, grant):
         db.execute(sql.SQL("GRANT CREATE ON DATABASE {} TO {}").format(sql.Identifier(base), owner))
         mine = f"postgresql://{name}:secret@{db.info.host}:{db.info.port}/{base}"
     try:
-        with_everything(mine)
+        fill_every_table(mine)
 
-        async def story():
+        async def scenario():
             async with open_store(mine) as store:
                 assert [hit.conversation for hit in (await store.search("question 1")).items] == ["a"]
                 assert (await store.for_tenant("another").search("question")).items == ()
@@ -183,7 +184,7 @@ def owner_does_everything(url, *, grant):
                 await store.vacuum()
                 assert (await store.list()).items == ()
 
-        asyncio.run(story())
+        asyncio.run(scenario())
         with psycopg.connect(mine) as db:
             assert count(db, "SELECT count(*) FROM minutebook.tombstone") == 0
     finally:
@@ -193,17 +194,17 @@ def owner_does_everything(url, *, grant):
                 db.execute(sql.SQL("DROP ROLE {}").format(owner))
 
 
-def test_an_owner_who_is_no_superuser_can_do_everything(url):
-    with_everything(url)  # creates the store's role, unless another test has created it
+def test_an_owner_without_superuser_rights_can_do_everything(url):
+    fill_every_table(url)  # creates the store's role, unless another test has created it
 
-    owner_does_everything(url, grant=True)
-
-
-def test_an_owner_who_is_no_superuser_can_be_the_first_on_a_server(server):
-    owner_does_everything(server.url(), grant=False)
+    use_store_as_owner(url, grant=True)
 
 
-def test_a_user_who_may_not_make_the_tables_is_told_who_may(url):
+def test_an_owner_without_superuser_rights_can_be_the_first_on_a_server(server):
+    use_store_as_owner(server.url(), grant=False)
+
+
+def test_the_error_for_a_user_who_may_not_create_the_tables_names_the_owner(url):
     with psycopg.connect(url, autocommit=True) as db:
         db.execute("DROP SCHEMA IF EXISTS minutebook CASCADE")
         name = f"guest_{threading.get_native_id()}"
@@ -212,59 +213,59 @@ def test_a_user_who_may_not_make_the_tables_is_told_who_may(url):
     try:
         with pytest.raises(StoreUnavailable, match="as the owner"):
             asyncio.run(open_store(mine).header("a"))
-        with_everything(url)
+        fill_every_table(url)
         with psycopg.connect(url, autocommit=True) as db:
             db.execute(sql.SQL("GRANT minutebook_app TO {}").format(sql.Identifier(name)))
 
-        async def story():
+        async def scenario():
             async with open_store(mine) as store:
                 await store.append("a", text_entries("a guest's word"))
                 assert (await store.header("a")).length == 17
                 await expect_error(StoreUnavailable, store.vacuum())
 
-        asyncio.run(story())
+        asyncio.run(scenario())
     finally:
         with psycopg.connect(url, autocommit=True) as db:
             db.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
 
 
-def test_a_url_keeps_its_secret(url):
+def test_no_error_contains_the_password_of_the_url(url):
     with pytest.raises(StoreUnavailable) as caught:
-        asyncio.run(PostgresStore("postgresql://me:hush@127.0.0.1:1/x", patience_seconds=1).header("a"))
+        asyncio.run(PostgresStore("postgresql://me:hush@127.0.0.1:1/x", timeout_seconds=1).header("a"))
     assert "hush" not in f"{caught.value!r} {caught.value}"
     with pytest.raises(InvalidSetting) as refusal:
         open_store("postgresql://me:hush@[/x?nonsense=1")
     assert "hush" not in f"{refusal.value!r} {refusal.value}"
 
 
-def test_settings_must_be_meant():
-    for wrong in ({"connections": 0}, {"patience_seconds": 0}):
+def test_invalid_settings_are_rejected():
+    for settings in ({"connections": 0}, {"timeout_seconds": 0}):
         with pytest.raises(InvalidSetting):
-            PostgresStore("postgresql://localhost/x", **wrong)
+            PostgresStore("postgresql://localhost/x", **settings)
 
 
-def test_many_who_open_a_new_database_at_once_make_its_tables_once(url):
+def test_the_tables_are_created_once_when_many_open_a_new_database(url):
     with psycopg.connect(url, autocommit=True) as db:
         db.execute("DROP SCHEMA IF EXISTS minutebook CASCADE")
 
-    async def story(number):
+    async def scenario(number):
         async with open_store(url) as store:
             return await store.append("a", text_entries(f"{number}"))
 
     with ThreadPoolExecutor(6) as pool:
-        versions = list(pool.map(lambda number: asyncio.run(story(number)), range(6)))
+        versions = list(pool.map(lambda number: asyncio.run(scenario(number)), range(6)))
 
     assert sorted(versions) == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize(
     ("comment", "error", "match"),
-    [("minutebook, step 999", StoreUnavailable, "upgrade minutebook"), ("shop", StoreDamaged, "another program")],
+    [("minutebook schema 999", StoreUnavailable, "upgrade minutebook"), ("shop", StoreDamaged, "another program")],
 )
-def test_a_schema_that_is_not_ours_to_read_is_left_alone(url, comment, error, match):
-    with_everything(url)
+def test_a_schema_of_a_newer_version_or_another_program_is_rejected(url, comment, error, match):
+    fill_every_table(url)
     with psycopg.connect(url, autocommit=True) as db:
-        was = count(db, "SELECT obj_description('minutebook'::regnamespace, 'pg_namespace')")
+        comment_before = count(db, "SELECT obj_description('minutebook'::regnamespace, 'pg_namespace')")
         db.execute(sql.SQL("COMMENT ON SCHEMA minutebook IS {}").format(comment))
 
     try:
@@ -272,25 +273,25 @@ def test_a_schema_that_is_not_ours_to_read_is_left_alone(url, comment, error, ma
             asyncio.run(open_store(url).header("a"))
     finally:
         with psycopg.connect(url, autocommit=True) as db:
-            db.execute(sql.SQL("COMMENT ON SCHEMA minutebook IS {}").format(was))
+            db.execute(sql.SQL("COMMENT ON SCHEMA minutebook IS {}").format(comment_before))
 
 
-def test_the_longest_names_there_can_be_are_found_again(url):
+def test_names_of_the_maximum_length_are_found(url):
     number = random.Random(3)
     name = "".join(chr(number.randrange(0x20000, 0x2A000)) for _ in range(512))
 
-    async def story():
+    async def scenario():
         async with open_store(url) as store:
             await store.append(name, text_entries("1"), idempotency_key=name)
             await store.add_fold(name, note(name, 0, 1))
-            assert [one.id for one in (await store.list(recipient=name)).items] == [name]
-            assert [one.fold.id for one in await store.folds(name)] == [name]
+            assert [header.id for header in (await store.list(recipient=name)).items] == [name]
+            assert [stored.fold.id for stored in await store.folds(name)] == [name]
             assert (await store.erase(recipient=name)).conversations == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_one_handle_serves_many_threads_and_loops(url):
+def test_one_store_serves_many_threads_and_event_loops(url):
     store = open_store(url)
 
     def work(number):
@@ -299,58 +300,60 @@ def test_one_handle_serves_many_threads_and_loops(url):
     with ThreadPoolExecutor(8) as pool:
         versions = list(pool.map(work, range(24)))
 
-    async def end():
+    async def read_length_and_close():
         length = (await store.header("a")).length
         await store.close()
         return length
 
     assert sorted(versions) == list(range(1, 25))
-    assert asyncio.run(end()) == 120
+    assert asyncio.run(read_length_and_close()) == 120
 
 
-def test_one_held_conversation_does_not_hold_up_the_others(url, monkeypatch):
+def test_a_locked_conversation_does_not_block_the_others(url, monkeypatch):
     monkeypatch.setattr(postgres_writer, "GROUP_LOCK_SECONDS", 0.05)
 
-    async def story():
+    async def scenario():
         async with open_store(url) as store:
-            await store.append("held", text_entries("1"))
+            await store.append("locked", text_entries("1"))
             async with await psycopg.AsyncConnection.connect(url) as other:
-                await other.execute("SELECT 1 FROM minutebook.conversation WHERE id = 'held' FOR UPDATE")
-                held, free = [asyncio.ensure_future(store.append(name, text_entries("2"))) for name in ("held", "free")]
+                await other.execute("SELECT 1 FROM minutebook.conversation WHERE id = 'locked' FOR UPDATE")
+                blocked, free = [
+                    asyncio.ensure_future(store.append(name, text_entries("2"))) for name in ("locked", "free")
+                ]
                 assert await free == 1
-                assert not held.done()
+                assert not blocked.done()
                 await other.rollback()
-                assert await held == 2
+                assert await blocked == 2
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_lock_that_is_never_given_back_is_an_error_and_not_for_ever(url):
-    async def story():
-        async with PostgresStore(url, patience_seconds=0.2) as store:
-            await store.append("held", text_entries("1"))
+def test_waiting_for_a_lock_times_out_with_an_error(url):
+    async def scenario():
+        async with PostgresStore(url, timeout_seconds=0.2) as store:
+            await store.append("locked", text_entries("1"))
             async with await psycopg.AsyncConnection.connect(url) as other:
-                await other.execute("SELECT 1 FROM minutebook.conversation WHERE id = 'held' FOR UPDATE")
-                await expect_error(StoreUnavailable, store.append("held", text_entries("2")))
+                await other.execute("SELECT 1 FROM minutebook.conversation WHERE id = 'locked' FOR UPDATE")
+                await expect_error(StoreUnavailable, store.append("locked", text_entries("2")))
                 await other.rollback()
-            assert await store.append("held", text_entries("2")) == 2
+            assert await store.append("locked", text_entries("2")) == 2
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_database_that_only_reads_says_so(url):
-    with_everything(url)
+def test_a_read_only_database_rejects_writes(url):
+    fill_every_table(url)
     with psycopg.connect(url, autocommit=True) as db:
         name = sql.Identifier(db.info.dbname)
         db.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name))
 
-    async def story():
+    async def scenario():
         async with open_store(url) as store:
             await expect_error(StoreReadOnly, store.append("a", text_entries("x")))
             assert (await store.header("a")).length == 16
 
     try:
-        asyncio.run(story())
+        asyncio.run(scenario())
     finally:
         with psycopg.connect(url, autocommit=True) as db:
             db.execute("SET default_transaction_read_only = off")
@@ -368,34 +371,34 @@ def test_a_database_that_only_reads_says_so(url):
         ("42501", StoreUnavailable),
     ],
 )
-def test_what_the_server_says_is_said_in_our_words(url, code, error):
-    async def fail(unit):
-        await unit.rows(f"DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{code}', DETAIL = 'a secret'; END $$")
+def test_server_errors_are_mapped_to_errors_of_ours(url, code, error):
+    async def fail(tx):
+        await tx.rows(f"DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{code}', DETAIL = 'a secret'; END $$")
 
-    async def story():
+    async def scenario():
         async with open_store(url) as store:
             problem = await expect_error(error, store.backend.write(fail))
             assert type(problem) is error
             assert "secret" not in str(problem)
             assert await store.append("a", text_entries("x")) == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_transactions_that_block_each_other_are_carried_out_one_after_the_other(url):
-    """Two that lock the same rows in opposite order: the server undoes one of them, and it is carried out again."""
+def test_a_deadlocked_transaction_is_run_again(url):
+    """Two transactions lock the same rows in opposite order. The server rolls one of them back, and it is retried."""
 
-    async def story():
+    async def scenario():
         first_locks = [asyncio.Event(), asyncio.Event()]
-        tries = []
+        attempts = []
 
-        async def crossing(store, names, mine, other):
-            async def work(unit):
-                tries.append(names)
+        async def lock_in_order(store, names, has_first_lock, other_has_first_lock):
+            async def work(tx):
+                attempts.append(names)
                 for name in names:
-                    await unit.rows("SELECT 1 FROM minutebook.conversation WHERE id = %s FOR UPDATE", name)
-                    mine.set()
-                    await other.wait()
+                    await tx.rows("SELECT 1 FROM minutebook.conversation WHERE id = %s FOR UPDATE", name)
+                    has_first_lock.set()
+                    await other_has_first_lock.wait()
 
             await store.backend.write(work)
 
@@ -403,17 +406,17 @@ def test_transactions_that_block_each_other_are_carried_out_one_after_the_other(
             await store.append("a", text_entries("1"))
             await store.append("b", text_entries("1"))
             await asyncio.gather(
-                crossing(store, ("a", "b"), *first_locks), crossing(store, ("b", "a"), *reversed(first_locks))
+                lock_in_order(store, ("a", "b"), *first_locks), lock_in_order(store, ("b", "a"), *reversed(first_locks))
             )
-        return len(tries)
+        return len(attempts)
 
-    assert asyncio.run(story()) >= 3
+    assert asyncio.run(scenario()) >= 3
 
 
-def test_a_text_with_more_words_than_a_filter_has_room_for_is_found_all_the_same(url, monkeypatch):
+def test_a_text_with_too_many_words_for_a_filter_is_found(url, monkeypatch):
     monkeypatch.setattr(postgres_search, "_MAX_FILTER_BYTES", 16)
 
-    async def story():
+    async def scenario():
         async with open_store(url) as store:
             await store.append(
                 "a", text_entries("needle", " ".join(f"w{number}" for number in range(500)), "needle w3")
@@ -422,37 +425,37 @@ def test_a_text_with_more_words_than_a_filter_has_room_for_is_found_all_the_same
             assert [hit.position for hit in (await store.search("needle")).items] == [2, 0]
             assert [hit.position for hit in (await store.search("needle w3")).items] == [2]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_search_goes_through_as_many_stretches_as_it_takes(url):
+def test_a_search_reads_as_many_ranges_as_necessary(url):
     number = random.Random(7)
     words = [["even", "odd"][at % 2] + (" rare" if number.random() < 0.02 else "") for at in range(3_000)]
 
-    async def story():
+    async def scenario():
         async with open_store(url) as store:
             for at in range(0, 3_000, 500):
                 await store.append("a", text_entries(*words[at : at + 500]))
                 await store.search("odd")
             for query in ("even", "rare", "odd rare"):
-                wanted = [at for at, text in enumerate(words) if set(query.split()) <= set(text.split())]
-                found, cursor = [], None
+                expected = [position for position, text in enumerate(words) if set(query.split()) <= set(text.split())]
+                positions, cursor = [], None
                 while True:
                     page = await store.search(query, cursor=cursor, limit=100)
-                    found += [hit.position for hit in page.items]
+                    positions += [hit.position for hit in page.items]
                     cursor = page.cursor
                     if cursor is None:
                         break
-                assert found == wanted[::-1]
+                assert positions == expected[::-1]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_large_payload_is_stored_once_and_goes_with_its_last_user(url):
+def test_a_large_payload_is_stored_once_and_deleted_with_its_last_use(url):
     large = "a line of a long report\n" * 1_000
     query = "SELECT array[count(*), sum(uses)] FROM minutebook.payload"
 
-    async def story():
+    async def scenario():
         async with open_store(url) as store:
             with psycopg.connect(url, autocommit=True) as db:
                 await store.append("a", text_entries(large, large))
@@ -467,14 +470,14 @@ def test_a_large_payload_is_stored_once_and_goes_with_its_last_user(url):
                 await store.for_tenant("another").erase(conversation="b")
                 assert count(db, query) == [0, None]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-@pytest.mark.skipif(GIVEN is not None, reason="the files of a server that was given cannot be read")
-def test_no_byte_of_what_was_erased_is_left_after_a_vacuum(server, monkeypatch):
+@pytest.mark.skipif(GIVEN is not None, reason="cannot read the files of an external server")
+def test_no_erased_byte_remains_after_a_vacuum(server, monkeypatch):
     monkeypatch.setattr(
         codec, "MAX_UNCOMPRESSED_BYTES", 1 << 40
-    )  # nothing is deflated, so that everything could be found
+    )  # nothing is compressed, so that all texts can be found
     planted = [f"{number:05}zqx" for number in range(1_000)]
 
     def chat(words):
@@ -495,7 +498,7 @@ def test_no_byte_of_what_was_erased_is_left_after_a_vacuum(server, monkeypatch):
         files = [file for file in sorted((server.folder / "data").rglob("*")) if file.is_file()]
         return {word for file in files for word in re.findall(rb"alicezqx|\d{5}zqx", file.read_bytes())}
 
-    async def story():
+    async def scenario():
         async with open_store(server.url()) as store:
             await store.append("stays", text_entries("a word that stays"), recipient="bob")
             for at in range(0, 1_000, 10):
@@ -518,14 +521,14 @@ def test_no_byte_of_what_was_erased_is_left_after_a_vacuum(server, monkeypatch):
             await store.vacuum()
             return await store.search("stays")
 
-    kept = asyncio.run(story())
+    kept = asyncio.run(scenario())
 
     assert left() == set()
     assert [hit.conversation for hit in kept.items] == ["stays"]
 
 
-@pytest.mark.skipif(GIVEN is not None, reason="the files of a server that was given cannot be read")
-def test_no_byte_of_what_was_trimmed_or_of_documents_that_are_gone_is_left_after_a_vacuum(server, monkeypatch):
+@pytest.mark.skipif(GIVEN is not None, reason="cannot read the files of an external server")
+def test_no_byte_of_trimmed_messages_or_deleted_documents_remains_after_a_vacuum(server, monkeypatch):
     monkeypatch.setattr(codec, "MAX_UNCOMPRESSED_BYTES", 1 << 40)
 
     def left():
@@ -533,53 +536,54 @@ def test_no_byte_of_what_was_trimmed_or_of_documents_that_are_gone_is_left_after
             db.execute("CHECKPOINT")
         return b"".join(file.read_bytes() for file in sorted((server.folder / "data").rglob("*")) if file.is_file())
 
-    async def story():
+    async def scenario():
         async with open_store(server.url()) as store:
             await plant(store)
             assert gone_in(left()) == GONE
             await remove(store)
             assert [hit.position for hit in (await store.search(STAYS)).items] == [2]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
     assert gone_in(left()) == []
 
 
-def test_the_tables_are_at_most_half_as_large_again_as_the_text(url):
+def test_the_tables_are_at_most_1_5_times_as_large_as_the_text(url):
     chat = coding_session(turns=200)
     size = "SELECT sum(pg_table_size(oid) + pg_indexes_size(oid))::bigint FROM pg_class WHERE relkind = 'r'"
     here = " AND relnamespace = 'minutebook'::regnamespace AND pg_relation_size(oid) > 0"
 
-    async def story():
+    async def scenario():
         async with open_store(url) as store:
-            units = exchanges(chat)
-            for at in range(0, len(units), 20):
-                await store.append("a", entries_of(chat[units[at].start : units[at : at + 20][-1].stop]))
+            chat_exchanges = exchanges(chat)
+            for index in range(0, len(chat_exchanges), 20):
+                batch = chat_exchanges[index : index + 20]
+                await store.append("a", entries_of(chat[batch[0].start : batch[-1].stop]))
             assert (await store.search("test")).items
 
     with psycopg.connect(url, autocommit=True) as db:
         db.execute("DROP SCHEMA IF EXISTS minutebook CASCADE")
-    asyncio.run(story())
+    asyncio.run(scenario())
 
     with psycopg.connect(url, autocommit=True) as db:
         db.execute("VACUUM")
-        taken = count(db, size + here)
-    said_in_all = sum(len(text_of(message)) for message in chat)
-    assert taken <= 1.5 * said_in_all
+        table_bytes = count(db, size + here)
+    text_characters = sum(len(text_of(message)) for message in chat)
+    assert table_bytes <= 1.5 * text_characters
 
 
-def test_what_is_asked_of_many_conversations_is_found_by_an_index_whatever_the_server_knows_of_them(url, monkeypatch):
-    """No table is read through, no tenant's rows are sorted, before the server has looked at them and after."""
-    asked = []
-    ask = TenantConnection.query
+def test_every_query_uses_an_index_with_and_without_table_statistics(url, monkeypatch):
+    """No plan scans a whole table or sorts all rows of a tenant."""
+    recorded = []
+    query = TenantConnection.query
 
-    async def noting(self, *queries):
-        asked.extend(queries)
-        return await ask(self, *queries)
+    async def record_and_query(self, *queries):
+        recorded.extend(queries)
+        return await query(self, *queries)
 
     async def use(store, number):
-        asked.clear()
-        for _ in range(2):  # the key is known the second time, which takes a look under locks
+        recorded.clear()
+        for _ in range(2):  # the second one finds the idempotency key, and reads under locks
             await store.append(f"c{number}", text_entries("more"), idempotency_key=f"k{number}", labels={"a": "b"})
         await store.load(f"c{number}", last_messages=1)
         await store.load(f"c{number}", last_turns=1)
@@ -593,12 +597,12 @@ def test_what_is_asked_of_many_conversations_is_found_by_an_index_whatever_the_s
         await store.search("x", limit=2)
         await store.search("more", recipient="c5")
         await store.search("more", conversation="c5")
-        return list(asked)
+        return list(recorded)
 
-    async def story():
+    async def scenario():
         with psycopg.connect(url, autocommit=True) as db:
             db.execute("DROP SCHEMA IF EXISTS minutebook CASCADE")
-        monkeypatch.setattr(TenantConnection, "query", noting)
+        monkeypatch.setattr(TenantConnection, "query", record_and_query)
         async with open_store(url) as store:
             await asyncio.gather(*(store.append(f"c{n}", text_entries("x"), idempotency_key="k") for n in range(2_000)))
             for prepare in ("SELECT 1", "ANALYZE"):
@@ -610,10 +614,10 @@ def test_what_is_asked_of_many_conversations_is_found_by_an_index_whatever_the_s
                         db.execute("SET LOCAL enable_seqscan = off")
                         db.execute("SET LOCAL search_path = minutebook")
                         db.execute("SELECT set_config('minutebook.tenant', 'default', true)")
-                        selects = [one for one in queries if one[0].startswith("SELECT")]
+                        selects = [query for query in queries if query[0].startswith("SELECT")]
                         assert len(selects) > 10
                         for statement, values in selects:
-                            if "set_config('enable_sort'" in statement:  # for the one that comes next
+                            if "set_config('enable_sort'" in statement:  # applies to the next statement
                                 db.execute(statement)
                                 continue
                             plan = "\n".join(
@@ -622,29 +626,29 @@ def test_what_is_asked_of_many_conversations_is_found_by_an_index_whatever_the_s
                             assert "Seq Scan" not in plan, plan
                             db.execute("SET LOCAL enable_sort = on")
                             db.execute("SET LOCAL enable_bitmapscan = on")
-                            ours = ("FOR UPDATE", "ORDER BY position", "conversation = ANY(ARRAY(")  # what is returned
-                            few = any(one in statement for one in ours)
-                            sorted_ones = re.findall(r"-> +(?:Incremental )?Sort (?:.*\n)*?.* using (\w+)", plan)
-                            assert few or set(sorted_ones) <= {"conversation_pkey"}, plan  # one row at most
-                            whole = re.findall(
+                            few_rows = ("FOR UPDATE", "ORDER BY position", "conversation = ANY(ARRAY(")
+                            may_sort = any(clause in statement for clause in few_rows)
+                            sorted_indexes = re.findall(r"-> +(?:Incremental )?Sort (?:.*\n)*?.* using (\w+)", plan)
+                            assert may_sort or set(sorted_indexes) <= {"conversation_pkey"}, plan  # one row at most
+                            whole_tenant = re.findall(
                                 r"Index Cond: \(tenant = (?:'[^()]*COLLATE \"C\"|current_setting\([^()]*\))\)$",
                                 plan,
                                 re.MULTILINE,
                             )
-                            assert not whole or "LIMIT" in statement, plan
+                            assert not whole_tenant or "LIMIT" in statement, plan
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_an_encrypted_search_goes_on_after_its_first_page(url):
-    async def story():
+def test_an_encrypted_search_has_more_than_one_page(url):
+    async def scenario():
         async with encrypted(open_store(url), bytes(32)) as store:
             for number in range(3):
                 await store.append(f"c{number}", text_entries("the same words"))
-            found, cursor = [], None
-            while not found or cursor is not None:
+            conversations, cursor = [], None
+            while not conversations or cursor is not None:
                 page = await store.search("words", limit=1, cursor=cursor)
-                found, cursor = [*found, *(hit.conversation for hit in page.items)], page.cursor
-            return found
+                conversations, cursor = [*conversations, *(hit.conversation for hit in page.items)], page.cursor
+            return conversations
 
-    assert asyncio.run(story()) == ["c2", "c1", "c0"]
+    assert asyncio.run(scenario()) == ["c2", "c1", "c0"]

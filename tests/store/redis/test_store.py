@@ -269,7 +269,7 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(server):
         process = start(server.url, "a", 4, 10_000, f"run{kill}")
         lines = number.randint(5, 60)
         mine = []
-        for key in process.acknowledged():
+        for key in process.acknowledged_keys():
             mine.append(key)
             if len(mine) == lines:
                 server.kill()

@@ -1,4 +1,4 @@
-"""The search index of the SQLite store: stretches of entries, made at whatever moment."""
+"""The search index of the SQLite store: blocks of entries, indexed in the background or before a search."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minutebook.errors import ConversationNotFound
-from minutebook.store.sqlite import search as sqlite_words
+from minutebook.store.sqlite import search as sqlite_search
 from minutebook.store.url import open_store
 from minutebook.testing.contract.samples import expect_error, note, text_entries
 
@@ -24,97 +24,97 @@ STEPS = st.lists(
 )
 
 
-async def places(store, query):
-    found, cursor = [], None
+async def hits_of(store, query):
+    hits, cursor = [], None
     while True:
         page = await store.search(query, cursor=cursor, limit=7)
-        found += [(hit.conversation, hit.position) for hit in page.items]
+        hits += [(hit.conversation, hit.position) for hit in page.items]
         cursor = page.cursor
         if cursor is None:
-            return found
+            return hits
 
 
 @given(steps=STEPS)
-def test_a_search_finds_every_entry_once_however_the_index_came_about(tmp_path_factory, steps):
-    async def story():
+def test_a_search_finds_every_entry_once_whenever_it_was_indexed(tmp_path_factory, steps):
+    async def scenario():
         path = tmp_path_factory.mktemp("index") / "chat.db"
         async with open_store(f"sqlite:///{path}") as store:
-            kept, first, forks = [], 0, 0
+            stored, first, forks = [], 0, 0
             for step in steps:
                 if isinstance(step, list):
                     await store.append("a", text_entries(*step))
-                    kept += step
+                    stored += step
                 elif step == "search":
                     await store.search("red")
-                elif step == "purge" and len(kept) > first:
-                    before = (first + len(kept) + 1) // 2
+                elif step == "purge" and len(stored) > first:
+                    before = (first + len(stored) + 1) // 2
                     await store.add_fold("a", note(f"f{before}", 0, before))
                     await store.purge("a", before=before)
                     first = before
-                elif step == "fork" and kept:
+                elif step == "fork" and stored:
                     forks += 1
                     await store.fork("a", f"fork {forks}")
             for query in ("red", "green blue"):
-                wanted = [at for at in range(first, len(kept)) if set(query.split()) <= set(kept[at].split())]
-                if kept:
-                    assert await places(store, query) == [("a", at) for at in reversed(wanted)]
-                else:
-                    assert await places(store, query) == []
+                words = set(query.split())
+                matching = [
+                    position for position in range(first, len(stored)) if words <= set(stored[position].split())
+                ]
+                assert await hits_of(store, query) == [("a", position) for position in reversed(matching)]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_when_nobody_searches_a_last_stretch_waits_until_it_is_whole(tmp_path):
+def test_without_a_search_a_block_is_indexed_when_it_is_full(tmp_path):
     path = f"{tmp_path}/chat.db"
 
-    async def story():
+    async def scenario():
         async with open_store(f"sqlite:///{path}") as store:
-            await store.append("a", text_entries(*["word"] * (2 * sqlite_words.STRETCH + 3)))
+            await store.append("a", text_entries(*["word"] * (2 * sqlite_search.BLOCK_ENTRIES + 3)))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     with apsw.Connection(path) as db:
-        while sqlite_words.catch_up(db, whole=True):
+        while sqlite_search.index_next_batch(db, full_blocks_only=True):
             pass
-        assert db.execute("SELECT indexed FROM conversation").get == 2 * sqlite_words.STRETCH
-        assert sqlite_words.is_behind(db)
-        while sqlite_words.catch_up(db):
+        assert db.execute("SELECT indexed FROM conversation").get == 2 * sqlite_search.BLOCK_ENTRIES
+        assert sqlite_search.has_unindexed(db)
+        while sqlite_search.index_next_batch(db):
             pass
-        assert db.execute("SELECT indexed FROM conversation").get == 2 * sqlite_words.STRETCH + 3
-        assert not sqlite_words.is_behind(db)
+        assert db.execute("SELECT indexed FROM conversation").get == 2 * sqlite_search.BLOCK_ENTRIES + 3
+        assert not sqlite_search.has_unindexed(db)
 
 
-def test_of_very_many_that_were_begun_none_waits(tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite_words, "MOST_BEGUN", 3)
+def test_partial_blocks_are_indexed_when_there_are_too_many(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite_search, "MAX_PARTIAL_BLOCKS", 3)
     path = f"{tmp_path}/chat.db"
 
-    async def story():
+    async def scenario():
         async with open_store(f"sqlite:///{path}") as store:
             for number in range(4):
                 await store.append(f"{number}", text_entries("word"))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     with apsw.Connection(path) as db:
-        while sqlite_words.catch_up(db, whole=True):
+        while sqlite_search.index_next_batch(db, full_blocks_only=True):
             pass
-        assert not sqlite_words.is_behind(db)
+        assert not sqlite_search.has_unindexed(db)
 
 
-def test_what_fails_in_a_group_takes_none_of_the_appends_with_it(tmp_path):
-    async def story():
+def test_a_failed_operation_does_not_fail_the_appends_of_its_group(tmp_path):
+    async def scenario():
         async with open_store(f"sqlite:///{tmp_path}/chat.db") as store:
             await store.append("a", text_entries("0"))
-            done = await asyncio.gather(
+            results = await asyncio.gather(
                 *(store.append("a", text_entries(f"{number}")) for number in range(1, 5)),
-                expect_error(ConversationNotFound, store.set_status("nobody", "closed")),
-                expect_error(ConversationNotFound, store.pin("nobody", 0)),
+                expect_error(ConversationNotFound, store.set_status("missing", "closed")),
+                expect_error(ConversationNotFound, store.pin("missing", 0)),
                 *(store.append("a", text_entries(f"{number}")) for number in range(5, 9)),
                 store.set_status("a", "closed"),
                 store.append("a", text_entries("9")),
             )
             loaded = await store.load("a")
-            return [one for one in done if isinstance(one, int)], loaded
+            return [result for result in results if isinstance(result, int)], loaded
 
-    versions, loaded = asyncio.run(story())
+    versions, loaded = asyncio.run(scenario())
 
     assert versions == list(range(2, 11))
     assert [entry.content for entry in loaded.entries] == [f"{number}" for number in range(10)]
@@ -122,11 +122,11 @@ def test_what_fails_in_a_group_takes_none_of_the_appends_with_it(tmp_path):
 
 
 @pytest.mark.parametrize("size", [1, 100_000, 5_000_000])
-def test_zeros_at_the_end_of_the_log_are_no_frames(tmp_path, size):
-    """As a log looks when its writer was killed after making it longer."""
+def test_zeros_at_the_end_of_the_log_are_ignored(tmp_path, size):
+    """A writer that is killed after it has extended the log leaves such a log."""
     path = tmp_path / "chat.db"
 
-    async def story():
+    async def scenario():
         async with open_store(f"sqlite:///{path}") as store:
             await store.append("a", text_entries("x"))
             for name in ("chat.db", "chat.db-wal"):
@@ -136,4 +136,4 @@ def test_zeros_at_the_end_of_the_log_are_no_frames(tmp_path, size):
         async with open_store(f"sqlite:///{tmp_path}/left-chat.db") as store:
             assert await store.append("a", text_entries("y")) == 2
 
-    asyncio.run(story())
+    asyncio.run(scenario())

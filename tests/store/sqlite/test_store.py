@@ -1,4 +1,4 @@
-"""What only the SQLite store does: one file, one writer, and nothing left behind."""
+"""Behaviour that only the SQLite store has: one file, one writer, and no deleted bytes in the file."""
 
 import asyncio
 import random
@@ -21,7 +21,7 @@ from minutebook.store.url import open_store
 from minutebook.testing import coding_session
 from minutebook.testing.contract.samples import entries_of, expect_error, note, text_entries, texts, turn, turns
 from tests.store.deleted_data import GONE, STAYS, gone_in, plant, remove
-from torture.trouble import folder_for_all, gone, read_only
+from torture.file_faults import move_file, world_writable_folder, write_to_read_only_file
 
 
 @pytest.fixture
@@ -37,10 +37,10 @@ async def rows(store, statement):
     return await store._engine.read(lambda db: db.execute(statement).fetchall())
 
 
-def test_no_byte_of_what_was_erased_is_left_after_a_vacuum(url, tmp_path, monkeypatch):
+def test_no_erased_byte_remains_after_a_vacuum(url, tmp_path, monkeypatch):
     monkeypatch.setattr(
         codec, "MAX_UNCOMPRESSED_BYTES", 1 << 40
-    )  # nothing is deflated, so that everything could be found
+    )  # nothing is compressed, so that all texts can be found
     planted = [f"{number:05}zqx" for number in range(1_000)]
 
     def chat(words):
@@ -54,7 +54,7 @@ def test_no_byte_of_what_was_erased_is_left_after_a_vacuum(url, tmp_path, monkey
             ]
         )
 
-    async def story():
+    async def scenario():
         async with open_store(url) as store:
             await store.append("stays", text_entries("a word that stays"), recipient="bob")
             for at in range(0, 1_000, 10):
@@ -74,7 +74,9 @@ def test_no_byte_of_what_was_erased_is_left_after_a_vacuum(url, tmp_path, monkey
             assert len((await store.search(planted[0])).items) == 1
             await store.erase(recipient="alice")
             await store.vacuum()
-            assert await rows(store, "SELECT (SELECT count(*) FROM answer), (SELECT count(*) FROM fold)") == [(0, 0)]
+            assert await rows(store, "SELECT (SELECT count(*) FROM idempotency_key), (SELECT count(*) FROM fold)") == [
+                (0, 0)
+            ]
             return await store.search("stays")
 
     async def before():
@@ -87,7 +89,7 @@ def test_no_byte_of_what_was_erased_is_left_after_a_vacuum(url, tmp_path, monkey
     assert all(planted[at].encode() in full for at in (0, 1, 2, 3, 4, 5, 6, 8))
     (tmp_path / "other.db").unlink()
 
-    kept = asyncio.run(story())
+    kept = asyncio.run(scenario())
 
     left = bytes_in(tmp_path)
     assert [word for word in planted if word.encode() in left] == []
@@ -95,10 +97,10 @@ def test_no_byte_of_what_was_erased_is_left_after_a_vacuum(url, tmp_path, monkey
     assert [hit.conversation for hit in kept.items] == ["stays"]
 
 
-def test_no_byte_of_what_was_trimmed_or_of_documents_that_are_gone_is_left_after_a_vacuum(url, tmp_path, monkeypatch):
+def test_no_byte_of_trimmed_messages_or_deleted_documents_remains_after_a_vacuum(url, tmp_path, monkeypatch):
     monkeypatch.setattr(codec, "MAX_UNCOMPRESSED_BYTES", 1 << 40)
 
-    async def story():
+    async def scenario():
         async with open_store(url) as store:
             await plant(store)
             assert gone_in(bytes_in(tmp_path)) == GONE
@@ -106,14 +108,14 @@ def test_no_byte_of_what_was_trimmed_or_of_documents_that_are_gone_is_left_after
             assert await rows(store, "SELECT count(*) FROM payload") == [(0,)]
             assert [hit.position for hit in (await store.search(STAYS)).items] == [2]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
     assert gone_in(bytes_in(tmp_path)) == []
     assert STAYS.encode() in bytes_in(tmp_path)
 
 
-def test_a_vacuum_empties_the_log_and_gives_back_the_room_while_the_store_is_open(url, tmp_path):
-    async def story():
+def test_a_vacuum_of_an_open_store_empties_the_log_and_shrinks_the_file(url, tmp_path):
+    async def scenario():
         async with open_store(url) as store:
             await store.append("a", text_entries("zqxsecret", random.Random(1).randbytes(100_000).hex()))
             before = await rows(store, "PRAGMA page_count")
@@ -122,14 +124,14 @@ def test_a_vacuum_empties_the_log_and_gives_back_the_room_while_the_store_is_ope
             assert await rows(store, "PRAGMA page_count") < before
             return bytes_in(tmp_path)
 
-    assert b"zqxsecret" not in asyncio.run(story())
+    assert b"zqxsecret" not in asyncio.run(scenario())
 
 
-def test_a_large_payload_is_stored_once_and_goes_with_its_last_user(url):
+def test_a_large_payload_is_stored_once_and_deleted_with_its_last_use(url):
     large = "a line of a long report\n" * 1_000
     count = "SELECT count(*), sum(uses) FROM payload"
 
-    async def story():
+    async def scenario():
         async with open_store(url) as store:
             await store.append("a", [*turn(0)[:2], *entries_of(results())])
             await store.append("b", text_entries(large))
@@ -147,29 +149,29 @@ def test_a_large_payload_is_stored_once_and_goes_with_its_last_user(url):
     def results():
         return [{"role": "tool", "tool_call_id": f"call_0_{at}", "content": large} for at in range(2)]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_the_file_is_at_most_half_as_large_again_as_the_text(url, tmp_path):
+def test_the_file_is_at_most_1_5_times_as_large_as_the_text(url, tmp_path):
     chat = coding_session(turns=40)
 
-    async def story():
+    async def scenario():
         async with open_store(url) as store:
-            for unit in exchanges(chat):
-                await store.append("a", entries_of(chat[unit.start : unit.stop]))
+            for exchange in exchanges(chat):
+                await store.append("a", entries_of(chat[exchange.start : exchange.stop]))
             assert (await store.search("test")).items
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
-    said_in_all = sum(len(text_of(message)) for message in chat)
-    assert (tmp_path / "chat.db").stat().st_size <= 1.5 * said_in_all
+    text_characters = sum(len(text_of(message)) for message in chat)
+    assert (tmp_path / "chat.db").stat().st_size <= 1.5 * text_characters
 
 
 @pytest.mark.parametrize(
     "part", [{"last_messages": 20}, {"last_turns": 4}, {"since": 90, "limit": 10}, {"folded": True}], ids=str
 )
 def test_a_load_takes_no_more_steps_in_a_long_conversation(url, tmp_path, part):
-    async def story():
+    async def scenario():
         async with open_store(url) as store:
             for name, size in (("short", 32), ("long", 992)):
                 await store.append(name, turns(size))
@@ -177,30 +179,30 @@ def test_a_load_takes_no_more_steps_in_a_long_conversation(url, tmp_path, part):
                 await store.fork(name, f"fork of {name}")
 
     def steps(name):
-        taken = 0
+        count = 0
 
         def step():
-            nonlocal taken
-            taken += 1
+            nonlocal count
+            count += 1
             return False
 
         with apsw.Connection(str(tmp_path / "chat.db")) as db:
             db.set_progress_handler(step, 1)
             run(load(SqliteTransaction(db, "default"), LoadQuery(name, **part)))
             db.set_progress_handler(None)
-        return taken
+        return count
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
     assert steps("long") <= 1.1 * steps("short")
     assert steps("fork of long") <= 1.1 * steps("fork of short")
 
 
-def test_a_full_disk_is_said_and_leaves_the_record_as_it_was(url):
-    async def story():
+def test_a_full_disk_raises_an_error_and_does_not_change_the_record(url):
+    async def scenario():
         async with open_store(url) as store:
             await store.append("a", text_entries("before"))
-            await store._engine.write(lambda unit: unit.db.execute("PRAGMA max_page_count = 60").get)
+            await store._engine.write(lambda writable: writable.db.execute("PRAGMA max_page_count = 60").get)
             noise = random.Random(1)
 
             answers = await asyncio.gather(
@@ -213,19 +215,19 @@ def test_a_full_disk_is_said_and_leaves_the_record_as_it_was(url):
             listed = {header.id for header in (await store.list(limit=1000)).items}
             assert listed == {"a", *stored}
             assert texts((await store.load("a")).entries) == ["before"]
-            await store._engine.write(lambda unit: unit.db.execute("PRAGMA max_page_count = 100000").get)
+            await store._engine.write(lambda writable: writable.db.execute("PRAGMA max_page_count = 100000").get)
             assert await store.append("a", text_entries("after")) == 2
             assert await rows(store, "PRAGMA integrity_check") == [("ok",)]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_read_only_file_can_be_read_and_says_so_when_written_to():
-    with folder_for_all() as folder:
-        assert read_only(folder)
+def test_a_read_only_file_can_be_read_and_rejects_writes():
+    with world_writable_folder() as folder:
+        assert write_to_read_only_file(folder)
 
 
-def test_a_file_that_is_no_store_is_refused_and_not_changed(tmp_path):
+def test_a_file_that_is_not_a_store_is_rejected_and_not_changed(tmp_path):
     garbage, other, folder = tmp_path / "garbage.db", tmp_path / "other.db", tmp_path / "folder"
     garbage.write_bytes(b"this is no database " * 500)
     with apsw.Connection(str(other)) as db:
@@ -233,31 +235,31 @@ def test_a_file_that_is_no_store_is_refused_and_not_changed(tmp_path):
     folder.mkdir()
     before = {file: file.read_bytes() for file in (garbage, other)}
 
-    async def story(path):
+    async def scenario(path):
         store = open_store(f"sqlite:///{path}")
         await expect_error(StoreDamaged if path in before else StoreUnavailable, store.append("a", text_entries("x")))
         await expect_error(StoreUnavailable, store.list())
         await store.close()
 
     for path in (garbage, other, folder, tmp_path / "nowhere" / "chat.db"):
-        asyncio.run(story(path))
+        asyncio.run(scenario(path))
     assert {file: file.read_bytes() for file in before} == before
 
 
-def test_a_file_of_a_newer_version_is_refused(url, tmp_path):
-    async def story():
+def test_a_file_of_a_newer_version_is_rejected(url, tmp_path):
+    async def scenario():
         async with open_store(url) as store:
             await store.append("a", text_entries("x"))
         with apsw.Connection(str(tmp_path / "chat.db")) as db:
             db.execute("PRAGMA user_version = 9999")
         problem = await expect_error(StoreUnavailable, open_store(url).header("a"))
-        assert "newer" in str(problem)
+        assert "schema version 9999" in str(problem)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_file_that_is_taken_away_is_noticed_before_anything_is_acknowledged(url, tmp_path):
-    async def story():
+def test_a_deleted_file_is_noticed_before_anything_is_acknowledged(url, tmp_path):
+    async def scenario():
         async with open_store(url) as store:
             await store.append("a", text_entries("1"))
             assert (await store.header("a")).length == 1
@@ -268,34 +270,36 @@ def test_a_file_that_is_taken_away_is_noticed_before_anything_is_acknowledged(ur
             assert await store.append("b", text_entries("in a new file")) == 1
             assert [header.id for header in (await store.list()).items] == ["b"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_file_that_is_taken_away_under_load_holds_all_that_was_acknowledged(tmp_path):
-    assert gone(tmp_path)
+def test_a_file_that_is_moved_under_load_has_all_acknowledged_appends(tmp_path):
+    assert move_file(tmp_path)
 
 
 def test_every_commit_is_synced_and_every_deletion_overwritten(url):
-    async def story():
+    async def scenario():
         async with open_store(url) as store:
             settings = ("journal_mode", "synchronous", "secure_delete")
-            return await store._engine.write(lambda unit: [unit.db.execute(f"PRAGMA {name}").get for name in settings])
+            return await store._engine.write(
+                lambda writable: [writable.db.execute(f"PRAGMA {name}").get for name in settings]
+            )
 
-    assert asyncio.run(story()) == ["wal", 2, 1]
+    assert asyncio.run(scenario()) == ["wal", 2, 1]
 
 
 def test_many_appends_share_a_commit_and_a_failing_one_fails_alone(url):
-    async def story():
+    async def scenario():
         async with open_store(url) as store:
             await store.append("a", text_entries("0"))
             go, commits = threading.Event(), []
 
-            def count(unit):
-                unit.db.set_commit_hook(lambda: bool(commits.append(1)))
+            def count(writable):
+                writable.db.set_commit_hook(lambda: bool(commits.append(1)))
                 go.wait()
 
-            def write_and_fail(unit):
-                unit.db.execute("DELETE FROM entry")
+            def write_and_fail(writable):
+                writable.db.execute("DELETE FROM entry")
                 raise KeyError("a bug")
 
             first = asyncio.ensure_future(store._engine.write(count))
@@ -313,32 +317,32 @@ def test_many_appends_share_a_commit_and_a_failing_one_fails_alone(url):
             assert await asyncio.gather(*more) == [2] * 5
             assert (await store.load("c0")).entries == (*turn(0), *turn(1))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_store_serves_many_threads_with_loops_of_their_own(url):
+def test_a_store_serves_many_threads_with_separate_event_loops(url):
     store = open_store(url)
 
     def work(number):
-        async def story():
+        async def scenario():
             for at in range(10):
                 await store.append("shared", turn(number * 100 + at))
             return len((await store.load("shared", last_turns=3)).entries)
 
-        return asyncio.run(story())
+        return asyncio.run(scenario())
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(work, range(4))) == [15] * 4
-    asyncio.run(finish(store))
+    asyncio.run(check_and_close(store))
 
 
-async def finish(store):
+async def check_and_close(store):
     assert (await store.header("shared")).length == 200
     await store.close()
 
 
 def test_a_cancelled_append_happens_once_or_not_at_all(url):
-    async def story():
+    async def scenario():
         async with open_store(url) as store:
             await store.append("a", text_entries("0"))
             for number in range(20):
@@ -352,11 +356,11 @@ def test_a_cancelled_append_happens_once_or_not_at_all(url):
                 await store.append("a", text_entries(f"{number}"), idempotency_key=f"{number}")
             assert texts((await store.load("a", since=1)).entries) == [f"{number}" for number in range(20)]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_what_another_process_appended_is_known_to_a_writer_with_a_memory(url):
-    async def story():
+def test_a_writer_with_caches_sees_the_appends_of_another_process(url):
+    async def scenario():
         async with open_store(url) as one, open_store(url) as two:
             for number in range(10):
                 store = (one, two)[number % 2]
@@ -365,11 +369,11 @@ def test_what_another_process_appended_is_known_to_a_writer_with_a_memory(url):
             await one.erase(conversation="a")
             await expect_error(LookupError, two.append("a", text_entries("late")))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_the_index_catches_up_with_what_a_killed_process_left(url):
-    async def story():
+def test_entries_of_a_killed_process_are_indexed_by_the_next_search(url):
+    async def scenario():
         store = open_store(url)
         await store.append("a", text_entries(*(f"word{number}" for number in range(1_200))))
         async with open_store(url) as other:
@@ -377,14 +381,14 @@ def test_the_index_catches_up_with_what_a_killed_process_left(url):
             assert await rows(other, "SELECT count(*) FROM unindexed") == [(0,)]
         await store.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_opening_makes_no_file_until_something_is_asked(url, tmp_path):
-    async def story():
+def test_no_file_is_created_before_the_first_operation(url, tmp_path):
+    async def scenario():
         store = open_store(url)
         assert list(tmp_path.iterdir()) == []
         await store.close()
         assert list(tmp_path.iterdir()) == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())

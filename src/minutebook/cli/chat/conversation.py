@@ -74,7 +74,7 @@ class ChatConversation:
                 )
 
                 def forward(event: RunEvent) -> None:
-                    call.hear(event)
+                    call.on_event(event)
                     if isinstance(event, ViewBuilt):
                         self._last_view = event.view, len(event.view.record)
                     on_event(event)

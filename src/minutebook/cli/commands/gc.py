@@ -76,7 +76,7 @@ def command(
                     database.store,
                     header.id,
                     older_than_turns=older_than_turns,
-                    how=kept_parts,
+                    keep=kept_parts,
                     write=write,
                     advance=advance,
                 )

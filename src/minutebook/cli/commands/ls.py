@@ -30,7 +30,7 @@ def table_of(conversations: Iterable[ConversationHeader]) -> Table:
 
 
 def local_time(time: datetime) -> str:
-    """The time in the local time zheader."""
+    """The time in the local time zone."""
     return f"{time.astimezone():%Y-%m-%d %H:%M:%S}"
 
 

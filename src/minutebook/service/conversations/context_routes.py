@@ -73,7 +73,7 @@ async def show_context(
     )
     call = ModelCall(store, settings, loaded, ())
     try:
-        await call.rehearse()
+        await call.preview()
     except CannotFit as error:
         problem = f"The view needs at least {error.needed:,} tokens, but the budget is {error.max_tokens:,}."
         raise RequestRefused(400, problem, "context_length_exceeded", "budget") from None

@@ -186,7 +186,7 @@ class ResponseAnswer(ConversationAnswer):
     async def _answer_without_storing(self, placement: Placement) -> None:
         """Answer with the history of the placement, and store nothing."""
         call = self._call(placement, items_to_messages(self.items))
-        call.look()
+        call.build_view()
         self._body |= {"evaluation": call.evaluation.hex, "input": [call.length, call.length]}
         await self._answer(call, recorded=False)
 

@@ -195,7 +195,7 @@ class ThreadAnswer(AnswerRun):
             thread.loaded,
             [*leading, self.question.message],
             new_id=lambda: new_id("req"),
-            is_asked=thread.is_asked,
+            has_stored_question=thread.is_asked,
         )
 
     async def _finish(self, call: AgentCall, facts: Mapping[str, Any], entries: Sequence[ConversationEntry]) -> None:
@@ -262,7 +262,7 @@ class ThreadAnswer(AnswerRun):
     def _on_event(self, event: RunEvent, call: AgentCall, *, recorded: bool) -> None:
         """Update metrics and traces, and send the event to the clients."""
         metrics = self.service.metrics
-        request = call.hear(event)
+        request = call.on_event(event)
         if request is not None:
             with self.service.telemetry.prepare(self.question.thread) as span:
                 span.set_pruning(self.service.report(request))

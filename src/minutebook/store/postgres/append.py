@@ -42,19 +42,20 @@ HeaderCache = MutableMapping[tuple[str, str], NumberedHeader]
 _CALL: Final = b"SELECT minutebook.append($1, $2, $3, $4)"
 _TYPES: Final = [adapters.types[name].oid for name in ("text", "text", "jsonb", "bytea")]
 _FORMATS: Final = (Format.TEXT, Format.TEXT, Format.TEXT, Format.BINARY)
-# Keys of the JSON that the server function takes.
-_UPDATED_KEYS: Final = (
-    *("place", "number", "seen", "version", "length", "turns", "lead", "open_at", "open_calls", "updated_at"),
+# Fields of the JSON objects that the server function takes.
+_UPDATE_FIELDS: Final = (
+    *("ordinal", "number", "expected_version", "version", "length", "turns"),
+    *("lead", "open_at", "open_calls", "updated_at"),
 )
-_CREATED_KEYS: Final = ("id", "mark", "recipient", "status", "labels", "created_at")
-_ENTRY_KEYS: Final = ("place", "position", "role", "turn", "stamp", "text", "rest")
-_ANSWER_KEYS: Final = ("place", "key", "digest", "version")
-_DOCUMENT_KEYS: Final = ("place", "verdict", "kind", "id", "kind_hash", "hash", "at", "expires_at", "body")
-_SELECT_ANSWERS: Final = (
+_INSERT_FIELDS: Final = ("id", "id_hash", "recipient", "status", "labels", "created_at")
+_ENTRY_FIELDS: Final = ("ordinal", "position", "role", "turn", "metadata", "text", "rest")
+_USED_KEY_FIELDS: Final = ("ordinal", "key", "digest", "version")
+_DOCUMENT_FIELDS: Final = ("ordinal", "verdict", "kind", "id", "kind_hash", "hash", "at", "expires_at", "body")
+_SELECT_USED_KEYS: Final = (
     "SELECT header.id, stored.key, stored.digest, stored.version"
     " FROM minutebook.conversation AS header CROSS JOIN LATERAL ("
-    "  SELECT key, digest, version FROM minutebook.answer WHERE answer.tenant = header.tenant"
-    "  AND answer.conversation = header.number AND key = ANY(%s::bytea[]) OFFSET 0"  # OFFSET 0 makes it use the index
+    "  SELECT key, digest, version FROM minutebook.idempotency_key AS used WHERE used.tenant = header.tenant"
+    "  AND used.conversation = header.number AND key = ANY(%s::bytea[]) OFFSET 0"  # OFFSET 0 makes it use the index
     ") AS stored WHERE header.tenant = %s AND header.id = ANY(%s::text[])"
 )
 _LOCK_HEADERS: Final = f"{SELECT} AND id = ANY(?::text[]) ORDER BY id FOR UPDATE"
@@ -91,7 +92,7 @@ class AppendPlan:
 
     tenant: str
     headers: Mapping[str, NumberedHeader]
-    answers: dict[tuple[str, bytes], tuple[bytes, int]] = field(default_factory=dict)
+    used_keys: dict[tuple[str, bytes], tuple[bytes, int]] = field(default_factory=dict)
     """Conversation and idempotency key → digest and version of the append that used the key."""
     erased: set[str] = field(default_factory=set)
     documents: dict[DocumentName, Document] = field(default_factory=dict)
@@ -99,11 +100,11 @@ class AppendPlan:
     now: datetime | None = None
     """The database's time, if the leases were read."""
     _headers_after: dict[str, ConversationHeader] = field(default_factory=dict)
-    _places: dict[str, int] = field(default_factory=dict)
+    _ordinals: dict[str, int] = field(default_factory=dict)
     """Conversation → its number within the plan, from 1."""
     _rows: EntryRows = field(default_factory=EntryRows)
     _changes: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
-    """Answers, documents, and leases to check or release, in the form that the server function takes."""
+    """Idempotency keys, documents, and leases to check or release, as the server function takes them."""
 
     @classmethod
     async def load(cls, conn: TenantConnection, group: Sequence[PendingAppend]) -> Self:
@@ -111,12 +112,12 @@ class AppendPlan:
         commands = [pending.command for pending in group]
         conversations = sorted({command.conversation for command in commands})
         keys = [command.key for command in commands if command.key]
-        answer_queries = [(_SELECT_ANSWERS, (keys, conn.tenant, conversations))] if keys else []
+        key_queries = [(_SELECT_USED_KEYS, (keys, conn.tenant, conversations))] if keys else []
         # Every process locks in the order of ids, so there is no deadlock.
-        rows, *answers = await conn.query((_LOCK_HEADERS, (conn.tenant, conversations)), *answer_queries)
+        rows, *used_keys = await conn.query((_LOCK_HEADERS, (conn.tenant, conversations)), *key_queries)
         headers = map(row_of, rows)
         plan = cls(conn.tenant, {row.conversation.id: (row.number, row.conversation) for row in headers})
-        plan.answers = {(name, key): (digest, version) for name, key, digest, version in chain(*answers)}
+        plan.used_keys = {(name, key): (digest, version) for name, key, digest, version in chain(*used_keys)}
         ids_by_hash = {tombstone(conn.tenant, name): name for name in conversations if name not in plan.headers}
         if ids_by_hash:
             erased = await conn.rows(_SELECT_TOMBSTONES, conn.tenant, list(ids_by_hash))
@@ -143,8 +144,8 @@ class AppendPlan:
         name, key, lease = command.conversation, command.key, command.lease
         if name in self.erased:
             raise ConversationErased(name)
-        if key and (name, key) in self.answers:
-            digest, version = self.answers[name, key]
+        if key and (name, key) in self.used_keys:
+            digest, version = self.used_keys[name, key]
             if digest != command.digest:
                 raise IdempotencyConflict(name, command.idempotency_key or "")
             self._add_release(command)
@@ -159,20 +160,20 @@ class AppendPlan:
         require_recipient(before, command.recipient)
         verdicts = sql_documents.verdicts(name, command.documents, self.documents, at)
         self._headers_after[name] = after = header_after_append(before, command.messages, broken=command.broken, at=at)
-        place = self._places.setdefault(name, len(self._places) + 1)
-        self._rows.add(place, before.length, before.turns, command.packed, pending.stored)
+        ordinal = self._ordinals.setdefault(name, len(self._ordinals) + 1)
+        self._rows.add(ordinal, before.length, before.turns, command.packed, pending.stored)
         row: tuple[Any, ...]
         for document, verdict in zip(command.documents, verdicts, strict=True):
             kind, document_id = document.kind, document.id
             self.documents[kind, document_id] = document.stored(name, 0, at)
             hashes = (kind_key(kind), document_key(kind, document_id))
             times = (microseconds(at), document.expires_at)
-            row = (place, verdict.value, kind, document_id, *hashes, *times, compress(document.body))
-            self._changes["documents"].append(dict(zip(_DOCUMENT_KEYS, row, strict=True)))
+            row = (ordinal, verdict.value, kind, document_id, *hashes, *times, compress(document.body))
+            self._changes["documents"].append(dict(zip(_DOCUMENT_FIELDS, row, strict=True)))
         if key:
-            self.answers[name, key] = (command.digest, after.version)
-            row = (place, key, command.digest, after.version)
-            self._changes["answers"].append(dict(zip(_ANSWER_KEYS, row, strict=True)))
+            self.used_keys[name, key] = (command.digest, after.version)
+            row = (ordinal, key, command.digest, after.version)
+            self._changes["idempotency_keys"].append(dict(zip(_USED_KEY_FIELDS, row, strict=True)))
         if lease is not None:
             self._changes["leases"].append(self._lease_row(lease))
         self._add_release(command)
@@ -198,7 +199,7 @@ class AppendPlan:
             **self._changes,
             # Every process updates in the order of ids, so there is no deadlock.
             "conversations": [self._conversation_row(name) for name in sorted(self._headers_after)],
-            "entries": [dict(zip(_ENTRY_KEYS, row, strict=True)) for row in zip(*self._rows.columns, strict=True)],
+            "entries": [dict(zip(_ENTRY_FIELDS, row, strict=True)) for row in zip(*self._rows.columns, strict=True)],
             "payloads": [
                 {"hash": digest, "uses": uses, "start": start, "size": len(body)}
                 for (digest, (uses, body)), start in zip(payloads.items(), starts, strict=False)
@@ -221,14 +222,14 @@ class AppendPlan:
     def _conversation_row(self, name: str) -> dict[str, Any]:
         header = self._headers_after[name]
         number, before = self.headers.get(name, (None, None))
-        identity = (self._places[name], number, before and before.version)
+        identity = (self._ordinals[name], number, before and before.version)
         counts = (header.version, header.length, header.turns, header.lead, header.open_at, json_of(header.open_calls))
         values = (*identity, *counts, microseconds(header.updated_at))
-        row: dict[str, Any] = dict(zip(_UPDATED_KEYS, values, strict=True))
+        row: dict[str, Any] = dict(zip(_UPDATE_FIELDS, values, strict=True))
         if number is None:
             labels, created_at = json_of(dict(header.labels)), microseconds(header.created_at)
             new = (name, tombstone(self.tenant, name), header.recipient, header.status.value, labels, created_at)
-            row |= zip(_CREATED_KEYS, new, strict=True)
+            row |= zip(_INSERT_FIELDS, new, strict=True)
         return row
 
 

@@ -23,7 +23,7 @@ from minutebook.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from minutebook.store.sql.transaction import Again, Query
+from minutebook.store.sql.transaction import Query, TransactionConflict
 
 RETRYABLE_ERRORS: Final = (errors.SerializationFailure, errors.DeadlockDetected)
 """Conflicts with other transactions. The transaction is run again."""
@@ -83,15 +83,15 @@ CONNECTION_OPTIONS: Final[dict[str, Any]] = {
 SCHEMA_LOCK: Final = 0x6D626B31
 """Advisory lock for schema changes, so that only one of several processes migrates."""
 
-_VERSION_PREFIX: Final = "minutebook, step "
+_VERSION_PREFIX: Final = "minutebook schema "
 _VERSION: Final = "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = 'minutebook'"
 """Reads the table because `to_regnamespace` may use a cache from before this connection waited for the lock."""
 
 
-async def connect(url: str, store: str, patience_seconds: float) -> AsyncConnection:
+async def connect(url: str, store: str, timeout_seconds: float) -> AsyncConnection:
     """Open a connection outside the pool."""
     with map_errors(store):
-        return await AsyncConnection.connect(url, connect_timeout=max(2, int(patience_seconds)), **CONNECTION_OPTIONS)
+        return await AsyncConnection.connect(url, connect_timeout=max(2, int(timeout_seconds)), **CONNECTION_OPTIONS)
 
 
 async def migrate(db: AsyncConnection, store: str) -> None:
@@ -172,8 +172,8 @@ T = TypeVar("T")
 class TenantConnection:
     """A connection within one transaction, which sees the rows of one tenant.
 
-    The transaction begins with the first query, in the same message: BEGIN, then the role without privileges of its own,
-    the tenant and the timeouts, all of which end with the transaction. The queries of one `query` call are one message.
+    The transaction begins with the first query, in the same message: BEGIN, then the unprivileged role, the tenant and
+    the timeouts, all of which end with the transaction. The queries of one `query` call are one message.
     The driver quotes their values into the text, because a message of several statements cannot have parameters.
     A statement may write a value as `?` or `%s`.
     """
@@ -272,10 +272,10 @@ MAX_ATTEMPTS: Final = 10
 class ConnectionPool:
     """The connections of one database. Opened by `start` or by the first transaction."""
 
-    def __init__(self, url: str, max_size: int, patience_seconds: float, *, with_jobs: bool = False) -> None:
+    def __init__(self, url: str, max_size: int, timeout_seconds: float, *, with_jobs: bool = False) -> None:
         self.url = url
         self.store = address_of(url)
-        self.patience_seconds = patience_seconds
+        self.timeout_seconds = timeout_seconds
         self._max_size = max_size
         self._with_jobs = with_jobs
         """Appends queue background jobs, so `start` creates the tables of the queue."""
@@ -293,9 +293,9 @@ class ConnectionPool:
                     max_size=self._max_size,
                     open=False,
                     check=_require_open,
-                    timeout=self.patience_seconds,
-                    reconnect_timeout=self.patience_seconds,
-                    kwargs={**CONNECTION_OPTIONS, "connect_timeout": max(2, int(self.patience_seconds))},
+                    timeout=self.timeout_seconds,
+                    reconnect_timeout=self.timeout_seconds,
+                    kwargs={**CONNECTION_OPTIONS, "connect_timeout": max(2, int(self.timeout_seconds))},
                 )
                 await self._pool.open()
         return self._pool
@@ -314,13 +314,13 @@ class ConnectionPool:
     ) -> T:
         """Run `work` in one transaction, and again if it conflicts with others."""
         pool = await self.start()
-        lock_milliseconds = int(1000 * (self.patience_seconds if lock_seconds is None else lock_seconds))
+        lock_milliseconds = int(1000 * (self.timeout_seconds if lock_seconds is None else lock_seconds))
         with map_errors(self.store):
             for _ in range(MAX_ATTEMPTS):
                 try:
                     async with pool.connection() as db, transaction(db, tenant, begin, lock_milliseconds) as conn:
                         return await work(conn)
-                except (Again, *RETRYABLE_ERRORS):
+                except (TransactionConflict, *RETRYABLE_ERRORS):
                     continue
         raise StoreUnavailable(self.store, f"{MAX_ATTEMPTS} attempts conflicted with other writes to the conversation")
 
@@ -334,7 +334,7 @@ class ConnectionPool:
         return await self._run_on_new_connection(work)
 
     async def _run_on_new_connection(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        db = await connect(self.url, self.store, self.patience_seconds)
+        db = await connect(self.url, self.store, self.timeout_seconds)
         try:
             with map_errors(self.store):
                 return await work(db)

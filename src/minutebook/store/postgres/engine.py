@@ -26,8 +26,8 @@ uses the same writer, so its appends stay in order."""
 class PostgresEngine:
     """Public methods may be called from any thread and event loop; private ones run on the pool's event loop."""
 
-    def __init__(self, url: str, connections: int, patience_seconds: float, needs_job: NeedsJob | None) -> None:
-        self._pool = ConnectionPool(url, connections, patience_seconds, with_jobs=needs_job is not None)
+    def __init__(self, url: str, connections: int, timeout_seconds: float, needs_job: NeedsJob | None) -> None:
+        self._pool = ConnectionPool(url, connections, timeout_seconds, with_jobs=needs_job is not None)
         self.store = self._pool.store
         self._loop = LoopThread(self.store)
         self._header_cache: HeaderCache = {}

@@ -10,15 +10,15 @@ from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import MessageRole, text_of
 from minutebook.store.codec import MAX_INLINE_BYTES, Packed, compress, decompress, unpack
 from minutebook.store.postgres.connection import TenantConnection
-from minutebook.store.sql.entries import NUMBER_OF, ROLES
-from minutebook.store.sql.transaction import Span
+from minutebook.store.sql.entries import ROLE_NUMBERS, ROLES
+from minutebook.store.sql.transaction import EntrySpan
 
-_STAMP_HEAD: Final = Struct(">16sqB")
+_METADATA_HEAD: Final = Struct(">16sqB")
 """Evaluation id, creation time, length of the sequence number in bytes."""
 
 
-class Stamp(NamedTuple):
-    """The metadata of an entry: everything except role and message. Stored in the column `stamp`."""
+class EntryMetadata(NamedTuple):
+    """The metadata of an entry: everything except role and message. Stored in the column `metadata`."""
 
     evaluation_id: bytes
     sequence: int
@@ -35,15 +35,15 @@ class Stamp(NamedTuple):
         length = (self.sequence.bit_length() + 7) // 8
         names = (self.provider, self.model)
         tail = b"" if names == (None, None) else json.dumps(names, ensure_ascii=False, separators=(",", ":")).encode()
-        return _STAMP_HEAD.pack(self.evaluation_id, self.created_at, length) + self.sequence.to_bytes(length) + tail
+        return _METADATA_HEAD.pack(self.evaluation_id, self.created_at, length) + self.sequence.to_bytes(length) + tail
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """The inverse of `to_bytes`."""
-        evaluation_id, created_at, length = _STAMP_HEAD.unpack_from(data)
-        stop = _STAMP_HEAD.size + length
+        evaluation_id, created_at, length = _METADATA_HEAD.unpack_from(data)
+        stop = _METADATA_HEAD.size + length
         provider, model = json.loads(data[stop:]) if len(data) > stop else (None, None)
-        return cls(evaluation_id, int.from_bytes(data[_STAMP_HEAD.size : stop]), created_at, provider, model)
+        return cls(evaluation_id, int.from_bytes(data[_METADATA_HEAD.size : stop]), created_at, provider, model)
 
 
 MAX_POSITION: Final = 2**31 - 1
@@ -51,7 +51,7 @@ _PAYLOAD_REFERENCE: Final = b"\2"
 """First byte of a piece that is only the hash of a payload. Compressed pieces begin with other bytes."""
 
 _INSERT_ENTRIES: Final = (
-    "INSERT INTO minutebook.entry (tenant, conversation, position, role, turn, stamp, text, rest)"
+    "INSERT INTO minutebook.entry (tenant, conversation, position, role, turn, metadata, text, rest)"
     " SELECT %s, * FROM unnest(%b::bigint[], %b::integer[], %b::smallint[], %b::integer[], %b::bytea[], %b::bytea[],"
     " %b::bytea[])"
 )
@@ -62,7 +62,7 @@ _INSERT_PAYLOADS: Final = (
 )
 _FROM_ENTRY: Final = "FROM minutebook.entry WHERE tenant = %s AND conversation = %s::bigint"
 SELECT_ENTRIES: Final = (
-    "SELECT position, role, stamp, text, rest FROM entry"
+    "SELECT position, role, metadata, text, rest FROM entry"
     " WHERE conversation = ?::bigint AND position >= ? AND position < ? ORDER BY position"
 )
 _DELETE_ENTRIES: Final = (
@@ -95,8 +95,8 @@ class EntryRows:
         """Add consecutive entries, the first at `position`; `turn` is the number of user messages before them."""
         for entry, pieces in zip(packed, stored, strict=True):
             turn += entry.role is MessageRole.USER
-            stamp = Stamp.of(entry).to_bytes()
-            row = (number, position, NUMBER_OF[entry.role], turn, stamp, pieces.text, pieces.rest)
+            metadata = EntryMetadata.of(entry).to_bytes()
+            row = (number, position, ROLE_NUMBERS[entry.role], turn, metadata, pieces.text, pieces.rest)
             for column, value in zip(self.columns, row, strict=True):
                 column.append(value)
             for digest, body in pieces.payloads:
@@ -131,7 +131,7 @@ class StoredPieces:
         return _PAYLOAD_REFERENCE + digest
 
 
-async def read(conn: TenantConnection, span: Span) -> list[ConversationEntry]:
+async def read(conn: TenantConnection, span: EntrySpan) -> list[ConversationEntry]:
     """The entries of a range."""
     return (await unpack_rows(conn, [await conn.rows(SELECT_ENTRIES, *span)]))[1]
 
@@ -144,14 +144,14 @@ async def unpack_rows(
     payloads = await _load_payloads(conn, (piece for row in rows for piece in row[3:]))
     positions: list[int] = []
     entries: list[ConversationEntry] = []
-    for position, role, stamp, text, rest in rows:
+    for position, role, metadata, text, rest in rows:
         pieces = (_piece(text, payloads), _piece(rest, payloads))
         positions.append(position)
-        entries.append(unpack(Packed(ROLES[role], *Stamp.from_bytes(stamp), *pieces)))
+        entries.append(unpack(Packed(ROLES[role], *EntryMetadata.from_bytes(metadata), *pieces)))
     return positions, entries
 
 
-async def texts(conn: TenantConnection, span: Span) -> AsyncIterator[tuple[int, str]]:
+async def read_texts(conn: TenantConnection, span: EntrySpan) -> AsyncIterator[tuple[int, str]]:
     """The position and searchable text of each entry of a range. Reads `rest` only if `text` is NULL."""
     rows = await conn.rows(
         f"SELECT position, text, CASE WHEN text IS NULL THEN rest END {_FROM_ENTRY}"

@@ -6,7 +6,7 @@ from typing import Final
 from procrastinate.schema import SchemaManager
 from psycopg import AsyncConnection
 
-_EXISTS: Final = "SELECT to_regprocedure('minutebook_jobs.ask(text)') IS NOT NULL"
+_EXISTS: Final = "SELECT to_regprocedure('minutebook_jobs.enqueue_own(text)') IS NOT NULL"
 
 
 async def create_job_tables(db: AsyncConnection, lock: int) -> None:

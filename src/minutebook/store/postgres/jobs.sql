@@ -1,7 +1,7 @@
 -- The queue of background jobs, at most one waiting job per conversation. The tables are procrastinate's. The role of the
 -- store cannot read their schema: it can only add and delete jobs of its transaction's tenant.
 
-CREATE FUNCTION minutebook_jobs.put(tenant text, conversation text, tries integer, not_before timestamptz)
+CREATE FUNCTION minutebook_jobs.enqueue(tenant text, conversation text, tries integer, not_before timestamptz)
 RETURNS boolean LANGUAGE plpgsql SET search_path = minutebook_jobs, pg_catalog
 AS $$
 DECLARE
@@ -17,13 +17,14 @@ EXCEPTION WHEN unique_violation THEN
 END
 $$;
 
-CREATE FUNCTION minutebook_jobs.ask(conversation text) RETURNS boolean
+-- Enqueues a job for a conversation of the transaction's tenant.
+CREATE FUNCTION minutebook_jobs.enqueue_own(conversation text) RETURNS boolean
 LANGUAGE sql SECURITY DEFINER SET search_path = minutebook_jobs, pg_catalog
 AS $$
-    SELECT put(current_setting('minutebook.tenant'), conversation, 0, NULL)
+    SELECT enqueue(current_setting('minutebook.tenant'), conversation, 0, NULL)
 $$;
 
-CREATE FUNCTION minutebook_jobs.forget(conversations text[]) RETURNS void
+CREATE FUNCTION minutebook_jobs.cancel(conversations text[]) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = minutebook_jobs, pg_catalog
 AS $$
     DELETE FROM procrastinate_jobs
@@ -48,7 +49,7 @@ BEGIN
         )
         RETURNING args
     LOOP
-        PERFORM put(lost ->> 'tenant', lost ->> 'conversation', (lost ->> 'tries')::integer, NULL);
+        PERFORM enqueue(lost ->> 'tenant', lost ->> 'conversation', (lost ->> 'tries')::integer, NULL);
         count := count + 1;
     END LOOP;
     RETURN count;
@@ -68,4 +69,4 @@ $$;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA minutebook_jobs FROM PUBLIC;
 GRANT USAGE ON SCHEMA minutebook_jobs TO minutebook_app;
-GRANT EXECUTE ON FUNCTION minutebook_jobs.ask, minutebook_jobs.forget TO minutebook_app;
+GRANT EXECUTE ON FUNCTION minutebook_jobs.enqueue_own, minutebook_jobs.cancel TO minutebook_app;

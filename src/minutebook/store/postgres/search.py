@@ -1,7 +1,7 @@
 """The search index: a Bloom filter of the words of every range of entries.
 
-A search reads the entries of the ranges whose filter matches, so a filter only has to exclude ranges. It takes about a
-byte and a half per word, reports about one word in three hundred that is not there, and its words cannot be read from it.
+A search reads the entries of the ranges whose filter matches, so a filter only has to exclude ranges. It takes about 1.5
+bytes per word, its false positive rate is about 1 in 300, and its words cannot be read from it.
 
 Indexing an entry costs several times as much as storing it, so entries are indexed later: when no append is in progress,
 or by the next search. The header of a conversation says how far it is indexed, so nothing is lost if a process ends.
@@ -18,7 +18,7 @@ from minutebook.store.postgres.connection import TenantConnection
 from minutebook.store.search import words
 from minutebook.store.sql.conversations import FOR_RECIPIENT
 from minutebook.store.sql.headers import COLUMNS, row_of
-from minutebook.store.sql.transaction import ConversationRow, Query
+from minutebook.store.sql.transaction import ConversationRow, EntrySpan, Query
 from minutebook.store.types import Page, SearchHit
 
 BITS_PER_WORD: Final = 12
@@ -34,7 +34,7 @@ MATCHES: Final = (
 
 
 def filter_size(word_count: int) -> int:
-    """The bytes of a filter for that many words."""
+    """The size in bytes of a filter for `word_count` words."""
     return min(max(_MIN_FILTER_BYTES, (word_count * BITS_PER_WORD + 7) // 8), _MAX_FILTER_BYTES)
 
 
@@ -93,7 +93,9 @@ async def search_entries(
             break
     items = [
         SearchHit(
-            row.conversation.id, position, (await postgres_entries.read(conn, (number, position, position + 1)))[0]
+            row.conversation.id,
+            position,
+            (await postgres_entries.read(conn, EntrySpan(number, position, position + 1)))[0],
         )
         for number, position, row in page[: query.limit]
     ]
@@ -114,7 +116,7 @@ async def _hits_in_conversation(
             continue
         high = min(stop, before_position) if number == before_number else stop
         while high > start:
-            ranges = await _matching_ranges(conn, _RANGES_OF_CONVERSATION, (number, start, high), query_words)
+            ranges = await _find_ranges(conn, _RANGES_OF_CONVERSATION, (number, start, high), query_words)
             for _, range_start, range_stop in ranges:
                 low, end = max(range_start, start), min(range_stop, high)
                 async for position in _matching_positions(conn, number, low, end, query_words):
@@ -130,13 +132,13 @@ async def _hits_anywhere(
     high = before
     while True:
         if recipient is None:
-            ranges = await _matching_ranges(conn, _RANGES_BEFORE, high, query_words)
+            ranges = await _find_ranges(conn, _RANGES_BEFORE, high, query_words)
         else:
             values = (*high, conn.tenant, recipient, recipient)
-            ranges = await _matching_ranges(conn, _RANGES_OF_RECIPIENT, values, query_words)
+            ranges = await _find_ranges(conn, _RANGES_OF_RECIPIENT, values, query_words)
         for number, range_start, range_stop in ranges:
             if row is None or row.number != number:
-                row = await _conversation_row(conn, number)
+                row = await _load_row(conn, number)
             header = row.conversation
             # The entries before the fork position are found in the origin.
             own_start = header.origin.position if header.origin else 0
@@ -149,9 +151,7 @@ async def _hits_anywhere(
         high = (ranges[-1][0], ranges[-1][1])
 
 
-async def _matching_ranges(
-    conn: TenantConnection, query: str, values: tuple[Any, ...], query_words: set[str]
-) -> list[Any]:
+async def _find_ranges(conn: TenantConnection, query: str, values: tuple[Any, ...], query_words: set[str]) -> list[Any]:
     """Conversation number, start and stop of the next ranges whose filter matches all words, newest first."""
     select = (query, (conn.tenant, *values, probes(sorted(query_words))))
     if query is _RANGES_OF_RECIPIENT:  # has to sort, since it selects a few conversations
@@ -163,13 +163,14 @@ async def _matching_positions(
     conn: TenantConnection, number: int, start: int, stop: int, query_words: set[str]
 ) -> AsyncIterator[int]:
     """The positions in a range whose text has all words, newest first."""
-    texts = [pair async for pair in postgres_entries.texts(conn, (number, start, stop))] if start < stop else []
+    span = EntrySpan(number, start, stop)
+    texts = [pair async for pair in postgres_entries.read_texts(conn, span)] if start < stop else []
     for position, text in reversed(texts):
         if query_words <= words(text):
             yield position
 
 
-async def _conversation_row(conn: TenantConnection, number: int) -> ConversationRow:
+async def _load_row(conn: TenantConnection, number: int) -> ConversationRow:
     row = await conn.row(
         f"SELECT {COLUMNS} FROM minutebook.conversation WHERE tenant = %s AND number = %s",  # noqa: S608 - a constant
         *(conn.tenant, number),
@@ -189,11 +190,11 @@ MAX_PARTIAL_RANGES: Final = 100
 """Conversations whose last range is not full and not indexed; with more, the background indexes them too."""
 
 _LOCK_UNINDEXED: Final = (
-    f"SELECT {COLUMNS} FROM minutebook.conversation WHERE tenant = %s AND behind AND length - indexed >= %s"  # noqa: S608 - a constant
+    f"SELECT {COLUMNS} FROM minutebook.conversation WHERE tenant = %s AND has_unindexed AND length - indexed >= %s"  # noqa: S608 - a constant
     " ORDER BY number LIMIT %s FOR UPDATE"
 )
 _FIND_UNINDEXED: Final = (
-    "SELECT 1 FROM minutebook.conversation WHERE tenant = %s AND behind AND length - indexed >= %s LIMIT %s"
+    "SELECT 1 FROM minutebook.conversation WHERE tenant = %s AND has_unindexed AND length - indexed >= %s LIMIT %s"
 )
 _LAST_RANGE: Final = (
     "SELECT start, stop, octet_length(words) FROM minutebook.word WHERE tenant = %s AND conversation = %s"
@@ -208,7 +209,7 @@ _WRITE_RANGE: Final = (
 async def has_unindexed_entries(conn: TenantConnection) -> bool:
     """Whether the tenant has entries that a search would not find."""
     return bool(
-        await conn.row("SELECT 1 FROM minutebook.conversation WHERE tenant = %s AND behind LIMIT 1", conn.tenant)
+        await conn.row("SELECT 1 FROM minutebook.conversation WHERE tenant = %s AND has_unindexed LIMIT 1", conn.tenant)
     )
 
 
@@ -263,7 +264,7 @@ async def reindex_entry(conn: TenantConnection, row: ConversationRow, position: 
 async def index_range(conn: TenantConnection, row: ConversationRow, start: int, stop: int) -> None:
     """Index positions of a conversation's own entries."""
     range_start, range_words, changes = start, set[str](), list[Query]()
-    async for position, text in postgres_entries.texts(conn, (row.number, start, stop)):
+    async for position, text in postgres_entries.read_texts(conn, EntrySpan(row.number, start, stop)):
         if position - range_start >= MAX_RANGE_ENTRIES or len(range_words) >= MAX_RANGE_WORDS:
             changes.append(_write_range(conn, row, range_start, position, range_words))
             range_start, range_words = position, set()
@@ -274,7 +275,7 @@ async def index_range(conn: TenantConnection, row: ConversationRow, start: int, 
 async def _index_new_entries(conn: TenantConnection, row: ConversationRow, start: int, stop: int) -> None:
     """Index appended entries. The last range, if it is not full, is read again, since its words are not stored."""
     range_start = start
-    if start > row.own:
+    if start > row.own_start:
         last = await conn.row(_LAST_RANGE, conn.tenant, row.number, start)
         if last is not None:
             last_start, last_stop, filter_bytes = last
@@ -282,7 +283,9 @@ async def _index_new_entries(conn: TenantConnection, row: ConversationRow, start
             if last_stop == start and has_room:
                 range_start = last_start
     await index_range(conn, row, range_start, stop)
-    update = "UPDATE minutebook.conversation SET indexed = %s, behind = length > %s WHERE tenant = %s AND number = %s"
+    update = (
+        "UPDATE minutebook.conversation SET indexed = %s, has_unindexed = length > %s WHERE tenant = %s AND number = %s"
+    )
     await conn.execute(update, stop, stop, conn.tenant, row.number)
 
 

@@ -23,12 +23,12 @@ from minutebook.store.postgres.search import search_entries
 from minutebook.store.postgres.transaction import PostgresTransaction
 from minutebook.store.rules import now
 from minutebook.store.sql import documents, headers
-from minutebook.store.sql.backend import SqlBackend, Work
+from minutebook.store.sql.backend import SqlBackend, TransactionFunction
 from minutebook.store.sql.transaction import SqlTransaction
 from minutebook.store.types import Page, SearchHit
 
 T = TypeVar("T")
-_TABLES: Final = ("conversation", "payload", "fold", "pin", "answer", "word", "lease")
+_TABLES: Final = ("conversation", "payload", "fold", "pin", "idempotency_key", "word", "lease")
 """Tables that an erasure deletes from, besides the partitions of `entry` that are marked in `removed`."""
 _SELECT_REMOVED: Final = "SELECT relation, times, relation::regclass::text AS name FROM minutebook.removed"
 _HAS_DOCUMENTS: Final = "SELECT pg_relation_size('minutebook.document') > 0"
@@ -80,30 +80,30 @@ class PostgresBackend(SqlBackend):
 
         return await self._engine.read(self.tenant, work)
 
-    async def read(self, work: Work[T], *, brief: bool = False) -> T:  # noqa: ARG002 - for SQLite only
+    async def read(self, work: TransactionFunction[T], *, inline_ok: bool = False) -> T:  # noqa: ARG002 - for SQLite only
         return await self._engine.read(self.tenant, lambda conn: work(PostgresTransaction(conn)))
 
     async def write(
         self,
-        work: Work[T],
+        work: TransactionFunction[T],
         *,
-        brief: bool = False,  # noqa: ARG002 - for SQLite only
-        keeps_headers: bool = False,  # noqa: ARG002 - headers are read under a lock
-        durable: bool = True,  # noqa: ARG002 - every commit is durable
+        inline_ok: bool = False,  # noqa: ARG002 - for SQLite only
+        cache_safe: bool = False,  # noqa: ARG002 - headers are read under a lock
+        no_fsync: bool = False,  # noqa: ARG002 - every commit is durable
     ) -> T:
         return await self._engine.write(self.tenant, lambda conn: work(PostgresTransaction(conn)))
 
     async def _delete_expired(self, tx: SqlTransaction) -> None:
         await documents.sweep(tx, self.now())
-        await tx.put(f"DELETE FROM lease WHERE until <= ({NOW})")  # noqa: S608 - a constant
+        await tx.execute(f"DELETE FROM lease WHERE until <= ({NOW})")  # noqa: S608 - a constant
 
 
 class PostgresStore(ConversationStore):
     """Stores conversations in a PostgreSQL database.
 
-    `connections` is the maximum size of the pool; each event loop that appends opens up to two more. `patience_seconds`
-    is the timeout for a connection, for a lock, and for an unreachable database. `needs_job` decides, given the header,
-    whether an append queues a background job for the conversation: see `minutebook.conversation.jobs`.
+    `connections` is the maximum size of the pool. Each event loop that appends opens up to two more. `timeout_seconds` is
+    the maximum time to wait for a connection or a lock. `needs_job` decides, given the new header, whether an append
+    enqueues a background job for the conversation: see `minutebook.conversation.jobs`.
     """
 
     def __init__(
@@ -113,18 +113,18 @@ class PostgresStore(ConversationStore):
         tenant: str = "default",
         clock: Callable[[], datetime] = now,
         connections: int = 8,
-        patience_seconds: float = 10.0,
+        timeout_seconds: float = 10.0,
         needs_job: NeedsJob | None = None,
     ) -> None:
         if connections < 1:
             raise InvalidSetting("connections", connections, "1 or more")
-        if patience_seconds <= 0:
-            raise InvalidSetting("patience_seconds", patience_seconds, "more than 0")
+        if timeout_seconds <= 0:
+            raise InvalidSetting("timeout_seconds", timeout_seconds, "more than 0")
         self.url = url
-        self._engine = PostgresEngine(url, connections, patience_seconds, needs_job)
+        self._engine = PostgresEngine(url, connections, timeout_seconds, needs_job)
         super().__init__(PostgresBackend(self._engine, tenant=tenant, clock=clock))
 
-    async def ready_for_jobs(self) -> None:
+    async def create_job_tables(self) -> None:
         """Create the tables of the job queue, if they do not exist."""
         await self._engine.create_job_tables()
 

@@ -8,7 +8,7 @@ from minutebook.record.entry import ConversationEntry
 from minutebook.store.codec import Packed, moment
 from minutebook.store.postgres import entries, search
 from minutebook.store.postgres.connection import NOW, TenantConnection
-from minutebook.store.sql.transaction import ConversationRow, Query, Span, SqlTransaction
+from minutebook.store.sql.transaction import ConversationRow, EntrySpan, Query, SqlTransaction
 
 _LOCK: Final = "SELECT pg_advisory_xact_lock(?)"
 
@@ -24,35 +24,35 @@ class PostgresTransaction(SqlTransaction):
     def __init__(self, conn: TenantConnection) -> None:
         self.conn = conn
         self.tenant = conn.tenant
-        self.swept: MutableMapping[tuple[str, str], datetime] = {}
+        self.last_sweeps: MutableMapping[tuple[str, str], datetime] = {}
 
-    async def rows_of(self, *queries: Query) -> list[list[Any]]:
+    async def query(self, *queries: Query) -> list[list[Any]]:
         return await self.conn.query(*queries)
 
-    async def put(self, statement: str, *values: Any) -> int:
+    async def execute(self, statement: str, *values: Any) -> int:
         return await self.conn.execute(statement, *values)
 
-    async def put_each(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
+    async def execute_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
         return await self.conn.execute_many(statement, rows) if rows else 0
 
-    async def rows_locked(
+    async def query_locked(
         self,
         key: bytes,
         at: datetime,  # noqa: ARG002 - the database's clock is used
         query: Query,
     ) -> tuple[list[Any], datetime]:
         lock = (_LOCK, (int.from_bytes(key[:8], signed=True),))
-        _, rows, ((now,),) = await self.rows_of(lock, query, (NOW, ()))
+        _, rows, ((now,),) = await self.query(lock, query, (NOW, ()))
         return rows, moment(now)
 
-    def entry_range(self, span: Span) -> Query:
+    def entry_range(self, span: EntrySpan) -> Query:
         return "conversation = ?::bigint AND position >= ? AND position < ?", span
 
-    def entry_query(self, span: Span) -> Query:
+    def entry_query(self, span: EntrySpan) -> Query:
         return entries.SELECT_ENTRIES, span
 
-    async def unpack(self, answers: Iterable[Sequence[Any]]) -> tuple[list[int], list[ConversationEntry]]:
-        return await entries.unpack_rows(self.conn, answers)
+    async def unpack(self, results: Iterable[Sequence[Any]]) -> tuple[list[int], list[ConversationEntry]]:
+        return await entries.unpack_rows(self.conn, results)
 
     async def write_entries(self, row: ConversationRow, position: int, turns: int, packed: Sequence[Packed]) -> None:
         rows = entries.EntryRows()
@@ -71,10 +71,10 @@ class PostgresTransaction(SqlTransaction):
     async def delete_all_entries(self, rows: Sequence[ConversationRow]) -> None:
         """Also deletes their search index and pending jobs, and marks the table of headers for the next vacuum."""
         await entries.delete(self.conn, [row.number for row in rows], 0, entries.MAX_POSITION)
-        await self.put_each("DELETE FROM word WHERE conversation = ?", [(row.number,) for row in rows])
-        await self.put("SELECT mark_removed(ARRAY['minutebook.conversation'::regclass::oid])")
-        if (await self.rows("SELECT to_regprocedure('minutebook_jobs.forget(text[])') IS NOT NULL"))[0][0]:
-            await self.put("SELECT minutebook_jobs.forget(?::text[])", [row.conversation.id for row in rows])
+        await self.execute_many("DELETE FROM word WHERE conversation = ?", [(row.number,) for row in rows])
+        await self.execute("SELECT mark_removed(ARRAY['minutebook.conversation'::regclass::oid])")
+        if (await self.rows("SELECT to_regprocedure('minutebook_jobs.cancel(text[])') IS NOT NULL"))[0][0]:
+            await self.execute("SELECT minutebook_jobs.cancel(?::text[])", [row.conversation.id for row in rows])
 
     async def index(self, row: ConversationRow, start: int, stop: int) -> None:
         await search.index_range(self.conn, row, start, stop)

@@ -118,7 +118,7 @@ class GroupWriter:
         if not versions or (db := await self._connect()) is None:
             return group
         try:
-            self._cache.update(await plan.write(db, min(GROUP_LOCK_SECONDS, self._pool.patience_seconds)))
+            self._cache.update(await plan.write(db, min(GROUP_LOCK_SECONDS, self._pool.timeout_seconds)))
         except (*RETRYABLE_ERRORS, *INVALID_VALUE_ERRORS, psycopg.errors.LockNotAvailable):
             return group
         except psycopg.Error as error:
@@ -141,7 +141,7 @@ class GroupWriter:
                 self.close()
         if self._db is None:
             with suppress(StoreUnavailable):  # the pool waits for the server, and raises after its timeout
-                self._db = await connect(self._pool.url, self._pool.store, self._pool.patience_seconds)
+                self._db = await connect(self._pool.url, self._pool.store, self._pool.timeout_seconds)
         return self._db
 
     def _start_locked_write(self, group: Sequence[PendingAppend]) -> "asyncio.Task[None]":
@@ -167,7 +167,7 @@ class GroupWriter:
         by_conversation: dict[tuple[str, str], list[PendingAppend]] = {}
         for pending in group:
             by_conversation.setdefault(pending.name, []).append(pending)
-        lock_seconds = self._pool.patience_seconds
+        lock_seconds = self._pool.timeout_seconds
         if len(by_conversation) > 1:
             lock_seconds = min(GROUP_LOCK_SECONDS, lock_seconds)
         work = partial(append_all, group=group, cache=self._cache, lock_seconds=lock_seconds, needs_job=self._needs_job)

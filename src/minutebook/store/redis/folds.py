@@ -60,7 +60,9 @@ async def undo(index: TenantIndex, conversation: str, fold_id: str, at: datetime
             raise FoldNotFound(conversation, fold_id)
         stored = folds[number]
         if stored.sealed:
-            raise FoldConflict(conversation, fold_id, "covers entries that were purged, and cannot be undone")
+            raise FoldConflict(
+                conversation, fold_id, "entries that it covers were purged", "it can no longer be undone"
+            )
         if stored.undone_at is not None:
             return stored
         folds[number] = stored = replace(stored, undone_at=at)

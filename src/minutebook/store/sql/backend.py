@@ -22,10 +22,10 @@ from minutebook.store.types import (
 )
 
 T = TypeVar("T")
-Work: TypeAlias = Callable[[SqlTransaction], Coroutine[Any, Any, T]]
-"""A function that runs statements in a transaction."""
-ConversationWork: TypeAlias = Callable[[SqlTransaction, ConversationRow], Coroutine[Any, Any, T]]
-"""The same, for one conversation whose row is locked."""
+TransactionFunction: TypeAlias = Callable[[SqlTransaction], Coroutine[Any, Any, T]]
+"""Runs statements in a transaction."""
+RowFunction: TypeAlias = Callable[[SqlTransaction, ConversationRow], Coroutine[Any, Any, T]]
+"""Runs statements in a transaction that has locked the row of a conversation."""
 MAX_INLINE_ROWS: Final = 64
 """Maximum number of rows that SQLite reads or writes in the event loop's thread."""
 
@@ -33,29 +33,29 @@ MAX_INLINE_ROWS: Final = 64
 class SqlBackend(Backend):
     """All operations except append, search and vacuum.
 
-    The flags of `read` and `write` are hints for SQLite. `brief`: the work touches few rows. `keeps_headers`: it changes
-    no header. `durable=False`: a power cut may undo it.
+    The flags of `read` and `write` are hints for SQLite. `inline_ok`: the function touches few rows, so it may run in the
+    event loop's thread. `cache_safe`: it changes no header. `no_fsync`: a power cut may undo it.
     """
 
     @abstractmethod
-    async def read(self, work: Work[T], *, brief: bool = False) -> T:
+    async def read(self, work: TransactionFunction[T], *, inline_ok: bool = False) -> T:
         """Run a function that reads, on one snapshot."""
 
     @abstractmethod
     async def write(
-        self, work: Work[T], *, brief: bool = False, keeps_headers: bool = False, durable: bool = True
+        self, work: TransactionFunction[T], *, inline_ok: bool = False, cache_safe: bool = False, no_fsync: bool = False
     ) -> T:
         """Run a function that writes, in a transaction; return its result after the commit."""
 
     async def header(self, conversation: str) -> ConversationHeader:
-        return (await self.read(lambda tx: headers.get(tx, conversation), brief=True)).conversation
+        return (await self.read(lambda tx: headers.get(tx, conversation), inline_ok=True)).conversation
 
     async def load(self, query: LoadQuery) -> LoadedConversation:
-        return await self.read(lambda tx: conversations.load(tx, query), brief=True)
+        return await self.read(lambda tx: conversations.load(tx, query), inline_ok=True)
 
     async def folds(self, conversation: str) -> tuple[StoredFold, ...]:
         async def work(tx: SqlTransaction) -> tuple[StoredFold, ...]:
-            return await folds.all_folds(tx, await headers.get(tx, conversation))
+            return await folds.load_folds(tx, await headers.get(tx, conversation))
 
         return await self.read(work)
 
@@ -94,22 +94,22 @@ class SqlBackend(Backend):
         return await self._change(
             conversation,
             lambda tx, row: documents.put(tx, row, document, self.now()),
-            brief=True,
-            keeps_headers=True,
+            inline_ok=True,
+            cache_safe=True,
         )
 
     async def document(self, kind: str, document_id: str) -> Document:
-        return await self.read(lambda tx: documents.get(tx, kind, document_id, self.now()), brief=True)
+        return await self.read(lambda tx: documents.get(tx, kind, document_id, self.now()), inline_ok=True)
 
     async def documents(self, query: DocumentQuery) -> Page[Document]:
         async def work(tx: SqlTransaction) -> Page[Document]:
             return await documents.list_page(tx, await headers.get(tx, query.conversation), query, self.now())
 
-        return await self.read(work, brief=query.limit <= MAX_INLINE_ROWS)
+        return await self.read(work, inline_ok=query.limit <= MAX_INLINE_ROWS)
 
     async def delete_document(self, kind: str, document_id: str) -> bool:
         return await self.write(
-            lambda tx: documents.delete(tx, kind, document_id, self.now()), brief=True, keeps_headers=True
+            lambda tx: documents.delete(tx, kind, document_id, self.now()), inline_ok=True, cache_safe=True
         )
 
     async def acquire_lease(self, conversation: str, holder: str, seconds: float) -> Lease:
@@ -121,15 +121,15 @@ class SqlBackend(Backend):
     async def release_lease(self, lease: Lease) -> None:
         await self._write_lease(lambda tx: leases.release(tx, lease, self.now()))
 
-    async def _write_lease(self, work: Work[T]) -> T:
-        return await self.write(work, brief=True, keeps_headers=True, durable=False)
+    async def _write_lease(self, work: TransactionFunction[T]) -> T:
+        return await self.write(work, inline_ok=True, cache_safe=True, no_fsync=True)
 
     async def _change(
-        self, conversation: str, work: ConversationWork[T], *, brief: bool = False, keeps_headers: bool = False
+        self, conversation: str, work: RowFunction[T], *, inline_ok: bool = False, cache_safe: bool = False
     ) -> T:
         """Run a function that changes one conversation. Its row is locked until the transaction ends."""
 
         async def locked_work(tx: SqlTransaction) -> T:
             return await work(tx, await headers.get(tx, conversation, lock=True))
 
-        return await self.write(locked_work, brief=brief, keeps_headers=keeps_headers)
+        return await self.write(locked_work, inline_ok=inline_ok, cache_safe=cache_safe)

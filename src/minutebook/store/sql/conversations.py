@@ -26,7 +26,7 @@ from minutebook.store.sql import entries, folds, headers
 from minutebook.store.sql.transaction import ConversationRow, Query, SqlTransaction, TooManyEntries
 from minutebook.store.types import ConversationHeader, ErasureReceipt, ForkOrigin, LoadedConversation
 
-COPY_BATCH: Final = 500
+COPY_BATCH_ENTRIES: Final = 500
 """Number of entries copied at a time."""
 FOR_RECIPIENT: Final = "((recipient = ? AND recipient <> id) OR (id = ? AND recipient = id))"
 """Condition for a recipient's conversations; takes the recipient twice.
@@ -41,21 +41,21 @@ async def load(tx: SqlTransaction, query: LoadQuery) -> LoadedConversation:
     Raises:
         TooManyEntries: it has more entries than this transaction may read.
     """
-    header_rows, pin_rows = await tx.rows_of(
+    header_rows, pin_rows = await tx.query(
         headers.header_query(tx, query.conversation), folds.pins_query(tx, query.conversation)
     )
     row = headers.row_of(header_rows[0]) if header_rows else await headers.get(tx, query.conversation)
     header, pins = row.conversation, frozenset(position for (position,) in pin_rows)
-    start = max(header.first, await _start(tx, row, query))
+    start = max(header.first, await _find_start(tx, row, query))
     stop = header.length if query.limit is None else min(start + query.limit, header.length)
     if query.folded:
-        active_folds = await folds.active_folds(tx, row, 0, header.length)
-        pinned = [await _exchange(tx, row, pin) for pin in pins]
+        active_folds = await folds.load_active_folds(tx, row, 0, header.length)
+        pinned = [await _find_exchange(tx, row, pin) for pin in pins]
         requested = merged_ranges([range(header.first, header.lead), *pinned, range(start, stop)])
         unfolded = [gap for part in requested for gap in gaps(active_folds, part.start, part.stop)]
-        results = await tx.rows_of(*_entry_queries(tx, row, unfolded))
+        results = await tx.query(*_entry_queries(tx, row, unfolded))
     else:
-        fold_rows, *results = await tx.rows_of(
+        fold_rows, *results = await tx.query(
             folds.active_folds_query(row, start, stop), *_entry_queries(tx, row, [range(start, stop)])
         )
         active_folds = folds.folds_of_rows(fold_rows, stop)
@@ -69,22 +69,24 @@ def _entry_queries(tx: SqlTransaction, row: ConversationRow, parts: list[range])
     return [tx.entry_query(span) for part in parts for span in row.spans(part.start, part.stop)]
 
 
-async def _start(tx: SqlTransaction, row: ConversationRow, query: LoadQuery) -> int:
+async def _find_start(tx: SqlTransaction, row: ConversationRow, query: LoadQuery) -> int:
     """The position where the requested part starts."""
     header = row.conversation
     if query.last_turns is not None:
         if query.last_turns == 0:
             return header.length
-        return 0 if query.last_turns >= header.turns else await entries.turn_start(tx, row, query.last_turns)
+        return 0 if query.last_turns >= header.turns else await entries.find_turn_start(tx, row, query.last_turns)
     if query.last_messages is not None:
         position = max(header.first, header.length - query.last_messages)
-        return await entries.exchange_start(tx, row, position) if position < header.length else position
+        return await entries.find_exchange_start(tx, row, position) if position < header.length else position
     return min(query.since or 0, header.length)
 
 
-async def _exchange(tx: SqlTransaction, row: ConversationRow, position: int) -> range:
+async def _find_exchange(tx: SqlTransaction, row: ConversationRow, position: int) -> range:
     """The positions of the exchange that an entry belongs to."""
-    return range(await entries.exchange_start(tx, row, position), await entries.exchange_stop(tx, row, position))
+    return range(
+        await entries.find_exchange_start(tx, row, position), await entries.find_exchange_stop(tx, row, position)
+    )
 
 
 async def trim(tx: SqlTransaction, row: ConversationRow, changes: Mapping[int, Message]) -> int:
@@ -98,13 +100,13 @@ async def trim(tx: SqlTransaction, row: ConversationRow, changes: Mapping[int, M
     if not replacements:
         return 0
     first = min(replacements)
-    for fork, stop in await _reading_forks(tx, row):
+    for fork, stop in await _lock_reading_forks(tx, row):
         if first < stop:
             await _copy_shared_entries(tx, fork)
-    if first < row.own:
+    if first < row.own_start:
         row = await _copy_shared_entries(tx, row)
     for position, packed in replacements.items():
-        turns = await entries.turns_before(tx, row, position + 1) - (packed.role is MessageRole.USER)
+        turns = await entries.count_turns_before(tx, row, position + 1) - (packed.role is MessageRole.USER)
         await tx.replace_entry(row, position, turns, packed)
     return len(replacements)
 
@@ -115,16 +117,16 @@ async def purge(tx: SqlTransaction, row: ConversationRow, before: int) -> int:
     Entries that a fork reads stay stored, but this conversation no longer has them.
     """
     header = row.conversation
-    active_folds = await folds.active_folds(tx, row, 0, max(0, min(before, header.length)))
+    active_folds = await folds.load_active_folds(tx, row, 0, max(0, min(before, header.length)))
     await folds.seal(tx, row, require_purge(header, before, active_folds))
     count = max(0, before - header.first)
     if not count:
         return 0
-    unshared_start = max(row.own, *(stop for _, stop in await _reading_forks(tx, row)), 0)
+    unshared_start = max(row.own_start, *(stop for _, stop in await _lock_reading_forks(tx, row)), 0)
     if unshared_start < before:
         await tx.delete_entries(row, unshared_start, before)
-    await tx.put("DELETE FROM pin WHERE conversation = ? AND position < ?", row.number, before)
-    await tx.put("UPDATE conversation SET first = ? WHERE number = ?", before, row.number)
+    await tx.execute("DELETE FROM pin WHERE conversation = ? AND position < ?", row.number, before)
+    await tx.execute("UPDATE conversation SET first = ? WHERE number = ?", before, row.number)
     return count
 
 
@@ -139,13 +141,13 @@ async def fork(
     length = require_fork_position(header, at, splits=at is not None and await entries.splits_exchange(tx, row, at))
     is_whole = length == header.length
     lineage = [(number, min(stop, length)) for number, stop in row.lineage]
-    if length > row.own:
+    if length > row.own_start:
         lineage.append((row.number, length))
     new = ConversationHeader(
         *(header.tenant, new_id, header.recipient, when, when, when),
         version=1,
         length=length,
-        turns=header.turns if is_whole else await entries.turns_before(tx, row, length),
+        turns=header.turns if is_whole else await entries.count_turns_before(tx, row, length),
         lead=min(header.lead, length),
         first=header.first,
         open_calls=header.open_calls if is_whole else (),
@@ -160,7 +162,7 @@ async def fork(
 
 async def erase(tx: SqlTransaction, conversation: str | None, recipient: str | None, at: datetime) -> ErasureReceipt:
     """Delete conversations and their forks with all their rows. Tombstones stay, so that later writes are rejected."""
-    rows = await _conversations_with_forks(tx, conversation, recipient)
+    rows = await _lock_with_forks(tx, conversation, recipient)
     entry_count = sum(row.conversation.length - row.conversation.first for row in rows)
     fold_count = pin_count = 0
     if rows:
@@ -168,17 +170,17 @@ async def erase(tx: SqlTransaction, conversation: str | None, recipient: str | N
         numbers = [(row.number,) for row in rows]
         keys = [tombstone(tx.tenant, row.conversation.id) for row in rows]
         tombstones = [(key, microseconds(at)) for key in keys]
-        await tx.put_each("INSERT INTO tombstone (id, erased_at) VALUES (?, ?)", tombstones)
-        fold_count = await tx.put_each("DELETE FROM fold WHERE conversation = ?", numbers)
-        pin_count = await tx.put_each("DELETE FROM pin WHERE conversation = ?", numbers)
-        await tx.put_each("DELETE FROM answer WHERE conversation = ?", numbers)
-        await tx.put_each("DELETE FROM document WHERE conversation = ?", numbers)
-        await tx.put_each("DELETE FROM lease WHERE id = ?", [(key,) for key in keys])
-        await tx.put_each("DELETE FROM conversation WHERE number = ?", numbers)
+        await tx.execute_many("INSERT INTO tombstone (id, erased_at) VALUES (?, ?)", tombstones)
+        fold_count = await tx.execute_many("DELETE FROM fold WHERE conversation = ?", numbers)
+        pin_count = await tx.execute_many("DELETE FROM pin WHERE conversation = ?", numbers)
+        await tx.execute_many("DELETE FROM idempotency_key WHERE conversation = ?", numbers)
+        await tx.execute_many("DELETE FROM document WHERE conversation = ?", numbers)
+        await tx.execute_many("DELETE FROM lease WHERE id = ?", [(key,) for key in keys])
+        await tx.execute_many("DELETE FROM conversation WHERE number = ?", numbers)
     return ErasureReceipt(str(uuid4()), at, len(rows), entry_count, fold_count, pin_count)
 
 
-async def _conversations_with_forks(
+async def _lock_with_forks(
     tx: SqlTransaction, conversation: str | None, recipient: str | None
 ) -> list[ConversationRow]:
     """Lock and return the conversations to erase and all their forks, at any depth. A locked one cannot be forked."""
@@ -194,14 +196,14 @@ async def _lock_forks(tx: SqlTransaction, numbers: Iterable[int]) -> dict[int, C
     forks: dict[int, ConversationRow] = {}
     level = list(numbers)
     while level:
-        results = await tx.rows_of(*((query, (tx.tenant, number)) for number in level))
+        results = await tx.query(*((query, (tx.tenant, number)) for number in level))
         level_forks = {row.number: row for rows in results for row in map(headers.row_of, rows)}
         level = [number for number in level_forks if number not in forks]
         forks.update(level_forks)
     return forks
 
 
-async def _reading_forks(tx: SqlTransaction, row: ConversationRow) -> list[tuple[ConversationRow, int]]:
+async def _lock_reading_forks(tx: SqlTransaction, row: ConversationRow) -> list[tuple[ConversationRow, int]]:
     """The forks, at any depth, that read entries of this conversation, and the position before which they do."""
     forks = (await _lock_forks(tx, [row.number])).values()
     return [(fork, stop) for fork in forks for number, stop in fork.lineage if number == row.number]
@@ -209,15 +211,15 @@ async def _reading_forks(tx: SqlTransaction, row: ConversationRow) -> list[tuple
 
 async def _copy_shared_entries(tx: SqlTransaction, fork: ConversationRow) -> ConversationRow:
     """Copy the entries that a fork reads from other conversations into it."""
-    first, own = fork.conversation.first, fork.own
-    for start in range(first, own, COPY_BATCH):
-        stop = min(start + COPY_BATCH, own)
+    first, own_start = fork.conversation.first, fork.own_start
+    for start in range(first, own_start, COPY_BATCH_ENTRIES):
+        stop = min(start + COPY_BATCH_ENTRIES, own_start)
         _, shared = await entries.read(tx, fork.spans(start, stop))
-        turns = await entries.turns_before(tx, fork, start + 1) - (shared[0].role is MessageRole.USER)
+        turns = await entries.count_turns_before(tx, fork, start + 1) - (shared[0].role is MessageRole.USER)
         await tx.write_entries(fork, start, turns, [pack(entry)[0] for entry in shared])
-    if first < own:
-        await tx.index(fork, first, own)
-    await tx.put("UPDATE conversation SET lineage = NULL WHERE number = ?", fork.number)
+    if first < own_start:
+        await tx.index(fork, first, own_start)
+    await tx.execute("UPDATE conversation SET lineage = NULL WHERE number = ?", fork.number)
     return ConversationRow(fork.number, fork.conversation, (), fork.indexed)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 from minutebook.errors import DocumentNotFound
 from minutebook.store.backend import DocumentQuery
 from minutebook.store.codec import compress, cursor_of, cursor_values, decompress, microseconds
-from minutebook.store.sql.transaction import Again, ConversationRow, SqlTransaction
+from minutebook.store.sql.transaction import ConversationRow, SqlTransaction, TransactionConflict
 from minutebook.store.types import (
     Document,
     PackedDocument,
@@ -22,10 +22,10 @@ from minutebook.store.types import (
 DocumentName: TypeAlias = tuple[str, str]
 """(kind, id)."""
 
-MAX_SWEPT: Final = 100
-"""Maximum number of expired documents that one write removes."""
+MAX_SWEEP_DOCUMENTS: Final = 100
+"""Maximum number of expired documents that one write deletes."""
 SWEEP_INTERVAL: Final = timedelta(seconds=1)
-"""Minimum time between two removals of expired documents of a kind. Reads ignore expired documents in any case."""
+"""Minimum time between two sweeps of a kind. Reads ignore expired documents in any case."""
 _COLUMNS: Final = "document.kind, document.id, {}, document.number, document.created_at, expires_at"
 _FIND: Final = (
     f"SELECT conversation.id, {_COLUMNS} FROM document JOIN conversation"  # noqa: S608 - a constant of ours
@@ -45,7 +45,7 @@ async def find(
 ) -> dict[DocumentName, Document]:
     """The documents with these names that exist, expired or not. Without `bodies`, their bodies are empty."""
     query = _FIND.format("body" if bodies else "NULL")
-    results = await tx.rows_of(*((query, (tx.tenant, document_key(*name))) for name in names))
+    results = await tx.query(*((query, (tx.tenant, document_key(*name))) for name in names))
     documents = [_document(row) for rows in results for row in rows]
     return {(document.kind, document.id): document for document in documents}
 
@@ -96,35 +96,35 @@ async def write(
     `owner` is the number of the conversation, `stored` the document that has the name now.
 
     Raises:
-        Again: a concurrent transaction wrote or removed a document with this name.
+        TransactionConflict: a concurrent transaction wrote or removed a document with this name.
     """
     if stored is not None and verdict is Verdict.SAME:
         return stored.number, stored.created_at
     key, body = document_key(new.kind, new.id), compress(new.body)
     if stored is not None and verdict is Verdict.REPLACE:
-        if not await tx.put(_REPLACE, body, new.expires_at, tx.tenant, key, owner):
-            raise Again
+        if not await tx.execute(_REPLACE, body, new.expires_at, tx.tenant, key, owner):
+            raise TransactionConflict
         return stored.number, stored.created_at
     if stored is not None:
         # The stored one has expired. The condition keeps one that a concurrent transaction has written since.
-        await tx.put(f"{_DELETE} AND expires_at <= ?", tx.tenant, key, microseconds(at))
+        await tx.execute(f"{_DELETE} AND expires_at <= ?", tx.tenant, key, microseconds(at))
     take_number = "UPDATE conversation SET documents = documents + 1 WHERE number = ? RETURNING documents"
     ((number,),) = await tx.rows(take_number, owner)
     names = (new.kind, new.id, kind_key(new.kind), key)
-    if not await tx.put(_INSERT, tx.tenant, owner, *names, number, microseconds(at), new.expires_at, body):
-        raise Again
+    if not await tx.execute(_INSERT, tx.tenant, owner, *names, number, microseconds(at), new.expires_at, body):
+        raise TransactionConflict
     return number, at
 
 
 async def sweep_kinds(tx: SqlTransaction, kinds: Iterable[str], at: datetime) -> None:
     """Remove some expired documents of these kinds, at most once per `SWEEP_INTERVAL`. Locked ones are left out."""
     for kind in set(kinds):
-        last_sweep = tx.swept.get((tx.tenant, kind))
+        last_sweep = tx.last_sweeps.get((tx.tenant, kind))
         if last_sweep is None or not timedelta() <= at - last_sweep < SWEEP_INTERVAL:
-            tx.swept[tx.tenant, kind] = at
+            tx.last_sweeps[tx.tenant, kind] = at
             expired = "SELECT hash FROM document WHERE tenant = ? AND kind_hash = ? AND expires_at <= ? LIMIT ?"
             sweep = f"DELETE FROM document WHERE tenant = ? AND hash IN ({expired}{tx.SKIP_LOCKED})"  # noqa: S608 - constants of ours
-            await tx.put(sweep, tx.tenant, tx.tenant, kind_key(kind), microseconds(at), MAX_SWEPT)
+            await tx.execute(sweep, tx.tenant, tx.tenant, kind_key(kind), microseconds(at), MAX_SWEEP_DOCUMENTS)
 
 
 async def list_page(tx: SqlTransaction, row: ConversationRow, query: DocumentQuery, at: datetime) -> Page[Document]:
@@ -151,7 +151,7 @@ async def delete(tx: SqlTransaction, kind: str, document_id: str, at: datetime) 
 
 async def sweep(tx: SqlTransaction, at: datetime) -> None:
     """Remove all expired documents of the tenant."""
-    await tx.put("DELETE FROM document WHERE tenant = ? AND expires_at <= ?", tx.tenant, microseconds(at))
+    await tx.execute("DELETE FROM document WHERE tenant = ? AND expires_at <= ?", tx.tenant, microseconds(at))
 
 
 def _document(row: Sequence[Any]) -> Document:

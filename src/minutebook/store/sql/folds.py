@@ -24,14 +24,14 @@ _SELECT_ACTIVE: Final = f"SELECT id, start, stop, body FROM fold WHERE {_IS_ACTI
 _INSERT: Final = f"INSERT INTO fold (conversation, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - a constant of ours
 
 
-async def all_folds(tx: SqlTransaction, row: ConversationRow) -> tuple[StoredFold, ...]:
+async def load_folds(tx: SqlTransaction, row: ConversationRow) -> tuple[StoredFold, ...]:
     """All folds of a conversation, undone ones too, in the order in which they were added."""
     return tuple(map(_stored_fold, await tx.rows(f"{_SELECT} ORDER BY number", row.number)))
 
 
-async def active_folds(tx: SqlTransaction, row: ConversationRow, start: int, stop: int) -> list[Fold]:
+async def load_active_folds(tx: SqlTransaction, row: ConversationRow, start: int, stop: int) -> list[Fold]:
     """The active folds that overlap a range of positions, by start."""
-    (rows,) = await tx.rows_of(active_folds_query(row, start, stop))
+    (rows,) = await tx.query(active_folds_query(row, start, stop))
     return folds_of_rows(rows, stop)
 
 
@@ -60,15 +60,15 @@ async def add(
     if fold_rows:
         return require_same_fold(row.conversation.id, _stored_fold(fold_rows[0]), fold)
     start, stop = (max(0, min(position, row.conversation.length)) for position in (fold.start, fold.stop))
-    overlapping = await active_folds(tx, row, start, stop)
+    overlapping = await load_active_folds(tx, row, start, stop)
     splits = await splits_exchange(tx, row, fold.start) or await splits_exchange(tx, row, fold.stop)
     require_fold(row.conversation, fold, near=overlapping, splits=splits, replacing=replacing)
     ((number,),) = await tx.rows("SELECT coalesce(max(number) + 1, 0) FROM fold WHERE conversation = ?", row.number)
     if overlapping:
         cover = f"UPDATE fold SET covered_by = ? WHERE {_IS_ACTIVE} AND start >= ? AND stop <= ?"  # noqa: S608 - a constant of ours
-        await tx.put(cover, number, row.number, fold.start, fold.stop)
+        await tx.execute(cover, number, row.number, fold.start, fold.stop)
     fields = (fold.id, fold.start, fold.stop, body, microseconds(at))
-    await tx.put(_INSERT, row.number, number, *fields, None, False, None)
+    await tx.execute(_INSERT, row.number, number, *fields, None, False, None)
     return StoredFold(fold, at)
 
 
@@ -79,20 +79,22 @@ async def undo(tx: SqlTransaction, row: ConversationRow, fold_id: str, at: datet
         raise FoldNotFound(row.conversation.id, fold_id)
     number, covered_by, stored = fold_rows[0][0], fold_rows[0][8], _stored_fold(fold_rows[0])
     if stored.sealed:
-        raise FoldConflict(row.conversation.id, fold_id, "cannot be undone, because entries that it covers were purged")
+        raise FoldConflict(
+            row.conversation.id, fold_id, "entries that it covers were purged", "it can no longer be undone"
+        )
     if stored.undone_at is not None:
         return stored
     uncover = "UPDATE fold SET covered_by = ? WHERE conversation = ? AND covered_by = ?"
-    await tx.put(uncover, covered_by, row.number, number)
+    await tx.execute(uncover, covered_by, row.number, number)
     undo = "UPDATE fold SET undone_at = ? WHERE conversation = ? AND number = ?"
-    await tx.put(undo, microseconds(at), row.number, number)
+    await tx.execute(undo, microseconds(at), row.number, number)
     return replace(stored, undone_at=at)
 
 
 async def seal(tx: SqlTransaction, row: ConversationRow, folds: Iterable[Fold]) -> None:
     """Mark folds as sealed: their entries are purged, so they cannot be undone."""
     seal = "UPDATE fold SET sealed = true WHERE conversation = ? AND id = ?"
-    await tx.put_each(seal, [(row.number, fold.id) for fold in folds])
+    await tx.execute_many(seal, [(row.number, fold.id) for fold in folds])
 
 
 async def copy(tx: SqlTransaction, row: ConversationRow, fork: ConversationRow) -> None:
@@ -100,8 +102,10 @@ async def copy(tx: SqlTransaction, row: ConversationRow, fork: ConversationRow) 
     stop = fork.conversation.length
     fold_rows = await tx.rows(f"{_SELECT} AND undone_at IS NULL AND stop <= ? ORDER BY number", row.number, stop)
     copied = {fold[0] for fold in fold_rows}
-    await tx.put_each(_INSERT, [(fork.number, *fold[:8], fold[8] if fold[8] in copied else None) for fold in fold_rows])
-    await tx.put(
+    await tx.execute_many(
+        _INSERT, [(fork.number, *fold[:8], fold[8] if fold[8] in copied else None) for fold in fold_rows]
+    )
+    await tx.execute(
         "INSERT INTO pin (conversation, position) SELECT ?, position FROM pin WHERE conversation = ? AND position < ?",
         *(fork.number, row.number, stop),
     )
@@ -113,7 +117,7 @@ async def set_pin(tx: SqlTransaction, row: ConversationRow, position: int, *, pi
         if pinned
         else "DELETE FROM pin WHERE conversation = ? AND position = ?"
     )
-    await tx.put(statement, row.number, require_position(row.conversation, position))
+    await tx.execute(statement, row.number, require_position(row.conversation, position))
 
 
 def pins_query(tx: SqlTransaction, conversation: str) -> Query:

@@ -11,7 +11,7 @@ from minutebook.errors import ConversationErased, ConversationNotFound
 from minutebook.store.backend import ListQuery
 from minutebook.store.codec import cursor_of, cursor_values, microseconds, moment
 from minutebook.store.rules import tombstone, with_labels
-from minutebook.store.sql.transaction import Again, ConversationRow, Query, SqlTransaction
+from minutebook.store.sql.transaction import ConversationRow, Query, SqlTransaction, TransactionConflict
 from minutebook.store.types import ConversationHeader, ConversationStatus, ForkOrigin, Page
 
 COLUMNS: Final = (
@@ -19,7 +19,7 @@ COLUMNS: Final = (
     "created_at, updated_at, status_updated_at, origin_id, origin_position, lineage, indexed"
 )
 SELECT: Final = f"SELECT {COLUMNS} FROM conversation WHERE tenant = ?"  # noqa: S608 - a constant of ours
-_INSERTED: Final = (
+_INSERT_COLUMNS: Final = (
     "tenant, id, recipient, status, version, length, turns, lead, first, open_at, open_calls, labels, created_at, "
     "updated_at, status_updated_at, origin, origin_id, origin_position, lineage, indexed"
 )
@@ -31,7 +31,7 @@ async def find(tx: SqlTransaction, conversation: str, *, lock: bool = False) -> 
     Raises:
         ConversationErased: it was erased.
     """
-    (rows,) = await tx.rows_of(header_query(tx, conversation, lock=lock))
+    (rows,) = await tx.query(header_query(tx, conversation, lock=lock))
     if rows:
         return row_of(rows[0])
     await require_not_erased(tx, conversation)
@@ -56,7 +56,7 @@ def header_query(tx: SqlTransaction, conversation: str, *, lock: bool = False) -
 
 
 async def require_not_erased(tx: SqlTransaction, conversation: str) -> None:
-    if (await tx.rows_of(_tombstone_query(tx, conversation)))[0]:
+    if (await tx.query(_tombstone_query(tx, conversation)))[0]:
         raise ConversationErased(conversation)
 
 
@@ -94,7 +94,7 @@ async def insert(
     Checks for a tombstone after the insert: from then on no other transaction can erase a conversation with this id.
 
     Raises:
-        Again: a concurrent transaction created or erased a conversation with this id.
+        TransactionConflict: a concurrent transaction created or erased a conversation with this id.
     """
     indexed = lineage[-1][1] if lineage else 0
     values = (
@@ -105,15 +105,15 @@ async def insert(
         *(json_of(lineage), indexed, *extra_columns.values()),
     )
     statement = _insert_statement(tuple(extra_columns))
-    inserted, tombstones = await tx.rows_of((statement, values), _tombstone_query(tx, header.id))
+    inserted, tombstones = await tx.query((statement, values), _tombstone_query(tx, header.id))
     if tombstones or not inserted:
-        raise Again
+        raise TransactionConflict
     return ConversationRow(inserted[0][0], header, lineage, indexed)
 
 
 @lru_cache
 def _insert_statement(extra_columns: tuple[str, ...]) -> str:
-    columns = ", ".join((_INSERTED, *extra_columns))
+    columns = ", ".join((_INSERT_COLUMNS, *extra_columns))
     values = ", ".join("?" * len(columns.split(",")))
     return (
         f"INSERT INTO conversation ({columns}) VALUES ({values}) ON CONFLICT (tenant, id) DO NOTHING RETURNING number"  # noqa: S608 - names of columns
@@ -124,14 +124,14 @@ async def set_status(
     tx: SqlTransaction, row: ConversationRow, status: ConversationStatus, at: datetime
 ) -> ConversationHeader:
     update = "UPDATE conversation SET status = ?, status_updated_at = ? WHERE number = ?"
-    await tx.put(update, status.value, microseconds(at), row.number)
+    await tx.execute(update, status.value, microseconds(at), row.number)
     return replace(row.conversation, status=status, status_updated_at=at)
 
 
 async def set_labels(tx: SqlTransaction, row: ConversationRow, labels: Mapping[str, str | None]) -> ConversationHeader:
-    changed = with_labels(row.conversation, labels)
-    await tx.put("UPDATE conversation SET labels = ? WHERE number = ?", json_of(dict(changed.labels)), row.number)
-    return changed
+    updated = with_labels(row.conversation, labels)
+    await tx.execute("UPDATE conversation SET labels = ? WHERE number = ?", json_of(dict(updated.labels)), row.number)
+    return updated
 
 
 _NEWEST_FIRST: Final = "ORDER BY created_at DESC, id LIMIT ?"
@@ -163,7 +163,7 @@ async def list_page(tx: SqlTransaction, query: ListQuery) -> Page[ConversationHe
         selects.append(f"SELECT * FROM ({SELECT} AND {part.where}{after_cursor} {part.order}) AS part")  # noqa: S608 - made of constants
         values += [tx.tenant, *part.values, *after_values, query.limit + 1]
     statement = f"SELECT * FROM ({' UNION ALL '.join(selects)}) AS found {_NEWEST_FIRST}"  # noqa: S608 - made of constants
-    *_, rows = await tx.rows_of(*tx.IN_ORDER, (statement, (*values, query.limit + 1)))
+    *_, rows = await tx.query(*tx.IN_ORDER, (statement, (*values, query.limit + 1)))
     headers = tuple(row_of(row).conversation for row in rows[: query.limit])
     has_more = len(rows) > query.limit
     return Page(headers, cursor_of(microseconds(headers[-1].created_at), headers[-1].id) if has_more else None)

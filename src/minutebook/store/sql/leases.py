@@ -32,7 +32,7 @@ async def acquire(tx: SqlTransaction, conversation: str, holder: str, seconds: f
         await _extend(tx, key, until)
     else:
         if stored is not None:
-            await tx.put("DELETE FROM lease WHERE id = ?", key)
+            await tx.execute("DELETE FROM lease WHERE id = ?", key)
         insert = "INSERT INTO lease (id, holder, until) VALUES (?, ?, ?) RETURNING fence"
         ((fence,),) = await tx.rows(insert, key, holder, microseconds(until))
     await require_not_erased(tx, conversation)
@@ -53,22 +53,22 @@ async def release(tx: SqlTransaction, lease: Lease, at: datetime) -> None:
     """Release a lease; do nothing if it is not active."""
     stored, at = await _lock(tx, lease.conversation, at)
     if is_active(stored, lease, at):
-        await tx.put("DELETE FROM lease WHERE id = ?", tombstone(tx.tenant, lease.conversation))
+        await tx.execute("DELETE FROM lease WHERE id = ?", tombstone(tx.tenant, lease.conversation))
 
 
 async def find(tx: SqlTransaction, conversation: str) -> Lease | None:
     """The last lease on a conversation, expired or not."""
-    return _lease(conversation, (await tx.rows_of(_select(tx, conversation)))[0])
+    return _lease(conversation, (await tx.query(_select(tx, conversation)))[0])
 
 
 async def _extend(tx: SqlTransaction, key: bytes, until: datetime) -> None:
-    await tx.put("UPDATE lease SET until = ? WHERE id = ?", microseconds(until), key)
+    await tx.execute("UPDATE lease SET until = ? WHERE id = ?", microseconds(until), key)
 
 
 async def _lock(tx: SqlTransaction, conversation: str, at: datetime) -> tuple[Lease | None, datetime]:
     """Lock the lease of a conversation until the transaction ends; return it, expired or not, and the current time."""
     key = tombstone(tx.tenant, conversation)
-    rows, at = await tx.rows_locked(key, at, _select(tx, conversation))
+    rows, at = await tx.query_locked(key, at, _select(tx, conversation))
     return _lease(conversation, rows), at
 
 

@@ -3,7 +3,7 @@
 The functions of this package are coroutines that take a `SqlTransaction`. On PostgreSQL they await the server. On SQLite
 they never suspend, so one `send` runs a coroutine to its end in the thread of the connection.
 
-Statements have `?` for their values. The tables `fold`, `pin`, `answer`, `lease` and `tombstone` are not queried by
+Statements have `?` for their values. The tables `fold`, `pin`, `idempotency_key`, `lease` and `tombstone` are not queried by
 tenant: PostgreSQL adds it by a column default and a row-level policy, and on SQLite their keys (a conversation's number,
 or a hash of tenant and id) are unique across tenants.
 """
@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from minutebook.record.entry import ConversationEntry
 from minutebook.store.codec import Packed
@@ -20,8 +20,15 @@ from minutebook.store.types import ConversationHeader
 
 Query: TypeAlias = tuple[str, tuple[Any, ...]]
 """A statement and its values."""
-Span: TypeAlias = tuple[int, int, int]
-"""Where entries are stored: the number of a conversation, the first position, and the position after the last."""
+
+
+class EntrySpan(NamedTuple):
+    """Where consecutive entries are stored."""
+
+    number: int
+    """Of the conversation that stores them."""
+    start: int
+    stop: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +43,28 @@ class ConversationRow:
     indexed: int = 0
     """Entries before this position are in the search index."""
 
-    def spans(self, start: int, stop: int) -> list[Span]:
+    def spans(self, start: int, stop: int) -> list[EntrySpan]:
         """Where the entries of a range of positions are stored."""
-        spans: list[Span] = []
+        spans: list[EntrySpan] = []
         for number, source_stop in (*self.lineage, (self.number, self.conversation.length)):
             span_stop = min(source_stop, stop)
             if start < span_stop:
-                spans.append((number, start, span_stop))
+                spans.append(EntrySpan(number, start, span_stop))
                 start = span_stop
         return spans
 
-    def span(self, position: int) -> Span:
+    def span(self, position: int) -> EntrySpan:
         """Where the entry at a position is stored."""
         number = next((number for number, stop in self.lineage if position < stop), self.number)
-        return number, position, position + 1
+        return EntrySpan(number, position, position + 1)
 
     @property
-    def own(self) -> int:
+    def own_start(self) -> int:
         """The position of the first entry that is stored in this conversation, not read from another."""
         return self.lineage[-1][1] if self.lineage else 0
 
 
-class Again(Exception):
+class TransactionConflict(Exception):
     """A concurrent transaction created or erased the same row; the transaction must be retried."""
 
 
@@ -80,41 +87,41 @@ class SqlTransaction(ABC):
     tenant: str
     max_entries: int | None = None
     """Maximum number of entries that `load` may read in this transaction; None for no limit."""
-    swept: MutableMapping[tuple[str, str], datetime]
+    last_sweeps: MutableMapping[tuple[str, str], datetime]
     """(tenant, kind of document) → when expired documents were last removed."""
 
     @abstractmethod
-    async def rows_of(self, *queries: Query) -> list[list[Any]]:
+    async def query(self, *queries: Query) -> list[list[Any]]:
         """The rows of each query, in one round trip."""
 
     async def rows(self, statement: str, *values: Any) -> list[Any]:
-        return (await self.rows_of((statement, values)))[0]
+        return (await self.query((statement, values)))[0]
 
     @abstractmethod
-    async def put(self, statement: str, *values: Any) -> int:
+    async def execute(self, statement: str, *values: Any) -> int:
         """Execute a statement that changes rows; return the number of changed rows."""
 
     @abstractmethod
-    async def put_each(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
+    async def execute_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
         """Execute a statement for each of these values; return the total number of changed rows."""
 
     @abstractmethod
-    async def rows_locked(self, key: bytes, at: datetime, query: Query) -> tuple[list[Any], datetime]:
+    async def query_locked(self, key: bytes, at: datetime, query: Query) -> tuple[list[Any], datetime]:
         """Take the lock of a key, then run a query; return its rows and the current time for leases.
 
         The time is the database's if it has a clock, else `at`.
         """
 
     @abstractmethod
-    def entry_range(self, span: Span) -> Query:
+    def entry_range(self, span: EntrySpan) -> Query:
         """The WHERE condition on table `entry` for a span, and its values."""
 
     @abstractmethod
-    def entry_query(self, span: Span) -> Query:
+    def entry_query(self, span: EntrySpan) -> Query:
         """The query for the entries of a span."""
 
     @abstractmethod
-    async def unpack(self, answers: Iterable[Sequence[Any]]) -> tuple[list[int], list[ConversationEntry]]:
+    async def unpack(self, results: Iterable[Sequence[Any]]) -> tuple[list[int], list[ConversationEntry]]:
         """The positions and entries of the results of `entry_query`."""
 
     @abstractmethod

@@ -27,8 +27,8 @@ MAX_CACHED: Final = 4096
 class WriteConnection:
     """The connection that jobs write with, and caches of rows.
 
-    The caches are valid while no one else writes. They are cleared when another process has written, when a job fails,
-    and after every job that is not `cache_safe`.
+    The caches are cleared when another process has written, when a job fails, and after every job that is not
+    `cache_safe`.
     """
 
     connection: apsw.Connection
@@ -176,7 +176,7 @@ class Committer:
         try:
             writable = self._writable or self._connect()
         except Exception as error:  # noqa: BLE001 - every error is the result of the jobs
-            return [JobResult(job, error=self._mapped(error)) for job in group]
+            return [JobResult(job, error=self._error_for_caller(error)) for job in group]
         shared = [job for job in group if not job.exclusive]
         results = self._run_shared(writable, shared) if shared else []
         return results + [self._run_exclusive(writable, job) for job in group[len(shared) :]]
@@ -216,7 +216,7 @@ class Committer:
         try:
             return JobResult(job, job.work(writable))
         except Exception as error:  # noqa: BLE001 - every error is the result of the job
-            return JobResult(job, error=self._mapped(error))
+            return JobResult(job, error=self._error_for_caller(error))
 
     def _run_shared(self, writable: WriteConnection, group: Sequence[WriteJob]) -> list[JobResult]:
         """Run a group in one transaction; if that fails as a whole, run each job in its own."""
@@ -231,7 +231,7 @@ class Committer:
                 self.close()
             elif len(group) > 1 and not isinstance(error, apsw.BusyError):
                 return [result for job in group for result in self._run_shared(writable, [job])]
-            return [JobResult(job, error=self._mapped(error)) for job in group]
+            return [JobResult(job, error=self._error_for_caller(error)) for job in group]
 
     def _run_transaction(self, writable: WriteConnection, group: Sequence[WriteJob]) -> list[JobResult]:
         writable.set_commit_sync(not all(job.no_fsync for job in group))
@@ -244,7 +244,7 @@ class Committer:
             except Exception as error:
                 if writable.direct_changes != changes_before or not writable.connection.in_transaction:
                     raise _GroupFailed(error) from error
-                results.append(JobResult(job, error=self._mapped(error)))
+                results.append(JobResult(job, error=self._error_for_caller(error)))
             if not job.cache_safe:
                 writable.clear_caches()
         writable.flush()
@@ -255,8 +255,8 @@ class Committer:
             raise StoreUnavailable(self._store, "its file was deleted or replaced while it was in use")
         return results
 
-    def _mapped(self, error: Exception) -> Exception:
-        """The error for the caller: a driver's error becomes ours."""
+    def _error_for_caller(self, error: Exception) -> Exception:
+        """The error that the job's caller gets. A driver's error is mapped to ours."""
         if isinstance(error, _GroupFailed):
             error = error.error
         if not isinstance(error, apsw.Error):

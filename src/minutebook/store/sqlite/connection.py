@@ -128,11 +128,9 @@ def _is_current(db: apsw.Connection, path: str) -> bool:
     version, newest = _version(db), migrations()[-1][0]
     application_id = db.execute("PRAGMA application_id").get
     if application_id != APPLICATION_ID and (version or db.execute("SELECT count(*) FROM sqlite_schema").get):
-        raise StoreDamaged(f"sqlite:///{path}", "is the database of another program")
+        raise StoreDamaged(f"sqlite:///{path}", "is a database of another program")
     if version > newest:
-        problem = (
-            f"was written by a newer minutebook (schema {version}, this version knows {newest}); upgrade minutebook"
-        )
+        problem = f"has schema version {version}, but this version supports up to {newest}; upgrade minutebook"
         raise StoreUnavailable(f"sqlite:///{path}", problem)
     return bool(version == newest)
 

@@ -1,7 +1,7 @@
 """Entries as rows: append, read and delete them.
 
-An entry's key (the column `place`) is its conversation's number, shifted, plus its position: the entries of a
-conversation are next to each other. Appending is the path of every message, so it executes as few statements as it can.
+An entry's key is its conversation's number, shifted, plus its position, so the entries of a conversation are next to each
+other in the table. Every message is appended, so an append executes as few statements as possible.
 """
 
 import json
@@ -19,7 +19,7 @@ from minutebook.store.backend import AppendCommand
 from minutebook.store.codec import MAX_INLINE_BYTES, Packed, compress, decompress, microseconds, unpack
 from minutebook.store.rules import header_after_append, new_header, require_recipient, require_version
 from minutebook.store.sql import documents, headers, leases
-from minutebook.store.sql.entries import NUMBER_OF, ROLES
+from minutebook.store.sql.entries import ROLE_NUMBERS, ROLES
 from minutebook.store.sql.transaction import ConversationRow, SqlTransaction
 from minutebook.store.sqlite.commit import WriteConnection
 from minutebook.store.types import ConversationHeader, require_active_lease
@@ -27,18 +27,18 @@ from minutebook.store.types import ConversationHeader, require_active_lease
 KEY_SHIFT: Final = 32
 """Number of bits of the position in an entry's key."""
 INSERT: Final = (
-    "INSERT INTO entry (place, role, turn, evaluation, sequence, created_at, source, text, rest)"
+    "INSERT INTO entry (key, role, turn, evaluation, sequence, created_at, source, text, rest)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_COLUMNS: Final = "place, role, evaluation, sequence, created_at, source, text, rest"
-SELECT: Final = f"SELECT {_COLUMNS} FROM entry WHERE place >= ? AND place < ? ORDER BY place"  # noqa: S608 - a constant of ours
+_COLUMNS: Final = "key, role, evaluation, sequence, created_at, source, text, rest"
+SELECT: Final = f"SELECT {_COLUMNS} FROM entry WHERE key >= ? AND key < ? ORDER BY key"  # noqa: S608 - a constant of ours
 _POSITION_MASK: Final = (1 << KEY_SHIFT) - 1
 _UPDATE_HEADER: Final = (
     "UPDATE conversation SET version = ?, length = ?, turns = ?, lead = ?, open_at = ?, open_calls = ?, updated_at = ?"
     " WHERE number = ?"
 )
 _MARK_UNINDEXED: Final = "INSERT OR IGNORE INTO unindexed VALUES (?)"
-_SELECT_EARLIER_APPEND: Final = "SELECT digest, version FROM answer WHERE conversation = ? AND key = ?"
+_SELECT_EARLIER_APPEND: Final = "SELECT digest, version FROM idempotency_key WHERE conversation = ? AND key = ?"
 Sources: TypeAlias = dict[tuple[str | None, str | None], int | None]
 """(provider, model) → the number of its row in `source`."""
 
@@ -78,7 +78,7 @@ async def append(writable: WriteConnection, tx: SqlTransaction, command: AppendC
         after = header_after_append(row.conversation, command.messages, broken=command.broken, at=at)
     rows = entry_rows(db, row, row.conversation.length, row.conversation.turns, command.packed, writable.sources)
     if key:
-        db.execute("INSERT INTO answer VALUES (?, ?, ?, ?)", (row.number, key, command.digest, after.version))
+        db.execute("INSERT INTO idempotency_key VALUES (?, ?, ?, ?)", (row.number, key, command.digest, after.version))
     if command.documents:
         for document, verdict in zip(command.documents, verdicts, strict=True):
             await documents.write(tx, row.number, document, verdict, stored.get((document.kind, document.id)), at)
@@ -123,7 +123,7 @@ def entry_rows(
         pieces = (_store_piece(db, tenant, entry.text), _store_piece(db, tenant, entry.rest))
         turn += entry.role is MessageRole.USER
         fields = (entry.evaluation_id, entry.sequence, entry.created_at, sources[source])
-        rows.append((key, NUMBER_OF[entry.role], turn, *fields, *pieces))
+        rows.append((key, ROLE_NUMBERS[entry.role], turn, *fields, *pieces))
     return rows
 
 
@@ -169,9 +169,7 @@ def conversation_number(key: int) -> int:
     return key >> KEY_SHIFT
 
 
-def unpacked_entries(
-    db: apsw.Connection, entry_rows: Iterable[Sequence[Any]]
-) -> tuple[list[int], list[ConversationEntry]]:
+def unpack_rows(db: apsw.Connection, entry_rows: Iterable[Sequence[Any]]) -> tuple[list[int], list[ConversationEntry]]:
     """The positions and entries of rows of `SELECT`."""
     sources: dict[int | None, tuple[str | None, str | None]] = {None: (None, None)}
     positions: list[int] = []
@@ -187,7 +185,7 @@ def unpacked_entries(
 
 def searchable_texts(db: apsw.Connection, start: int, stop: int) -> Iterator[tuple[int, str]]:
     """The keys and texts of the entries in a range of keys, without reading the rest of the entries."""
-    query = "SELECT place, text, rest FROM entry WHERE place >= ? AND place < ? ORDER BY place"
+    query = "SELECT key, text, rest FROM entry WHERE key >= ? AND key < ? ORDER BY key"
     for key, text, rest in rows(db, query, (start, stop)):
         piece = _read_piece(db, text)
         if piece is None:
@@ -200,11 +198,11 @@ def delete(db: apsw.Connection, start: int, stop: int) -> int:
     """Delete the entries in a range of keys, and payloads that are no longer used. The search index is not changed."""
     key_range = (start, stop)
     for column in ("text", "rest"):
-        query = f"SELECT {column}, count(*) FROM entry WHERE place >= ? AND place < ? AND typeof({column}) = 'integer' GROUP BY 1"  # noqa: S608 - one of two constants
+        query = f"SELECT {column}, count(*) FROM entry WHERE key >= ? AND key < ? AND typeof({column}) = 'integer' GROUP BY 1"  # noqa: S608 - one of two constants
         for payload, uses in rows(db, query, key_range):
             db.execute("UPDATE payload SET uses = uses - ? WHERE number = ?", (uses, payload))
             db.execute("DELETE FROM payload WHERE number = ? AND uses = 0", (payload,))
-    db.execute("DELETE FROM entry WHERE place >= ? AND place < ?", key_range)
+    db.execute("DELETE FROM entry WHERE key >= ? AND key < ?", key_range)
     return db.changes()
 
 

@@ -85,7 +85,7 @@ def index_blocks(db: apsw.Connection, blocks: Iterable[KeyRange]) -> None:
 def delete_blocks(db: apsw.Connection, start: int, stop: int) -> list[KeyRange]:
     """Delete the blocks that overlap a range of keys of one conversation, and return them.
 
-    Call `index_blocks` with them after the entries were changed or deleted, to index what is left in them.
+    Call `index_blocks` with them after the entries were changed or deleted, to index the remaining entries.
     """
     first_key = _first_block_key(start)
     query = "SELECT rowid FROM word WHERE rowid >= ? AND rowid < ? ORDER BY rowid"
@@ -125,8 +125,8 @@ def search(db: apsw.Connection, tenant: str, query: SearchQuery, within: Convers
         matches = _matches_in_conversation(db, within, query_words, stop)
     else:
         matches = _matches_in_all(db, tenant, query.recipient, query_words, stop)
-    found = list(islice(matches, query.limit + 1))
-    page, has_more = found[: query.limit], len(found) > query.limit
+    first_matches = list(islice(matches, query.limit + 1))
+    page, has_more = first_matches[: query.limit], len(first_matches) > query.limit
     hits = tuple(SearchHit(row.conversation.id, position_of(key), _entry(db, key)) for key, row in page)
     return Page(hits, cursor_of(page[-1][0]) if has_more else None)
 
@@ -170,4 +170,4 @@ def _visible_row(db: apsw.Connection, number: int, tenant: str, recipient: str |
 
 
 def _entry(db: apsw.Connection, key: int) -> ConversationEntry:
-    return entries.unpacked_entries(db, rows(db, entries.SELECT, (key, key + 1)))[1][0]
+    return entries.unpack_rows(db, rows(db, entries.SELECT, (key, key + 1)))[1][0]

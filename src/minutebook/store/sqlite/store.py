@@ -23,7 +23,7 @@ from minutebook.store.base import ConversationStore
 from minutebook.store.codec import microseconds
 from minutebook.store.rules import now
 from minutebook.store.sql import documents, headers
-from minutebook.store.sql.backend import MAX_INLINE_ROWS, SqlBackend, Work
+from minutebook.store.sql.backend import MAX_INLINE_ROWS, SqlBackend, TransactionFunction
 from minutebook.store.sql.transaction import SqlTransaction, TooManyEntries
 from minutebook.store.sqlite.commit import WriteConnection, file_identity
 from minutebook.store.sqlite.connection import BusyHandler, map_errors, open_reader, store_error
@@ -44,7 +44,7 @@ MAX_SLOW_SHARE: Final = 0.05
 
 
 class SqliteEngine:
-    """What all handles on one file share: the writer and a few reader threads."""
+    """The writer and the reader threads that all stores on one file share."""
 
     def __init__(self, path: str) -> None:
         self.url = f"sqlite:///{path}"
@@ -183,7 +183,7 @@ def _index_full_blocks(writable: WriteConnection) -> bool:
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never suspends."""
+    """Run a coroutine that never suspends, and return its result."""
     try:
         coroutine.send(None)
     except StopIteration as finished:
@@ -212,7 +212,7 @@ class SqliteBackend(SqlBackend):
             StoreUnavailable: another process is reading, so the log could not be emptied.
         """
         await self._engine.index_all()
-        await self.write(self._sweep, keeps_headers=True)
+        await self.write(self._sweep, cache_safe=True)
 
         def work(writable: WriteConnection) -> None:
             writable.db.execute("INSERT INTO word (word) VALUES ('optimize')")
@@ -246,26 +246,28 @@ class SqliteBackend(SqlBackend):
 
         return await self._engine.read(work)
 
-    async def read(self, work: Work[T], *, brief: bool = False) -> T:
+    async def read(self, work: TransactionFunction[T], *, inline_ok: bool = False) -> T:
         def read(db: apsw.Connection, max_entries: int | None = None) -> T:
             return run(work(SqliteTransaction(db, self.tenant, max_entries=max_entries)))
 
-        return await self._engine.read(read, inline_work=partial(read, max_entries=MAX_INLINE_ROWS) if brief else None)
+        return await self._engine.read(
+            read, inline_work=partial(read, max_entries=MAX_INLINE_ROWS) if inline_ok else None
+        )
 
     async def write(
-        self, work: Work[T], *, brief: bool = False, keeps_headers: bool = False, durable: bool = True
+        self, work: TransactionFunction[T], *, inline_ok: bool = False, cache_safe: bool = False, no_fsync: bool = False
     ) -> T:
         return await self._engine.write(
             lambda writable: run(work(SqliteTransaction(writable.db, self.tenant, writable.last_sweeps))),
-            cache_safe=keeps_headers,
-            no_fsync=not durable,
-            inline_ok=brief,
+            cache_safe=cache_safe,
+            no_fsync=no_fsync,
+            inline_ok=inline_ok,
         )
 
     async def _sweep(self, tx: SqlTransaction) -> None:
         """Remove expired documents and leases."""
         await documents.sweep(tx, self.now())
-        await tx.put("DELETE FROM lease WHERE until <= ?", microseconds(self.now()))
+        await tx.execute("DELETE FROM lease WHERE until <= ?", microseconds(self.now()))
 
 
 class SqliteStore(ConversationStore):

@@ -10,9 +10,9 @@ import apsw
 
 from minutebook.record.entry import ConversationEntry
 from minutebook.store.codec import Packed
-from minutebook.store.sql.transaction import ConversationRow, Query, Span, SqlTransaction
+from minutebook.store.sql.transaction import ConversationRow, EntrySpan, Query, SqlTransaction
 from minutebook.store.sqlite import search
-from minutebook.store.sqlite.entries import INSERT, SELECT, delete, entry_key, entry_rows, unpacked_entries
+from minutebook.store.sqlite.entries import INSERT, SELECT, delete, entry_key, entry_rows, unpack_rows
 
 
 @dataclass(slots=True, eq=False)
@@ -21,27 +21,27 @@ class SqliteTransaction(SqlTransaction):
 
     db: apsw.Connection
     tenant: str
-    swept: MutableMapping[tuple[str, str], datetime] = field(default_factory=dict)
+    last_sweeps: MutableMapping[tuple[str, str], datetime] = field(default_factory=dict)
     max_entries: int | None = None
 
-    ENTRY_KEY = "place"
+    ENTRY_KEY = "key"
 
-    async def rows_of(self, *queries: Query) -> list[list[Any]]:
+    async def query(self, *queries: Query) -> list[list[Any]]:
         return [self.db.execute(statement, values).fetchall() for statement, values in queries]
 
     async def rows(self, statement: str, *values: Any) -> list[Any]:
         return self.db.execute(statement, values).fetchall()
 
-    async def put(self, statement: str, *values: Any) -> int:
+    async def execute(self, statement: str, *values: Any) -> int:
         self.db.execute(statement, values)
         return self.db.changes()
 
-    async def put_each(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
+    async def execute_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
         before = self.db.total_changes()
         self.db.executemany(statement, rows)
         return self.db.total_changes() - before
 
-    async def rows_locked(
+    async def query_locked(
         self,
         key: bytes,  # noqa: ARG002 - a writing transaction locks the whole database
         at: datetime,
@@ -49,15 +49,15 @@ class SqliteTransaction(SqlTransaction):
     ) -> tuple[list[Any], datetime]:
         return await self.rows(query[0], *query[1]), at
 
-    def entry_range(self, span: Span) -> Query:
+    def entry_range(self, span: EntrySpan) -> Query:
         number, start, stop = span
-        return "place >= ? AND place < ?", (entry_key(number, start), entry_key(number, stop))
+        return "key >= ? AND key < ?", (entry_key(number, start), entry_key(number, stop))
 
-    def entry_query(self, span: Span) -> Query:
+    def entry_query(self, span: EntrySpan) -> Query:
         return SELECT, self.entry_range(span)[1]
 
-    async def unpack(self, answers: Iterable[Sequence[Any]]) -> tuple[list[int], list[ConversationEntry]]:
-        return unpacked_entries(self.db, chain.from_iterable(answers))
+    async def unpack(self, results: Iterable[Sequence[Any]]) -> tuple[list[int], list[ConversationEntry]]:
+        return unpack_rows(self.db, chain.from_iterable(results))
 
     async def write_entries(self, row: ConversationRow, position: int, turns: int, packed: Sequence[Packed]) -> None:
         self.db.executemany(INSERT, entry_rows(self.db, row, position, turns, packed, {}))

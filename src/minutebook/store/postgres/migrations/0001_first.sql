@@ -14,7 +14,7 @@ CREATE TABLE minutebook.conversation (
     lead integer NOT NULL,
     first integer NOT NULL,
     indexed integer NOT NULL,                       -- entries before this position are in the search index
-    behind boolean NOT NULL DEFAULT false,          -- whether there are entries after `indexed`
+    has_unindexed boolean NOT NULL DEFAULT false,   -- whether there are entries after `indexed`
     open_at integer,
     open_calls text,                                -- JSON, in ASCII
     labels text,                                    -- JSON, in ASCII
@@ -32,7 +32,7 @@ CREATE INDEX conversation_by_recipient ON minutebook.conversation (tenant, recip
     WHERE recipient <> id;                          -- otherwise the id finds it
 CREATE INDEX conversation_by_status ON minutebook.conversation (tenant, status, created_at DESC, id);
 CREATE INDEX conversation_by_origin ON minutebook.conversation (tenant, origin) WHERE origin IS NOT NULL;
-CREATE INDEX conversation_behind ON minutebook.conversation (tenant, number) WHERE behind;
+CREATE INDEX conversation_unindexed ON minutebook.conversation (tenant, number) WHERE has_unindexed;
 
 CREATE TABLE minutebook.entry (
     conversation bigint NOT NULL,
@@ -40,7 +40,7 @@ CREATE TABLE minutebook.entry (
     turn integer NOT NULL,                          -- number of user messages up to and including this one
     role smallint NOT NULL,
     tenant text COLLATE "C" NOT NULL,
-    stamp bytea NOT NULL,                           -- metadata, see `Stamp` in entries.py
+    metadata bytea NOT NULL,                        -- see `EntryMetadata` in entries.py
     text bytea,                                     -- the first byte of text and rest: plain, deflated,
     rest bytea,                                     -- or the hash of a payload follows
     PRIMARY KEY (tenant, conversation, position)    -- a ninth column would add 8 bytes to every row
@@ -69,7 +69,7 @@ CREATE TABLE minutebook.fold (
     PRIMARY KEY (tenant, conversation, number)
 );
 CREATE UNIQUE INDEX fold_by_id ON minutebook.fold (tenant, conversation, id);
-CREATE INDEX fold_standing ON minutebook.fold (tenant, conversation, stop)
+CREATE INDEX fold_active ON minutebook.fold (tenant, conversation, stop)
     WHERE undone_at IS NULL AND covered_by IS NULL;
 
 -- STORAGE PLAIN: the values are short, so these tables need no TOAST table.
@@ -81,11 +81,11 @@ ALTER TABLE minutebook.pin
     ADD COLUMN tenant text COLLATE "C" NOT NULL, ALTER COLUMN tenant SET STORAGE PLAIN,
     ADD PRIMARY KEY (tenant, conversation, position);
 
-CREATE TABLE minutebook.answer (
+CREATE TABLE minutebook.idempotency_key (
     conversation bigint NOT NULL,
     version bigint NOT NULL
 );
-ALTER TABLE minutebook.answer
+ALTER TABLE minutebook.idempotency_key
     ADD COLUMN tenant text COLLATE "C" NOT NULL, ALTER COLUMN tenant SET STORAGE PLAIN,
     ADD COLUMN key bytea NOT NULL, ALTER COLUMN key SET STORAGE PLAIN,
     ADD COLUMN digest bytea NOT NULL, ALTER COLUMN digest SET STORAGE PLAIN,
@@ -194,7 +194,7 @@ $$;
 GRANT USAGE ON SCHEMA minutebook TO minutebook_app;
 GRANT SELECT, INSERT, UPDATE, DELETE ON minutebook.conversation, minutebook.payload, minutebook.fold, minutebook.word
     TO minutebook_app;
-GRANT SELECT, INSERT, DELETE ON minutebook.entry, minutebook.pin, minutebook.answer TO minutebook_app;
+GRANT SELECT, INSERT, DELETE ON minutebook.entry, minutebook.pin, minutebook.idempotency_key TO minutebook_app;
 GRANT SELECT, INSERT ON minutebook.tombstone TO minutebook_app;
 
 CREATE FUNCTION minutebook.mark_removed(relations oid[]) RETURNS void
@@ -207,7 +207,7 @@ $$;
 -- Writes a group of appends completely, or raises serialization_failure if the database is not in the state that the
 -- client assumes: each header must have the version that the client saw, each lease must be valid by the server's clock,
 -- and idempotency keys and documents must be new unless the client says otherwise. Returns the conversation numbers.
--- Runs as minutebook_app, like every transaction. `changes` has only the lists that are not empty; `place` is the number
+-- Runs as minutebook_app, like every transaction. `changes` has only the lists that are not empty; `ordinal` is the number
 -- of a conversation within `changes`, from 1. `bodies` are the payloads, concatenated.
 CREATE FUNCTION minutebook.append(tenant_id text, lock_milliseconds text, changes jsonb, bodies bytea)
 RETURNS jsonb LANGUAGE plpgsql
@@ -222,30 +222,31 @@ BEGIN
     PERFORM set_config('role', 'minutebook_app', true), set_config('minutebook.tenant', tenant_id, true),
         set_config('lock_timeout', lock_milliseconds, true), set_config('enable_seqscan', 'off', true);
     FOR change IN SELECT * FROM jsonb_to_recordset(changes -> 'conversations') AS new (
-        place integer, number bigint, seen bigint, version bigint, length integer, turns integer, lead integer,
-        open_at integer, open_calls text, updated_at bigint, id text, mark bytea, recipient text, status text,
-        labels text, created_at bigint
+        ordinal integer, number bigint, expected_version bigint, version bigint, length integer, turns integer,
+        lead integer, open_at integer, open_calls text, updated_at bigint, id text, id_hash bytea, recipient text,
+        status text, labels text, created_at bigint
     ) LOOP
         IF change.number IS NOT NULL THEN
             UPDATE minutebook.conversation SET version = change.version, length = change.length, turns = change.turns,
                 lead = change.lead, open_at = change.open_at, open_calls = change.open_calls, updated_at = change.updated_at,
-                behind = true
-            WHERE tenant = tenant_id AND number = change.number AND version = change.seen;
+                has_unindexed = true
+            WHERE tenant = tenant_id AND number = change.number AND version = change.expected_version;
             is_stale := NOT FOUND;
         ELSE
             INSERT INTO minutebook.conversation (tenant, id, recipient, status, version, length, turns, lead, first,
-                indexed, behind, open_at, open_calls, labels, created_at, updated_at, status_updated_at)
+                indexed, has_unindexed, open_at, open_calls, labels, created_at, updated_at, status_updated_at)
             VALUES (tenant_id, change.id, change.recipient, change.status, change.version, change.length, change.turns,
                 change.lead, 0, 0, true, change.open_at, change.open_calls, change.labels, change.created_at,
                 change.updated_at, change.created_at)
             ON CONFLICT (tenant, id) DO NOTHING RETURNING number INTO change.number;
             -- The tombstone is checked after the insert, so that a concurrent erasure cannot be missed.
-            is_stale := NOT FOUND OR EXISTS (SELECT FROM minutebook.tombstone WHERE tenant = tenant_id AND id = change.mark);
+            is_stale := NOT FOUND
+                OR EXISTS (SELECT FROM minutebook.tombstone WHERE tenant = tenant_id AND id = change.id_hash);
         END IF;
         IF is_stale THEN
             RAISE serialization_failure USING MESSAGE = 'the conversation was changed by another transaction';
         END IF;
-        numbers[change.place] := change.number;
+        numbers[change.ordinal] := change.number;
     END LOOP;
     IF changes ? 'leases' THEN
         FOR change IN SELECT * FROM jsonb_to_recordset(changes -> 'leases') AS required (
@@ -264,37 +265,39 @@ BEGIN
         FROM jsonb_to_recordset(changes -> 'payloads') AS new (hash bytea, uses bigint, start integer, size integer)
         ORDER BY new.hash ON CONFLICT (tenant, hash) DO UPDATE SET uses = payload.uses + excluded.uses;
     END IF;
-    INSERT INTO minutebook.entry (tenant, conversation, position, role, turn, stamp, text, rest)
-    SELECT tenant_id, numbers[new.place], new.position, new.role, new.turn, new.stamp, new.text, new.rest
+    INSERT INTO minutebook.entry (tenant, conversation, position, role, turn, metadata, text, rest)
+    SELECT tenant_id, numbers[new.ordinal], new.position, new.role, new.turn, new.metadata, new.text, new.rest
     FROM jsonb_to_recordset(changes -> 'entries') AS new (
-        place integer, position integer, role smallint, turn integer, stamp bytea, text bytea, rest bytea
+        ordinal integer, position integer, role smallint, turn integer, metadata bytea, text bytea, rest bytea
     );
-    IF changes ? 'answers' THEN
-        INSERT INTO minutebook.answer (tenant, conversation, key, digest, version)
-        SELECT tenant_id, numbers[new.place], new.key, new.digest, new.version
-        FROM jsonb_to_recordset(changes -> 'answers') AS new (place integer, key bytea, digest bytea, version bigint)
+    IF changes ? 'idempotency_keys' THEN
+        INSERT INTO minutebook.idempotency_key (tenant, conversation, key, digest, version)
+        SELECT tenant_id, numbers[new.ordinal], new.key, new.digest, new.version
+        FROM jsonb_to_recordset(changes -> 'idempotency_keys') AS new (
+            ordinal integer, key bytea, digest bytea, version bigint
+        )
         ON CONFLICT DO NOTHING;
         GET DIAGNOSTICS counted = ROW_COUNT;
-        IF counted < jsonb_array_length(changes -> 'answers') THEN
+        IF counted < jsonb_array_length(changes -> 'idempotency_keys') THEN
             RAISE serialization_failure USING MESSAGE = 'an idempotency key was already used';
         END IF;
     END IF;
     IF changes ? 'documents' THEN
         FOR change IN SELECT * FROM jsonb_to_recordset(changes -> 'documents') AS new (
-            place integer, verdict text, kind text, id text, kind_hash bytea, hash bytea, at bigint, expires_at bigint,
+            ordinal integer, verdict text, kind text, id text, kind_hash bytea, hash bytea, at bigint, expires_at bigint,
             body bytea
         ) LOOP
             CONTINUE WHEN change.verdict = 'same';
             IF change.verdict = 'replace' THEN
                 UPDATE minutebook.document SET body = change.body, expires_at = change.expires_at
-                WHERE tenant = tenant_id AND hash = change.hash AND conversation = numbers[change.place];
+                WHERE tenant = tenant_id AND hash = change.hash AND conversation = numbers[change.ordinal];
             ELSE
                 DELETE FROM minutebook.document WHERE tenant = tenant_id AND hash = change.hash AND expires_at <= change.at;
                 UPDATE minutebook.conversation SET documents = documents + 1
-                WHERE tenant = tenant_id AND number = numbers[change.place] RETURNING documents INTO counted;
+                WHERE tenant = tenant_id AND number = numbers[change.ordinal] RETURNING documents INTO counted;
                 INSERT INTO minutebook.document
                     (tenant, conversation, kind, id, kind_hash, hash, number, created_at, expires_at, body)
-                VALUES (tenant_id, numbers[change.place], change.kind, change.id, change.kind_hash, change.hash, counted,
+                VALUES (tenant_id, numbers[change.ordinal], change.kind, change.id, change.kind_hash, change.hash, counted,
                     change.at, change.expires_at, change.body)
                 ON CONFLICT (tenant, hash) DO NOTHING;
             END IF;
@@ -317,7 +320,7 @@ BEGIN
         WHERE tenant = tenant_id AND lease.id = released.id AND lease.fence = released.fence;
     END IF;
     IF changes ? 'jobs' THEN
-        PERFORM minutebook_jobs.ask(name) FROM jsonb_array_elements_text(changes -> 'jobs') AS name;
+        PERFORM minutebook_jobs.enqueue_own(name) FROM jsonb_array_elements_text(changes -> 'jobs') AS name;
     END IF;
     RETURN to_jsonb(numbers);
 END

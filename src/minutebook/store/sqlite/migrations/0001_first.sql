@@ -1,7 +1,7 @@
--- Conversations, their entries, and what was decided about them.
+-- Conversations, entries, folds, pins, idempotency keys and the search index.
 
 CREATE TABLE conversation (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used twice, so that no late row can join another conversation
+    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused, so a late row cannot join another conversation
     tenant TEXT NOT NULL,
     id TEXT NOT NULL,
     recipient TEXT NOT NULL,
@@ -11,7 +11,7 @@ CREATE TABLE conversation (
     turns INTEGER NOT NULL,
     lead INTEGER NOT NULL,
     first INTEGER NOT NULL,
-    indexed INTEGER NOT NULL,                  -- the words of the entries before this position can be searched
+    indexed INTEGER NOT NULL,                  -- entries before this position are in the search index
     open_at INTEGER,
     open_calls TEXT,                           -- JSON
     labels TEXT,                               -- JSON
@@ -21,18 +21,18 @@ CREATE TABLE conversation (
     origin INTEGER,                            -- the number of the conversation that this one was forked from
     origin_id TEXT,
     origin_position INTEGER,
-    lineage TEXT,                              -- JSON: [number, stop] for each stretch that is read from another
+    lineage TEXT,                              -- JSON: [number, stop] of each range read from another conversation
     UNIQUE (tenant, id)
 );
 CREATE INDEX conversation_by_recipient ON conversation (tenant, recipient, created_at DESC, id)
-    WHERE recipient <> id;                     -- the others are found by their id
+    WHERE recipient <> id;                     -- otherwise the id finds it
 CREATE INDEX conversation_by_status ON conversation (tenant, status, created_at DESC, id);
 CREATE INDEX conversation_by_origin ON conversation (origin) WHERE origin IS NOT NULL;
 
 CREATE TABLE entry (
-    place INTEGER PRIMARY KEY,                 -- conversation number * 2^32 + position: one tree, in reading order
+    key INTEGER PRIMARY KEY,                   -- conversation number * 2^32 + position
     role INTEGER NOT NULL,
-    turn INTEGER NOT NULL,                     -- how many user messages there are up to here: it rises with the place
+    turn INTEGER NOT NULL,                     -- number of user messages up to and including this one
     evaluation BLOB NOT NULL,
     sequence INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
@@ -59,19 +59,19 @@ CREATE TABLE payload (
 
 CREATE TABLE fold (
     conversation INTEGER NOT NULL,
-    number INTEGER NOT NULL,                   -- in the order in which they were added
+    number INTEGER NOT NULL,                   -- counts the folds of a conversation
     id TEXT NOT NULL,
     start INTEGER NOT NULL,
     stop INTEGER NOT NULL,
-    body BLOB NOT NULL,                        -- JSON: its reason and what it shows
+    body BLOB NOT NULL,                        -- JSON: reason and shown messages
     created_at INTEGER NOT NULL,
     undone_at INTEGER,
     sealed INTEGER NOT NULL,
-    covered_by INTEGER,                        -- the number of the fold that took its place
+    covered_by INTEGER,                        -- number of the fold that replaced it
     PRIMARY KEY (conversation, number)
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX fold_by_id ON fold (conversation, id);
-CREATE INDEX fold_standing ON fold (conversation, stop) WHERE undone_at IS NULL AND covered_by IS NULL;
+CREATE INDEX fold_active ON fold (conversation, stop) WHERE undone_at IS NULL AND covered_by IS NULL;
 
 CREATE TABLE pin (
     conversation INTEGER NOT NULL,
@@ -79,7 +79,7 @@ CREATE TABLE pin (
     PRIMARY KEY (conversation, position)
 ) WITHOUT ROWID;
 
-CREATE TABLE answer (
+CREATE TABLE idempotency_key (
     conversation INTEGER NOT NULL,
     key BLOB NOT NULL,
     digest BLOB NOT NULL,
@@ -92,8 +92,8 @@ CREATE TABLE tombstone (
     erased_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- Which stretches of entries have which words, and nothing else: the text itself stands in entry alone. An append only
--- notes that there is something to index; that is done for many at a time, and before anybody searches.
+-- The search index: the words of each block of entries, see search.py. The texts are only in `entry`. An append marks its
+-- conversation as unindexed; indexing runs later, in batches, or before the next search.
 CREATE TABLE unindexed (
     conversation INTEGER PRIMARY KEY
 );

@@ -1,6 +1,6 @@
--- What stands beside the record: documents, and who works on a conversation.
+-- Documents and leases.
 
-ALTER TABLE conversation ADD COLUMN documents INTEGER NOT NULL DEFAULT 0;  -- how many there ever were: the number of the last
+ALTER TABLE conversation ADD COLUMN documents INTEGER NOT NULL DEFAULT 0;  -- number of the newest document
 
 CREATE TABLE document (
     conversation INTEGER NOT NULL,
@@ -18,9 +18,9 @@ CREATE UNIQUE INDEX document_by_hash ON document (tenant, hash);
 CREATE UNIQUE INDEX document_by_number ON document (conversation, kind_hash, number);
 CREATE INDEX document_by_end ON document (tenant, kind_hash, expires_at) WHERE expires_at IS NOT NULL;
 
--- A lease is on an id, which need not be a conversation yet. It is kept as a hash, so that no erased name stays here.
+-- The conversation of a lease need not exist yet. Its id is stored as a hash, so that an erased id does not remain here.
 CREATE TABLE lease (
-    fence INTEGER PRIMARY KEY AUTOINCREMENT,   -- never used twice, also when leases are gone
+    fence INTEGER PRIMARY KEY AUTOINCREMENT,   -- never reused, also when leases are deleted
     id BLOB NOT NULL UNIQUE,
     holder TEXT NOT NULL,
     until INTEGER NOT NULL

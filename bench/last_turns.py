@@ -1,4 +1,4 @@
-"""The last turns of a very long conversation, beside those of a short one."""
+"""The time to load the last turns of a very long conversation, compared with a short one."""
 
 import asyncio
 import tempfile
@@ -19,44 +19,46 @@ BATCH = 10_000
 
 def measure(part: Part, *, quick: bool) -> None:
     long = LONG // 10 if quick else LONG
-    taken = asyncio.run(_measured(long))
-    ratio = taken[long] / taken[SHORT]
+    times_by_size = asyncio.run(_measure_loads(long))
+    ratio = times_by_size[long] / times_by_size[SHORT]
     table = Table(f"Store: the last {TURNS} turns", ["SQLite, minutebook", "time"])
-    table.rows = [[f"of a conversation of {size:,} entries", time_of(seconds)] for size, seconds in taken.items()]
+    table.rows = [
+        [f"of a conversation of {size:,} entries", time_of(seconds)] for size, seconds in times_by_size.items()
+    ]
     part.tables.append(table)
-    part.figures["last_turns_seconds"] = {str(size): seconds for size, seconds in taken.items()}
+    part.figures["last_turns_seconds"] = {str(size): seconds for size, seconds in times_by_size.items()}
     what = f"the last {TURNS} turns of {long:,} entries in at most 1.5 times the time of {SHORT:,}"
     part.targets.append(Target(what, times(ratio), ratio <= 1.5))
 
 
-async def _measured(long: int) -> dict[int, float]:
+async def _measure_loads(long: int) -> dict[int, float]:
     seconds: dict[int, list[float]] = {SHORT: [], long: []}
     with tempfile.TemporaryDirectory() as folder:
         async with open_store(f"sqlite:///{folder}/chat.db") as store:
             for size in seconds:
                 await _fill(store, size)
-            await store.search("entry", limit=1)  # what was put off is done before the clock runs
+            await store.search("entry", limit=1)  # indexes all entries before the measurement
             for _ in range(50):
-                for size, found in seconds.items():
-                    began = perf_counter()
+                for size, measured in seconds.items():
+                    started = perf_counter()
                     loaded = await store.load(f"{size}", last_turns=TURNS)
-                    found.append(perf_counter() - began)
+                    measured.append(perf_counter() - started)
                     assert len(loaded.entries) == TURNS * len(TURN)
-    return {size: median(found) for size, found in seconds.items()}
+    return {size: median(measured) for size, measured in seconds.items()}
 
 
 async def _fill(store: ConversationStore, size: int) -> None:
-    when = datetime.now(UTC)
+    now = datetime.now(UTC)
     for start in range(0, size, BATCH):
         if start and start % (20 * BATCH) == 0:
             progress(f"store: {start:,} of {size:,} entries")
         entries = [
             provider_message_to_entry(
-                {"role": TURN[at % len(TURN)], "content": f"entry {at}"},
-                evaluation_id=UUID(int=at // len(TURN)),
-                sequence=at % len(TURN),
-                created_at=when,
+                {"role": TURN[position % len(TURN)], "content": f"entry {position}"},
+                evaluation_id=UUID(int=position // len(TURN)),
+                sequence=position % len(TURN),
+                created_at=now,
             )
-            for at in range(start, min(start + BATCH, size))
+            for position in range(start, min(start + BATCH, size))
         ]
         await store.append(f"{size}", entries)

@@ -280,7 +280,7 @@ class AsyncConversation:
             MissingSetting: the conversation has no messages.
         """
         call = self._call(await self._synchronize(), tools, provider)
-        await call.rehearse()
+        await call.preview()
         return call.view()
 
     def _call(

@@ -251,7 +251,7 @@ class ModelCall:
         self.requests = [request]
 
     def view(self, *, number: int | None = None) -> View:
-        """The view to send, after `begin` or `rehearse`. `number` is the number of the recorded request."""
+        """The view to send, after `begin` or `preview`. `number` is the number of the recorded request."""
         assert self._view is not None, "begin first"
         view = self._view if self.call.policy.mode == "on" else self.source.whole_view(self.call.rules)
         return replace(view, number=number)

@@ -12,7 +12,14 @@ from bench.corpus import conversations, folder
 from bench.replay import plain
 from bench.report import Part, Table, Target, progress
 from minutebook import CompactionManager, Message, ModelInfo, SummarizeStrategy, Transcript, view_of
-from minutebook.compaction.fact_ledger import HEADING, DEFAULT_WEIGHTS, LedgerCache, FactReader, FactWeights, with_braces_expanded
+from minutebook.compaction.fact_ledger import (
+    DEFAULT_WEIGHTS,
+    HEADING,
+    FactReader,
+    FactWeights,
+    LedgerCache,
+    with_braces_expanded,
+)
 from minutebook.compaction.summarizer import is_summary, summary_text
 
 FILES = ("coding_agents", "claude_code", "codex_responses")

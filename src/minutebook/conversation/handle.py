@@ -292,7 +292,7 @@ class AsyncConversation:
         settings = CallSettings(
             conversation=self.id,
             model=self._policy.model_name or "",
-            policy=self._policy.with_overhead(overhead_tokens),
+            policy=self._policy.policy,
             counter=self._policy.counter,
             run_id=request_id(self.id, number),
             request_id=request_id(self.id, number),

@@ -106,7 +106,7 @@ class RetentionConfig(Settings):
     """
 
     preserve_turns: Count = 2
-    """Minimum finished turns that keep their tool calls and results. At most three times as many do: see `retention_window`."""
+    """Minimum finished turns that keep their tool calls and results. At most three times as many keep them."""
     max_loaded_messages: Count = 20
     """Maximum messages of finished turns that users see. The preserved turns are always loaded."""
     persist_tool_invocations: bool | None = None

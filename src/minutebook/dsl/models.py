@@ -22,7 +22,7 @@ _NO_KEY: Final = "none"
 def provider_adapters(
     *,
     base_url: str | None = None,
-    environment: Mapping[str, str] = os.environ,
+    environment: Mapping[str, str] | None = None,
     retry_policy: RetryPolicy | None = None,
 ) -> Adapters:
     """What makes the adapter for each model of a program, by its provider.
@@ -31,11 +31,12 @@ def provider_adapters(
     `ollama` is found by OLLAMA_BASE_URL, and gets the key in OLLAMA_API_KEY, if there is one. `base_url` is where all
     of them are looked for instead.
     """
+    variables = os.environ if environment is None else environment
 
     def adapter(model: ModelSpec) -> ProviderAdapter:
         prefix = "".join(letter if letter.isalnum() else "_" for letter in model.provider.upper())
-        url = base_url or environment.get(f"{prefix}_BASE_URL") or None
-        key = environment.get(f"{prefix}_API_KEY") or None
+        url = base_url or variables.get(f"{prefix}_BASE_URL") or None
+        key = variables.get(f"{prefix}_API_KEY") or None
         if model.provider in {"openai", "anthropic"}:
             if key is None and url is None:
                 expected = f"one: export {prefix}_API_KEY=…, or give the address of a server that needs none"

@@ -248,7 +248,7 @@ class AsyncConversation:
             assert self._sent is not None
             self._sent.outcome = outcome
             return (self._sent.document(self._sent.stored_length or position),)
-        document = await find_request(self.store, self.id, number)
+        _, document = await find_request(self.store, self.id, number)
         return (NewDocument(document.kind, document.id, {**document.body, **outcome}, replace=True),)
 
     async def view(self, *, tools: Sequence[Any] = (), provider: Provider | None = None) -> View:
@@ -318,7 +318,8 @@ class AsyncConversation:
             DocumentNotFound: there is no request with that number.
         """
         source = await self._synchronize()
-        return Request.of(number, await find_request(self.store, self.id, number), source.record)
+        number, document = await find_request(self.store, self.id, number)
+        return Request.of(number, document, source.record)
 
     async def why(self, message: int, *, request: int) -> MessageReason:
         """Whether a message was sent in a request and, if not unchanged, the reason.

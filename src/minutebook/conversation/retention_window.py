@@ -58,7 +58,7 @@ class RetentionBoundaries:
     @classmethod
     def of(cls, source: Transcript, limits: RetentionLimits) -> "RetentionBoundaries":
         """The boundaries in a transcript. They are cached with it, so a call costs as much as there are new turns."""
-        boundaries = source.remember((cls, limits), lambda: cls(limits))
+        boundaries = source.remember((cls.__name__, limits), lambda: cls(limits))
         boundaries.advance(source)
         return boundaries
 

@@ -71,7 +71,7 @@ def said(actor):
 
 def assert_whole(workflow):
     """No session has a call without its result."""
-    for actor in workflow.actors:
+    for actor in workflow.instances:
         assert not errors(check(said(actor))), actor.agent.name
 
 

@@ -230,7 +230,7 @@ def test_a_spec_is_a_value(name):
 
 
 def test_what_is_not_there_is_named():
-    with pytest.raises(errors.InvalidSetting, match="agent='b': expected one that the program defines: a"):
+    with pytest.raises(errors.InvalidSetting, match=r"agent='b': expected one that the program defines \(a\)"):
         compile_agents(AGENT).agent("b")
 
 

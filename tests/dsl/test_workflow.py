@@ -49,9 +49,9 @@ def test_a_run_that_would_outgrow_its_window_finishes_with_notices_that_no_model
     assert events[-1] == WorkflowFinished("I have read it all.")
     assert workflow.provider.problems == []
     assert set(notices) == {f"[History compacted using {strategy} strategy]"}
-    assert workflow.actors[0].conversation.tokens > 8_000
+    assert workflow.instances[0].conversation.tokens > 8_000
     assert not any("History compacted" in str(request.body) for request in workflow.provider.requests)
-    assert len(said(workflow.actors[0])) == 2 + 2 * 20 + 1
+    assert len(said(workflow.instances[0])) == 2 + 2 * 20 + 1
     assert_whole(workflow)
 
 
@@ -77,7 +77,7 @@ def test_the_documents_example_runs(tmp_path):
 
     assert answer == "It greets."
     assert "print('hi')" in str(workflow.provider.requests[-1].body)
-    assert workflow.actors[0].compactor.model.max_input_tokens == 200_000
+    assert workflow.instances[0].compactor.model.max_input_tokens == 200_000
 
 
 def test_the_window_of_the_program_reaches_the_trigger():
@@ -87,8 +87,8 @@ def test_the_window_of_the_program_reaches_the_trigger():
         window.replace("8000", "80000"), ScriptedModel(otherwise="Yes."), PAGE * 150, PAGE * 150, PAGE * 150
     )
 
-    assert small.actors[0].compactor.folds
-    assert not large.actors[0].compactor.folds
+    assert small.instances[0].compactor.folds
+    assert not large.instances[0].compactor.folds
 
 
 def test_an_agent_goes_on_with_its_conversation():
@@ -100,8 +100,8 @@ def test_an_agent_goes_on_with_its_conversation():
         "Hello.",
         "Who am I?",
     ]
-    assert len(workflow.actors) == 1
-    assert workflow.actors[0].session is workflow.session
+    assert len(workflow.instances) == 1
+    assert workflow.instances[0].session is workflow.session
 
 
 def test_what_the_models_write_is_summed_up_by_the_models_of_the_program():
@@ -142,7 +142,7 @@ def test_an_agent_that_is_used_has_a_session_of_its_own_and_the_caller_only_its_
 
     [answer], workflow = helped("use", *steps)
 
-    parent, child = workflow.actors
+    parent, child = workflow.instances
     assert answer == "b says foxes."
     assert [message["role"] for message in said(parent)] == ["system", "user", "assistant", "tool", "assistant"]
     assert said(parent)[3]["content"] == "Foxes."
@@ -158,7 +158,7 @@ def test_an_agent_that_is_used_twice_knows_nothing_of_the_first_time():
     _, workflow = helped("use", *steps)
 
     assert "One?" not in str(workflow.provider.requests[3].body)
-    assert len(workflow.actors) == 3
+    assert len(workflow.instances) == 3
 
 
 def test_an_agent_that_is_delegated_to_answers_for_the_caller_and_goes_on_where_it_was():
@@ -169,8 +169,8 @@ def test_an_agent_that_is_delegated_to_answers_for_the_caller_and_goes_on_where_
     assert answers == ["It is 1.", "It is 2."]
     assert len(workflow.provider.requests) == 4
     assert "It is 1." in str(workflow.provider.requests[3].body)
-    assert said(workflow.actors[0])[-1]["content"] == "It is 2."
-    assert len(workflow.actors) == 2
+    assert said(workflow.instances[0])[-1]["content"] == "It is 2."
+    assert len(workflow.instances) == 2
     assert_whole(workflow)
 
 
@@ -183,7 +183,7 @@ def test_after_two_delegations_at_once_it_is_the_caller_that_answers():
     [answer], workflow = played(HELPERS.format(how="delegate"), model, "Go.", externals={"mine": [tool(read)]})
 
     assert answer == "Both."
-    assert len(workflow.actors) == 3
+    assert len(workflow.instances) == 3
 
 
 def test_events_say_whose_they_are():
@@ -235,7 +235,7 @@ def test_it_is_not_asked_more_often_than_the_policy_says_and_nothing_is_said_twi
 
     workflow = asyncio.run(main())
     assert len(workflow.provider.requests) == 3
-    assert [message["role"] for message in said(workflow.actors[0])] == ["system", "user"]
+    assert [message["role"] for message in said(workflow.instances[0])] == ["system", "user"]
 
 
 def test_what_asking_again_does_not_mend_is_not_asked_again():
@@ -261,7 +261,7 @@ def test_an_agent_that_takes_too_long_is_stopped_with_its_record_whole():
         async with opened(program, ScriptedModel(call("stuck")), externals={"mine": [tool(stuck)]}) as workflow:
             with pytest.raises(DeadlineExceeded):
                 await workflow.run("Go.")
-            assert said(workflow.actors[0])[-1]["role"] == "tool"
+            assert said(workflow.instances[0])[-1]["role"] == "tool"
             assert_whole(workflow)
 
     asyncio.run(main())
@@ -274,7 +274,7 @@ def test_a_helper_that_takes_too_long_is_a_result_that_its_caller_reads():
     [answer], workflow = played(program, model, "Go.", externals={"mine": [tool(stuck)]})
 
     assert answer == "b is late."
-    assert "b had no more time" in said(workflow.actors[0])[3]["content"]
+    assert "b had no more time" in said(workflow.instances[0])[3]["content"]
     assert_whole(workflow)
 
 
@@ -315,7 +315,7 @@ def test_an_agent_beside_itself_has_two_conversations():
     [answer], workflow = played(program, ScriptedModel(otherwise=lambda request: say(request.last_text)), "Go.")
 
     assert answer == ["1", "2"]
-    assert [said(actor)[1]["content"] for actor in workflow.actors] == ["1", "2"]
+    assert [said(actor)[1]["content"] for actor in workflow.instances] == ["1", "2"]
 
 
 def test_the_first_call_of_a_parallel_block_that_fails_ends_the_others():
@@ -342,7 +342,7 @@ def test_leaving_a_stream_early_cancels_it_and_leaves_no_call_open_in_any_sessio
                 async for each in events:
                     if each.name == "b" and type(each.event).__name__ == "ToolCalled":
                         break
-            parent, child = workflow.actors
+            parent, child = workflow.instances
             assert said(child)[-1]["role"] == said(parent)[-1]["role"] == "tool"
             assert_whole(workflow)
 
@@ -354,10 +354,10 @@ def test_leaving_a_stream_early_cancels_it_and_leaves_no_call_open_in_any_sessio
     [
         ("return $input.name", "a text has no field 'name'"),
         ("return [1][4]", "there is no item 4: there are 1"),
-        ('return 1 - "x"', "`-` takes numbers, and this is a text"),
-        ("return 1 / 0", "this divides by 0"),
-        ("for $x in $input:\n        run agent a $x", "`for` goes through a list, and this is a text"),
-        ("return 3 contains 1", "`contains` looks into a text or a list, and this is a number"),
+        ('return 1 - "x"', "`-` needs numbers, not a text"),
+        ("return 1 / 0", "division by 0"),
+        ("for $x in $input:\n        run agent a $x", "`for` needs a list, not a text"),
+        ("return 3 contains 1", "`contains` needs a text or a list, not a number"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_an_error_with_its_line(body, problem):
@@ -423,7 +423,7 @@ def test_an_agent_with_nothing_to_answer_says_so():
 
 
 def test_a_tool_that_nobody_brings_is_an_error_before_anything_runs():
-    with pytest.raises(InvalidSetting, match=r"'mine', for mine\.read"):
+    with pytest.raises(InvalidSetting, match=r"expected 'mine' too: agent .* uses mine\.read"):
         DslWorkflow(SOLO + "    tools mine.read\n")
 
 

@@ -104,7 +104,7 @@ def test_an_example_runs(name):
 
     assert answers == expected
     assert workflow.provider.problems == []
-    assert not any("is_error" in message for actor in workflow.actors for message in said(actor))
+    assert not any("is_error" in message for actor in workflow.instances for message in said(actor))
     assert_whole(workflow)
 
 
@@ -151,8 +151,8 @@ def test_the_servers_of_the_example_are_called():
         )
 
     assert answer == "Done."
-    assert said(workflow.actors[0])[1]["content"] == "Do this today, and nothing else: Close the tea tickets."
-    assert said(workflow.actors[0])[3]["content"] == "3 tickets about tea"
+    assert said(workflow.instances[0])[1]["content"] == "Do this today, and nothing else: Close the tea tickets."
+    assert said(workflow.instances[0])[3]["content"] == "3 tickets about tea"
 
 
 @pytest.mark.parametrize("agent", ["main", "note_taker", "witness"])
@@ -166,5 +166,5 @@ def test_the_own_histories_are_kept_as_each_agent_says(agent):
     sent = str(workflow.provider.requests[-1].body)
     assert ("She forgets to castle." in sent) == (agent == "note_taker")
     assert ("A lesson." in sent) == (agent == "main")
-    assert bool(workflow.actors[0].compactor) == (agent != "witness")
+    assert bool(workflow.instances[0].compactor) == (agent != "witness")
     assert workflow.provider.problems == []

@@ -39,7 +39,7 @@ def over_http(auth):
 
 
 def results(workflow):
-    return [message["content"] for message in said(workflow.actors[0]) if message["role"] == "tool"]
+    return [message["content"] for message in said(workflow.instances[0]) if message["role"] == "tool"]
 
 
 def test_the_tools_of_a_program_that_is_started_can_be_called_and_it_ends_with_the_workflow():

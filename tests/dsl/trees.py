@@ -120,7 +120,7 @@ modifiers = st.one_of(
     st.builds(t.Modifier, st.just("expecting"), names),
 )
 variables = st.sampled_from(["a", "input", "run", "x_1"])
-literals = st.one_of(strings, numbers, st.booleans(), st.none()).map(t.Literally)
+literals = st.one_of(strings, numbers, st.booleans(), st.none()).map(t.LiteralValue)
 expressions = st.recursive(
     st.one_of(literals, variables.map(t.Variable)),
     lambda inner: st.one_of(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from minutebook import ToolCall
 from minutebook.planning.events import AppendTurn, ExpandStep, SetupPlan, SummarizeStep, UpdateStep
 from minutebook.planning.plan import PlanStep
-from minutebook.planning.summaries import AHEAD, HEAD, StepLedger
+from minutebook.planning.summaries import LEDGER_HEADING, OPEN_STEPS, StepLedger
 from minutebook.planning.task_history import Turn
 from minutebook.tokens import counter_for
 from tests.planning.parts import new_session, prompt_for
@@ -33,7 +33,7 @@ def turns(*said):
 
 
 def noted(*said, max_tokens=300, summaries="", ahead=()):
-    return StepLedger(max_tokens).text(turns(*said), said=summaries, ahead=ahead)
+    return StepLedger(max_tokens).text(turns(*said), section_text=summaries, open_titles=ahead)
 
 
 def line(text, name):
@@ -45,7 +45,7 @@ def test_what_the_open_steps_name_comes_first_though_it_was_seen_once():
 
     text = noted(LISTING, *often, max_tokens=120, ahead=["Mend shipping", "Mend returns"])
 
-    assert line(text, AHEAD) == ["src/app/returns", "src/app/shipping"]
+    assert line(text, OPEN_STEPS) == ["src/app/returns", "src/app/shipping"]
     assert "src/app/billing" not in text
     assert "src/app/core/part" in text
 
@@ -55,7 +55,7 @@ def test_a_word_that_many_facts_have_tells_less_than_one_that_few_have():
 
     text = noted(many, LISTING, max_tokens=100, ahead=["Write pages for shipping"])
 
-    assert line(text, AHEAD)[0] == "src/app/shipping"
+    assert line(text, OPEN_STEPS)[0] == "src/app/shipping"
 
 
 def test_the_steps_ahead_leave_room_for_what_was_used_most():
@@ -96,7 +96,7 @@ def test_it_is_within_its_bound_and_says_only_what_was_named(said, bound, ahead)
     text = noted(*said, max_tokens=bound, ahead=ahead)
 
     assert not text or COUNT(text) <= bound
-    assert not text or text.startswith(HEAD)
+    assert not text or text.startswith(LEDGER_HEADING)
     facts = [word.strip("`") for each in text.splitlines()[1:] for word in each.partition(": ")[2].split()]
     assert all(any(fact in turn for turn in said) for fact in facts)
     assert text == noted(*said, max_tokens=bound, ahead=ahead)
@@ -107,7 +107,7 @@ def test_another_process_writes_the_same_bytes():
         "from minutebook.planning.summaries import StepLedger\n"
         "from minutebook.planning.task_history import Turn\n"
         f"turn = Turn(1, 'tool', {LISTING!r} + ' AB-123 CD-456 EF-789 GH-012')\n"
-        "print(StepLedger(60).text([turn], said='', ahead=['Mend shipping, billing and returns']))"
+        "print(StepLedger(60).text([turn], section_text='', open_titles=['Mend shipping, billing and returns']))"
     )
 
     outputs = {
@@ -143,11 +143,11 @@ def test_the_section_shows_it_while_the_step_is_summarised():
     before = shown(session)
 
     session.dispatch(SummarizeStep(1, "Looked around."))
-    assert line(shown(session), AHEAD) == ["src/app/shipping"]
+    assert line(shown(session), OPEN_STEPS) == ["src/app/shipping"]
     assert shown(session) == shown(session)
     session.dispatch(ExpandStep(1))
 
-    assert HEAD not in before
+    assert LEDGER_HEADING not in before
     assert shown(session) == before
 
 
@@ -156,7 +156,7 @@ def test_what_is_ahead_changes_with_the_plan():
     session.dispatch(SummarizeStep(1, "Looked around."))
     session.dispatch(UpdateStep(2, "done"))
 
-    assert line(shown(session), AHEAD) == []
+    assert line(shown(session), OPEN_STEPS) == []
     assert "src/app/shipping" in line(shown(session), "paths")
 
 
@@ -165,4 +165,4 @@ def test_it_can_be_left_out(options):
     session = at_work()
     session.dispatch(SummarizeStep(1, "Looked around."))
 
-    assert HEAD not in shown(session, **options)
+    assert LEDGER_HEADING not in shown(session, **options)

@@ -179,7 +179,7 @@ def test_what_is_not_there_is_explained():
 
     folded = [line for line in lines if line.status is NoteStatus.FOLDED]
     assert [line.index for line in folded] == [2, 3, 4, 5, 6]
-    assert {line.reason for line in folded} == {"step 1 is told in the task history"}
+    assert {line.reason for line in folded} == {"step 1 is shown in the task history"}
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic", "gemini"])

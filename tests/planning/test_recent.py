@@ -11,7 +11,7 @@ from minutebook.planning.events import SetupPlan, SummarizeStep, UpdateStep
 from minutebook.planning.plan import PlanStep
 from minutebook.planning.plan_section import PlanningToolsSection
 from minutebook.planning.summaries import auto_summarize_step
-from minutebook.planning.task_history import KEEP, TaskHistory
+from minutebook.planning.task_history import DEFAULT_KEEP_TOKENS, TaskHistory
 from minutebook.testing import LoopbackProvider, ScriptedModel, say
 from tests.planning.parts import Talk, adapter_for, context_of, new_session, prompt_for
 
@@ -72,7 +72,7 @@ def test_the_newest_of_a_long_step_stays_and_the_rest_leaves(sum_up):
 
     sum_up(session)
 
-    assert session.query(TaskHistory).latest().step(1).keep_tokens == KEEP == 4_000
+    assert session.query(TaskHistory).latest().step(1).keep_tokens == DEFAULT_KEEP_TOKENS == 4_000
     assert files_left(session, talk) == 3
 
 

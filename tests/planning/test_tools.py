@@ -63,7 +63,7 @@ BAD = {
     "update: no plan": (new_session, "planning_update_step", {"step_id": 1, "status": "done"}, "planning_setup_plan"),
     "update: unknown step": (planned, "planning_update_step", {"step_id": 7, "status": "done"}, "Steps: 1, 2, 3"),
     "update: unknown status": (planned, "planning_update_step", {"step_id": 1, "status": "finished"}, "in_progress"),
-    "update: nothing": (planned, "planning_update_step", {"step_id": 1}, "Give a new status"),
+    "update: nothing": (planned, "planning_update_step", {"step_id": 1}, "Pass a new status"),
     "update: empty title": (planned, "planning_update_step", {"step_id": 1, "title": ""}, "title is empty"),
     "update: wrong type": (planned, "planning_update_step", {"step_id": "one", "status": "done"}, "step_id"),
     "read: no plan": (new_session, "planning_read_plan", {}, "planning_setup_plan"),
@@ -80,12 +80,12 @@ BAD = {
         {"step_id": 2, "summary": "x", "level": "all"},
         "condensed",
     ),
-    "summarize: nothing said": (planned, "summarize_step", {"step_id": 3, "summary": "x"}, "nothing to summarize"),
+    "summarize: no turns": (planned, "summarize_step", {"step_id": 3, "summary": "x"}, "nothing to summarize"),
     "summarize: pinned": (pinned, "summarize_step", {"step_id": 2, "summary": "x"}, "pinned=false"),
     "expand: no history": (new_session, "expand_step", {"step_id": 1, "reason": "x"}, "planning_setup_plan"),
     "expand: unknown step": (planned, "expand_step", {"step_id": 9, "reason": "x"}, "Steps: 0, 1, 2, 3"),
     "expand: already full": (planned, "expand_step", {"step_id": 2, "reason": "x"}, "already shown in full"),
-    "expand: nothing said": (planned, "expand_step", {"step_id": 3, "reason": "x"}, "Nothing was said in step 3"),
+    "expand: no turns": (planned, "expand_step", {"step_id": 3, "reason": "x"}, "Step 3 has no turns yet"),
     "expand: no reason": (planned, "expand_step", {"step_id": 1}, "reason"),
     "expand: wrong type": (planned, "expand_step", {"step_id": [1], "reason": "x"}, "step_id"),
     "pin: no history": (new_session, "pin_step", {"step_id": 1}, "planning_setup_plan"),
@@ -97,8 +97,8 @@ BAD = {
     "reference: unknown step": (planned, "reference_step", {"step_id": 9}, "Steps: 0, 1, 2, 3"),
     "reference: beyond the end": (planned, "reference_step", {"step_id": 1, "first_turn": 9}, "has 3 turns"),
     "reference: turn 0": (planned, "reference_step", {"step_id": 1, "first_turn": 0}, "at least 1"),
-    "reference: nothing said": (planned, "reference_step", {"step_id": 3}, "has 0 turns"),
-    "pressure: nobody counts": (planned, "context_pressure", {}, "Nobody here knows"),
+    "reference: no turns": (planned, "reference_step", {"step_id": 3}, "has 0 turns"),
+    "pressure: size unknown": (planned, "context_pressure", {}, "The size of the next call is not known"),
     "pressure: with an argument": (planned, "context_pressure", {"now": 1}, "now"),
 }
 
@@ -195,7 +195,7 @@ def test_a_part_of_a_folded_step_is_expanded_with_it():
 
     assert "what routes.py says" in use(session, "expand_step", {"step_id": 2, "reason": "x"}).render()
     assert "what routes.py says" in use(session, "expand_step", {"step_id": 4, "reason": "x"}).render()
-    with pytest.raises(ToolValidationError, match="Expand that one"):
+    with pytest.raises(ToolValidationError, match="Expand step 2"):
         use(session, "expand_step", {"step_id": 4, "reason": "x"}, prompt_for(session, expand="view"))
 
 
@@ -204,7 +204,7 @@ def talk_under(session, parent, title, text):
     number = session.query(Plan).latest().steps[-1].step_id
     session.dispatch(UpdateStep(number, "in_progress"))
     talk = Talk(session)
-    talk.messages = [None] * session.query(TaskHistory).latest().reach.length
+    talk.messages = [None] * session.query(TaskHistory).latest().extent.length
     talk.calls = 50
     talk.work(text)
 
@@ -280,19 +280,19 @@ def test_what_a_host_dispatches_wrongly_changes_nothing_either():
     assert session.snapshot().slices == before.slices
 
 
-def test_where_there_is_no_session_the_model_is_told_to_go_on_without_a_plan():
+def test_without_a_session_the_model_is_advised_to_continue_without_a_plan():
     prompt = prompt_for(None, model=MODEL)
     tool = prompt.render().tool("planning_setup_plan")
 
-    with pytest.raises(ToolValidationError, match="go on without one"):
+    with pytest.raises(ToolValidationError, match="Continue without a plan"):
         asyncio.run(tool.call({"objective": "x", "steps": ["a"]}, context=context_of(None, prompt)))
 
 
-def test_what_was_said_outside_any_step_is_step_0_and_may_be_nothing():
+def test_turns_outside_any_step_are_step_0_which_may_have_none():
     session = new_session()
     use(session, "planning_setup_plan", {"objective": "Read", "steps": ["One"]})
 
-    with pytest.raises(ToolValidationError, match="outside of the steps"):
+    with pytest.raises(ToolValidationError, match="outside the steps"):
         use(session, "expand_step", {"step_id": 0, "reason": "x"})
     assert use(planned(), "summarize_step", {"step_id": 0, "summary": "The user asked."}).success
 
@@ -312,5 +312,5 @@ def test_the_documents_prompt_serves_a_session_it_was_not_made_with():
 
     result = use(session, "planning_setup_plan", {"objective": "Read", "steps": ["One"]}, prompt_for(None))
 
-    assert result.message == "There is a new plan. Steps: 1 pending."
+    assert result.message == "Plan created. Steps: 1 pending."
     assert session.query(Plan).latest().objective == "Read"

@@ -8,7 +8,7 @@ import pytest
 
 from minutebook.errors import OutputParseError, ToolValidationError, UnsupportedType
 from minutebook.prompt.parse import parse, parse_arguments
-from minutebook.prompt.schema import dump_text, json_data
+from minutebook.prompt.schema import json_data, json_text
 from tests.prompt.generated import Colour, Tree
 from tests.prompt.test_schema import Plan, Status, Step
 
@@ -44,13 +44,13 @@ def test_says_everything_that_is_wrong_at_once_and_what_to_do():
 
     assert str(caught.value) == (
         "The answer is not a valid Plan:\n"
-        "- objective: is 3; give text\n"
+        "- objective: is 3; expected text\n"
         "- steps[1].title: is missing\n"
         "- steps[1].titel: is not a field of Step; the fields are title, status, notes\n"
-        "- steps[2].title: has 0 characters; give at least 1\n"
-        '- steps[2].status: is "gone"; give "pending" or "done"\n'
-        "- priority: is 9; give at most 5\n"
-        f"It was: {answer}\n"
+        "- steps[2].title: has 0 characters; expected at least 1\n"
+        '- steps[2].status: is "gone"; expected "pending" or "done"\n'
+        "- priority: is 9; expected at most 5\n"
+        f"The answer was: {answer}\n"
         "Answer again with one JSON object for Plan and nothing else."
     )
 
@@ -67,25 +67,25 @@ def test_a_flood_of_problems_and_a_long_answer_are_cut_short_in_the_message_only
 @pytest.mark.parametrize(
     ("hint", "data", "problem"),
     [
-        (int, True, "it: is true; give a whole number"),
-        (int, 1.0, "it: is 1.0; give a whole number"),
-        (int, "1", 'it: is "1"; give a whole number'),
-        (float, "x" * 100, f'it: is "{"x" * 58}…; give a number'),
+        (int, True, "it: is true; expected a whole number"),
+        (int, 1.0, "it: is 1.0; expected a whole number"),
+        (int, "1", 'it: is "1"; expected a whole number'),
+        (float, "x" * 100, f'it: is "{"x" * 58}…; expected a number'),
         (float, 10**400, "it: is too large a number"),
-        (bool, 1, "it: is 1; give true or false"),
-        (str, None, "it: is null; give text"),
-        (None, 0, "it: is 0; give null"),
-        (Literal[1, "a"], True, 'it: is true; give 1 or "a"'),
-        (Colour, "RED", 'it: is "RED"; give "red" or "blue"'),
-        (datetime, "soon", 'it: is "soon"; give text in the format date-time'),
-        (list[int], {"a": 1}, "it: is an object; give a list"),
-        (tuple[int, str], [1], "it: is a list of 1; give a list of 2"),
-        (set[int], [1, 1], "it: holds the same item twice; give each once"),
-        (dict[str, int], {"a b": "c"}, 'it["a b"]: is "c"; give a whole number'),
-        (dict[Colour, int], {"green": 1}, 'it.green: is "green"; give "red" or "blue"'),
-        (int | str | None, [], "it: is a list of 0; give a whole number or text or null"),
-        (Tree, 1, "it: is 1; give an object (Tree)"),
-        (Tree | None, {"name": 1}, "it.name: is 1; give text"),
+        (bool, 1, "it: is 1; expected true or false"),
+        (str, None, "it: is null; expected text"),
+        (None, 0, "it: is 0; expected null"),
+        (Literal[1, "a"], True, 'it: is true; expected 1 or "a"'),
+        (Colour, "RED", 'it: is "RED"; expected "red" or "blue"'),
+        (datetime, "soon", 'it: is "soon"; expected text in the format date-time'),
+        (list[int], {"a": 1}, "it: is an object; expected a list"),
+        (tuple[int, str], [1], "it: is a list of 1; expected a list of 2"),
+        (set[int], [1, 1], "it: has the same item twice; remove one"),
+        (dict[str, int], {"a b": "c"}, 'it["a b"]: is "c"; expected a whole number'),
+        (dict[Colour, int], {"green": 1}, 'it.green: is "green"; expected "red" or "blue"'),
+        (int | str | None, [], "it: is a list of 0; expected a whole number or text or null"),
+        (Tree, 1, "it: is 1; expected an object (Tree)"),
+        (Tree | None, {"name": 1}, "it.name: is 1; expected text"),
     ],
 )
 def test_a_value_that_does_not_fit_is_named_with_what_to_give(hint, data, problem):
@@ -95,13 +95,13 @@ def test_a_value_that_does_not_fit_is_named_with_what_to_give(hint, data, proble
 @pytest.mark.parametrize(
     ("metadata", "hint", "good", "bad", "said"),
     [
-        ({"ge": 0}, int, 0, -1, "is -1; give at least 0"),
-        ({"gt": 0}, float, 0.1, 0.0, "is 0.0; give more than 0"),
-        ({"lt": 1}, float | None, 0.9, 1.0, "is 1.0; give less than 1"),
-        ({"multiple_of": 0.1}, float, 0.3, 0.35, "is 0.35; give a multiple of 0.1"),
+        ({"ge": 0}, int, 0, -1, "is -1; expected at least 0"),
+        ({"gt": 0}, float, 0.1, 0.0, "is 0.0; expected more than 0"),
+        ({"lt": 1}, float | None, 0.9, 1.0, "is 1.0; expected less than 1"),
+        ({"multiple_of": 0.1}, float, 0.3, 0.35, "is 0.35; expected a multiple of 0.1"),
         ({"pattern": "^[a-z]+$"}, str, "a", "A", "does not match the pattern ^[a-z]+$"),
-        ({"max_length": 1}, list[int], [1], [1, 2], "has 2 items; give at most 1"),
-        ({"min_length": 1}, dict[str, int], {"a": 1}, {}, "has 0 keys; give at least 1"),
+        ({"max_length": 1}, list[int], [1], [1, 2], "has 2 items; expected at most 1"),
+        ({"min_length": 1}, dict[str, int], {"a": 1}, {}, "has 0 keys; expected at least 1"),
     ],
 )
 def test_limits_of_a_field_are_held(metadata, hint, good, bad, said):
@@ -156,7 +156,7 @@ def test_a_union_takes_the_member_that_fits():
     assert parse(Add, json_data(value)) == value
     assert problems(Add, {"left": {"kind": "multiply", "left": 1}, "right": "x"}) == [
         "left.right: is missing",
-        'right: is "x"; give an object (Add) or an object (Multiply) or a whole number or a number',
+        'right: is "x"; expected an object (Add) or an object (Multiply) or a whole number or a number',
     ]
 
 
@@ -187,7 +187,7 @@ def test_anything_is_kept_as_it_is_and_values_that_are_there_already_are_taken()
     assert parse(one(Any | None), {"it": [1]}).it == [1]
     assert parse(one(datetime), {"it": moment}).it is moment
     assert problems(one(set), {"it": [[1]]}) == ["it[0]: cannot be in a set"]
-    assert problems(one(set[Any]), {"it": 1}) == ["it: is 1; give a list"]
+    assert problems(one(set[Any]), {"it": 1}) == ["it: is 1; expected a list"]
 
 
 def test_a_deep_union_is_read_in_time_that_grows_with_its_size():
@@ -207,7 +207,7 @@ def test_a_strict_reading_leaves_no_false_problems():
         x: float
         y: float
 
-    assert problems(one(Point | None), {"it": {"x": 1, "y": "a"}}) == ['it.y: is "a"; give a number']
+    assert problems(one(Point | None), {"it": {"x": 1, "y": "a"}}) == ['it.y: is "a"; expected a number']
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_coercing_takes_what_plainly_means_the_same(hint, data, value):
 def test_coercing_does_not_guess(hint, data):
     (problem,) = problems(one(hint), {"it": data}, coerce=True)
 
-    assert problem.startswith(f"it: is {json.dumps(data)}; give")
+    assert problem.startswith(f"it: is {json.dumps(data)}; expected")
 
 
 FENCE = "```"
@@ -265,22 +265,22 @@ def test_finds_the_json_whatever_stands_around_it(answer):
 
 
 def test_where_nothing_fits_the_first_object_is_what_is_wrong():
-    assert problems(Tree, 'Not {"name": 1} nor {"nam": "a"} nor {"name": oops}.') == ["name: is 1; give text"]
+    assert problems(Tree, 'Not {"name": 1} nor {"nam": "a"} nor {"name": oops}.') == ["name: is 1; expected text"]
 
 
 def test_braces_and_quotes_in_strings_are_part_of_the_string():
     value = Tree('} "quoted" { \\ \n', (Tree("{"),))
 
-    assert parse(Tree, f"So: {dump_text(value)} there") == value
+    assert parse(Tree, f"So: {json_text(value)} there") == value
 
 
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        ("I do not know.", "the value: holds no JSON object"),
-        ("", "the value: holds no JSON object"),
-        ("[1, 2]", "the value: is a list of 2; give an object (Tree)"),
-        (f'{FENCE}json\n[{{"name": "a"}}]\n{FENCE}', "the value: is a list of 1; give an object (Tree)"),
+        ("I do not know.", "the value: contains no JSON object"),
+        ("", "the value: contains no JSON object"),
+        ("[1, 2]", "the value: is a list of 2; expected an object (Tree)"),
+        (f'{FENCE}json\n[{{"name": "a"}}]\n{FENCE}', "the value: is a list of 1; expected an object (Tree)"),
         ('{"name": NaN}', "the value: is not JSON: NaN is not JSON"),
         (
             '{"name": "a", "next": {"name": "b"}',
@@ -316,12 +316,11 @@ def test_arguments_of_a_tool_are_refused_with_the_same_words():
         parse_arguments(Step, '{"title": ""}', "add_step")
 
     assert str(caught.value) == (
-        "The arguments of add_step do not fit; mend these and call it again:\n"
-        "- title: has 0 characters; give at least 1"
+        "Invalid arguments for add_step; fix these and call it again:\n- title: has 0 characters; expected at least 1"
     )
     with pytest.raises(ToolValidationError, match="the value: is not JSON: Expecting"):
         parse_arguments(Step, "title: a", "add_step")
-    with pytest.raises(ToolValidationError, match="the value: is a list of 0; give an object"):
+    with pytest.raises(ToolValidationError, match="the value: is a list of 0; expected an object"):
         parse_arguments(Step, "[]", "add_step")
 
 
@@ -330,9 +329,9 @@ def test_a_set_is_written_in_one_order_whatever_order_it_has():
 
 
 def test_what_has_no_json_form_is_not_written():
-    with pytest.raises(UnsupportedType, match="a object, which cannot be told"):
+    with pytest.raises(UnsupportedType, match="has type object, which has no JSON schema"):
         json_data([object()])
-    with pytest.raises(UnsupportedType, match="the key 1 is a int"):
+    with pytest.raises(UnsupportedType, match="the key 1 has type int"):
         json_data({1: 2})
-    with pytest.raises(ValueError, match="a number for JSON is nan; give a finite one"):
+    with pytest.raises(ValueError, match="a number for JSON=nan: expected a finite number"):
         json_data(float("nan"))

@@ -159,7 +159,7 @@ def test_missing_params_name_the_section_and_the_type():
         Prompt(TEMPLATE).render()
 
     assert str(caught.value) == (
-        "section 'task' needs a Task; bind one with prompt.bind(Task(…)), or give the section default_params"
+        "section 'task' needs a Task; bind one with prompt.bind(Task(…)), or set default_params of the section"
     )
 
 
@@ -171,15 +171,15 @@ def test_params_of_a_section_that_is_hidden_now_are_missed_too():
 
 
 def test_there_is_one_value_for_each_type():
-    with pytest.raises(InvalidSetting, match=r"bound to prompt 'review' is Task\(.*give one value for each type"):
+    with pytest.raises(InvalidSetting, match=r"bound to prompt 'review'=Task\(.*expected one value for each type"):
         TEMPLATE.bind(Task("a"), Task("b"))
-    with pytest.raises(InvalidSetting, match=r"is 'auth'; give one of Task, Reader"):
+    with pytest.raises(InvalidSetting, match=r"='auth': expected one of Task, Reader"):
         TEMPLATE.bind("auth")
-    with pytest.raises(InvalidSetting, match="give nothing: no section takes params"):
+    with pytest.raises(InvalidSetting, match="expected nothing: no section has params"):
         PromptTemplate[str](ns="a", key="b", sections=[Section(title="T", key="t")]).bind(3)
     other = STYLE.clone(key="other", default_params=Reader("none"), tools=[], children=[])
     with pytest.raises(
-        InvalidSetting, match=r"default_params of section 'other' is Reader\(name='none'\); give Reader\(name='all'\)"
+        InvalidSetting, match=r"default_params of section 'other'=Reader\(name='none'\): expected Reader\(name='all'\)"
     ):
         PromptTemplate[str](ns="a", key="b", sections=[STYLE, other])
 
@@ -191,13 +191,13 @@ def section(key, *tools, children=()):
 @pytest.mark.parametrize(
     ("sections", "said"),
     [
-        ([section("a"), section("a")], "the section 'a' is there more than once (A, A); give each its own"),
-        ([section("a", children=[section("b"), section("b")])], "the section 'a.b' is there more than once"),
+        ([section("a"), section("a")], "the section 'a' is defined more than once (A, A); use unique names"),
+        ([section("a", children=[section("b"), section("b")])], "the section 'a.b' is defined more than once"),
         (
             [section("a", ADD), section("b", children=[section("c", ADD)])],
-            "the tool 'add' is there more than once (a, b.c)",
+            "the tool 'add' is defined more than once (a, b.c)",
         ),
-        ([section("a", named("open_sections"))], "the tool 'open_sections' is there more than once (built in, a)"),
+        ([section("a", named("open_sections"))], "the tool 'open_sections' is defined more than once (built in, a)"),
     ],
 )
 def test_names_in_one_prompt_must_differ(sections, said):
@@ -218,13 +218,13 @@ def test_an_output_must_be_a_dataclass_with_a_json_form():
     class Bad:
         it: bytes
 
-    with pytest.raises(InvalidSetting, match="the output of prompt 'b' is <class 'int'>; give a dataclass"):
+    with pytest.raises(InvalidSetting, match="the output of prompt 'b'=<class 'int'>: expected a dataclass"):
         PromptTemplate[int](ns="a", key="b", sections=[section("a")])
-    with pytest.raises(UnsupportedType, match=r"Bad\.it is bytes"):
+    with pytest.raises(UnsupportedType, match=r"Bad\.it has type bytes"):
         PromptTemplate[Bad](ns="a", key="b", sections=[section("a")])
     with pytest.raises(InvalidSetting, match="the sections of prompt 'b'"):
         PromptTemplate[str](ns="a", key="b", sections=[])
-    with pytest.raises(InvalidSetting, match="the ns and key"):
+    with pytest.raises(InvalidSetting, match="ns and key"):
         PromptTemplate[str](ns="", key="b", sections=[section("a")])
 
 
@@ -268,7 +268,7 @@ def test_a_section_is_read_as_the_session_is_now():
         (["nope"], "There is no section 'nope'. Sections that can be opened: guide.style."),
         (["guide.style", "style"], "There is no section 'style'. Sections that can be opened: guide.style."),
         (["guide.style.names"], "There is no section 'guide.style.names'."),
-        ([], "The arguments of open_sections do not fit; mend these and call it again:\n- section_keys: has 0 items"),
+        ([], "Invalid arguments for open_sections; fix these and call it again:\n- section_keys: has 0 items"),
     ],
 )
 def test_a_section_that_cannot_be_opened_is_told_to_the_model(keys, said):
@@ -283,15 +283,15 @@ def test_there_is_nothing_to_open_where_all_is_open():
 
     assert rendered.tool("open_sections") is None
     assert rendered.tool("read_section") is None
-    assert rendered.summarized() == ()
+    assert rendered.summarized_sections() == ()
 
 
 def test_an_override_may_close_a_section_too_and_must_begin_at_one():
     rendered = PROMPT.render(visibility_overrides={("task",): SUMMARY, ("guide", "step-3"): FULL})
 
-    assert rendered.summarized() == (("task",), ("guide", "style"))
+    assert rendered.summarized_sections() == (("task",), ("guide", "style"))
     with pytest.raises(
-        InvalidSetting, match=r"is \('style',\); give a tuple of keys that begins with one of task, guide"
+        InvalidSetting, match=r"=\('style',\): expected a tuple of keys that starts with one of task, guide"
     ):
         PROMPT.render(visibility_overrides={("style",): FULL})
 
@@ -315,7 +315,7 @@ def test_what_accepts_no_override_is_not_overridden():
     for change in ({"sections": {"task": "x"}}, {"tools": {"add": "x"}}):
         with pytest.raises(InvalidSetting, match="that accepts overrides"):
             fixed.override(**change)
-    with pytest.raises(InvalidSetting, match="what is overridden is 'nope'; give the key of a section or the name"):
+    with pytest.raises(InvalidSetting, match="override='nope': expected the key of a section or the name"):
         fixed.override(sections={"nope": "x"})
     with pytest.raises(InvalidSetting, match="the key of a Markdown section"):
         TEMPLATE.override(sections={"guide": "x"})

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from minutebook.errors import OutputParseError, UnsupportedType
 from minutebook.prompt.parse import parse
-from minutebook.prompt.schema import dump_text, json_data, json_schema
+from minutebook.prompt.schema import json_data, json_schema, json_text
 from tests.prompt.generated import values_of_classes
 from tests.prompt.schemacheck import accepts
 
@@ -21,12 +21,12 @@ json_values = st.recursive(
 @given(values_of_classes())
 def test_what_was_written_is_read_back_equal(value):
     assert parse(type(value), json_data(value)) == value
-    assert parse(type(value), f"Here it is:\n```json\n{dump_text(value, indent=2)}\n```\nAnything else?") == value
+    assert parse(type(value), f"Here it is:\n```json\n{json_text(value, indent=2)}\n```\nAnything else?") == value
 
 
 @given(values_of_classes())
 def test_the_schema_accepts_what_is_written(value):
-    written = json.loads(dump_text(value))
+    written = json.loads(json_text(value))
 
     assert accepts(json_schema(type(value)), written)
 
@@ -38,13 +38,13 @@ def test_the_strict_schema_accepts_what_is_written_and_requires_all_of_it(value)
     except UnsupportedType:
         assume(False)  # an open mapping has no strict form
 
-    assert accepts(schema, json.loads(dump_text(value)))
+    assert accepts(schema, json.loads(json_text(value)))
     assert schema["required"] == list(schema["properties"])
 
 
 @given(values_of_classes(), st.data())
 def test_the_reader_takes_what_the_schema_accepts_and_nothing_else(value, data):
-    written = damaged(json.loads(dump_text(value)), data)
+    written = damaged(json.loads(json_text(value)), data)
 
     assert takes(type(value), written) == accepts(null_for_default(json_schema(type(value))), written)
 

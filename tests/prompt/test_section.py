@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from minutebook.errors import InvalidPrompt, InvalidSetting
+from minutebook.errors import InvalidPrompt, InvalidSetting, MissingSetting
 from minutebook.prompt.markdown import MarkdownSection
 from minutebook.prompt.section import Section
 from minutebook.prompt.tools import RenderContext
@@ -81,15 +81,13 @@ def test_an_unknown_placeholder_is_named_at_construction(where):
         MarkdownSection[Task](title="T", key="task", **texts)
 
     assert str(caught.value) == (
-        "the template of section 'task' has ${objectiv}, which Task lacks (it has objective, budget); "
+        "the template of section 'task' has ${objectiv}, but Task has no such field (it has objective, budget); "
         "write $${objectiv} for plain text"
     )
 
 
 def test_a_placeholder_without_params_is_an_error_too():
-    with pytest.raises(
-        InvalidPrompt, match=r"section 'task' has \$\{x\} and no params; make it MarkdownSection\[Params\]"
-    ):
+    with pytest.raises(InvalidPrompt, match=r"section 'task' has \$\{x\} but no params; use MarkdownSection\[Params\]"):
         MarkdownSection(title="T", key="task", template="${x}")
 
 
@@ -97,7 +95,7 @@ def test_params_may_come_from_their_default():
     section = MarkdownSection(title="T", key="t", template="${objective}", default_params=Task("x"))
 
     assert section.params_type is Task
-    with pytest.raises(InvalidSetting, match=r"default_params of section 't' is Task\(.*give a Params"):
+    with pytest.raises(InvalidSetting, match=r"default_params of section 't'=Task\(.*expected a Params"):
         MarkdownSection[Params](title="T", key="t", template="", default_params=Task("x"))
 
 
@@ -123,9 +121,9 @@ def test_visibility_is_what_an_override_says_or_else_its_own():
     )
     overrides = RenderContext(visibility_overrides={("task",): SectionVisibility.FULL})
 
-    assert section.shown(Task("x", 1), ("task",)) is SectionVisibility.SUMMARY
-    assert section.shown(Task("x", 0), ("task",)) is SectionVisibility.FULL
-    assert section.shown(Task("x", 1), ("task",), overrides) is SectionVisibility.FULL
+    assert section.effective_visibility(Task("x", 1), ("task",)) is SectionVisibility.SUMMARY
+    assert section.effective_visibility(Task("x", 0), ("task",)) is SectionVisibility.FULL
+    assert section.effective_visibility(Task("x", 1), ("task",), overrides) is SectionVisibility.FULL
     assert section.render(Task("x", 1), 0, "1", context=overrides).startswith("## 1. Task\n\nComplete")
 
 
@@ -137,37 +135,37 @@ def test_a_clone_is_changed_and_the_original_is_not():
     assert type(changed) is type(TASK)
     with pytest.raises(InvalidPrompt):
         TASK.clone(template="${nope}")
-    with pytest.raises(InvalidSetting, match="a change to section 'task' is 'colour'; give one of template, title"):
+    with pytest.raises(InvalidSetting, match="attribute of section 'task'='colour': expected one of template, title"):
         TASK.clone(colour="red")
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"key": "A b"}, "a section's key is 'A b'; give 1 to 64 small letters, digits, _ and -"),
-        ({"key": "a.b"}, "a section's key is 'a.b'"),
-        ({"title": "a\nb"}, "the title of section 'k' is 'a\\nb'; give one line of text"),
-        ({"summary": " "}, "the summary of section 'k' is ' '; give some text, or None"),
-        ({"visibility": SectionVisibility.SUMMARY}, "the summary of section 'k' is None; give a text, or show"),
-        ({"tools": [print]}, "a tool of section 'k' is <built-in function print>; give a Tool"),
-        ({"children": ["x"]}, "a child of section 'k' is 'x'; give a Section"),
-        ({"default_params": 3}, "the params of section 'k' is <class 'int'>; give a dataclass"),
+        ({"key": "A b"}, "the key of a section='A b': expected 1 to 64 lowercase letters, digits, _ and -"),
+        ({"key": "a.b"}, "the key of a section='a.b'"),
+        ({"title": "a\nb"}, "the title of section 'k'='a\\nb': expected one line of text"),
+        ({"summary": " "}, "the summary of section 'k'=' ': expected a text that is not empty, or None"),
+        ({"visibility": SectionVisibility.SUMMARY}, "the summary of section 'k' is missing; set summary="),
+        ({"tools": [print]}, "a tool of section 'k'=<built-in function print>: expected a Tool"),
+        ({"children": ["x"]}, "a child of section 'k'='x': expected a Section"),
+        ({"default_params": 3}, "the params of section 'k'=<class 'int'>: expected a dataclass"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_at_once(options, said):
-    with pytest.raises(InvalidSetting) as caught:
+def test_invalid_settings_are_rejected_at_construction(options, said):
+    with pytest.raises((InvalidSetting, MissingSetting)) as caught:
         Section(**{"title": "T", "key": "k"} | options)
 
     assert str(caught.value).startswith(said)
 
 
 def test_a_template_is_text():
-    with pytest.raises(InvalidSetting, match="the template of section 'k' is None; give a text"):
+    with pytest.raises(InvalidSetting, match="the template of section 'k'=None: expected a str"):
         MarkdownSection(title="T", key="k", template=None)
 
 
 def test_a_summary_that_is_asked_for_and_not_there_is_an_error():
-    with pytest.raises(InvalidSetting, match="the visibility of section 'k' is 'summary'; give full, or it a summary"):
+    with pytest.raises(MissingSetting, match="the summary of section 'k' is missing"):
         Section(title="T", key="k").render(None, 0, "1", visibility=SectionVisibility.SUMMARY)
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from minutebook.errors import InvalidSetting, ToolValidationError, UnsupportedType
+from minutebook.errors import InvalidSetting, MissingSetting, ToolValidationError, UnsupportedType
 from minutebook.prompt.section import Section
 from minutebook.prompt.template import PromptTemplate
 from minutebook.prompt.tools import Tool, ToolContext, ToolExample, ToolResult, tool
@@ -98,16 +98,16 @@ def test_a_tool_without_params_takes_an_empty_object():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"name": "add it"}, "a tool's name is 'add it'; give 1 to 64 letters, digits, _ and -"),
-        ({"name": "a" * 65}, "a tool's name"),
-        ({"name": "add\n"}, "a tool's name"),
-        ({"description": " "}, "the description of tool 'add' is ' '; give what it does and when to use it"),
-        ({"timeout_seconds": 0}, "timeout_seconds of tool 'add' is 0; give more than 0, or None"),
-        ({"handler": 3}, "the handler of tool 'add' is 3"),
-        ({"examples": [ToolExample("x", Sum(1))]}, "an example of tool 'add' is Sum(value=1); give a AddParams"),
+        ({"name": "add it"}, "the name of a tool='add it': expected 1 to 64 letters, digits, _ and -"),
+        ({"name": "a" * 65}, "the name of a tool"),
+        ({"name": "add\n"}, "the name of a tool"),
+        ({"description": " "}, "the description of tool 'add'=' ': expected what the tool does and when to use it"),
+        ({"timeout_seconds": 0}, "timeout_seconds of tool 'add'=0: expected more than 0, or None"),
+        ({"handler": 3}, "the handler of tool 'add'=3"),
+        ({"examples": [ToolExample("x", Sum(1))]}, "an example of tool 'add'=Sum(value=1): expected a AddParams"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_at_once(changes, said):
+def test_invalid_settings_are_rejected_at_construction(changes, said):
     with pytest.raises(InvalidSetting) as caught:
         Tool[AddParams, Sum](**{"name": "add", "description": "Add.", "handler": add} | changes)
 
@@ -122,9 +122,9 @@ def test_params_must_be_a_dataclass_of_types_that_have_a_json_form():
     options: dict[str, Any] = {"name": "add", "description": "Add.", "handler": add}
     with pytest.raises(InvalidSetting, match="the params of tool 'add'"):
         Tool[int, Sum](**options)
-    with pytest.raises(InvalidSetting, match=r"Tool\[Params, Result\]"):
+    with pytest.raises(MissingSetting, match=r"Tool\[Params, Result\]"):
         Tool(**options)
-    with pytest.raises(UnsupportedType, match=r"Bad\.it is bytes"):
+    with pytest.raises(UnsupportedType, match=r"Bad\.it has type bytes"):
         Tool[Bad, Sum](**options)
 
 
@@ -234,9 +234,9 @@ def test_a_function_that_a_model_cannot_call_is_refused():
     def undocumented(query: str):
         pass
 
-    with pytest.raises(InvalidSetting, match="parameter 'query' of tool 'untyped' is 'without a type'"):
+    with pytest.raises(MissingSetting, match="the type of parameter 'query' of tool 'untyped' is missing"):
         tool(untyped)
     with pytest.raises(InvalidSetting, match="parameter 'queries' of tool 'many'"):
         tool(many)
-    with pytest.raises(InvalidSetting, match="the description of tool 'undocumented' is ''"):
+    with pytest.raises(InvalidSetting, match="the description of tool 'undocumented'=''"):
         tool(undocumented)

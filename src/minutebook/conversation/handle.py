@@ -1,6 +1,6 @@
 """`AsyncConversation`: a stored conversation that messages are appended to and views are taken from.
 
-It is a handle on `ModelCall`, which builds views and stores their minutes, and has no rules of its own. The record is kept
+It is a handle on `ModelCall`, which builds views and stores their minutes. The record is kept
 in memory while the handle is open; before each view the handle reads from the store what other processes have added.
 """
 
@@ -112,7 +112,7 @@ class AsyncConversation:
         """The record, once the conversation was read."""
         self._version = self._first = 0
         """The stored version, 0 if there is none yet, and the position of the first entry that was not purged."""
-        self._held: RenewedLease | None = None
+        self._renewed: RenewedLease | None = None
         self._last_request = 0
         self._sent: SentRequest | None = None
         """The newest request. The next append stores its usage in its minutes."""
@@ -211,7 +211,7 @@ class AsyncConversation:
                     idempotency_key=idempotency_key,
                     fingerprint=None if idempotency_key is None else json_bytes(new),
                     documents=await self._minutes_of_answer(request, start, response),
-                    lease=None if self._held is None else self._held.lease,
+                    lease=None if self._renewed is None else self._renewed.lease,
                 )
             except VersionConflict:  # another process has appended
                 source = await self._synchronize()
@@ -299,7 +299,7 @@ class AsyncConversation:
             provider=self.provider,
             rules=provider or self.provider,
             fails_open=False,
-            lease=None if self._held is None else self._held.lease,
+            lease=None if self._renewed is None else self._renewed.lease,
             overhead_tokens=overhead_tokens,
             number=number,
         )
@@ -376,13 +376,13 @@ class AsyncConversation:
             LeaseLost: the lease expired and another holder took it.
         """
         await self._open()
-        async with hold_lease(self.store, self.id, f"conversation-{uuid4()}", seconds=seconds) as held:
-            self._held = held
+        async with hold_lease(self.store, self.id, f"conversation-{uuid4()}", seconds=seconds) as renewed:
+            self._renewed = renewed
             try:
                 await self._synchronize()
                 yield self
             finally:
-                self._held = None
+                self._renewed = None
 
     async def pin(self, position: int) -> None:
         """Include this message, with its exchange, in every view."""

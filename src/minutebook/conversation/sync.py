@@ -7,40 +7,24 @@ writes.
 
 import asyncio
 import inspect
-import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import wraps
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from minutebook.conversation.handle import AsyncConversation
+from minutebook.store.loop_thread import run_sync
 
 T = TypeVar("T")
-_LOCK: Final = threading.Lock()
-_loop: asyncio.AbstractEventLoop | None = None
 _has_warned = False
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on the background event loop, and wait for its result."""
     _warn_in_event_loop()
-    future = asyncio.run_coroutine_threadsafe(coroutine, _background_loop())
-    try:
-        return future.result()
-    except BaseException:  # such as KeyboardInterrupt while waiting
-        future.cancel()
-        raise
-
-
-def _background_loop() -> asyncio.AbstractEventLoop:
-    global _loop  # noqa: PLW0603 - one loop for the process
-    with _LOCK:
-        if _loop is None or _loop.is_closed():
-            _loop = asyncio.new_event_loop()
-            threading.Thread(target=_loop.run_forever, name="minutebook", daemon=True).start()
-        return _loop
+    return run_sync(coroutine)
 
 
 def _warn_in_event_loop() -> None:
@@ -57,7 +41,7 @@ def _warn_in_event_loop() -> None:
         message = (
             "Conversation blocks the running event loop; in async code use AsyncConversation and await its methods"
         )
-        warnings.warn(message, RuntimeWarning, stacklevel=5)
+        warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
 class Conversation:

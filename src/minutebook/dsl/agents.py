@@ -1,14 +1,7 @@
-"""A program's agents at run time: their conversations, delegation to each other, and the events of a run.
+"""A program's agents at run time: their conversations, the calls between them, and the events of a run.
 
-An agent in one conversation.
-
-Agents that an agent calls, as its tools.
-
-What happens while a program runs, and to whom.
-
-The text of a program's prompt, as a prompt of ours.
-
-All who act in a workflow: models, tools, and agents in their conversations.
+An `AgentInstance` is an agent in one conversation; the `AgentPool` creates them. The agents that an agent may call are
+tools of its conversation.
 """
 
 import asyncio
@@ -31,10 +24,10 @@ from minutebook.compaction.registry import SETTING_FIELDS
 from minutebook.compaction.strategy import HistoryStrategy
 from minutebook.compaction.summarizer import Summarizer, is_summary
 from minutebook.dsl.flow_strategy import FlowSummarizer, strategy_of
-from minutebook.dsl.models import Adapters, patient
+from minutebook.dsl.models import Adapters, with_retry_policy
 from minutebook.dsl.spec import INPUT, AgentSpec, RetrySpec, WorkflowSpec
 from minutebook.errors import DeadlineExceeded, InvalidSetting
-from minutebook.prompt.markdown import rendered_value
+from minutebook.prompt.markdown import text_in_prompt
 from minutebook.prompt.tools import AnyTool, Tool, ToolContext, ToolResult
 from minutebook.record.message import is_result, text_of
 from minutebook.record.transcript import Transcript
@@ -43,19 +36,20 @@ from minutebook.tokens.models import ModelInfo, model_info
 
 
 @dataclass(frozen=True)
-class Asked:  # what a helper is told; a docstring would be told to the model
+class HelperRequest:  # without a docstring, which would become part of the tool's schema
     request: Annotated[str, "what it is to do, with all it must know: it sees nothing else of this conversation"]
 
 
-class Relay(ProviderAdapter):
-    """The adapter of an agent that may hand over: what it handed over to has answered for it, and no model is asked."""
+class HandoverAdapter(ProviderAdapter):
+    """The adapter of an agent that may delegate: returns the answer of the delegate instead of calling the model."""
 
     def __init__(self, inner: ProviderAdapter) -> None:
         super().__init__(inner.model, retry_policy=inner.retry_policy, telemetry=inner.telemetry, counter=inner.counter)
         self._inner = inner
-        self.provider = inner.provider  # type: ignore[misc]  # it speaks for whomever it relays to
+        self.provider = inner.provider  # type: ignore[misc]  # that of the wrapped adapter
         self.name = inner.name  # type: ignore[misc]  # same
         self.answer: str | None = None
+        """The answer of the delegate; the next call returns it."""
 
     @property
     def native_output(self) -> bool:
@@ -67,121 +61,136 @@ class Relay(ProviderAdapter):
 
     async def ask(self, request: ModelRequest, *, on_delta: OnDelta | None = None) -> ModelReply:
         answer, self.answer = self.answer, None
-        # One of several calls is an opinion among others: then it is the model that answers.
-        alone = is_result(request.messages[-1]) and not is_result(request.messages[-2])
-        if answer is None or not alone:
+        # If the agent made several calls at once, the model answers from all of their results.
+        is_only_result = is_result(request.messages[-1]) and not is_result(request.messages[-2])
+        if answer is None or not is_only_result:
             return await self._inner.ask(request, on_delta=on_delta)
         if on_delta is not None:
             on_delta(TextDelta(answer))
         return ModelReply({"role": "assistant", "content": answer})
 
 
-def helper_tools(actor: "Actor", relay: Relay, watch: "Watch") -> list[AnyTool]:
-    """A tool for each agent that this one may hand over to or ask."""
-    spec = actor.cast.spec
-    handed = [_tool(actor, spec.agent(name), watch, relay) for name in actor.agent.delegate]
-    return [*handed, *(_tool(actor, spec.agent(name), watch, None) for name in actor.agent.use)]
+def _helper_tools(caller: "AgentInstance", handover: HandoverAdapter, events: "EventEmitter") -> list[AnyTool]:
+    """A tool for each agent that the caller may delegate to or use."""
+    spec = caller.pool.spec
+    delegates = [_helper_tool(caller, spec.agent(name), events, handover) for name in caller.agent.delegate]
+    return [*delegates, *(_helper_tool(caller, spec.agent(name), events, None) for name in caller.agent.use)]
 
 
-def _tool(actor: "Actor", helper: AgentSpec, watch: "Watch", relay: Relay | None) -> AnyTool:
-    """`delegate` goes on with one conversation and answers for the caller; `use` is asked anew each time."""
+def _helper_tool(
+    caller: "AgentInstance", helper: AgentSpec, events: "EventEmitter", handover: HandoverAdapter | None
+) -> AnyTool:
+    """The tool that calls an agent.
 
-    async def handler(params: Asked, *, context: ToolContext) -> ToolResult[Any]:
-        lasting = relay is not None
+    With `handover` the helper is a delegate: it continues its conversation, and its answer becomes the caller's answer.
+    Otherwise each call starts a new conversation.
+    """
+
+    async def handler(params: HelperRequest, *, context: ToolContext) -> ToolResult[Any]:
         try:
-            async with actor.cast.on_stage(helper, actor, lasting=lasting) as child:
-                said = await child.run(
-                    params.request, watch=watch.deeper(), deadline=context.deadline, told=actor.shared_summary()
+            async with caller.pool.acquire(helper, caller, lasting=handover is not None) as instance:
+                output = await instance.run(
+                    params.request,
+                    events=events.nested(),
+                    deadline=context.deadline,
+                    shared_summary=caller.shared_summary(),
                 )
         except DeadlineExceeded as error:
             if context.deadline is not None and not context.deadline.remaining_seconds():
                 raise
             return ToolResult.error(f"{helper.name} had no more time: {error}")
-        answer = rendered_value(said)
-        if relay is not None and actor.agent.produces in {None, helper.produces}:
-            relay.answer = answer
+        answer = text_in_prompt(output)
+        if handover is not None and caller.agent.produces in {None, helper.produces}:
+            handover.answer = answer
         return ToolResult.ok(answer)
 
     description = helper.description or f"The agent {helper.name}."
-    if relay is not None:
-        description += " It takes over: its answer goes to the user as it is."
-    return Tool[Asked, Any](name=helper.name, description=description, handler=handler)
+    if handover is not None:
+        description += " It takes over: its answer goes to the user unchanged."
+    return Tool[HelperRequest, Any](name=helper.name, description=description, handler=handler)
 
 
 @dataclass(frozen=True, slots=True)
 class AgentEvent:
-    """Something happened in the run of an agent, or in a call of a prompt."""
+    """An event in the run of an agent or in the call of a prompt."""
 
     kind: Literal["agent", "prompt"]
     name: str
-    """Of the agent or the prompt; empty for the agent without a name."""
+    """The name of the agent or the prompt; empty for the agent without a name."""
     event: RunEvent
     session_id: UUID
     """The session that records it."""
     depth: int = 0
-    """0 for what the program itself runs, 1 for an agent that such an agent calls, and so on."""
+    """0 for an agent that the program runs, 1 for an agent that such an agent calls, and so on."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowFinished:
-    """The program is done; always the last event."""
+    """The last event of a program, with its result."""
 
     result: Any
 
 
 WorkflowEvent: TypeAlias = AgentEvent | WorkflowFinished
-Tell: TypeAlias = Callable[[AgentEvent], None]
+EmitEvent: TypeAlias = Callable[[AgentEvent], None]
 
 
-def untold(_event: AgentEvent) -> None:
-    """Nobody watches."""
+def ignore_event(_event: AgentEvent) -> None:
+    """Do nothing: the events of the run are not used."""
 
 
 OUTPUT_ATTEMPTS = 3
-"""How often an answer that is not of its schema is asked for."""
+"""Maximum number of answers to try to parse as the schema."""
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """Who watches a run, and from how far above."""
+class EventEmitter:
+    """The function that receives the events of a run, and the depth of the agents that run in it."""
 
-    tell: Tell = untold
+    emit: EmitEvent = ignore_event
     depth: int = 0
 
     @property
     def streaming(self) -> bool:
-        return self.tell is not untold
+        return self.emit is not ignore_event
 
-    def deeper(self) -> "Watch":
+    def nested(self) -> "EventEmitter":
+        """The emitter for an agent that is called from this one."""
         return replace(self, depth=self.depth + 1)
 
 
-class Actor:
-    """An agent, its session, and what was said in it so far. It does one run at a time."""
+class AgentInstance:
+    """An agent in one conversation, with its session. It runs once at a time."""
 
-    def __init__(self, agent: AgentSpec, cast: "Cast", session: Session, parent: "Actor | None" = None) -> None:
-        self.agent, self.cast, self.session, self.parent = agent, cast, session, parent
-        self.adapter = cast.adapter(agent.model, agent.retry)
+    def __init__(
+        self, agent: AgentSpec, pool: "AgentPool", session: Session, parent: "AgentInstance | None" = None
+    ) -> None:
+        self.agent, self.pool, self.session, self.parent = agent, pool, session, parent
+        self.adapter = pool.adapter(agent.model, agent.retry)
         self.conversation = Transcript(counter=self.adapter.counter)
-        self.compactor: CompactionManager | None = cast.compactor(agent, session)
+        self.compactor: CompactionManager | None = pool.compactor(agent, session)
         self.busy = False
 
-    async def run(self, given: Any, *, watch: Watch, deadline: Deadline | None = None, told: str = "") -> Any:
-        """The agent's answer to an input: a text, or what it produces. `told` is what another agent shares with it.
+    async def run(
+        self, value: Any, *, events: EventEmitter, deadline: Deadline | None = None, shared_summary: str = ""
+    ) -> Any:
+        """Answer an input with a text or a value of the schema that the agent produces.
+
+        `shared_summary` is the summary of the caller's conversation.
 
         Raises:
-            InvalidSetting: there is nothing to answer.
+            InvalidSetting: the request is empty.
         """
-        agent, spec = self.agent, self.cast.spec
-        values = {INPUT: rendered_value(given)}
-        asked = spec.prompt(agent.prompt).fill(values) if agent.prompt else values[INPUT]
-        if not asked.strip():
-            expected = "something to answer, or the agent a `prompt` that says what to do"
-            raise InvalidSetting(f"the input of agent {agent.name!r}", given, expected)
-        relay = Relay(self.adapter)
-        tools = [*await self.cast.toolbox.tools(agent.tools), *helper_tools(self, relay, watch)]
+        agent, spec = self.agent, self.pool.spec
+        values = {INPUT: text_in_prompt(value)}
+        request = spec.prompt(agent.prompt).fill(values) if agent.prompt else values[INPUT]
+        if not request.strip():
+            expected = "a text that is not empty, or an agent with a `prompt`"
+            raise InvalidSetting(f"the input of agent {agent.name!r}", value, expected)
+        handover = HandoverAdapter(self.adapter)
+        tools = [*await self.pool.toolbox.tools(agent.tools), *_helper_tools(self, handover, events)]
         runner = ConversationRunner(
-            adapter=relay if agent.delegate else self.adapter,
+            adapter=handover if agent.delegate else self.adapter,
             prompt=text_prompt(
                 agent.name,
                 spec.prompt(agent.instruction).fill(values),
@@ -189,7 +198,7 @@ class Actor:
                 spec.output_type(agent.produces) if agent.produces else None,
             ),
             session=self.session,
-            request=f"{told}\n\n{asked}" if told else asked,
+            request=f"{shared_summary}\n\n{request}" if shared_summary else request,
             conversation=self.conversation,
             deadline=self._deadline(deadline),
             compactor=self.compactor,
@@ -197,38 +206,39 @@ class Actor:
         )
 
         def emit(event: RunEvent) -> None:
-            watch.tell(AgentEvent("agent", agent.name, event, self.session.session_id, watch.depth))
+            events.emit(AgentEvent("agent", agent.name, event, self.session.session_id, events.depth))
 
-        response = await runner.run(emit, streaming=watch.streaming)
+        response = await runner.run(emit, streaming=events.streaming)
         return response.output
 
     def shared_summary(self) -> str:
-        """The summary that stands for the old part of the conversation, where the policy shares it with helpers."""
-        if self.compactor is None or not self.cast.spec.compaction.share:
+        """The summary of the compacted part of the conversation, if the policy shares it with helpers."""
+        if self.compactor is None or not self.pool.spec.compaction.share:
             return ""
         fold = self.compactor.compaction_input(self.conversation).summary
         return "\n\n".join(text_of(message) for message in fold.shown if is_summary(message)) if fold else ""
 
-    def _deadline(self, given: Deadline | None) -> Deadline | None:
+    def _deadline(self, callers: Deadline | None) -> Deadline | None:
+        """The earlier of the agent's deadline and the caller's."""
         if self.agent.timeout_seconds is None:
-            return given
+            return callers
         own = Deadline.after(self.agent.timeout_seconds)
-        return own if given is None or own.expires_at < given.expires_at else given
+        return own if callers is None or own.expires_at < callers.expires_at else callers
 
 
-_LONGEST_PIECE = 16_000
-"""Tokens of a record that a model sums up at once, at most."""
+_MAX_PIECE_TOKENS = 16_000
+"""Maximum tokens of the record that a model summarizes in one call."""
 
 RunFlow = Callable[[str, str], Awaitable[Any]]
 """Runs a flow of one parameter."""
 
 
-class Cast:
-    """Makes everything that a program names, once, and keeps it for as long as the workflow is open.
+class AgentPool:
+    """The adapters, tools and agent instances of a workflow. Each is created on first use and kept until `aclose`.
 
     Raises:
-        InvalidSetting: the policy has a setting that none of the strategies knows.
-        UnknownName: nobody registered a strategy that an agent names.
+        InvalidSetting: the policy has a setting that none of the strategies uses.
+        UnknownName: a strategy of an agent is not registered.
     """
 
     def __init__(
@@ -242,20 +252,21 @@ class Cast:
         run_flow: RunFlow,
     ) -> None:
         self.spec, self.toolbox, self.session = spec, toolbox, session
-        self._make, self._summarizer, self._run_flow = adapters, summarizer, run_flow
+        self._create_adapter, self._summarizer, self._run_flow = adapters, summarizer, run_flow
         self._adapters: dict[str, ProviderAdapter] = {}
         self._strategies = self._all_strategies()
-        self.actors: list[Actor] = []
-        self._lasting: dict[tuple[int, str], list[Actor]] = {}
+        self.instances: list[AgentInstance] = []
+        self._lasting: dict[tuple[int, str], list[AgentInstance]] = {}
+        """The id of the parent and the name of an agent → its instances that are used again."""
 
     def adapter(self, model: str, retry: RetrySpec | None = None) -> ProviderAdapter:
-        """The adapter for a model of the program, as patient as a policy says."""
+        """The adapter for a model of the program, with a retry policy."""
         if model not in self._adapters:
-            self._adapters[model] = self._make(self.spec.model(model))
-        return patient(self._adapters[model], retry)
+            self._adapters[model] = self._create_adapter(self.spec.model(model))
+        return with_retry_policy(self._adapters[model], retry)
 
     def compactor(self, agent: AgentSpec, session: Session) -> CompactionManager | None:
-        """What keeps one conversation of an agent short; None where it keeps all of it."""
+        """The compaction manager for one conversation of an agent; None if the agent keeps its whole history."""
         if agent.history is None:
             return None
         model = self.spec.model(agent.model)
@@ -269,71 +280,76 @@ class Cast:
         )
 
     @asynccontextmanager
-    async def on_stage(self, agent: AgentSpec, parent: Actor | None, *, lasting: bool) -> AsyncIterator[Actor]:
-        """The agent in the conversation that it goes on with, or in a new one.
+    async def acquire(
+        self, agent: AgentSpec, parent: AgentInstance | None, *, lasting: bool
+    ) -> AsyncIterator[AgentInstance]:
+        """An instance of the agent for one run: with `lasting` the one of its last run, else a new one.
 
-        Where that conversation is taken, because the agent runs beside itself, there is another for the second run.
+        If that instance is busy, because the agent runs several times in parallel, another one is created.
         """
-        actor = self._free(agent, parent) if lasting else self._new(agent, parent)
-        actor.busy = True
+        instance = self._idle_instance(agent, parent) if lasting else self._new_instance(agent, parent)
+        instance.busy = True
         try:
-            yield actor
+            yield instance
         finally:
-            actor.busy = False
+            instance.busy = False
             if not lasting:
-                actor.session.close()
+                instance.session.close()
 
     async def aclose(self) -> None:
         """Close connections, servers and sessions; the sessions can still be read."""
-        for actor in self.actors:
-            if actor.session is not self.session:
-                actor.session.close()
+        for instance in self.instances:
+            if instance.session is not self.session:
+                instance.session.close()
         await asyncio.gather(self.toolbox.aclose(), *(adapter.aclose() for adapter in self._adapters.values()))
 
-    def _free(self, agent: AgentSpec, parent: Actor | None) -> Actor:
+    def _idle_instance(self, agent: AgentSpec, parent: AgentInstance | None) -> AgentInstance:
         group = self._lasting.setdefault((id(parent), agent.name), [])
-        for actor in group:
-            if not actor.busy:
-                return actor
-        group.append(self._new(agent, parent))
+        for instance in group:
+            if not instance.busy:
+                return instance
+        group.append(self._new_instance(agent, parent))
         return group[-1]
 
-    def _new(self, agent: AgentSpec, parent: Actor | None) -> Actor:
-        # The first to act, if nobody called it, has the workflow's own session.
-        own = self.session if parent is None and not self.actors else Session(bus=self.session.bus)
-        actor = Actor(agent, self, own, parent)
-        self.actors.append(actor)
-        return actor
+    def _new_instance(self, agent: AgentSpec, parent: AgentInstance | None) -> AgentInstance:
+        # The first agent that the program runs has the workflow's own session.
+        session = self.session if parent is None and not self.instances else Session(bus=self.session.bus)
+        instance = AgentInstance(agent, self, session, parent)
+        self.instances.append(instance)
+        return instance
 
     def _all_strategies(self) -> dict[str, HistoryStrategy]:
         policy = self.spec.compaction
-        made = {
-            agent.name: strategy_of(agent.history, policy) for agent in self.spec.agents if agent.history is not None
-        }
-        taken = {name for _, names in made.values() for name in names}
+        strategies: dict[str, HistoryStrategy] = {}
+        used_settings: set[str] = set()
+        for agent in self.spec.agents:
+            if agent.history is not None:
+                strategies[agent.name], used_by_strategy = strategy_of(agent.history, policy)
+                used_settings |= used_by_strategy
         for name in SETTING_FIELDS:
-            if getattr(policy, name) is not None and name not in taken:
-                expected = (
-                    f"a strategy that knows it: none of {', '.join(s.name for s, _ in made.values()) or 'no'} does"
-                )
+            if getattr(policy, name) is not None and name not in used_settings:
+                names = ", ".join(strategy.name for strategy in strategies.values()) or "no strategy is used"
+                expected = f"a setting that a strategy of the program uses ({names})"
                 raise InvalidSetting(f"{name} of policy compaction", getattr(policy, name), expected)
-        return {name: strategy for name, (strategy, _) in made.items()}
+        return strategies
 
     def _summarizer_of(self, agent: AgentSpec, info: ModelInfo) -> Summarizer:
         assert agent.history is not None
         flow = agent.history.flow
         if flow is not None:
-            windows = [each.max_input_tokens for each in self.spec.models if each.max_input_tokens is not None]
+            windows = [model.max_input_tokens for model in self.spec.models if model.max_input_tokens is not None]
             return FlowSummarizer(
                 lambda text: self._run_flow(flow, text),
-                min(_LONGEST_PIECE, info.max_input_tokens // 2, *(window // 2 for window in windows)),
+                min(_MAX_PIECE_TOKENS, info.max_input_tokens // 2, *(window // 2 for window in windows)),
             )
         if self._summarizer is not None:
             return self._summarizer
-        model = self.spec.compaction.model or agent.model
-        window = self._info(model).max_input_tokens
+        model_name = self.spec.compaction.model or agent.model
+        window = self._info(model_name).max_input_tokens
         return ModelSummarizer(
-            self.adapter(model, agent.retry), max_input_tokens=min(_LONGEST_PIECE, window * 3 // 4), tool_details=True
+            self.adapter(model_name, agent.retry),
+            max_input_tokens=min(_MAX_PIECE_TOKENS, window * 3 // 4),
+            tool_details=True,
         )
 
     def _info(self, model: str) -> ModelInfo:

@@ -1,7 +1,7 @@
-"""Which comment belongs to which line of code.
+"""Assigns the comments of a program to its lines of code.
 
-A comment on a line of code stays beside it. One on a line of its own belongs to the line of code below it, unless it is
-indented like the block that has just ended: then it is the end of that block.
+A comment after code belongs to that line. A comment on a separate line belongs to the next line of code, unless it is
+indented like the block that has just ended: then it belongs to the end of that block.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,11 +29,11 @@ class Comments:
 
 
 def comments_in(ends: Iterable[Token], *, leading: bool) -> Comments:
-    """The comments that the ends of lines carry, in the order in which these stand.
+    """The comments in the tokens for line ends, in order.
 
-    `leading` says that no code stands before the first of them.
+    With `leading`, there is no code before the first of them.
     """
-    found = Comments()
+    comments = Comments()
     above: dict[int, list[str]] = {}
     beside: dict[int, str] = {}
     blanks: set[int] = set()
@@ -49,48 +49,48 @@ def comments_in(ends: Iterable[Token], *, leading: bool) -> Comments:
         following, deeper = end.end_line or 0, depth_of(indentation)
         if deeper > depth and line:
             blocks.append((deeper, line))
-        kept = _shared_out(rows, blocks, deeper, found)
+        next_rows = _assign_to_blocks(rows, blocks, deeper, comments)
         line, depth = following, deeper
         while blocks[-1][0] > depth:
             blocks.pop()
-        if kept and not kept[0]:
+        if next_rows and not next_rows[0]:
             blanks.add(line)
-        above[line] = kept
-    # The text ends with a line break, so what seems to stand above one more line is the end of the program.
-    found.after_block[0] = _tidy(above.pop(line, []), end_too=True)
+        above[line] = next_rows
+    # The text ends with a line break, so the comments above the last line are the end of the program.
+    comments.after_block[0] = _trimmed(above.pop(line, []), trim_end=True)
     for number in {*above, *beside}:
-        found.of_line[number] = Trivia(_tidy(above.get(number, [])), beside.get(number, ""), number in blanks)
-    return found
+        comments.of_line[number] = Trivia(_trimmed(above.get(number, [])), beside.get(number, ""), number in blanks)
+    return comments
 
 
-def _shared_out(rows: Sequence[str], blocks: list[tuple[int, int]], depth: int, found: Comments) -> list[str]:
-    """Give ended blocks the comments that are indented like them; return the rows for the next line of code."""
+def _assign_to_blocks(rows: Sequence[str], blocks: list[tuple[int, int]], depth: int, comments: Comments) -> list[str]:
+    """Assign comments to the ended blocks with the same indentation; return the rows for the next line of code."""
     ended = [block for block in blocks if block[0] > depth]
-    kept: list[str] = []
-    given: dict[int, list[str]] = {}
+    next_rows: list[str] = []
+    block_rows: dict[int, list[str]] = {}
     for row in rows:
         words = row.lstrip(" \t")
-        deep = depth_of(row[: len(row) - len(words)])
-        while words and ended and ended[-1][0] > deep:
+        row_depth = depth_of(row[: len(row) - len(words)])
+        while words and ended and ended[-1][0] > row_depth:
             ended.pop()
         if ended:
-            given.setdefault(ended[-1][1], []).append(words.rstrip())
+            block_rows.setdefault(ended[-1][1], []).append(words.rstrip())
         else:
-            kept.append(words.rstrip())
-    for opener, lines in given.items():
+            next_rows.append(words.rstrip())
+    for opener, lines in block_rows.items():
         if lines and not lines[-1]:
-            kept.insert(0, "")
-        if tidy := _tidy(lines, end_too=True):
-            found.after_block[opener] = tidy
-    return kept
+            next_rows.insert(0, "")
+        if trimmed := _trimmed(lines, trim_end=True):
+            comments.after_block[opener] = trimmed
+    return next_rows
 
 
-def _tidy(rows: Sequence[str], *, end_too: bool = False) -> tuple[str, ...]:
-    """Comments without empty lines before them, and never two empty lines together."""
-    tidy: list[str] = []
+def _trimmed(rows: Sequence[str], *, trim_end: bool = False) -> tuple[str, ...]:
+    """Comments without empty lines at the start, and never two empty lines in a row."""
+    trimmed: list[str] = []
     for row in rows:
-        if row or (tidy and tidy[-1]):
-            tidy.append(row)
-    while end_too and tidy and not tidy[-1]:
-        tidy.pop()
-    return tuple(tidy)
+        if row or (trimmed and trimmed[-1]):
+            trimmed.append(row)
+    while trim_end and trimmed and not trimmed[-1]:
+        trimmed.pop()
+    return tuple(trimmed)

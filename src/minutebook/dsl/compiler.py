@@ -1,4 +1,4 @@
-"""From a syntax tree to what it means."""
+"""Compiles a syntax tree to a `WorkflowSpec`."""
 
 import shlex
 from collections.abc import Collection, Iterable
@@ -13,7 +13,7 @@ from minutebook.dsl.checks.scope import (
     DEFAULT,
     NO_STRATEGY,
     STRATEGIES,
-    Known,
+    KnownNames,
     Model,
     Scope,
     modifier,
@@ -32,16 +32,16 @@ def compile_agents(
     strategies: Collection[str] = STRATEGIES,
     externals: Collection[str] = (),
 ) -> s.WorkflowSpec:
-    """What a program, or its text, means.
+    """Compile a program or its text. Warnings are in the result.
 
-    `strategies` are the names that `history` may give, `externals` the heads of dotted tool names (`mcp` for
-    `mcp.read_file`) that whoever runs the program brings. Warnings are in the result.
+    `strategies` are the names that `history` may use, `externals` the prefixes of tool names (`mcp` for `mcp.read_file`)
+    that are supplied at run time.
 
     Raises:
-        ProgramInvalid: it cannot be meant; `diagnostics` hold every error and warning.
+        ProgramInvalid: the program has errors; `diagnostics` has every error and warning.
     """
     tree = parse_agents(program, source=source) if isinstance(program, str) else program
-    scope = scope_of(tree, Known(strategies, externals))
+    scope = scope_of(tree, KnownNames(strategies, externals))
     diagnostics = scope.findings.in_order()
     if errors_in(diagnostics):
         raise ProgramInvalid(tree.source, diagnostics)
@@ -49,7 +49,7 @@ def compile_agents(
 
 
 class _Compiler:
-    """The program has been checked, so every name is known."""
+    """Compiles a program without errors, so every name is defined."""
 
     def __init__(self, program: t.Program, scope: Scope) -> None:
         self.program, self.scope = program, scope
@@ -61,9 +61,8 @@ class _Compiler:
 
     def spec(self) -> s.WorkflowSpec:
         tables = self.scope.tables
-        agents = [each for each in self.program.definitions if isinstance(each, t.AgentDef)]
-        specs = tuple(map(self._agent, agents))
-        flows = tuple(s.FlowSpec(n, _texts(node.parameters), node.body) for n, node in tables["flow"].items())
+        agents = tuple(self._agent(node) for node in self.program.definitions if isinstance(node, t.AgentDef))
+        flows = tuple(s.FlowSpec(name, _texts(node.parameters), node.body) for name, node in tables["flow"].items())
         return s.WorkflowSpec(
             models=tuple(map(_model, tables["model"].values())),
             schemas=tuple(map(_schema, tables["schema"].values())),
@@ -71,10 +70,10 @@ class _Compiler:
             retries=tuple(self.retries.values()),
             timeouts=tuple(self.timeouts.values()),
             prompts=tuple(map(self._prompt, tables["prompt"].values())),
-            agents=specs,
+            agents=agents,
             flows=flows,
             compaction=self.compaction,
-            entry=_entry(specs, flows, self.compaction),
+            entry=_entry(agents, flows, self.compaction),
             source=self.program.source,
             warnings=self.scope.findings.in_order(),
         )
@@ -155,8 +154,8 @@ def _retry(node: t.RetryDef) -> s.RetrySpec:
 
 def _schema(node: t.SchemaDef) -> s.SchemaSpec:
     fields = (
-        s.FieldSpec(each.name.text, _type(each.type), each.description.value if each.description else "")
-        for each in node.fields
+        s.FieldSpec(field.name.text, _type(field.type), field.description.value if field.description else "")
+        for field in node.fields
     )
     return s.SchemaSpec(node.name.text, tuple(fields))
 
@@ -184,7 +183,7 @@ def _tool(node: t.ToolDef) -> s.ToolSpec:
     origin: ToolOrigin
     match node.origin:
         case t.McpUrl(url):
-            auth = next(((each.kind, secret) for each, secret in secrets if each.key is None), (None, None))
+            auth = next(((clause.kind, secret) for clause, secret in secrets if clause.key is None), (None, None))
             kind = cast("Literal['bearer', 'basic'] | None", auth[0])
             origin = McpServer(url.value, kind, auth[1], named["header"])
         case t.McpCommand(command):
@@ -206,10 +205,10 @@ def _entry(
 ) -> s.Entry | None:
     names = {agent.name for agent in agents}
     histories = (compaction.history, *(agent.history for agent in agents))
-    shorteners = {history.flow for history in histories if history}
-    callable_flows = [flow.name for flow in flows if flow.name not in shorteners]
-    called = {name for agent in agents for name in (*agent.delegate, *agent.use)}
-    top = [agent.name for agent in agents if agent.name not in called]
+    summary_flows = {history.flow for history in histories if history}
+    callable_flows = [flow.name for flow in flows if flow.name not in summary_flows]
+    helpers = {name for agent in agents for name in (*agent.delegate, *agent.use)}
+    top = [agent.name for agent in agents if agent.name not in helpers]
     if "main" in callable_flows:
         return s.Entry("flow", "main")
     for name in ("main", ""):

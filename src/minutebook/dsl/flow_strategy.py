@@ -1,4 +1,4 @@
-"""From `history x` and `policy compaction` to a strategy with these settings."""
+"""The compaction strategy for `history NAME` and `policy compaction`, including flows that write summaries."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from minutebook.compaction.strategy import CompactionInput, HistoryStrategy
 from minutebook.compaction.summarize import SummarizeStrategy
 from minutebook.compaction.summarizer import Summarizer, SummaryRequest, paragraphs, summarize_in_chunks
 from minutebook.dsl.spec import CompactionSpec, HistorySpec
-from minutebook.prompt.markdown import rendered_value
+from minutebook.prompt.markdown import text_in_prompt
 from minutebook.record.fold import Fold
 
 
 @dataclass(frozen=True, slots=True)
 class FlowStrategy:
-    """Sums up as `SummarizeStrategy` does, under the name of the flow that writes the summary."""
+    """A `SummarizeStrategy` with the name of the flow that writes the summaries."""
 
     name: str
     summarize: SummarizeStrategy
@@ -28,29 +28,29 @@ class FlowStrategy:
 
 
 class FlowSummarizer:
-    """Has a flow write the summary: it is given what was said as text, in pieces that a model can read."""
+    """Has a flow write the summary. The flow gets the messages as text, in pieces that fit a model's window."""
 
     def __init__(self, run: Callable[[str], Awaitable[Any]], max_piece_tokens: int) -> None:
         self._run, self._max_piece_tokens = run, max_piece_tokens
 
     async def summarize(self, request: SummaryRequest) -> str:
         async def write(piece: str, before: str | None) -> str:
-            told = f"Summary of what came before: {before}\n\n{piece}" if before else piece
-            return rendered_value(await self._run(told))
+            text = f"Summary of what came before: {before}\n\n{piece}" if before else piece
+            return text_in_prompt(await self._run(text))
 
         parts = paragraphs(request.messages, tool_details=True) or ["(Nothing was said in words.)"]
         return await summarize_in_chunks(parts, request, write, max_chunk_tokens=self._max_piece_tokens)
 
 
 def strategy_of(history: HistorySpec, policy: CompactionSpec) -> tuple[HistoryStrategy, set[str]]:
-    """The strategy of a history with the policy's settings, and which of them it has taken.
+    """The strategy of a history with the policy's settings, and the names of the settings that it uses.
 
     Raises:
-        UnknownName: nobody registered it.
-        InvalidSetting: it cannot be set so.
+        UnknownName: the strategy is not registered.
+        InvalidSetting: the strategy rejects a setting.
     """
-    given = {name: getattr(policy, name) for name in SETTING_FIELDS if getattr(policy, name) is not None}
+    settings = {name: getattr(policy, name) for name in SETTING_FIELDS if getattr(policy, name) is not None}
     if history.flow is not None:
-        inner, taken = with_settings(SummarizeStrategy(), given)
-        return FlowStrategy(history.flow, inner), taken
-    return strategy_with_settings(history.strategy or "", given)
+        strategy, used_settings = with_settings(SummarizeStrategy(), settings)
+        return FlowStrategy(history.flow, strategy), used_settings
+    return strategy_with_settings(history.strategy or "", settings)

@@ -1,7 +1,7 @@
-"""A syntax tree as text, in one form: four spaces, one blank between words, no empty lines but where they help.
+"""Writes a syntax tree as text in the canonical form: four spaces of indentation, one space between words.
 
-What is printed parses to an equal tree. Comments stay, empty lines between statements stay (one of them), and blocks
-have an empty line around them.
+The text parses to an equal tree. Comments are kept, and so is one empty line between statements; blocks have an empty
+line around them.
 """
 
 import re
@@ -32,7 +32,7 @@ def format_agents(program: t.Program) -> str:
     lines: list[str] = []
     previous: t.Version | t.Definition | None = None
     for node in [*parts, *program.definitions]:
-        if previous is not None and _apart(previous, node):
+        if previous is not None and _is_separated(previous, node):
             lines.append("")
         lines += _definition(node)
         previous = node
@@ -42,10 +42,10 @@ def format_agents(program: t.Program) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _apart(one: t.Version | t.Definition, other: t.Version | t.Definition) -> bool:
-    """Whether an empty line stands between two definitions: not between lines of one kind that stood together."""
-    alike = type(one) is type(other) and not isinstance(one, (t.Block, t.PromptDef))
-    return not alike or other.trivia.blank
+def _is_separated(previous: t.Version | t.Definition, node: t.Version | t.Definition) -> bool:
+    """Whether an empty line separates two definitions: not lines of the same kind that had none between them."""
+    is_same_kind = type(previous) is type(node) and not isinstance(previous, (t.Block, t.PromptDef))
+    return not is_same_kind or node.trivia.blank
 
 
 def _definition(node: t.Version | t.Definition) -> Iterator[str]:
@@ -68,14 +68,14 @@ def _definition(node: t.Version | t.Definition) -> Iterator[str]:
         case t.PromptDef():
             yield from _prompt(node)
         case t.PolicyDef():
-            lines = (_line(each, f"{each.key}: {_value(each.value)}") for each in node.properties)
+            lines = (_line(line, f"{line.key}: {_value(line.value)}") for line in node.properties)
             yield from _block(node, f"policy {node.name.text}:", lines)
         case t.AgentDef():
             name = f" {node.name.text}" if node.name else ""
-            lines = (_line(each, f"{each.key} {_value(each.value)}") for each in node.properties)
+            lines = (_line(line, f"{line.key} {_value(line.value)}") for line in node.properties)
             yield from _block(node, f"agent{name}:", lines)
         case t.FlowDef():
-            parameters = "".join(f" ${each.text}" for each in node.parameters)
+            parameters = "".join(f" ${name.text}" for name in node.parameters)
             yield from _block(node, f"flow {node.name.text}{parameters}:", _statements(node.body))
 
 
@@ -120,8 +120,8 @@ def _value(value: t.Value) -> str:
 
 
 def _field(node: t.SchemaField) -> Iterator[str]:
-    said = f" {quoted(node.description.value)}" if node.description else ""
-    return _line(node, f"{node.name.text}: {_type(node.type)}{said}")
+    description = f" {quoted(node.description.value)}" if node.description else ""
+    return _line(node, f"{node.name.text}: {_type(node.type)}{description}")
 
 
 def _type(node: t.TypeExpression) -> str:
@@ -169,7 +169,7 @@ def _prompt(node: t.PromptDef) -> Iterator[str]:
     modifiers = "".join(map(_modifier, node.modifiers))
     head = f"prompt {node.name.text}{modifiers}:"
     text = node.text.value
-    if _stands_as_block(text):
+    if _fits_block(text):
         yield from _line(node, head)
         yield from _indented(text.split("\n"))
     else:
@@ -183,8 +183,8 @@ def _modifier(modifier: t.Modifier) -> str:
     return f" using model {name if _NAME.fullmatch(name) else quoted(name)}"
 
 
-def _stands_as_block(text: str) -> bool:
-    """Whether the text comes back the same when it is written as indented lines."""
+def _fits_block(text: str) -> bool:
+    """Whether the text is the same after it is written as indented lines and parsed again."""
     lines = text.split("\n")
     if not lines[0].strip(" \t") or not lines[-1].strip(" \t"):
         return False
@@ -196,9 +196,9 @@ def _stands_as_block(text: str) -> bool:
 
 
 def _statements(body: Sequence[t.Statement]) -> Iterator[Iterable[str]]:
-    for place, statement in enumerate(body):
+    for index, statement in enumerate(body):
         first = statement.branches[0] if isinstance(statement, t.If) else statement
-        if place and first.trivia.blank:
+        if index and first.trivia.blank:
             yield [""]
         yield _statement(statement)
 
@@ -210,8 +210,8 @@ def _statement(node: t.Statement) -> Iterator[str]:
         case t.Perform():
             yield from _line(node, _action(node.action))
         case t.If():
-            for place, branch in enumerate(node.branches):
-                word = "else" if branch.condition is None else "elif" if place else "if"
+            for index, branch in enumerate(node.branches):
+                word = "else" if branch.condition is None else "elif" if index else "if"
                 condition = "" if branch.condition is None else f" {_expression(branch.condition)}"
                 yield from _block(branch, f"{word}{condition}:", _statements(branch.body))
         case t.For():
@@ -233,16 +233,17 @@ def _action(node: t.Action) -> str:
     return f"{verb} {node.name.text} {arguments}".rstrip()
 
 
-def _expression(node: t.Expression, least: int = 0) -> str:
-    """The expression, in brackets where something that binds tighter than it is asked for."""
-    text, level = _bare(node)
-    return text if level >= least else f"({text})"
+def _expression(node: t.Expression, min_level: int = 0) -> str:
+    """The expression, in brackets if it binds less tightly than `min_level`."""
+    text, level = _text_and_level(node)
+    return text if level >= min_level else f"({text})"
 
 
-def _bare(node: t.Expression) -> tuple[str, int]:
+def _text_and_level(node: t.Expression) -> tuple[str, int]:
+    """The expression without brackets, and how tightly it binds."""
     match node:
-        case t.Literally():
-            # `1.a` would be half a number, so one with a member goes into brackets.
+        case t.LiteralValue():
+            # `1.a` would start as a number, so a number with a member needs brackets.
             return _literal(node.value), _SIGN if type(node.value) in {int, float} else _ATOM
         case t.Variable():
             return f"${node.name}", _ATOM
@@ -272,12 +273,12 @@ def _literal(value: str | float | bool | None) -> str:
 
 
 def _number(value: float) -> str:
-    """All digits and no exponent, which the language does not have."""
+    """The number without an exponent, which the language does not have."""
     return format(Decimal(repr(value)), "f")
 
 
 def quoted(text: str) -> str:
-    """A text in quotes, with escapes for what cannot be seen."""
+    """A text in quotes, with escape sequences for unprintable characters."""
     return f'"{"".join(map(_letter, text))}"'
 
 
@@ -287,4 +288,4 @@ def _letter(letter: str) -> str:
     if letter.isprintable():
         return letter
     units = letter.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+    return "".join(f"\\u{units[index : index + 2].hex()}" for index in range(0, len(units), 2))

@@ -1,17 +1,14 @@
-"""Runs the statements of a flow, one after the other, from the syntax tree itself.
-
-The values of a flow: what expressions come to.
-"""
+"""The interpreter of flows: evaluates expressions and runs statements directly from the syntax tree."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final, Protocol
 
 from minutebook.dsl import syntax as t
 from minutebook.dsl.spec import INPUT, FlowSpec
 from minutebook.errors import FlowFailed
-from minutebook.prompt.markdown import rendered_value
+from minutebook.prompt.markdown import text_in_prompt
 
 _ORDER: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "<": lambda left, right: left < right,
@@ -19,29 +16,29 @@ _ORDER: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "<=": lambda left, right: left <= right,
     ">=": lambda left, right: left >= right,
 }
-_SUMS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+_ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "-": lambda left, right: left - right,
     "*": lambda left, right: left * right,
     "/": lambda left, right: left / right,
 }
 
 
-class Unusable(Exception):
-    """An expression cannot be worked out with the values it has; whoever knows where it stands says so."""
+class UnusableValue(Exception):
+    """An expression cannot be evaluated with these values. The interpreter adds the position."""
 
 
 def value_of(node: t.Expression, variables: Mapping[str, Any]) -> Any:
-    """What an expression comes to.
+    """Evaluate an expression.
 
     Raises:
-        Unusable: with these values it comes to nothing.
+        UnusableValue: a value has the wrong type, or does not exist.
     """
     match node:
-        case t.Literally(value):
+        case t.LiteralValue(value):
             return value
         case t.Variable(name):
             if name not in variables:
-                raise Unusable(f"${name} has no value")
+                raise UnusableValue(f"${name} has no value")
             return variables[name]
         case t.Member(of, name):
             return _member(value_of(of, variables), name.text)
@@ -58,18 +55,18 @@ def value_of(node: t.Expression, variables: Mapping[str, Any]) -> Any:
 
 
 def items_of(value: Any) -> list[Any]:
-    """What `for` goes through.
+    """The items that `for` iterates over.
 
     Raises:
-        Unusable: it is no list.
+        UnusableValue: the value is not a list.
     """
     if isinstance(value, (list, tuple)):
         return list(value)
-    raise Unusable(f"`for` goes through a list, and this is {kind(value)}")
+    raise UnusableValue(f"`for` needs a list, not {type_name(value)}")
 
 
-def kind(value: Any) -> str:
-    """What a value is, for messages."""
+def type_name(value: Any) -> str:
+    """The type of a value, for messages."""
     if value is None:
         return "null"
     names = {bool: "true or false", int: "a number", float: "a number", str: "a text", list: "a list", tuple: "a list"}
@@ -78,13 +75,13 @@ def kind(value: Any) -> str:
 
 def _member(value: Any, name: str) -> Any:
     if is_dataclass(value):
-        known = [each.name for each in fields(value)]
+        names = [field.name for field in fields(value)]
     elif isinstance(value, Mapping):
-        known = list(map(str, value))
+        names = list(map(str, value))
     else:
-        raise Unusable(f"{kind(value)} has no field {name!r}")
-    if name not in known:
-        raise Unusable(f"{kind(value)} has no field {name!r}; it has {', '.join(known) or 'none'}")
+        raise UnusableValue(f"{type_name(value)} has no field {name!r}")
+    if name not in names:
+        raise UnusableValue(f"{type_name(value)} has no field {name!r}; it has {', '.join(names) or 'none'}")
     return value[name] if isinstance(value, Mapping) else getattr(value, name)
 
 
@@ -92,140 +89,140 @@ def _item(value: Any, index: Any) -> Any:
     if isinstance(value, Mapping) and isinstance(index, str):
         return _member(value, index)
     if not isinstance(value, (list, tuple, str)):
-        raise Unusable(f"{kind(value)} has no items")
+        raise UnusableValue(f"{type_name(value)} has no items")
     if type(index) is not int:
-        raise Unusable(f"an index is a whole number, and this is {kind(index)}")
+        raise UnusableValue(f"an index must be a whole number, not {type_name(index)}")
     if not -len(value) <= index < len(value):
-        raise Unusable(f"there is no item {index}: there are {len(value)}")
+        raise UnusableValue(f"there is no item {index}: there are {len(value)}")
     return value[index]
 
 
 def _binary(operator: t.BinaryOperator, left: t.Expression, right: t.Expression, variables: Mapping[str, Any]) -> Any:
-    one = value_of(left, variables)
+    first = value_of(left, variables)
     if operator == "or":
-        return one or value_of(right, variables)
+        return first or value_of(right, variables)
     if operator == "and":
-        return one and value_of(right, variables)
-    other = value_of(right, variables)
+        return first and value_of(right, variables)
+    second = value_of(right, variables)
     match operator:
         case "==":
-            return _plain(one) == _plain(other)
+            return _comparable(first) == _comparable(second)
         case "!=":
-            return _plain(one) != _plain(other)
+            return _comparable(first) != _comparable(second)
         case "contains":
-            return _contains(one, other)
+            return _contains(first, second)
         case "+":
-            return _added(one, other)
+            return _sum(first, second)
         case "<" | ">" | "<=" | ">=":
-            if not (isinstance(one, str) and isinstance(other, str)):
-                one, other = _number(one, operator), _number(other, operator)
-            return _ORDER[operator](one, other)
+            if not (isinstance(first, str) and isinstance(second, str)):
+                first, second = _number(first, operator), _number(second, operator)
+            return _ORDER[operator](first, second)
         case _:
-            one, other = _number(one, operator), _number(other, operator)
-            if operator == "/" and not other:
-                raise Unusable("this divides by 0")
-            return _SUMS[operator](one, other)
+            first, second = _number(first, operator), _number(second, operator)
+            if operator == "/" and not second:
+                raise UnusableValue("division by 0")
+            return _ARITHMETIC[operator](first, second)
 
 
-def _added(one: Any, other: Any) -> Any:
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return [*one, *other]
-    if isinstance(one, str) or isinstance(other, str):
-        return rendered_value(one) + rendered_value(other)
-    return _number(one, "+") + _number(other, "+")
+def _sum(first: Any, second: Any) -> Any:
+    if isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)):
+        return [*first, *second]
+    if isinstance(first, str) or isinstance(second, str):
+        return text_in_prompt(first) + text_in_prompt(second)
+    return _number(first, "+") + _number(second, "+")
 
 
-def _contains(whole: Any, part: Any) -> bool:
-    if isinstance(whole, str):
-        return rendered_value(part) in whole
-    if isinstance(whole, (list, tuple)):
-        return any(_plain(item) == _plain(part) for item in whole)
-    raise Unusable(f"`contains` looks into a text or a list, and this is {kind(whole)}")
+def _contains(container: Any, value: Any) -> bool:
+    if isinstance(container, str):
+        return text_in_prompt(value) in container
+    if isinstance(container, (list, tuple)):
+        return any(_comparable(item) == _comparable(value) for item in container)
+    raise UnusableValue(f"`contains` needs a text or a list, not {type_name(container)}")
 
 
 def _number(value: Any, operator: str) -> int | float:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return value
-    raise Unusable(f"`{operator}` takes numbers, and this is {kind(value)}")
+    raise UnusableValue(f"`{operator}` needs numbers, not {type_name(value)}")
 
 
-def _plain(value: Any) -> Any:
-    """So that a list is equal to what holds the same, and true is not 1."""
+def _comparable(value: Any) -> Any:
+    """A value for comparison: a tuple equals a list with the same items, and true is not 1."""
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(item) for item in value]
+        return [_comparable(item) for item in value]
     return (bool, value) if isinstance(value, bool) else value
 
 
-class Stage(Protocol):
-    """Who runs what a flow calls."""
+class ActionRunner(Protocol):
+    """Runs the agents, prompts and flows that a flow calls."""
 
-    async def run_agent(self, name: str, given: Any) -> Any: ...
+    async def run_agent(self, name: str, input_value: Any) -> Any: ...
 
-    async def call_prompt(self, name: str, given: Any, variables: dict[str, Any]) -> Any: ...
+    async def call_prompt(self, name: str, input_value: Any, variables: dict[str, Any]) -> Any: ...
 
-    async def run_flow(self, name: str, arguments: Sequence[Any], given: Any) -> Any: ...
+    async def run_flow(self, name: str, arguments: Sequence[Any], input_value: Any) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Returned:
+class _ReturnValue:
     value: Any
 
 
 class Interpreter:
     """One run of one flow."""
 
-    def __init__(self, flow: FlowSpec, stage: Stage, source: str) -> None:
-        self._flow, self._stage, self._source = flow, stage, source
+    def __init__(self, flow: FlowSpec, runner: ActionRunner, source: str) -> None:
+        self._flow, self._runner, self._source = flow, runner, source
 
-    async def run(self, arguments: Sequence[Any], given: Any) -> Any:
-        """What the flow returns; None where it returns nothing.
+    async def run(self, arguments: Sequence[Any], input_value: Any) -> Any:
+        """Run the flow, and return its value or None.
 
         Raises:
-            FlowFailed: a value is not what a statement needs.
+            FlowFailed: a statement got a value that it cannot use.
         """
-        variables = {INPUT: given, **dict(zip(self._flow.parameters, arguments, strict=True))}
-        returned = await self._body(self._flow.body, variables)
-        return returned.value if returned else None
+        variables = {INPUT: input_value, **dict(zip(self._flow.parameters, arguments, strict=True))}
+        result = await self._body(self._flow.body, variables)
+        return result.value if result else None
 
-    async def _body(self, statements: Sequence[t.Statement], variables: dict[str, Any]) -> _Returned | None:
+    async def _body(self, statements: Sequence[t.Statement], variables: dict[str, Any]) -> _ReturnValue | None:
         for statement in statements:
-            if (returned := await self._statement(statement, variables)) is not None:
-                return returned
+            if (result := await self._statement(statement, variables)) is not None:
+                return result
         return None
 
-    async def _statement(self, node: t.Statement, variables: dict[str, Any]) -> _Returned | None:
+    async def _statement(self, node: t.Statement, variables: dict[str, Any]) -> _ReturnValue | None:
         match node:
             case t.Assign():
                 variables[node.target.text] = await self._right(node.value, node.at, variables)
             case t.Perform():
                 await self._action(node.action, node.at, variables)
             case t.Return():
-                return _Returned(None if node.value is None else await self._right(node.value, node.at, variables))
+                return _ReturnValue(None if node.value is None else await self._right(node.value, node.at, variables))
             case t.If():
                 for branch in node.branches:
                     if branch.condition is None or self._value(branch.condition, branch.at, variables):
                         return await self._body(branch.body, variables)
             case t.For():
-                for item in self._checked(lambda: items_of(value_of(node.items, variables)), node.at):
+                for item in self._evaluate(lambda: items_of(value_of(node.items, variables)), node.at):
                     variables[node.variable.text] = item
-                    if (returned := await self._body(node.body, variables)) is not None:
-                        return returned
+                    if (result := await self._body(node.body, variables)) is not None:
+                        return result
             case t.Parallel():
                 await self._parallel(node, variables)
         return None
 
     async def _parallel(self, node: t.Parallel, variables: dict[str, Any]) -> None:
-        """All calls at once; the first that fails ends the others, and is what failed."""
+        """Run all calls concurrently. The first failure cancels the others and is raised."""
         before = dict(variables)
 
-        async def one(statement: t.Statement) -> None:
+        async def run(statement: t.Statement) -> None:
             match statement:
                 case t.Assign(value=t.Action() as action):
                     variables[statement.target.text] = await self._action(action, statement.at, before)
                 case t.Perform(action=action):
                     await self._action(action, statement.at, before)
 
-        await together([lambda each=each: one(each) for each in node.body])  # type: ignore[misc]  # one lambda for each
+        await run_concurrently([run(statement) for statement in node.body])
 
     async def _right(self, node: t.Expression | t.Action, at: t.Position, variables: dict[str, Any]) -> Any:
         if isinstance(node, t.Action):
@@ -233,36 +230,32 @@ class Interpreter:
         return self._value(node, at, variables)
 
     async def _action(self, action: t.Action, at: t.Position, variables: dict[str, Any]) -> Any:
-        arguments = [self._value(each, at, variables) for each in action.arguments]
-        given = arguments[0] if arguments and action.kind != "flow" else variables[INPUT]
+        arguments = [self._value(argument, at, variables) for argument in action.arguments]
+        input_value = arguments[0] if arguments and action.kind != "flow" else variables[INPUT]
         match action.kind:
             case "agent":
-                return await self._stage.run_agent(action.name.text, given)
+                return await self._runner.run_agent(action.name.text, input_value)
             case "llm":
-                return await self._stage.call_prompt(action.name.text, given, variables)
+                return await self._runner.call_prompt(action.name.text, input_value, variables)
             case "flow":
-                return await self._stage.run_flow(action.name.text, arguments, given)
+                return await self._runner.run_flow(action.name.text, arguments, input_value)
 
     def _value(self, node: t.Expression, at: t.Position, variables: dict[str, Any]) -> Any:
-        return self._checked(lambda: value_of(node, variables), at)
+        return self._evaluate(lambda: value_of(node, variables), at)
 
-    def _checked(self, work: Callable[[], Any], at: t.Position) -> Any:
+    def _evaluate(self, evaluation: Callable[[], Any], at: t.Position) -> Any:
         try:
-            return work()
-        except Unusable as error:
+            return evaluation()
+        except UnusableValue as error:
             raise FlowFailed(self._source, self._flow.name, at.line, str(error)) from None
 
 
-async def together(work: Sequence[Callable[[], Awaitable[Any]]]) -> None:
-    """Do all of it at the same time; raise what the first failure raised, when the others have ended."""
-
-    async def done(each: Callable[[], Awaitable[Any]]) -> None:
-        await each()
-
+async def run_concurrently(coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run all coroutines; raise the first failure when the others have ended."""
     try:
         async with asyncio.TaskGroup() as group:
-            for each in work:
-                group.create_task(done(each))
+            for coroutine in coroutines:
+                group.create_task(coroutine)
     except BaseExceptionGroup as failures:
         first = failures.exceptions[0]
         raise first from first.__cause__

@@ -1,4 +1,4 @@
-"""From a model of a program to the adapter that asks it."""
+"""The provider adapters for the models of a program."""
 
 import copy
 import math
@@ -11,12 +11,12 @@ from minutebook.agent.adapter import ProviderAdapter
 from minutebook.agent.retry import RetryPolicy
 from minutebook.dsl.spec import ModelSpec, RetrySpec
 from minutebook.dsl.syntax import Backoff
-from minutebook.errors import InvalidSetting
+from minutebook.errors import InvalidSetting, MissingSetting
 
 Adapters: TypeAlias = Callable[[ModelSpec], ProviderAdapter]
 
 _NO_KEY: Final = "none"
-"""What a server is sent where no key is set: the clients insist on one."""
+"""The API key for a server if no key is set: the clients require one."""
 
 
 def provider_adapters(
@@ -25,11 +25,11 @@ def provider_adapters(
     environment: Mapping[str, str] | None = None,
     retry_policy: RetryPolicy | None = None,
 ) -> Adapters:
-    """What makes the adapter for each model of a program, by its provider.
+    """The function that creates the adapter for each model of a program.
 
-    `openai` and `anthropic` are spoken to as such. Any other provider is taken for a server that speaks as OpenAI does:
-    `ollama` is found by OLLAMA_BASE_URL, and gets the key in OLLAMA_API_KEY, if there is one. `base_url` is where all
-    of them are looked for instead.
+    `openai` and `anthropic` are these providers. Any other provider is a server with OpenAI's API: the address of `ollama`
+    is in OLLAMA_BASE_URL, and its key in OLLAMA_API_KEY, if it needs one. `base_url` replaces the addresses of all
+    providers.
     """
     variables = os.environ if environment is None else environment
 
@@ -39,15 +39,15 @@ def provider_adapters(
         key = variables.get(f"{prefix}_API_KEY") or None
         if model.provider in {"openai", "anthropic"}:
             if key is None and url is None:
-                expected = f"one: export {prefix}_API_KEY=…, or give the address of a server that needs none"
-                raise InvalidSetting(f"the API key for {model.provider}", None, expected)
+                how_to_set = f"export {prefix}_API_KEY=…, or set the base URL of a server that needs no key"
+                raise MissingSetting(f"the API key for {model.provider}", how_to_set)
         elif url is None:
-            expected = f"one: export {prefix}_BASE_URL=…, where a server speaks as OpenAI's does"
-            raise InvalidSetting(f"the address of provider {model.provider!r}", None, expected)
+            how_to_set = f"export {prefix}_BASE_URL=…, the address of a server with OpenAI's API"
+            raise MissingSetting(f"the base URL of provider {model.provider!r}", how_to_set)
         if url is not None and not url.startswith(("http://", "https://")):
-            raise InvalidSetting("the base URL", url, "an address that begins with http:// or https://")
-        make = _anthropic if model.provider == "anthropic" else _openai
-        return make(model, url, key or _NO_KEY, retry_policy)
+            raise InvalidSetting("base URL", url, "an http:// or https:// URL")
+        create = _anthropic if model.provider == "anthropic" else _openai
+        return create(model, url, key or _NO_KEY, retry_policy)
 
     return adapter
 
@@ -55,9 +55,9 @@ def provider_adapters(
 def _openai(model: ModelSpec, url: str | None, key: str, retry_policy: RetryPolicy | None) -> ProviderAdapter:
     from minutebook.agent.providers.openai import OpenAIAdapter
 
-    # OpenAI has another name for it since its models reason; those who speak like it mostly know the old one.
+    # OpenAI renamed the parameter with its reasoning models; most compatible servers only know the old name.
     limit = "max_completion_tokens" if model.provider == "openai" else "max_tokens"
-    options = _given(temperature=model.temperature, **{limit: model.max_tokens})
+    options = _without_none(temperature=model.temperature, **{limit: model.max_tokens})
     return OpenAIAdapter(model.model, base_url=url, api_key=key, options=options, retry_policy=retry_policy)
 
 
@@ -68,19 +68,19 @@ def _anthropic(model: ModelSpec, url: str | None, key: str, retry_policy: RetryP
         model.model,
         base_url=url and url.rstrip("/").removesuffix("/v1"),  # this client adds it itself
         api_key=key,
-        options=_given(temperature=model.temperature),
+        options=_without_none(temperature=model.temperature),
         retry_policy=retry_policy,
-        **_given(max_output_tokens=model.max_tokens),
+        **_without_none(max_output_tokens=model.max_tokens),
     )
 
 
-def _given(**options: Any) -> dict[str, Any]:
+def _without_none(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
-class Patience(RetryPolicy):
-    """Asks again as a retry policy says: as often, and after such waits, but never sooner than the provider allows."""
+class BackoffPolicy(RetryPolicy):
+    """The retry policy of a program: its backoff, but never a shorter wait than the provider requests."""
 
     backoff: Backoff = "exponential"
 
@@ -95,12 +95,12 @@ class Patience(RetryPolicy):
         return max(self.first_wait_seconds * times, retry_after_seconds or 0.0)
 
 
-def patient(adapter: ProviderAdapter, retry: RetrySpec | None) -> ProviderAdapter:
-    """The adapter as an agent with such a policy uses it; both share their connections."""
+def with_retry_policy(adapter: ProviderAdapter, retry: RetrySpec | None) -> ProviderAdapter:
+    """A copy of the adapter with a retry policy; both share their connections."""
     if retry is None:
         return adapter
-    own = copy.copy(adapter)
-    own.retry_policy = Patience(
+    adapter_copy = copy.copy(adapter)
+    adapter_copy.retry_policy = BackoffPolicy(
         attempts=retry.attempts,
         first_wait_seconds=retry.first_wait_seconds,
         max_wait_seconds=math.inf,
@@ -109,4 +109,4 @@ def patient(adapter: ProviderAdapter, retry: RetrySpec | None) -> ProviderAdapte
         sleep=adapter.retry_policy.sleep,
         backoff=retry.backoff,
     )
-    return own
+    return adapter_copy

@@ -1,4 +1,4 @@
-"""From text to a syntax tree."""
+"""Parses a program into a syntax tree."""
 
 from functools import cache
 from importlib.resources import files
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
     from minutebook.dsl.syntax_errors import Explainer
 
-DEEPEST: Final = 150
-"""How deeply a program may be nested, in rules of the grammar; a chain of `+` is as deep as it is long."""
+MAX_DEPTH: Final = 150
+"""The maximum depth of a program, in rules of the grammar; a chain of `+` is as deep as it is long."""
 
-_MOST_ERRORS: Final = 20
+_MAX_ERRORS: Final = 20
 
 
 def parse_agents(text: str, *, source: str = "<text>") -> Program:
-    """The syntax tree of a program; `source` is what messages call it.
+    """Parse a program; `source` is its name in messages.
 
     Raises:
-        ProgramInvalid: the text is not a program; `diagnostics` say where and why, one for each broken definition.
+        ProgramInvalid: the text is not a program; `diagnostics` has one error for each broken definition.
         MissingExtra: the package lark is not installed.
     """
     program, diagnostics = parse_with_diagnostics(text, source=source)
@@ -33,28 +33,28 @@ def parse_agents(text: str, *, source: str = "<text>") -> Program:
 
 
 def parse_with_diagnostics(text: str, *, source: str = "<text>") -> tuple[Program | None, tuple[Diagnostic, ...]]:
-    """The tree, or what is wrong; never both."""
+    """The syntax tree, or None and the errors."""
     try:
         from lark.exceptions import UnexpectedInput
 
-        from minutebook.dsl.indentation import Misaligned
-        from minutebook.dsl.tree_builder import built
+        from minutebook.dsl.indentation import MisalignedLine
+        from minutebook.dsl.tree_builder import build_program
     except ModuleNotFoundError as error:
         raise MissingExtra("lark", "dsl") from error
 
     clean = text.removeprefix("\N{BYTE ORDER MARK}").replace("\r\n", "\n").replace("\r", "\n")
     findings = Findings(source, clean)
     rest = f"{clean}\n"
-    while len(findings.found) < _MOST_ERRORS:
+    while len(findings.diagnostics) < _MAX_ERRORS:
         try:
             root = _parser()[0].parse(rest)
-        except (UnexpectedInput, Misaligned) as error:
+        except (UnexpectedInput, MisalignedLine) as error:
             line = _parser()[1].add(error, findings)
             rest = _beyond_definition(rest, line)
         else:
-            if not findings.found and _shallow(root, findings):
-                program = built(root, findings, source, clean)
-                if not findings.found:
+            if not findings.diagnostics and _is_shallow(root, findings):
+                program = build_program(root, findings, source, clean)
+                if not findings.diagnostics:
                     return program, ()
             break
     return None, findings.in_order()
@@ -62,22 +62,19 @@ def parse_with_diagnostics(text: str, *, source: str = "<text>") -> tuple[Progra
 
 @cache
 def _parser() -> "tuple[Lark, Explainer]":
-    """Made once: making it takes longer than parsing a page."""
+    """The parser, created once: creating it takes longer than parsing a page."""
     from lark import Lark
 
-    from minutebook.dsl.indentation import Layout
+    from minutebook.dsl.indentation import IndentationTokens
     from minutebook.dsl.syntax_errors import Explainer
 
     grammar = files("minutebook.dsl").joinpath("grammar.lark").read_text(encoding="utf-8")
-    parser = Lark(grammar, parser="lalr", lexer="contextual", postlex=Layout(), propagate_positions=True)
+    parser = Lark(grammar, parser="lalr", lexer="contextual", postlex=IndentationTokens(), propagate_positions=True)
     return parser, Explainer(parser)
 
 
 def _beyond_definition(text: str, line: int) -> str:
-    """The text with all lines left empty up to the end of the definition around a line.
-
-    So that what else is wrong can be found too: what stands before was read already, and is not read again.
-    """
+    """The text with empty lines up to the end of the definition around a line, to find the errors after it."""
     from minutebook.dsl.syntax_errors import DEFINITIONS
 
     lines = text.split("\n")
@@ -90,15 +87,15 @@ def _beyond_definition(text: str, line: int) -> str:
     return "\n" * end + "\n".join(lines[end:])
 
 
-def _shallow(root: "Tree[Any]", findings: Findings) -> bool:
-    """Whether everything that walks the tree can do so without running out of stack."""
+def _is_shallow(root: "Tree[Any]", findings: Findings) -> bool:
+    """Whether recursive functions can visit the tree without a stack overflow."""
     level: list[Any] = [root]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         level = [child for node in level for child in getattr(node, "children", ())]
         if not level:
             return True
     deepest = next((node for node in level if hasattr(node, "meta") and not node.meta.empty), None)
     place = deepest.meta if deepest is not None else level[0]
     at = Position(place.line or 1, place.column or 1)
-    findings.add("too-deep", at, "this is nested too deeply; use variables or a flow of its own for a part of it")
+    findings.add("too-deep", at, "this is nested too deeply; move a part of it to a variable or to another flow")
     return False

@@ -1,8 +1,7 @@
-"""What a program means, as data: everything whoever runs it needs, resolved and checked. No code is made from it.
+"""A compiled program as data: models, tools, prompts, agents and flows, with all names resolved and checked.
 
-`${name}` in the text of a prompt: where a value goes. `$${name}` stands for itself.
-
-Schemas as dataclasses, which is what prompts ask for and answers are read into.
+`${name}` in the text of a prompt is a placeholder for a value; `$${name}` is the literal text `${name}`. Schemas become
+dataclasses, into which the answers are parsed.
 """
 
 import re
@@ -17,48 +16,48 @@ from minutebook.dsl.syntax import Backoff, Statement
 from minutebook.errors import InvalidSetting
 
 INPUT: Final = "input"
-"""What an agent, a prompt or the whole program was asked."""
+"""The variable with the input of an agent, a prompt or the program."""
 
 _PLACEHOLDER: Final = re.compile(r"\$(?P<escaped>\$\{)|\$\{(?P<name>[^}\n]*)\}")
 
 
 def placeholders(text: str) -> tuple[str, ...]:
-    """The names a text has places for, each once, in their order."""
-    found = (match["name"] for match in _PLACEHOLDER.finditer(text) if match["name"] is not None)
-    return tuple(dict.fromkeys(found))
+    """The names of the placeholders in a text, without duplicates, in order."""
+    names = (match["name"] for match in _PLACEHOLDER.finditer(text) if match["name"] is not None)
+    return tuple(dict.fromkeys(names))
 
 
-def filled(text: str, values: Mapping[str, str]) -> str:
-    """The text with values in their places; they are put in as they are and not searched again."""
+def with_values(text: str, values: Mapping[str, str]) -> str:
+    """The text with values for its placeholders. Placeholders in the values are not replaced."""
     return _PLACEHOLDER.sub(lambda match: "${" if match["escaped"] else values[match["name"]], text)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
     name: str
-    """What the program calls it."""
+    """The name in the program."""
     provider: str
     model: str
-    """What the provider calls it."""
+    """The provider's name of the model."""
     temperature: float | None = None
     max_tokens: int | None = None
-    """The longest answer."""
+    """The maximum tokens of an answer."""
     max_input_tokens: int | None = None
-    """The window, where the program says it; None leaves it to the table of models."""
+    """The context window; None for the one in the table of models."""
 
     @property
     def id(self) -> str:
-        """`provider/model`, by which tables know it."""
+        """`provider/model`, the key in the table of models."""
         return f"{self.provider}/{self.model}"
 
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
-    """`string`, `int`, `float`, `bool`; a choice of texts; a list or another schema."""
+    """The type of a field: a scalar, a choice of texts, a list, another schema, or one of these that is optional."""
 
     kind: Literal["string", "int", "float", "bool", "choice", "list", "schema", "optional"]
     item: "FieldType | None" = None
-    """Of a list, or what may be left out."""
+    """The type of the items of a list, or of an optional value."""
     options: tuple[str, ...] = ()
     schema: str | None = None
 
@@ -72,7 +71,7 @@ class FieldSpec:
 
 @dataclass(frozen=True, slots=True)
 class SchemaSpec:
-    """The fields of a structured answer; `output_type` makes a dataclass of it."""
+    """The fields of a structured answer; see `output_type` for the dataclass."""
 
     name: str
     fields: tuple[FieldSpec, ...]
@@ -88,14 +87,14 @@ class ToolSpec:
 class RetrySpec:
     name: str
     retries: int
-    """How often to try again after the first time."""
+    """Maximum number of retries after the first attempt."""
     backoff: Backoff = "exponential"
     first_wait_seconds: float = 1.0
-    """The wait before the first retry; doubled each time, added to each time, or always the same."""
+    """The wait before the first retry. It doubles, grows by itself or stays the same, as `backoff` says."""
 
     @property
     def attempts(self) -> int:
-        """How often to try in all."""
+        """Maximum number of attempts, including the first."""
         return self.retries + 1
 
 
@@ -110,23 +109,23 @@ class PromptSpec:
     name: str
     text: str
     model: str | None = None
-    """The model it is for: its own, else `main`, else the only one; None where that cannot be told and nobody asks."""
+    """Its own model, else `main`, else the only one; None if there is none of these and the prompt is not called."""
     expecting: str | None = None
     """The schema of the answer; None for text."""
 
     @property
     def placeholders(self) -> tuple[str, ...]:
-        """The names it has places for: `input`, and variables of the flow that calls it."""
+        """The names of its placeholders: `input`, and variables of the flow that calls it."""
         return placeholders(self.text)
 
     def fill(self, values: Mapping[str, str]) -> str:
-        """The text with values in their places."""
-        return filled(self.text, values)
+        """The text with values for its placeholders."""
+        return with_values(self.text, values)
 
 
 @dataclass(frozen=True, slots=True)
 class HistorySpec:
-    """How an agent's history is kept short: by a strategy, or by a flow that is given what is to be shortened."""
+    """The strategy that compacts an agent's history, or the flow that writes its summaries."""
 
     strategy: str | None = None
     flow: str | None = None
@@ -134,10 +133,10 @@ class HistorySpec:
 
 @dataclass(frozen=True, slots=True)
 class CompactionSpec:
-    """`policy compaction`: how every history is kept short. None leaves a setting to the strategy."""
+    """`policy compaction`: the settings of the history strategies. None keeps the strategy's default."""
 
     history: HistorySpec | None = None
-    """For agents that say nothing themselves."""
+    """The history of agents without their own."""
     trigger: float | None = None
     """The share of the window at which to compact."""
     target: float | None = None
@@ -147,7 +146,7 @@ class CompactionSpec:
     model: str | None = None
     """The model that writes summaries; None for the agent's own."""
     share: bool = False
-    """Whether agents that an agent calls are told the summary of its history."""
+    """Whether an agent passes the summary of its history to the agents that it calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,21 +155,21 @@ class AgentSpec:
     """Empty for the agent without a name."""
     model: str
     instruction: str
-    """The prompt that is its system message."""
+    """The prompt for the system message."""
     prompt: str | None = None
-    """The prompt that it is asked, with the input in its place; None for the input alone."""
+    """The prompt for the user message, with a placeholder for the input; None for the input alone."""
     tools: tuple[ToolRef, ...] = ()
     produces: str | None = None
-    """The schema of its answer: its own, or what its instruction or prompt expects; None for text."""
+    """The schema of its answer: its own, or the one that its instruction or prompt expects; None for text."""
     retry: RetrySpec | None = None
     timeout_seconds: float | None = None
     description: str = ""
     delegate: tuple[str, ...] = ()
-    """Agents that it may hand the conversation over to."""
+    """Agents that may answer in its place."""
     use: tuple[str, ...] = ()
-    """Agents that it may ask, as it calls tools."""
+    """Agents that it may call as tools."""
     history: HistorySpec | None = None
-    """Its own, or the policy's; None for none."""
+    """Its own, or the policy's; None to keep the whole history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +181,7 @@ class FlowSpec:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a program begins when nobody says where."""
+    """The agent or flow with which a program starts by default."""
 
     kind: Literal["agent", "flow"]
     name: str
@@ -198,7 +197,7 @@ N = TypeVar("N", bound=_Named)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowSpec:
-    """A checked program, ready to be run: plain values that can be compared, hashed, pickled and shared."""
+    """A compiled program: plain values that can be compared, hashed, pickled and shared."""
 
     models: tuple[ModelSpec, ...] = ()
     schemas: tuple[SchemaSpec, ...] = ()
@@ -244,20 +243,20 @@ class WorkflowSpec:
 
 
 def _named(kind: str, items: Iterable[N], name: str) -> N:
-    known = {item.name: item for item in items}
-    if name not in known:
-        raise InvalidSetting(kind, name, f"one that the program defines: {', '.join(known) or 'there is none'}")
-    return known[name]
+    by_name = {item.name: item for item in items}
+    if name not in by_name:
+        raise InvalidSetting(kind, name, f"one that the program defines ({', '.join(by_name) or 'it defines none'})")
+    return by_name[name]
 
 
 def output_type(schema: SchemaSpec, schemas: Sequence[SchemaSpec]) -> type:
-    """The frozen dataclass of a schema, the same one each time; `schemas` are those that it may refer to."""
-    return _made(schema, tuple(schemas))
+    """The frozen dataclass of a schema, the same one on each call; `schemas` are those that it may refer to."""
+    return _schema_class(schema, tuple(schemas))
 
 
 @lru_cache(maxsize=1024)
-def _made(schema: SchemaSpec, schemas: tuple[SchemaSpec, ...]) -> type:
-    fields = [_field(each, schemas) for each in schema.fields]
+def _schema_class(schema: SchemaSpec, schemas: tuple[SchemaSpec, ...]) -> type:
+    fields = [_field(spec, schemas) for spec in schema.fields]
     return make_dataclass(schema.name, fields, frozen=True, kw_only=True, namespace={"__doc__": ""})
 
 
@@ -280,5 +279,5 @@ def _hint(kind: FieldType, schemas: tuple[SchemaSpec, ...]) -> Any:
             assert kind.item is not None
             return _hint(kind.item, schemas) | None
         case "schema":
-            return _made(next(each for each in schemas if each.name == kind.schema), schemas)
+            return _schema_class(next(schema for schema in schemas if schema.name == kind.schema), schemas)
     return {"string": str, "int": int, "float": float, "bool": bool}[kind.kind]

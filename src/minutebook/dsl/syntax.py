@@ -1,7 +1,7 @@
-"""The syntax tree: what a program says, line by line, and where.
+"""The syntax tree of a program, with positions and comments.
 
-Every line of code is a node with its comments, so that a program can be printed again without losing any. Positions
-are not compared: two trees are equal when they print the same.
+Every line of code is a node with its comments, so that the formatter loses none. Positions are not compared: two trees
+are equal if they are formatted to the same text.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where something stands: line and column count from 1, in characters."""
+    """A position in the text: line and column count from 1, in characters."""
 
     line: int
     column: int
@@ -25,10 +25,10 @@ class Trivia:
     """The comments of one line of code."""
 
     above: tuple[str, ...] = ()
-    """The lines before it, each from its `#` on; an empty text is an empty line between or after them."""
+    """The comment lines before it, each from its `#` on; "" is an empty line between or after them."""
     beside: str = ""
     blank: bool = field(default=False, compare=False)
-    """Whether an empty line stands before all of this."""
+    """Whether there is an empty line before the comments and the code."""
 
 
 NO_TRIVIA = Trivia()
@@ -36,7 +36,7 @@ NO_TRIVIA = Trivia()
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name, where it is defined or where it is used."""
+    """A name in a definition or a reference."""
 
     text: str
     at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
@@ -81,7 +81,7 @@ Value: TypeAlias = Name | Text | Number | Flag | Duration | Names
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What every node has that is a line of its own."""
+    """A node that is a line of code."""
 
     trivia: Trivia = field(default=NO_TRIVIA, kw_only=True)
     at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
@@ -89,7 +89,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Block(Line):
-    """A line with an indented block under it."""
+    """A line with an indented block below it."""
 
     below: tuple[str, ...] = field(default=(), kw_only=True)
     """The comments after the last line of the block."""
@@ -258,7 +258,7 @@ class PolicyDef(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class Literally:
+class LiteralValue:
     """A text, a number, true, false or null, as it stands."""
 
     value: str | int | float | bool | None
@@ -266,7 +266,7 @@ class Literally:
 
     def __eq__(self, other: object) -> bool:
         # True is not 1 here, though Python thinks so.
-        if not isinstance(other, Literally):
+        if not isinstance(other, LiteralValue):
             return NotImplemented
         return type(self.value) is type(other.value) and self.value == other.value
 
@@ -318,7 +318,7 @@ class Binary:
     right: "Expression"
 
 
-Expression: TypeAlias = Literally | Variable | Member | Index | ListOf | Unary | Binary
+Expression: TypeAlias = LiteralValue | Variable | Member | Index | ListOf | Unary | Binary
 
 
 @dataclass(frozen=True, slots=True)

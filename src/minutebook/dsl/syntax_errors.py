@@ -1,4 +1,4 @@
-"""What the parser could not read, in words: what stands there, what could stand there, and what was probably meant."""
+"""Messages for the parser's errors: what was found, what was expected, and a suggestion."""
 
 import re
 from collections.abc import Iterable
@@ -8,12 +8,12 @@ from lark import Lark
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from minutebook.dsl.diagnostics import Findings
-from minutebook.dsl.indentation import Misaligned
+from minutebook.dsl.indentation import MisalignedLine
 from minutebook.dsl.syntax import Position
 from minutebook.errors import closest
 
 DEFINITIONS: Final = ("model", "schema", "tool", "retry", "timeout", "prompt", "agent", "policy", "flow")
-"""The words a definition begins with."""
+"""The keywords of definitions."""
 
 _KINDS: Final = {
     "NAME": "a name",
@@ -37,7 +37,7 @@ _KINDS: Final = {
     "$END": "the end of the file",
 }
 _VALUE: Final = frozenset({"VARIABLE", "STRING", "NUMBER", "BOOL", "NULL", "LSQB", "LPAR"})
-_GOES_ON: Final = frozenset({"COMPARE", "PLUS", "STAR", "SLASH", "OR", "AND", "CONTAINS", "DOT", "LSQB"})
+_OPERATORS: Final = frozenset({"COMPARE", "PLUS", "STAR", "SLASH", "OR", "AND", "CONTAINS", "DOT", "LSQB"})
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\$?\w+|[=!<>]=|.", re.DOTALL)
 _ALTERNATIVES: Final = re.compile(r"\(\?:([a-z|?]+)\)\\b|([a-z_]+)\\b.*")
 _HABITS: Final = {
@@ -53,11 +53,11 @@ _HABITS: Final = {
     "||": "or",
     "!": "not",
 }
-"""What other languages write, and what this one does."""
+"""Words of other languages → the word of this one."""
 
 
 class Explainer:
-    """Turns lark's errors into diagnostics; knows the grammar's words."""
+    """Converts lark's errors to diagnostics, with the keywords of the grammar."""
 
     def __init__(self, parser: Lark) -> None:
         self.words: dict[str, tuple[str, ...]] = {}
@@ -71,16 +71,16 @@ class Explainer:
                 self.words[terminal.name] = (pattern.value,)
         self.words["COMPARE"] = ("==", "!=", "<", ">", "<=", ">=")
 
-    def add(self, error: UnexpectedInput | Misaligned, findings: Findings) -> int:
-        """Say what is wrong, and return the line on which it is."""
-        if isinstance(error, Misaligned):
+    def add(self, error: UnexpectedInput | MisalignedLine, findings: Findings) -> int:
+        """Add a diagnostic for the error, and return its line."""
+        if isinstance(error, MisalignedLine):
             at = Position(error.line, error.column)
-            findings.add("indentation", at, "this line is indented less than its block and more than what is around it")
+            findings.add("indentation", at, "this line is indented less than its block and more than the enclosing one")
             return error.line
         at, found = _place(error, findings.lines)
         expected = _expected(error)
         if isinstance(error, UnexpectedToken) and error.token.type == "_INDENT":
-            findings.add("indentation", at, "this line is indented, and the line above opens no block")
+            findings.add("indentation", at, "this line is indented, but the line above does not open a block")
         elif found.startswith('"') and isinstance(error, UnexpectedCharacters) and "STRING" in expected:
             findings.add("unclosed-text", at, "this text has no closing quote")
         elif expected == {"_INDENT"}:
@@ -89,11 +89,11 @@ class Explainer:
         else:
             rest = findings.lines[at.line - 1][at.column - 1 :] if at.line <= len(findings.lines) else ""
             before = findings.lines[at.line - 1][: at.column - 1].split() if rest else []
-            suggestion = "elif" if [*before, found] == ["else", "if"] else self._meant(found, rest, expected)
-            findings.add("syntax", at, f"expected {self._listed(expected)}, found {_quoted(found)}", suggestion)
+            suggestion = "elif" if [*before, found] == ["else", "if"] else self._suggestion(found, rest, expected)
+            findings.add("syntax", at, f"expected {self._expected_text(expected)}, found {_quoted(found)}", suggestion)
         return at.line
 
-    def _meant(self, found: str, rest: str, expected: frozenset[str]) -> str | None:
+    def _suggestion(self, found: str, rest: str, expected: frozenset[str]) -> str | None:
         possible = [word for name in expected for word in self.words.get(name, ()) if word.isidentifier()]
         for habit, ours in _HABITS.items():
             fits = ours in possible or any(ours in self.words.get(name, ()) for name in expected)
@@ -103,27 +103,27 @@ class Explainer:
             return None
         return found.lower() if found.lower() in possible else closest(found, possible)
 
-    def _listed(self, expected: frozenset[str]) -> str:
+    def _expected_text(self, expected: frozenset[str]) -> str:
         names = set(expected)
-        said: list[str] = []
+        parts: list[str] = []
         if {f"_{word.upper()}" for word in DEFINITIONS} <= names:
             return f"a definition ({', '.join(DEFINITIONS)})"
         if names >= _VALUE:
-            said.append("a value")
+            parts.append("a value")
             names -= _VALUE | {"MINUS", "NOT"}
-        if len(names & _GOES_ON) > 2:
-            said.append("an operator")
-            names -= _GOES_ON | {"MINUS"}
-        named = {_KINDS.get(name) or _either(map(repr, self.words.get(name, ()))) for name in names}
-        return _either([*said, *sorted(named - {""}, key=lambda words: (words[0] == "'", words))]) or "nothing more"
+        if len(names & _OPERATORS) > 2:
+            parts.append("an operator")
+            names -= _OPERATORS | {"MINUS"}
+        others = {_KINDS.get(name) or _either(map(repr, self.words.get(name, ()))) for name in names}
+        return _either([*parts, *sorted(others - {""}, key=lambda words: (words[0] == "'", words))]) or "nothing more"
 
 
 def _place(error: UnexpectedInput, lines: list[str]) -> tuple[Position, str]:
-    """Where it went wrong, and the word that stands there; nothing for the end of a line or of the file."""
+    """The position of an error and the word there; no word at the end of a line or of the file."""
     line, column = max(1, error.line), max(1, error.column)
     ended = isinstance(error, UnexpectedToken) and error.token.type == "$END"
     if ended or line > len(lines):
-        last = max((number for number, each in enumerate(lines, 1) if each.strip()), default=1)
+        last = max((number for number, code in enumerate(lines, 1) if code.strip()), default=1)
         return Position(last, len(lines[last - 1]) + 1), ""
     text = lines[line - 1]
     word = _WORD.match(text[column - 1 :])
@@ -136,7 +136,7 @@ def _place(error: UnexpectedInput, lines: list[str]) -> tuple[Position, str]:
 
 
 def _code_before(lines: list[str], line: int) -> int:
-    """The line above that opened the block which is missing."""
+    """The line of code before this line, which opens the missing block."""
     while line > 1:
         line -= 1
         words = lines[line - 1].strip()
@@ -149,7 +149,7 @@ def _expected(error: UnexpectedInput) -> frozenset[str]:
     if isinstance(error, UnexpectedToken):
         return frozenset(error.accepts or error.expected)
     if isinstance(error, UnexpectedCharacters):
-        # The lexer takes the end of a line everywhere; only where the parser does is it worth a word.
+        # The lexer accepts the end of a line everywhere, the parser does not: mention it only if nothing else is allowed.
         return frozenset(error.allowed or ()) - {"NL"} or frozenset({"NL"})
     return frozenset()
 

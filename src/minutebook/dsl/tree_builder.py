@@ -1,4 +1,4 @@
-"""From lark's parse tree to ours; nothing of lark's stays in it."""
+"""Converts lark's parse tree to the syntax tree, which contains no objects of lark."""
 
 import re
 from dataclasses import replace
@@ -13,15 +13,15 @@ from minutebook.dsl.diagnostics import Findings
 
 Node = Tree[Token]
 
-MOST_DIGITS: Final = 15
-"""More than that and a number is not exact in JSON."""
+MAX_DIGITS: Final = 15
+"""A number with more digits is not exact in JSON."""
 
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "n": "\n", "t": "\t", "r": "\r"}
 
 
-def built(root: Node, findings: Findings, source: str, text: str) -> t.Program:
-    """The program that a parse tree stands for; what is wrong inside a word is added to the findings."""
+def build_program(root: Node, findings: Findings, source: str, text: str) -> t.Program:
+    """Build the syntax tree; errors inside a token are added to the findings."""
     leading = bool(root.children) and isinstance(root.children[0], Token)
     ends = root.scan_values(lambda value: _is(value, "NL"))
     builder = _Builder(comments_in(ends, leading=leading), findings)
@@ -37,7 +37,7 @@ class _Builder:
         self.comments, self.findings = comments, findings
 
     def node(self, child: Any) -> Any:
-        return getattr(self, child.data)(child.meta, *(each for each in child.children if not _is(each, "NL")))
+        return getattr(self, child.data)(child.meta, *(part for part in child.children if not _is(part, "NL")))
 
     def nodes(self, children: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(self.node(child) for child in children)
@@ -49,29 +49,29 @@ class _Builder:
         return {**self.line(meta), "below": self.comments.below(meta.line)}
 
     def text(self, token: Token) -> t.Text:
-        """What stands in quotes, with its escapes resolved."""
+        """The text of a string token, with its escape sequences replaced."""
         if token.type != "STRING":
             return t.Text(str(token), at=_at(token))
 
-        def meant(match: re.Match[str]) -> str:
+        def unescape(match: re.Match[str]) -> str:
             code = match[1]
             if code[0] == "u" and len(code) == 5:
                 return chr(int(code[1:], 16))
             if code not in _ESCAPES:
-                place = _at(token)
-                where = t.Position(place.line, place.column + 1 + match.start(), 2)
-                message = rf"'\{code}' means nothing in a text; write \" \\ \n \t \r or \u and four digits"
-                self.findings.add("bad-escape", where, message)
+                start = _at(token)
+                at = t.Position(start.line, start.column + 1 + match.start(), 2)
+                message = rf"unknown escape sequence '\{code}'; write \" \\ \n \t \r or \u and four digits"
+                self.findings.add("bad-escape", at, message)
             return _ESCAPES.get(code, code)
 
-        value = _ESCAPE.sub(meant, token[1:-1])
-        # A pair of surrogates, as JSON writes what has more than four digits, is one character.
+        value = _ESCAPE.sub(unescape, token[1:-1])
+        # A surrogate pair, which JSON uses for characters with more than four digits, is one character.
         joined = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
         return t.Text(joined, at=_at(token))
 
     def value_of(self, digits: Token, *, negative: bool = False) -> int | float:
-        if len(digits) > MOST_DIGITS:
-            message = f"this number has {len(digits)} digits, and may have {MOST_DIGITS}"
+        if len(digits) > MAX_DIGITS:
+            message = f"this number has {len(digits)} digits; the maximum is {MAX_DIGITS}"
             self.findings.add("bad-number", _at(digits), message)
             return 0
         value = float(digits) if "." in digits else int(digits)
@@ -86,7 +86,7 @@ class _Builder:
         return t.Duration(self.node(amount), cast("t.Unit", f"{unit.removesuffix('s')}s"))
 
     def version(self, meta: Any, number: Token) -> t.Version:
-        return t.Version(int(number[1:][:MOST_DIGITS]), **{**self.line(meta), "at": _at(number)})
+        return t.Version(int(number[1:][:MAX_DIGITS]), **{**self.line(meta), "at": _at(number)})
 
     def model_word(self, _meta: Any, word: Token) -> t.Text:
         return self.text(word)
@@ -121,8 +121,8 @@ class _Builder:
         return t.SchemaDef(_name(name), self.nodes(fields), **self.block(meta))
 
     def schema_field(self, meta: Any, name: Token, kind: Node, *description: Token) -> t.SchemaField:
-        said = self.text(description[0]) if description else None
-        return t.SchemaField(_name(name), self.node(kind), said, **self.line(meta))
+        text = self.text(description[0]) if description else None
+        return t.SchemaField(_name(name), self.node(kind), text, **self.line(meta))
 
     def named_type(self, _meta: Any, name: Token) -> t.NamedType:
         return t.NamedType(_name(name))
@@ -181,8 +181,8 @@ class _Builder:
     def body(self, token: Token) -> t.Text:
         if token.type == "STRING":
             return self.text(token)
-        said = token[3:-3] if token.type == "LONG_STRING" else token.partition("\n")[2]
-        lines = dedent(said).split("\n") if token.type == "TEXT" or said.startswith("\n") else said.split("\n")
+        text = token[3:-3] if token.type == "LONG_STRING" else token.partition("\n")[2]
+        lines = dedent(text).split("\n") if token.type == "TEXT" or text.startswith("\n") else text.split("\n")
         lines = [line if line.strip(" \t") else "" for line in lines]
         while lines and not lines[0]:
             lines.pop(0)
@@ -261,16 +261,16 @@ class _Builder:
     def list(self, _meta: Any, *items: Node) -> t.ListOf:
         return t.ListOf(self.nodes(items))
 
-    def literal(self, _meta: Any, token: Token) -> t.Literally:
+    def literal(self, _meta: Any, token: Token) -> t.LiteralValue:
         at = _at(token)
         match token.type:
             case "STRING":
-                return t.Literally(self.text(token).value, at=at)
+                return t.LiteralValue(self.text(token).value, at=at)
             case "NUMBER":
-                return t.Literally(self.value_of(token), at=at)
+                return t.LiteralValue(self.value_of(token), at=at)
             case "BOOL":
-                return t.Literally(token == "true", at=at)  # noqa: S105 - a word of the language
-        return t.Literally(None, at=at)
+                return t.LiteralValue(token == "true", at=at)  # noqa: S105 - a word of the language
+        return t.LiteralValue(None, at=at)
 
 
 def _is(child: Any, kind: str) -> bool:

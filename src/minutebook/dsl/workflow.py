@@ -1,4 +1,4 @@
-"""Runs a program of the agent language: its agents on our loop, its flows statement by statement."""
+"""Runs a program of the agent language: its agents in the agent loop, its flows statement by statement."""
 
 import asyncio
 import os
@@ -16,53 +16,55 @@ from minutebook.agent.toolbox import ExternalTools, Toolbox
 from minutebook.compaction.summarizer import Summarizer
 from minutebook.dsl.agents import (
     OUTPUT_ATTEMPTS,
-    Actor,
     AgentEvent,
-    Cast,
-    Tell,
-    Watch,
+    AgentInstance,
+    AgentPool,
+    EmitEvent,
+    EventEmitter,
     WorkflowEvent,
     WorkflowFinished,
-    untold,
+    ignore_event,
 )
 from minutebook.dsl.compiler import compile_agents
 from minutebook.dsl.interpreter import Interpreter
 from minutebook.dsl.models import Adapters, provider_adapters
 from minutebook.dsl.spec import INPUT, Entry, WorkflowSpec
-from minutebook.errors import InvalidSetting
-from minutebook.prompt.markdown import rendered_value
+from minutebook.errors import InvalidSetting, MissingSetting
+from minutebook.prompt.markdown import text_in_prompt
 from minutebook.session.bus import InProcessEventBus
 from minutebook.session.state import Session
 
 
 def toolbox_of(spec: WorkflowSpec, externals: ExternalTools, environment: Mapping[str, str], root: Path) -> Toolbox:
-    """The tools of a program: those that it defines, and those that whoever runs it brings.
+    """The tools that the program defines, and the external tools.
 
     Raises:
-        InvalidSetting: a function cannot be imported, or an agent names a tool that nobody brings.
+        InvalidSetting: a function cannot be imported, or an external tool is missing.
     """
-    brought: ExternalTools = {**{tool.name: tool.origin for tool in spec.tools}, **externals}
-    toolbox = Toolbox(brought, environment, root)
+    tools: ExternalTools = {**{tool.name: tool.origin for tool in spec.tools}, **externals}
+    toolbox = Toolbox(tools, environment, root)
     for agent in spec.agents:
         for ref in agent.tools:
-            if ref.tool not in brought:
-                wanted = f"{ref.tool}.{ref.member}" if ref.member else ref.tool
-                raise InvalidSetting("externals", tuple(externals), f"{ref.tool!r}, for {wanted}")
+            if ref.tool not in tools:
+                name = f"{ref.tool}.{ref.member}" if ref.member else ref.tool
+                raise InvalidSetting(
+                    "externals", tuple(externals), f"{ref.tool!r} too: agent {agent.name!r} uses {name}"
+                )
     return toolbox
 
 
 class DslWorkflow:
     """A program and everything it needs to run: `async with DslWorkflow(spec) as workflow: await workflow.run("…")`.
 
-    Agents go on with their conversations from one run to the next, for as long as the workflow lives. Each has a session
-    of its own on one bus; the first has `session`. `adapters` makes the adapter for each model, `externals` are the tools
-    that the program names and does not define, `summarizer` writes summaries in place of the program's models, `root`
-    is the folder whose files agents may see.
+    Agents continue their conversations from one run to the next, until the workflow is closed. Each has a separate session
+    on the same bus; the first one has `session`. `adapters` creates the adapter for each model, `externals` are the tools
+    that the program uses but does not define, `summarizer` writes summaries instead of the program's models, and `root` is
+    the folder whose files agents may read.
 
     Raises:
-        ProgramInvalid: `program` is a text that cannot be compiled.
+        ProgramInvalid: `program` is a text that does not compile.
         InvalidSetting: a tool cannot be found, or a setting has no effect.
-        UnknownName: nobody registered a strategy that the program names.
+        UnknownName: a strategy of the program is not registered.
     """
 
     def __init__(
@@ -83,57 +85,57 @@ class DslWorkflow:
 
             program = compile_agents(program, strategies=strategy_names(), externals=tuple(externals or ()))
         if session is not None and bus is not None and session.bus is not bus:
-            raise InvalidSetting("bus", bus, "the session's own, or leave it out")
+            raise InvalidSetting("bus", bus, "the bus of the session, or None")
         self.spec = program
         self.session = Session(bus=bus) if session is None else session
-        self._own_session = session is None
-        self._cast = Cast(
+        self._owns_session = session is None
+        self._pool = AgentPool(
             program,
             adapters=adapters or provider_adapters(environment=environment),
             toolbox=toolbox_of(program, externals or {}, environment, root or Path.cwd()),
             session=self.session,
             summarizer=summarizer,
-            run_flow=self._shorten,
+            run_flow=self._run_summary_flow,
         )
 
     @property
-    def actors(self) -> tuple[Actor, ...]:
-        """Every agent in every conversation so far, in the order in which they began: its session, and what was said."""
-        return tuple(self._cast.actors)
+    def instances(self) -> tuple[AgentInstance, ...]:
+        """Every agent in every conversation so far, in the order of their start, with its session and conversation."""
+        return tuple(self._pool.instances)
 
     async def run(
         self,
-        given: Any = "",
+        input_value: Any = "",
         *,
         agent: str | None = None,
         flow: str | None = None,
         values: Mapping[str, Any] | None = None,
     ) -> Any:
-        """What the program answers: a text, a dataclass of a schema, or whatever value a flow returns.
+        """Run the program and return its result: a text, a dataclass of a schema, or the value that a flow returns.
 
-        It begins where the program says, or with an `agent` or a `flow` of it; `values` are for that flow's parameters.
+        It starts at the program's entry, or with this `agent` or `flow`; `values` are the flow's arguments by name.
 
         Raises:
-            InvalidSetting: there is nothing to begin with, or a parameter has no value.
-            FlowFailed: a flow came upon a value that it cannot use.
+            InvalidSetting: the program has no entry, or the values are not those of the flow's parameters.
+            FlowFailed: a statement of a flow got a value that it cannot use.
             Whatever `ProviderAdapter.evaluate` raises.
         """
-        return await self._run(given, self._entry(agent, flow), values or {}, untold)
+        return await self._run(input_value, self._entry(agent, flow), values or {}, ignore_event)
 
     async def stream(
         self,
-        given: Any = "",
+        input_value: Any = "",
         *,
         agent: str | None = None,
         flow: str | None = None,
         values: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[WorkflowEvent, None]:
-        """`run` as it happens: an `AgentEvent` for everything an agent does, and at last `WorkflowFinished`.
+        """Run the program and yield its events: an `AgentEvent` for each event of an agent, then `WorkflowFinished`.
 
-        Close it (`contextlib.aclosing`) when you leave early: the run is then cancelled, and all records settled.
+        Close the generator (`contextlib.aclosing`) if you stop early: the run is cancelled, and its records are completed.
         """
         events: asyncio.Queue[AgentEvent | None] = asyncio.Queue()
-        work = self._run(given, self._entry(agent, flow), values or {}, events.put_nowait)
+        work = self._run(input_value, self._entry(agent, flow), values or {}, events.put_nowait)
         task = asyncio.create_task(work)
         task.add_done_callback(lambda _: events.put_nowait(None))
         try:
@@ -147,9 +149,9 @@ class DslWorkflow:
                     await task
 
     async def aclose(self) -> None:
-        """Close connections and servers. What was said can still be read."""
-        await self._cast.aclose()
-        if self._own_session:
+        """Close connections and servers. The conversations can still be read."""
+        await self._pool.aclose()
+        if self._owns_session:
             self.session.close()
 
     async def __aenter__(self) -> Self:
@@ -160,70 +162,72 @@ class DslWorkflow:
     ) -> None:
         await self.aclose()
 
-    async def _run(self, given: Any, entry: Entry, values: Mapping[str, Any], tell: Tell) -> Any:
-        stage = _Stage(self._cast, Watch(tell))
+    async def _run(self, input_value: Any, entry: Entry, values: Mapping[str, Any], emit: EmitEvent) -> Any:
+        actions = WorkflowActions(self._pool, EventEmitter(emit))
         if entry.kind == "flow":
-            return await stage.run_flow(entry.name, self._arguments(entry.name, values), given)
+            return await actions.run_flow(entry.name, self._arguments(entry.name, values), input_value)
         if values:
-            raise InvalidSetting("values", dict(values), f"none: agent {entry.name!r} takes an input and nothing else")
-        return await stage.run_agent(entry.name, given)
+            raise InvalidSetting("values", dict(values), f"no values: agent {entry.name!r} takes only an input")
+        return await actions.run_agent(entry.name, input_value)
 
-    async def _shorten(self, flow: str, text: str) -> Any:
-        """Run a flow that writes summaries; who watches the program is not told of it, as of no other summary."""
-        return await _Stage(self._cast, Watch()).run_flow(flow, [text], text)
+    async def _run_summary_flow(self, flow: str, text: str) -> Any:
+        """Run a flow that writes summaries. Like those of other summarizers, its events are not emitted."""
+        return await WorkflowActions(self._pool, EventEmitter()).run_flow(flow, [text], text)
 
     def _entry(self, agent: str | None, flow: str | None) -> Entry:
         if agent is not None and flow is not None:
-            raise InvalidSetting("agent and flow", (agent, flow), "one of them")
+            raise InvalidSetting("agent and flow", (agent, flow), "only one of them")
         if agent is not None:
             return Entry("agent", self.spec.agent(agent).name)
         if flow is not None:
             return Entry("flow", self.spec.flow(flow).name)
         if self.spec.entry is None:
-            names = [*(f"agent {each.name}" for each in self.spec.agents), *(f"flow {f.name}" for f in self.spec.flows)]
-            expected = f"an agent or a flow to begin with: {', '.join(names) or 'there is none'}"
-            raise InvalidSetting("where to begin", None, expected)
+            agents = [f"agent {agent.name}" for agent in self.spec.agents]
+            names = ", ".join([*agents, *(f"flow {flow.name}" for flow in self.spec.flows)])
+            raise MissingSetting("the entry of the program", f"pass agent= or flow= (defined: {names or 'none'})")
         return self.spec.entry
 
     def _arguments(self, flow: str, values: Mapping[str, Any]) -> list[Any]:
-        wanted = self.spec.flow(flow).parameters
-        for name in (*values, *wanted):
-            if (name in values) != (name in wanted):
-                expected = f"a value for each parameter of flow {flow!r}: {', '.join(wanted) or 'it has none'}"
-                raise InvalidSetting(f"value {name!r}", values.get(name), expected)
-        return [values[name] for name in wanted]
+        parameters = self.spec.flow(flow).parameters
+        if set(values) != set(parameters):
+            expected = f"exactly the parameters of flow {flow!r}: {', '.join(parameters) or 'none'}"
+            raise InvalidSetting("values", dict(values), expected)
+        return [values[name] for name in parameters]
 
 
 @dataclass(frozen=True, slots=True)
-class _Stage:
-    """Where the agents, prompts and flows of one run are run."""
+class WorkflowActions:
+    """Runs the agents, prompts and flows of one run."""
 
-    cast: Cast
-    watch: Watch
+    pool: AgentPool
+    events: EventEmitter
 
-    async def run_agent(self, name: str, given: Any) -> Any:
-        async with self.cast.on_stage(self.cast.spec.agent(name), None, lasting=True) as actor:
-            return await actor.run(given, watch=self.watch)
+    async def run_agent(self, name: str, input_value: Any) -> Any:
+        async with self.pool.acquire(self.pool.spec.agent(name), None, lasting=True) as instance:
+            return await instance.run(input_value, events=self.events)
 
-    async def call_prompt(self, name: str, given: Any, variables: Mapping[str, Any]) -> Any:
-        spec = self.cast.spec
+    async def call_prompt(self, name: str, input_value: Any, variables: Mapping[str, Any]) -> Any:
+        spec = self.pool.spec
         prompt = spec.prompt(name)
         assert prompt.model is not None
-        values = {**{key: rendered_value(value) for key, value in variables.items()}, INPUT: rendered_value(given)}
+        values = {
+            **{key: text_in_prompt(value) for key, value in variables.items()},
+            INPUT: text_in_prompt(input_value),
+        }
         output = spec.output_type(prompt.expecting) if prompt.expecting else None
-        with Session(bus=self.cast.session.bus) as session:
+        with Session(bus=self.pool.session.bus) as session:
 
             def emit(event: RunEvent) -> None:
-                self.watch.tell(AgentEvent("prompt", name, event, session.session_id, self.watch.depth))
+                self.events.emit(AgentEvent("prompt", name, event, session.session_id, self.events.depth))
 
             runner = ConversationRunner(
-                adapter=self.cast.adapter(prompt.model),
+                adapter=self.pool.adapter(prompt.model),
                 prompt=text_prompt(name, prompt.fill(values), output=output),
                 session=session,
                 max_output_attempts=OUTPUT_ATTEMPTS,
             )
-            return (await runner.run(emit, streaming=self.watch.streaming)).output
+            return (await runner.run(emit, streaming=self.events.streaming)).output
 
-    async def run_flow(self, name: str, arguments: Sequence[Any], given: Any) -> Any:
-        spec = self.cast.spec
-        return await Interpreter(spec.flow(name), self, spec.source).run(arguments, given)
+    async def run_flow(self, name: str, arguments: Sequence[Any], input_value: Any) -> Any:
+        spec = self.pool.spec
+        return await Interpreter(spec.flow(name), self, spec.source).run(arguments, input_value)

@@ -1,6 +1,6 @@
-"""A plan that the model keeps, and a history organised by its steps.
+"""A plan that the model maintains, and a conversation history organised by the steps of the plan.
 
-The plan and its events are session state; the section and its tools are shown to the model. Start with `plan`, then
+The plan and its history are session state; the sections and their tools are part of the prompt. Start with `plan`, then
 `task_history`.
 """
 

@@ -1,4 +1,4 @@
-"""The manager that leaves out what the task history tells, and the budget that folds finished steps, oldest first."""
+"""The manager that leaves out the messages of folded steps, and the budget that folds finished steps, oldest first."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from minutebook.history.incremental import IncrementalManager, IncrementalView, 
 from minutebook.history.protocol import EventBus, SessionProtocol
 from minutebook.history.view import view_of
 from minutebook.planning.events import SummarizeStep
-from minutebook.planning.folds import mark
+from minutebook.planning.folds import fingerprint
 from minutebook.planning.plan import Plan
-from minutebook.planning.task_history import StepFold, StepHistory, TaskHistory, kept_of
+from minutebook.planning.task_history import StepFold, StepHistory, TaskHistory, default_keep_tokens
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
 from minutebook.session.state import Session
@@ -25,10 +25,10 @@ from minutebook.tokens.models import ModelInfo
 
 @dataclass(slots=True, frozen=True)
 class StepHistoryManager(IncrementalManager):
-    """Leave out the messages of steps that the `TaskHistorySection` shows as something shorter.
+    """Leave out the messages of steps that the `TaskHistorySection` does not show in full.
 
-    It decides nothing: the session's `TaskHistory` says which steps are folded. Without one, or with none folded, the view
-    is the conversation. Steps in full, the active one among them, stay word for word.
+    The session's `TaskHistory` determines which steps are folded. Without a history or a folded step, the view is the
+    whole conversation. The messages of steps shown in full, such as the active step, are unchanged.
     """
 
     def basis(self, session: SessionProtocol | None) -> Hashable:
@@ -39,12 +39,12 @@ class StepHistoryManager(IncrementalManager):
         assert isinstance(basis, tuple)
         return _StepDraft(source, keep, basis)
 
-    def fits(self, messages: Sequence[Message]) -> bool:  # noqa: ARG002 - the session decides, and is not asked here
+    def fits(self, messages: Sequence[Message]) -> bool:  # noqa: ARG002 - depends on the session, which is not passed
         return False
 
 
 class _StepDraft(IncrementalView):
-    """All messages but those that folds hide. Folds end before the last exchange, so what is new is never hidden."""
+    """All messages except the folded ones. Folds end before the last exchange, so new messages are never hidden."""
 
     __slots__ = ("_folds", "_hidden", "_stop")
 
@@ -56,59 +56,64 @@ class _StepDraft(IncrementalView):
 
     def advance(self) -> None:
         source = self.source
-        if self.keep.last or self._reached() < self._stop:  # what is hidden may change with what has come
+        if self.keep.last or self._seen_position() < self._stop:  # new messages may change which ones are hidden
             self.messages, self.indexes, self.seen, self.note_chain = [], [], 0, None
             self.generation += 1
         if not self.seen:
-            self._hidden = self._places()
+            self._hidden = self._hidden_indexes()
         notes = {}
-        for place, message in enumerate(source.since(self.seen), self.seen):
-            step_id = self._hidden.get(place)
+        for index, message in enumerate(source.since(self.seen), self.seen):
+            step_id = self._hidden.get(index)
             if step_id is None:
                 self.messages.append(message)
-                self.indexes.append(place)
+                self.indexes.append(index)
             else:
-                what = f"step {step_id}" if step_id else "what was outside any step"
-                notes[place] = ViewNote(NoteStatus.FOLDED, f"{what} is told in the task history")
+                step = f"step {step_id}" if step_id else "a message outside any step"
+                notes[index] = ViewNote(NoteStatus.FOLDED, f"{step} is shown in the task history")
         self.note(notes)
         self.seen = len(source)
 
-    def _reached(self) -> int:
-        """How much of the record was seen so far; everything, where a fold shows the end of it."""
+    def _seen_position(self) -> int:
+        """The position in the record up to which messages were seen; the end of the folds if the last one has none."""
         if not self.seen:
             return self._stop
-        root = self.source.position_of(self.seen - 1)
-        return self._stop if root is None else root + 1
+        position = self.source.position_of(self.seen - 1)
+        return self._stop if position is None else position + 1
 
-    def _places(self) -> dict[int, int]:
-        """Which places of the source are hidden, each with its step: whole exchanges, and nothing that must stay."""
-        source, found = self.source, dict[int, int]()
+    def _hidden_indexes(self) -> dict[int, int]:
+        """The indexes in the source to hide → their step. Only whole exchanges are hidden, and none that must be kept."""
+        source, step_ids = self.source, dict[int, int]()
         for fold in self._folds:
-            places = [place for place in source.indexes_of(range(fold.start, fold.stop)) if place is not None]
-            places = [place for place in places if place < len(source)]
-            if places and source.position_of(places[0]) == fold.start and mark(source[places[0]]) == fold.mark:
-                found |= dict.fromkeys(places, fold.step_id)
-        staying = {
+            indexes = [
+                index
+                for index in source.indexes_of(range(fold.start, fold.stop))
+                if index is not None and index < len(source)
+            ]
+            if not indexes or source.position_of(indexes[0]) != fold.start:
+                continue
+            if fingerprint(source[indexes[0]]) == fold.fingerprint:
+                step_ids |= dict.fromkeys(indexes, fold.step_id)
+        keep = {
             *self.keep.pinned(source),
             *range(self.keep.leading_count(source)),
             *range(self.keep.tail_start(source), len(source)),
         }
         return {
-            place: step_id
-            for place, step_id in found.items()
-            if all(other in found and other not in staying for other in source.exchange_of(place))
+            index: step_id
+            for index, step_id in step_ids.items()
+            if all(other in step_ids and other not in keep for other in source.exchange_of(index))
         }
 
 
 class StepBudget:
-    """Before every call: if it would fill more than `threshold` of the window, fold finished steps down to `target`.
+    """Fold finished steps before a call that would fill more than `threshold` of the window, down to `target`.
 
-    The oldest go first, those of earlier tasks before those of this one; never a pinned step, and never the active one.
-    A step that has a summary is shown as that. The end of the conversation stays, as when the model sums up. Give it to
-    `evaluate` as `compactor`, beside a `StepHistoryManager`.
+    The oldest steps are folded first, starting with those of earlier tasks. Pinned steps and the active step are never
+    folded. An existing summary is used; otherwise the summarizer writes one. The end of the conversation stays, as it does
+    when the model summarizes a step. Pass it to `evaluate` as `compactor`, together with a `StepHistoryManager`.
 
     Raises:
-        InvalidSetting: the shares or `max_summary_tokens` cannot be meant.
+        InvalidSetting: `threshold`, `target` or `max_summary_tokens` is out of range.
     """
 
     def __init__(
@@ -128,43 +133,43 @@ class StepBudget:
         self._limit = model.room()
         self._summarizer: Summarizer = summarizer or ExtractiveSummarizer()
         self._threshold, self._target = threshold, target
-        self._max_summary_tokens, self._keep_tokens = max_summary_tokens, kept_of(model)
+        self._max_summary_tokens, self._keep_tokens = max_summary_tokens, default_keep_tokens(model)
         self._bus = bus
         self._clock = clock
 
     async def check_and_apply(
         self, record: Transcript, *, session: SessionProtocol, overhead_tokens: int = 0
     ) -> CompactionResult:
-        """Fold what must be folded before the next call. The folds are the session's; none are added to the record.
+        """Fold steps until the next call fits. The folds are part of the session; none are added to the record.
 
-        A summarizer that fails changes nothing, and the step stays as it was.
+        A step whose summarizer fails is not folded.
         """
         if not isinstance(session, Session):
             return CompactionResult()
-        before = used = _tokens(record, session) + overhead_tokens
-        if used <= int(self._limit * self._threshold):
+        tokens_before = tokens = _view_tokens(record, session) + overhead_tokens
+        if tokens <= int(self._limit * self._threshold):
             return CompactionResult()
-        folded: list[str] = []
+        folds: list[str] = []
         failure: Exception | None = None
-        for step in _finished(session):
-            if used <= int(self._limit * self._target):
+        for step in _foldable_steps(session):
+            if tokens <= int(self._limit * self._target):
                 break
             try:
-                summary = await self._summary(session, step)
-            except Exception as error:  # noqa: BLE001 - a summarizer is anybody's code
+                summary = await self._summarize(session, step)
+            except Exception as error:  # noqa: BLE001 - the summarizer is code of the user
                 failure = error
                 continue
             session.dispatch(SummarizeStep(step.step_id, summary, keep_tokens=self._keep_tokens))
             overhead_tokens += record.counter.count(summary)
-            used = _tokens(record, session) + overhead_tokens
-            folded.append(f"step-{step.step_id}")
-        if not folded:
+            tokens = _view_tokens(record, session) + overhead_tokens
+            folds.append(f"step-{step.step_id}")
+        if not folds:
             return CompactionResult(outcome="nothing to fold" if failure is None else "failed", error=failure)
         event = HistoryCompacted(
             strategy="steps",
-            folds=tuple(folded),
-            tokens_before=before,
-            tokens_after=used,
+            folds=tuple(folds),
+            tokens_before=tokens_before,
+            tokens_after=tokens,
             session_id=session.session_id,
             created_at=self._clock(),
         )
@@ -172,25 +177,25 @@ class StepBudget:
             self._bus.publish(event)
         return CompactionResult(outcome="folded", event=event, error=failure)
 
-    async def _summary(self, session: Session, step: StepHistory) -> str:
-        if step.summary is not None and not step.newer():
+    async def _summarize(self, session: Session, step: StepHistory) -> str:
+        if step.summary is not None and not step.later_turns():
             return step.summary
-        history = next(one for one in session.query(TaskHistory).all() if one.step(step.step_id))
+        history = next(history for history in session.query(TaskHistory).all() if history.step(step.step_id))
         messages = [turn.message() for turn in history.turns_of(step.step_id)]
         request = SummaryRequest(messages, previous=step.summary, max_tokens=self._max_summary_tokens)
         return require_summary(await self._summarizer.summarize(request), request)
 
 
-def _tokens(record: Transcript, session: Session) -> int:
+def _view_tokens(record: Transcript, session: Session) -> int:
     return view_of(record, StepHistoryManager(), session=session).tokens
 
 
-def _finished(session: Session) -> Iterator[StepHistory]:
-    """The steps that may be folded, oldest first."""
-    status = {step.step_id: step.status for plan in session.query(Plan).all() for step in plan.steps}
+def _foldable_steps(session: Session) -> Iterator[StepHistory]:
+    """The finished steps that may be folded, oldest first."""
+    statuses = {step.step_id: step.status for plan in session.query(Plan).all() for step in plan.steps}
     histories = session.query(TaskHistory).all()
     for history in histories:
         for step in history.steps:
-            is_over = status.get(step.step_id) == "done" and step.step_id != histories[-1].active_step_id
-            if is_over and step.level == "full" and not step.pinned and step.turns:
+            is_finished = statuses.get(step.step_id) == "done" and step.step_id != histories[-1].active_step_id
+            if is_finished and step.level == "full" and not step.pinned and step.turns:
                 yield step

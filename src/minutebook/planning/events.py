@@ -1,6 +1,6 @@
-"""What happens to a plan and to its history, and the names of the planning tools.
+"""The events of a plan and of its history, and the names of the planning tools.
 
-Each event is folded into the session, and is all that must be kept of it.
+The session's reducers apply them. Storing the events is enough to rebuild the plan and its history.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from minutebook.planning.task_history import StepVisibility, Turn
 
 @dataclass(frozen=True, slots=True)
 class SetupPlan:
-    """There is a new plan; the one before it, if any, becomes history."""
+    """Start a new plan. The previous plan stays in the session as history."""
 
     objective: str
     steps: tuple[PlanStep, ...] = ()
@@ -20,14 +20,14 @@ class SetupPlan:
 
 @dataclass(frozen=True, slots=True)
 class AddStep:
-    """The plan has more steps."""
+    """Add steps to the plan and to its history."""
 
     steps: tuple[PlanStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateStep:
-    """A step has another status, or is called something else."""
+    """Change the status or the title of a step."""
 
     step_id: int
     status: StepStatus | None = None
@@ -36,7 +36,7 @@ class UpdateStep:
 
 @dataclass(frozen=True, slots=True)
 class InitializeTaskHistory:
-    """A history begins for a plan that was there before it."""
+    """Start a history for a plan that already exists."""
 
     objective: str
     steps: tuple[PlanStep, ...] = ()
@@ -44,21 +44,21 @@ class InitializeTaskHistory:
 
 @dataclass(frozen=True, slots=True)
 class AddHistorySteps:
-    """The history has these steps too."""
+    """Add steps to the history only."""
 
     steps: tuple[PlanStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SetActiveStep:
-    """What is said from now on belongs to this step; None for no step."""
+    """Assign new turns to this step, or to no step if `step_id` is None."""
 
     step_id: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class AppendTurn:
-    """Something was said, in the active step or in the one that is named."""
+    """Add a turn to the step, or to the active step if `step_id` is None."""
 
     turn: Turn
     step_id: int | None = None
@@ -66,19 +66,19 @@ class AppendTurn:
 
 @dataclass(frozen=True, slots=True)
 class SummarizeStep:
-    """A step has this summary, and is shown by it from now on."""
+    """Store a summary of a step, and show the step as `visibility` says."""
 
     step_id: int
     summary: str
     visibility: StepVisibility | None = "summary"
-    """None leaves the step as it is shown; the summary is then used when room is needed."""
+    """None does not change the step's visibility; a `StepBudget` uses the summary later, if the window is full."""
     keep_tokens: int = 0
-    """How much of the end of the conversation stays all the same, whatever step it is of."""
+    """Tokens at the end of the conversation that stay in the view, even if they belong to this step."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpandStep:
-    """A step is shown in full again, byte for byte. Its summary is kept for another time."""
+    """Show a step in full again. The step keeps its summary."""
 
     step_id: int
     reason: str = ""
@@ -86,7 +86,7 @@ class ExpandStep:
 
 @dataclass(frozen=True, slots=True)
 class PinStep:
-    """A step stays in full until it is unpinned."""
+    """Show a step in full until it is unpinned."""
 
     step_id: int
     pinned: bool = True
@@ -102,7 +102,7 @@ CONTEXT_PRESSURE: Final = "context_pressure"
 PIN_STEP: Final = "pin_step"
 REFERENCE_STEP: Final = "reference_step"
 
-BOOKKEEPING: Final = frozenset(
+PLANNING_TOOLS: Final = frozenset(
     {SETUP_PLAN, ADD_STEP, UPDATE_STEP, READ_PLAN, SUMMARIZE_STEP, CONTEXT_PRESSURE, PIN_STEP}
 )
-"""Tools whose results say nothing that the plan and the history do not show as well."""
+"""Tools whose results contain nothing that the plan and the history do not show too."""

@@ -1,9 +1,10 @@
-"""Which messages leave the conversation when a step is shown as less than all of it.
+"""The messages that are left out of the view when a step is not shown in full.
 
-What was being said when a step was folded, and the first and the newest request, stay: the model is about to answer them.
-So does as much before that as `keep_tokens` says, for what comes next is mostly about what was just said. It all leaves
-when the plan changes the next time, which changes the prompt anyway. So between two such moments every view is the last
-one with something appended, and opening a step that was just folded gives back the view that was.
+The last exchange at the time of the fold and the first and the newest request stay, because the model is about to answer
+them. So do the `keep_tokens` before that, because the next calls mostly depend on the most recent messages. These messages
+are left out at the next change of the plan, which changes the prompt anyway. Between two such changes every view only
+grows at its end, which keeps the provider's prompt cache valid, and expanding a step that was just folded restores the
+previous view.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,75 +15,75 @@ from minutebook.record.message import Message, call_ids, is_result, result_id, r
 from minutebook.tokens import counter_for
 
 
-def refolded(histories: Sequence[TaskHistory]) -> tuple[TaskHistory, ...]:
-    """The histories, where the newest one's folds are as the visibility of all steps has it."""
+def with_folds(histories: Sequence[TaskHistory]) -> tuple[TaskHistory, ...]:
+    """The histories, with the folds of the newest one computed from the visibility of all steps."""
     *before, latest = histories
-    positioned = sorted(_folded_turns(histories), key=lambda found: found[1].position or 0)
     folds: list[StepFold] = []
-    for step_id, turn in positioned:
-        at = turn.position or 0
-        if folds and folds[-1].stop == at and folds[-1].step_id == step_id:
-            folds[-1] = replace(folds[-1], stop=at + 1)
+    for position, step_id, turn in sorted(_folded_turns(histories), key=lambda folded: folded[0]):
+        if folds and folds[-1].stop == position and folds[-1].step_id == step_id:
+            folds[-1] = replace(folds[-1], stop=position + 1)
         else:
-            folds.append(StepFold(step_id, at, at + 1, mark(turn.message())))
+            folds.append(StepFold(step_id, position, position + 1, fingerprint(turn.message())))
     return (*before, latest if latest.folds == tuple(folds) else replace(latest, folds=tuple(folds)))
 
 
-def swept(histories: Sequence[TaskHistory]) -> tuple[TaskHistory, ...]:
-    """The histories after a change of the plan: what folded steps had left in the conversation leaves it now."""
-    reach = histories[-1].reach
-    folded = [step for history in histories for step in history.steps if step.level != "full"]
-    cuts = {tokens: cut_of(histories, tokens) for tokens in {step.keep_tokens for step in folded}}
-    moved = [
-        replace(
-            history,
-            steps=tuple(
-                step if step.level == "full" else replace(step, cut=cuts[step.keep_tokens], spared=reach.requests)
-                for step in history.steps
-            ),
-        )
-        for history in histories
-    ]
-    return refolded(moved)
+def with_moved_fold_ends(histories: Sequence[TaskHistory]) -> tuple[TaskHistory, ...]:
+    """The histories after a change of the plan: the folds now include messages that were kept when they were created."""
+    requests = histories[-1].extent.requests
+    keep_tokens = {step.keep_tokens for history in histories for step in history.steps if step.level != "full"}
+    fold_ends = {tokens: fold_end_of(histories, tokens) for tokens in keep_tokens}
+
+    def change(step: StepHistory) -> StepHistory:
+        if step.level == "full":
+            return step
+        return replace(step, fold_end=fold_ends[step.keep_tokens], kept_positions=requests)
+
+    return with_folds([replace(history, steps=tuple(map(change, history.steps))) for history in histories])
 
 
-def cut_of(histories: Sequence[TaskHistory], keep_tokens: int) -> int:
-    """Where a summary made now ends to stand for messages: so many tokens, in whole exchanges, stay before what is said."""
-    cut = histories[-1].reach.cut
+def fold_end_of(histories: Sequence[TaskHistory], keep_tokens: int) -> int:
+    """The position where a summary written now stops to replace messages.
+
+    At most `keep_tokens`, in whole exchanges, stay before the last exchange.
+    """
+    fold_end = histories[-1].extent.fold_limit
     if not keep_tokens:
-        return cut
+        return fold_end
     turns = (turn for history in histories for step in history.steps for turn in step.turns)
-    before = {turn.position: turn for turn in turns if turn.position is not None and turn.position < cut}
-    counter, left = counter_for(None), keep_tokens
-    for at in sorted(before, reverse=True):
-        left -= counter.count(before[at].told)
-        if left < 0:
+    before = {turn.position: turn for turn in turns if turn.position is not None and turn.position < fold_end}
+    counter, remaining_tokens = counter_for(None), keep_tokens
+    for position in sorted(before, reverse=True):
+        remaining_tokens -= counter.count(before[position].text)
+        if remaining_tokens < 0:
             break
-        if before[at].role != "tool":  # with it an exchange begins, which stays whole
-            cut = at
-    return cut
+        if before[position].role != "tool":  # an exchange starts here, and stays complete
+            fold_end = position
+    return fold_end
 
 
-def mark(message: Message) -> str:
-    """By what a fold knows the first message it hides: who says it, and the call it makes or answers."""
+def fingerprint(message: Message) -> str:
+    """The role of a message and the id of the call that it makes or answers; see `StepFold.fingerprint`."""
     calls = call_ids(message)
     call = result_id(message) if is_result(message) else calls[0] if calls else ""
     return f"{'tool' if is_result(message) else role_of(message)} {call}".strip()
 
 
-def bound(history: TaskHistory, step: StepHistory) -> int:
-    """The last turn that something shorter stands for, of this step or of one it is a part of."""
-    return max((one.summarized_through for one in history.chain(step.step_id) if one.level != "full"), default=0)
+def last_summarized_turn(history: TaskHistory, step: StepHistory) -> int:
+    """The last turn of this step that a summary replaces: its own summary or that of a step above it."""
+    return max((above.summarized_through for above in history.chain(step.step_id) if above.level != "full"), default=0)
 
 
-def _folded_turns(histories: Sequence[TaskHistory]) -> Iterator[tuple[int, Turn]]:
+def _folded_turns(histories: Sequence[TaskHistory]) -> Iterator[tuple[int, int, Turn]]:
+    """The position, the step id and the turn of every message to leave out."""
     for history in histories:
         for step in history.steps:
-            over = [one for one in history.chain(step.step_id) if one.level != "full"]
-            for turn in step.turns if over else ():
-                if turn.position is not None and any(_covers(one, turn, turn.position) for one in over):
-                    yield step.step_id, turn
+            folded_steps = [above for above in history.chain(step.step_id) if above.level != "full"]
+            for turn in step.turns if folded_steps else ():
+                position = turn.position
+                if position is not None and any(_covers(folded, turn, position) for folded in folded_steps):
+                    yield position, step.step_id, turn
 
 
-def _covers(step: StepHistory, turn: Turn, at: int) -> bool:
-    return (turn.turn_id or 0) <= step.summarized_through and at < step.cut and at not in step.spared
+def _covers(step: StepHistory, turn: Turn, position: int) -> bool:
+    is_summarized = (turn.turn_id or 0) <= step.summarized_through
+    return is_summarized and position < step.fold_end and position not in step.kept_positions

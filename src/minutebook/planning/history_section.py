@@ -1,6 +1,6 @@
-"""The history in the prompt: each step by its visibility, and the tools by which the model decides about that.
+"""The prompt section with the task history: each step shown by its visibility, and the tools to change that.
 
-The section says everything of a step that the messages do not show, and nothing that they do.
+The section shows what is left out of the messages, and nothing that is in them.
 """
 
 from bisect import bisect_right
@@ -10,10 +10,10 @@ from weakref import WeakKeyDictionary
 
 from minutebook.errors import InvalidSetting
 from minutebook.planning.events import EXPAND_STEP, SUMMARIZE_STEP
-from minutebook.planning.folds import bound
+from minutebook.planning.folds import last_summarized_turn
 from minutebook.planning.plan import Plan
 from minutebook.planning.setup import install_history, install_plan
-from minutebook.planning.summaries import MAX_LEDGER, StepLedger
+from minutebook.planning.summaries import MAX_LEDGER_TOKENS, StepLedger
 from minutebook.planning.task_history import (
     StepFold,
     StepHistory,
@@ -21,9 +21,9 @@ from minutebook.planning.task_history import (
     StepVisibilityResolver,
     TaskHistory,
     Turn,
-    clipped,
+    default_keep_tokens,
+    excerpt,
     expand_hint,
-    kept_of,
     key_turns,
 )
 from minutebook.planning.tools import HistoryTools, session_of
@@ -33,12 +33,12 @@ from minutebook.prompt.visibility import SectionPath, SectionVisibility
 from minutebook.session.state import Session
 from minutebook.tokens.models import ModelInfo
 
-_CONDENSED = 500
-"""Characters of a turn where only the most telling ones are shown."""
+_CONDENSED_CHARACTERS = 500
+"""The maximum length of a turn of a condensed step."""
 
 
-class Shown:
-    """The histories of a session at one moment, as text."""
+class HistoryText:
+    """The text of a session's histories at one moment."""
 
     def __init__(self, histories: Sequence[TaskHistory], resolver: StepVisibilityResolver) -> None:
         self._histories = histories
@@ -46,66 +46,67 @@ class Shown:
         self._folds = histories[-1].folds if histories else ()
 
     def steps(self, history: TaskHistory) -> Iterator[tuple[StepHistory, str]]:
-        """The steps, each with what is to be said of it; those within a folded one only where they have more to say."""
+        """The steps with their text. A substep of a folded step is left out if it has no text."""
         for step in history.in_order():
-            above = [one for one in history.chain(step.step_id) if one is not step]
             text = "\n\n".join(self._parts(history, step))
             is_active = step.step_id == history.active_step_id
-            if text or is_active or (step.step_id and not any(self._level(one) != "full" for one in above)):
+            if text or is_active or (step.step_id and all(self._level(up) == "full" for up in _parents(history, step))):
                 yield step, text
 
-    def left_out(self) -> list[Turn]:
-        """The turns that something shorter stands for, and that no message shows."""
+    def summarized_turns(self) -> list[Turn]:
+        """The turns that a summary replaces and that are in no message."""
         return [
             turn
             for history in self._histories
             for step in history.steps
-            if (through := bound(history, step))
-            for turn in self._only_here(step.turns)
-            if _number(turn) <= through
+            if (last := last_summarized_turn(history, step))
+            for turn in self._without_message(step.turns)
+            if _number(turn) <= last
         ]
 
     def _parts(self, history: TaskHistory, step: StepHistory) -> Iterator[str]:
-        level, through = self._level(step), bound(history, step)
-        later = [turn for turn in step.turns if turn.position is None and _number(turn) > through] if step.apart else []
-        is_within = any(one.level != "full" for one in history.chain(step.step_id) if one is not step)
-        if is_within:
-            yield from map(told, later)
+        level, last = self._level(step), last_summarized_turn(history, step)
+        later = [turn for turn in step.turns if turn.position is None and _number(turn) > last] if step.detached else []
+        if any(parent.level != "full" for parent in _parents(history, step)):
+            yield from map(_turn_text, later)
         elif level == "full":
-            yield from map(told, self._only_here(step.turns) if through else later)
-        elif through:
-            yield from self._instead(step, level, step.covered())
-            yield from map(told, later)
+            yield from map(_turn_text, self._without_message(step.turns) if last else later)
+        elif last:
+            yield from self._replacement(step, level, step.summarized_turns())
+            yield from map(_turn_text, later)
         elif later:
-            yield from self._instead(step, level, later)
+            yield from self._replacement(step, level, later)
 
-    def _instead(self, step: StepHistory, level: StepVisibility, turns: Sequence[Turn]) -> Iterator[str]:
-        """What stands for turns that the messages do not show."""
+    def _replacement(self, step: StepHistory, level: StepVisibility, turns: Sequence[Turn]) -> Iterator[str]:
+        """The text that replaces turns which are in no message."""
         if level == "summary" and step.summary:
             yield step.summary
         elif level == "condensed":
-            yield from (clipped(told(turn), _CONDENSED) for turn in key_turns(self._only_here(turns)))
+            texts = map(_turn_text, key_turns(self._without_message(turns)))
+            yield from (excerpt(text, _CONDENSED_CHARACTERS) for text in texts)
         yield f"_{expand_hint(step.step_id)}_"
 
-    def _only_here(self, turns: Sequence[Turn]) -> list[Turn]:
-        """Those of the turns that no message shows."""
-        return [turn for turn in turns if turn.position is None or is_folded(self._folds, turn.position)]
+    def _without_message(self, turns: Sequence[Turn]) -> list[Turn]:
+        return [turn for turn in turns if turn.position is None or _is_folded(self._folds, turn.position)]
 
     def _level(self, step: StepHistory) -> StepVisibility:
         level = self._resolver.resolve(step.step_id, step.visibility if step.summary is not None else None)
         return "full" if level == "summary" and not step.summary else level
 
 
-def told(turn: Turn) -> str:
-    """A turn as the section shows it."""
-    who = f"[{turn.tool_name or 'tool'}]" if turn.role == "tool" else turn.role.title()
-    return f"**{who}**: {turn.told}"
+def _parents(history: TaskHistory, step: StepHistory) -> Iterator[StepHistory]:
+    return (parent for parent in history.chain(step.step_id) if parent is not step)
 
 
-def is_folded(folds: Sequence[StepFold], position: int) -> bool:
-    """Whether a message is one of those that folds hide; the folds stand in order."""
-    at = bisect_right(folds, position, key=lambda fold: fold.start) - 1
-    return at >= 0 and position < folds[at].stop
+def _turn_text(turn: Turn) -> str:
+    speaker = f"[{turn.tool_name or 'tool'}]" if turn.role == "tool" else turn.role.title()
+    return f"**{speaker}**: {turn.text}"
+
+
+def _is_folded(folds: Sequence[StepFold], position: int) -> bool:
+    """Whether one of the folds, which are in order, contains the position."""
+    index = bisect_right(folds, position, key=lambda fold: fold.start) - 1
+    return index >= 0 and position < folds[index].stop
 
 
 def _number(turn: Turn) -> int:
@@ -116,8 +117,8 @@ ExpandMode: TypeAlias = Literal["result", "view"]
 FoldMode: TypeAlias = Literal["now", "when_full"]
 
 _GUIDE: Final = (
-    f"What was said stands in the conversation, until you put a summary in its place with `{SUMMARIZE_STEP}`: do so when "
-    f"you no longer need the details of a step. Nothing is lost: `{EXPAND_STEP}` shows all of it again."
+    f"A step stays in the conversation until you replace it with a summary by calling `{SUMMARIZE_STEP}`. Do so when you no "
+    f"longer need the details of a step. Nothing is lost: `{EXPAND_STEP}` shows all of it again."
 )
 _EMPTY: Final = "<no history recorded>"
 
@@ -125,17 +126,20 @@ _EMPTY: Final = "<no history recorded>"
 class TaskHistorySection(Section[None]):
     """Renders conversation history organized by plan steps.
 
-    It shows what the messages do not: steps that were summarised, and what was said in conversations that are over. With
-    a `StepHistoryManager` these leave the messages, so nothing stands twice in a view. With `model`, the model can ask how
-    full its context is. `expand` says how a step is shown again: as the tool's result, which leaves the prompt and its
-    cache alone, or in the view itself, in its old place, for which the call raises `VisibilityExpansionRequired`. `fold`
-    says when a summary takes the place of its step: now, or when a `StepBudget` finds the window full.
+    It shows what is not in the messages: steps that were summarized, and turns of earlier conversations. A
+    `StepHistoryManager` leaves the summarized messages out of the view, so that nothing is sent twice. With `model`, the
+    model has a tool that reports how full its context is.
 
-    When a step is summarised, the last `keep_tokens` of the conversation stay until the plan changes the next time: what
-    comes next is mostly about them. Beside the summaries stands what was named in those steps, up to `max_ledger_tokens`.
+    `expand` selects how a step is shown again: in the tool's result, which does not change the prompt or its cache, or in
+    the view at its old position, for which the tool raises `VisibilityExpansionRequired`. `fold` selects when a summary
+    replaces its step: now, or when a `StepBudget` finds the window full.
+
+    When a step is summarized, the last `keep_tokens` of the conversation stay until the next change of the plan, because
+    the next calls mostly depend on them. The section also lists paths, ids, URLs and commands of the summarized turns, up
+    to `max_ledger_tokens`.
 
     Raises:
-        InvalidSetting: there is no such way to expand or to fold, or a number is negative.
+        InvalidSetting: `expand` or `fold` is unknown, or a number is negative.
     """
 
     reads_session = True
@@ -150,7 +154,7 @@ class TaskHistorySection(Section[None]):
         expand: ExpandMode = "result",
         fold: FoldMode = "now",
         keep_tokens: int | None = None,
-        max_ledger_tokens: int = MAX_LEDGER,
+        max_ledger_tokens: int = MAX_LEDGER_TOKENS,
         resolver: StepVisibilityResolver | None = None,
         accepts_overrides: bool = False,
     ) -> None:
@@ -171,9 +175,9 @@ class TaskHistorySection(Section[None]):
             key,
             session,
             model,
-            in_view=expand == "view",
-            at_once=fold == "now",
-            keep_tokens=kept_of(model) if keep_tokens is None else keep_tokens,
+            expand_in_view=expand == "view",
+            fold_now=fold == "now",
+            keep_tokens=default_keep_tokens(model) if keep_tokens is None else keep_tokens,
         )
         super().__init__(
             title=title,
@@ -187,35 +191,35 @@ class TaskHistorySection(Section[None]):
         histories = self._histories(context)
         if not histories:
             return f"{_GUIDE}\n\n{_EMPTY}"
-        shown = Shown(histories, self._overridden(path, context))
+        texts = HistoryText(histories, self._resolver_with_overrides(path, context))
         parts = [_GUIDE]
         for history in histories[:-1]:
-            told = [f"Step {step.step_id}, {step.step_title}: {text}" for step, text in shown.steps(history) if text]
-            parts += [f"**Earlier task**: {history.objective}", *told] if told else []
+            lines = [f"Step {step.step_id}, {step.step_title}: {text}" for step, text in texts.steps(history) if text]
+            parts += [f"**Earlier task**: {history.objective}", *lines] if lines else []
         latest = histories[-1]
         if latest.objective:
             parts.append(f"**Objective**: {latest.objective}")
         steps = []
-        for place, (step, text) in enumerate(shown.steps(latest), 1):
+        for index, (step, text) in enumerate(texts.steps(latest), 1):
             marker = " [active]" if step.step_id == latest.active_step_id else ""
-            heading = f"{'#' * min(depth + 3, 6)} {number.rstrip('.')}.{place}. {step.step_title}{marker}"
+            heading = f"{'#' * min(depth + 3, 6)} {number.rstrip('.')}.{index}. {step.step_title}{marker}"
             steps.append(f"{heading}\n\n{text}".strip())
-        if noted := self._ledger(context, shown, "\n\n".join([*parts, *steps])):
-            parts.append(noted)  # before the steps, for below the last one it would be that step's
+        if ledger := self._ledger(context, texts.summarized_turns(), "\n\n".join([*parts, *steps])):
+            parts.append(ledger)  # before the steps: after them it would seem to belong to the last one
         parts += steps
         return "\n\n".join(parts if len(parts) > 1 else [*parts, _EMPTY])
 
-    def _ledger(self, context: RenderContext, shown: Shown, said: str) -> str:
+    def _ledger(self, context: RenderContext, turns: Sequence[Turn], section_text: str) -> str:
         session = session_of(context, self._session)
         if session is None or not self._max_ledger_tokens:
             return ""
         plan = session.query(Plan).latest()
-        ahead = [] if plan is None else [step.title for step in plan.steps if step.status != "done"]
+        open_titles = [] if plan is None else [step.title for step in plan.steps if step.status != "done"]
         ledger = self._ledgers.setdefault(session, StepLedger(self._max_ledger_tokens))
-        return ledger.text(shown.left_out(), said=said, ahead=ahead)
+        return ledger.text(turns, section_text=section_text, open_titles=open_titles)
 
     def outline(self, params: None, *, path: SectionPath, context: RenderContext) -> str:  # noqa: ARG002
-        """The titles alone. What each step shows is kept for when the section is opened again."""
+        """The titles only."""
         histories = self._histories(context)
         latest = histories[-1] if histories else TaskHistory("")
         lines = [
@@ -232,17 +236,19 @@ class TaskHistorySection(Section[None]):
         _install(session)
         return session.query(TaskHistory).all()
 
-    def _overridden(self, path: SectionPath, context: RenderContext) -> StepVisibilityResolver:
-        """With what the call wants of single steps: `(…, "task-history", "step-3")` shown as a summary.
+    def _resolver_with_overrides(self, path: SectionPath, context: RenderContext) -> StepVisibilityResolver:
+        """The resolver with the call's overrides of single steps to a summary, as in `(…, "task-history", "step-3")`.
 
-        In full is what `ExpandStep` does, so that whoever goes on with the session sees the same.
+        Overrides to full are ignored: `ExpandStep` shows a step in full, which a resumed session then shows too.
         """
-        steps = {
-            int(each[-1].removeprefix("step-"))
-            for each, wanted in context.visibility_overrides.items()
-            if each[:-1] == path and each[-1].removeprefix("step-").isdigit() and wanted is SectionVisibility.SUMMARY
+        step_ids = {
+            int(keys[-1].removeprefix("step-"))
+            for keys, visibility in context.visibility_overrides.items()
+            if visibility is SectionVisibility.SUMMARY
+            and keys[:-1] == path
+            and keys[-1].removeprefix("step-").isdigit()
         }
-        return self._resolver.with_overrides(dict.fromkeys(steps, "summary")) if steps else self._resolver
+        return self._resolver.with_overrides(dict.fromkeys(step_ids, "summary")) if step_ids else self._resolver
 
 
 def _install(session: Session) -> None:

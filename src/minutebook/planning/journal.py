@@ -1,8 +1,8 @@
-"""A task in a store, so that another process can go on with it.
+"""A task in a store, so that another process can resume it.
 
-What happened is kept, not how things stand: the conversation under its own name, and beside it, under that name and
-`/plan`, what happened to the plan. Both are written in the order of what happened, so what a crash leaves is a beginning
-of it, and folding it again gives what was shown at that moment, byte for byte.
+The journal stores events, not state: the entries of the conversation under its id, and the planning events under the same
+id with the suffix `/plan`. Both are written in the order in which they happened, so a crash leaves a prefix of the task,
+and replaying it gives exactly the prompt and the view of that moment.
 """
 
 import json
@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Self, TypeAlias
 
 from minutebook.errors import ConversationErased, ConversationNotFound, UnreadableInput
-from minutebook.planning.setup import EVENTS, PLACED, PROMPT, PlanningNote, install_history, install_plan
+from minutebook.planning.setup import EVENTS, POSITION, PROMPT, PlanningEvent, install_history, install_plan
 from minutebook.planning.task_history import TaskHistory
 from minutebook.record.entry import ConversationEntry, ConversationRecorded
 from minutebook.record.message import MessageRole
@@ -25,34 +25,32 @@ from minutebook.store.types import LoadedConversation
 from minutebook.tokens import TokenCounter
 from minutebook.wire.chat import entry_from_json, entry_to_provider_message
 
-Happening: TypeAlias = ConversationEntry | PlanningNote
+JournalItem: TypeAlias = ConversationEntry | PlanningEvent
 
-_BESIDE: Final = "/plan"
-"""What the name of a conversation has added to it for what happened to its plan."""
+_PLAN_SUFFIX: Final = "/plan"
 
 
 @dataclass(frozen=True, slots=True)
-class _Count:
-    """How much of what a session has recorded."""
+class _JournalPosition:
+    """A position in a session's items: the number of entries and of planning events before it."""
 
     entries: int = 0
-    notes: int = 0
+    events: int = 0
 
-    def after(self, happening: Happening) -> "_Count":
-        if isinstance(happening, ConversationEntry):
-            return _Count(self.entries + 1, self.notes)
-        return _Count(self.entries + (happening.kind == PROMPT), self.notes + 1)
+    def after(self, item: JournalItem) -> "_JournalPosition":
+        if isinstance(item, ConversationEntry):
+            return _JournalPosition(self.entries + 1, self.events)
+        return _JournalPosition(self.entries + (item.kind == PROMPT), self.events + 1)
 
 
-_NONE: Final = _Count()
+_START: Final = _JournalPosition()
 
 
 class TaskJournal:
-    """A session whose conversation and plan are kept in a store.
+    """Stores the conversation and the plan of a session.
 
-    `save` writes what has happened since it was last called; nothing else writes. The session must be one that records
-    from its beginning. A rollback is nothing that happened, so it is not kept: take a summary back by `ExpandStep` instead.
-    Erase a task by its recipient, which reaches both of its parts.
+    Only `save` writes. Create the journal before the session records anything. A rollback of the session is not stored:
+    dispatch `ExpandStep` to undo a summary. Erase a task by its recipient, which erases both of its conversations.
     """
 
     def __init__(
@@ -70,9 +68,9 @@ class TaskJournal:
         self._store = store
         self._recipient = recipient if recipient is not None else conversation
         self._clock = clock
-        self._names: dict[type, str] = {ConversationEntry: conversation, PlanningNote: conversation + _BESIDE}
-        self._versions = dict.fromkeys(self._names.values(), 0)
-        self._saved = _Count()
+        self._ids: dict[type, str] = {ConversationEntry: conversation, PlanningEvent: conversation + _PLAN_SUFFIX}
+        self._versions = dict.fromkeys(self._ids.values(), 0)
+        self._saved = _START
 
     @classmethod
     async def resume(
@@ -83,128 +81,131 @@ class TaskJournal:
         bus: InProcessEventBus | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> Self:
-        """The task as it was saved, in a new session.
+        """Load a task into a new session.
 
         Raises:
-            ConversationNotFound: there is none of that name.
-            UnreadableInput: what is kept beside it is no plan.
+            ConversationNotFound: the store has no such task.
+            UnreadableInput: the entries under the suffix `/plan` are not planning events.
         """
-        said, beside = await _loaded(store, conversation), await _loaded(store, conversation + _BESIDE)
-        found = said or beside
-        if found is None:
+        recorded, plan = await _load(store, conversation), await _load(store, conversation + _PLAN_SUFFIX)
+        loaded = recorded or plan
+        if loaded is None:
             raise ConversationNotFound(conversation)
         session = Session(bus=bus, clock=clock)
-        journal = cls(store, conversation, session=session, recipient=found.conversation.recipient, clock=clock)
-        for part in (said, beside):
+        journal = cls(store, conversation, session=session, recipient=loaded.conversation.recipient, clock=clock)
+        for part in (recorded, plan):
             if part is not None:
                 journal._versions[part.conversation.id] = part.conversation.version
-        _replay(session, said.entries if said else (), list(map(_note_of, beside.entries)) if beside else [])
-        for happening in _happenings(session):
-            journal._saved = journal._saved.after(happening)
+        _replay(session, recorded.entries if recorded else (), list(map(_event_of, plan.entries)) if plan else [])
+        for item in _items(session):
+            journal._saved = journal._saved.after(item)
         return journal
 
     async def save(self) -> None:
-        """Write what has happened since, in its order.
+        """Write the entries and events since the last call, in order.
 
         Raises:
-            VersionConflict: somebody else has written to the task in the meantime.
+            VersionConflict: another process has written to the task since.
         """
-        batch: list[Happening] = []
-        for happening in list(_happenings(self.session, self._saved)):
-            if batch and type(batch[-1]) is not type(happening):
+        batch: list[JournalItem] = []
+        for item in list(_items(self.session, self._saved)):
+            if batch and type(batch[-1]) is not type(item):
                 await self._append(batch)
                 batch = []
-            batch.append(happening)
+            batch.append(item)
         if batch:
             await self._append(batch)
 
     def conversation(self, *, counter: TokenCounter | None = None) -> Transcript:
-        """The conversation that was going on, for `evaluate` to go on with."""
-        said: list[ConversationEntry] = []
-        place: dict[str, Any] | None = None
-        for happening in _happenings(self.session):
-            if isinstance(happening, PlanningNote):
-                place = json.loads(happening.data) if happening.kind == PLACED else place
+        """The current conversation, for `evaluate` to continue."""
+        entries: list[ConversationEntry] = []
+        next_position: dict[str, Any] | None = None
+        for item in _items(self.session):
+            if isinstance(item, PlanningEvent):
+                next_position = json.loads(item.data) if item.kind == POSITION else next_position
                 continue
-            at = place["position"] if place else len(said)
-            if at is not None:
-                del said[at:]
-                said.append(happening)
-            place = None
-        return Transcript(map(entry_to_provider_message, said), counter=counter)
+            position = next_position["position"] if next_position else len(entries)
+            if position is not None:
+                del entries[position:]
+                entries.append(item)
+            next_position = None
+        return Transcript(map(entry_to_provider_message, entries), counter=counter)
 
-    async def _append(self, batch: Sequence[Happening]) -> None:
-        name = self._names[type(batch[0])]
-        entries = [one if isinstance(one, ConversationEntry) else self._entry_of(one) for one in batch]
-        self._versions[name] = await self._store.append(
-            name, entries, expected_version=self._versions[name], recipient=self._recipient
+    async def _append(self, batch: Sequence[JournalItem]) -> None:
+        conversation = self._ids[type(batch[0])]
+        entries = [item if isinstance(item, ConversationEntry) else self._entry_of(item) for item in batch]
+        self._versions[conversation] = await self._store.append(
+            conversation, entries, expected_version=self._versions[conversation], recipient=self._recipient
         )
-        for happening in batch:
-            self._saved = self._saved.after(happening)
+        for item in batch:
+            self._saved = self._saved.after(item)
 
-    def _entry_of(self, note: PlanningNote) -> ConversationEntry:
-        content = json.dumps({"after": note.after, "kind": note.kind, "data": note.data}, separators=(",", ":"))
-        return ConversationEntry(MessageRole.SYSTEM, content, self.session.session_id, note.after, self._clock())
+    def _entry_of(self, event: PlanningEvent) -> ConversationEntry:
+        content = json.dumps({"after": event.after, "kind": event.kind, "data": event.data}, separators=(",", ":"))
+        return ConversationEntry(MessageRole.SYSTEM, content, self.session.session_id, event.after, self._clock())
 
 
-def _happenings(session: Session, since: _Count = _NONE) -> Iterator[Happening]:
-    """What happened after the first so many, in order. A prompt that was rendered again is a note and not an entry."""
+def _items(session: Session, since: _JournalPosition = _START) -> Iterator[JournalItem]:
+    """The items after a position, in order. A prompt that was rendered again is an event, and its entry is skipped."""
     entries = iter(session.query(ConversationEntry).slice()[since.entries :])
-    done = since.entries
-    for note in session.query(PlanningNote).slice()[since.notes :]:
-        while done < note.after:
+    entry_count = since.entries
+    for event in session.query(PlanningEvent).slice()[since.events :]:
+        while entry_count < event.after:
             yield next(entries)
-            done += 1
-        yield note
-        if note.kind == PROMPT:
+            entry_count += 1
+        yield event
+        if event.kind == PROMPT:
             next(entries)
-            done += 1
+            entry_count += 1
     yield from entries
 
 
-def _replay(session: Session, said: Sequence[ConversationEntry], notes: Sequence[PlanningNote]) -> None:
-    """Let everything happen again."""
-    entries = deque(said)
-    done = 0
-    place: dict[str, Any] | None = None
-    for note in notes:
-        while done < note.after and entries:
-            _record(session, entries.popleft(), place)
-            done, place = done + 1, None
-        if note.kind == PROMPT:
-            session.dispatch(_recorded(session, entry_from_json(note.data), None, is_prompt=True))
-            done += 1
-        elif note.kind == PLACED:
-            place = json.loads(note.data)
+def _replay(session: Session, recorded: Sequence[ConversationEntry], events: Sequence[PlanningEvent]) -> None:
+    """Dispatch the entries and events to a new session, in their original order."""
+    entries = deque(recorded)
+    entry_count = 0
+    next_position: dict[str, Any] | None = None
+    for event in events:
+        while entry_count < event.after and entries:
+            _record(session, entries.popleft(), next_position)
+            entry_count, next_position = entry_count + 1, None
+        if event.kind == PROMPT:
+            session.dispatch(_recorded_event(session, entry_from_json(event.data), None, is_prompt=True))
+            entry_count += 1
+        elif event.kind == POSITION:
+            next_position = json.loads(event.data)
         else:
-            session.dispatch(EVENTS.from_data(EVENTS.type_named(note.kind), [json.loads(note.data)])[0])
+            session.dispatch(EVENTS.from_data(EVENTS.type_named(event.kind), [json.loads(event.data)])[0])
     for entry in entries:
-        _record(session, entry, place)
-        place = None
+        _record(session, entry, next_position)
+        next_position = None
 
 
-def _record(session: Session, entry: ConversationEntry, place: dict[str, Any] | None) -> None:
+def _record(session: Session, entry: ConversationEntry, position: dict[str, Any] | None) -> None:
+    """Record an entry at the position of a `POSITION` event, or at the end of the conversation."""
     history = session.query(TaskHistory).latest()
-    at = 0 if history is None else history.reach.length
-    place = place or {"position": at, "is_prompt": False}
-    session.dispatch(_recorded(session, entry, place["position"], is_prompt=place["is_prompt"]))
+    end = 0 if history is None else history.extent.length
+    position = position or {"position": end, "is_prompt": False}
+    session.dispatch(_recorded_event(session, entry, position["position"], is_prompt=position["is_prompt"]))
 
 
-def _recorded(session: Session, entry: ConversationEntry, at: int | None, *, is_prompt: bool) -> ConversationRecorded:
-    return ConversationRecorded(entry, session.session_id, entry.created_at, at, is_prompt)
+def _recorded_event(
+    session: Session, entry: ConversationEntry, position: int | None, *, is_prompt: bool
+) -> ConversationRecorded:
+    return ConversationRecorded(entry, session.session_id, entry.created_at, position, is_prompt)
 
 
-async def _loaded(store: ConversationStore, name: str) -> LoadedConversation | None:
+async def _load(store: ConversationStore, conversation: str) -> LoadedConversation | None:
     try:
-        return await store.load(name)
+        return await store.load(conversation)
     except ConversationErased:
         raise
     except ConversationNotFound:
         return None
 
 
-def _note_of(entry: ConversationEntry) -> PlanningNote:
+def _event_of(entry: ConversationEntry) -> PlanningEvent:
     try:
-        return PlanningNote(**json.loads(entry.content or ""))
-    except (TypeError, ValueError) as problem:
-        raise UnreadableInput("the plan of a task", f"holds something else: {problem}") from problem
+        return PlanningEvent(**json.loads(entry.content or ""))
+    except (TypeError, ValueError) as error:
+        raise UnreadableInput("the plan of a task", f"an entry is not a planning event: {error}") from error

@@ -11,9 +11,9 @@ from functools import wraps
 from inspect import signature
 from typing import Any, Final, TypeAlias, TypeVar
 
-from minutebook.errors import InvalidSetting
+from minutebook.errors import InvalidSetting, MissingSetting
 from minutebook.planning.events import (
-    BOOKKEEPING,
+    PLANNING_TOOLS,
     AddHistorySteps,
     AddStep,
     AppendTurn,
@@ -25,13 +25,13 @@ from minutebook.planning.events import (
     SummarizeStep,
     UpdateStep,
 )
-from minutebook.planning.folds import cut_of, refolded, swept
+from minutebook.planning.folds import fold_end_of, with_folds, with_moved_fold_ends
 from minutebook.planning.plan import Plan, PlanStep
 from minutebook.planning.task_history import (
     UNASSIGNED,
     UNASSIGNED_TITLE,
+    ConversationExtent,
     OpenCall,
-    Reach,
     StepHistory,
     TaskHistory,
     Turn,
@@ -46,15 +46,15 @@ Reduce = TypeVar("Reduce", bound=Callable[..., Any])
 REDUCERS: Final[dict[type, dict[type, Reducer[Any, Any]]]] = {Plan: {}, TaskHistory: {}}
 """Slice → event → the reducer of that event."""
 _REQUIRED: Final = {
-    Plan: ("the plan", None, "one first: dispatch SetupPlan"),
-    TaskHistory: ("the task history", None, "one first: dispatch SetupPlan or InitializeTaskHistory"),
+    Plan: ("the plan", "dispatch SetupPlan first"),
+    TaskHistory: ("the task history", "dispatch SetupPlan or InitializeTaskHistory first"),
 }
 
 
 def on(*events: type, slice_type: type = TaskHistory, starts: bool = False) -> Callable[[Reduce], Reduce]:
     """Register a function of the slice's values and the event as the reducer of these events.
 
-    It is given the context too if it has a parameter for it. Unless it `starts` the slice, a value must be there.
+    The context is passed if the function has a parameter for it. Unless `starts` is true, the slice must have a value.
     """
 
     def register(reduce: Reduce) -> Reduce:
@@ -63,7 +63,7 @@ def on(*events: type, slice_type: type = TaskHistory, starts: bool = False) -> C
         @wraps(reduce)  # errors name the function
         def reducer(values: Sequence[Any], event: Any, *, context: ReducerContext) -> Any:
             if not values and not starts:
-                raise InvalidSetting(*_REQUIRED[slice_type])
+                raise MissingSetting(*_REQUIRED[slice_type])
             return reduce(values, event, context=context) if takes_context else reduce(values, event)
 
         REDUCERS[slice_type].update(dict.fromkeys(events, reducer))
@@ -75,11 +75,11 @@ def on(*events: type, slice_type: type = TaskHistory, starts: bool = False) -> C
 @on(SetupPlan, slice_type=Plan, starts=True)
 def with_new_plan(plans: Sequence[Plan], event: SetupPlan) -> Append[Plan]:
     if not event.objective.strip():
-        raise InvalidSetting("objective", event.objective, "what the plan is to reach")
-    taken = {step.step_id for plan in plans for step in plan.steps}
+        raise InvalidSetting("objective", event.objective, "a text that is not empty")
+    used_ids = {step.step_id for plan in plans for step in plan.steps}
     for step in event.steps:
-        if step.step_id in taken:
-            raise InvalidSetting("step_id", step.step_id, "one that no step of an earlier plan has")
+        if step.step_id in used_ids:
+            raise InvalidSetting("step_id", step.step_id, "an id that no step of an earlier plan has")
     return Append(Plan(event.objective, event.steps))
 
 
@@ -105,7 +105,7 @@ def with_plan_step(plans: Sequence[Plan], event: UpdateStep) -> Sequence[Plan]:
 
 
 def next_step_id(plans: Sequence[Plan]) -> int:
-    """The id of the next new step: one that none of these plans has had."""
+    """The id of the next new step; it is in none of these plans."""
     return 1 + max((step.step_id for plan in plans for step in plan.steps), default=0)
 
 
@@ -119,7 +119,7 @@ def with_new_task(histories: Sequence[TaskHistory], event: SetupPlan | Initializ
         return (*before, _with_plan_steps(replace(latest, objective=event.objective), event.steps))
     task = replace(latest, objective=event.objective, active_step_id=None, steps=())
     previous = replace(latest, active_step_id=None, open_calls=(), folds=())
-    return swept([*before, previous, _with_plan_steps(task, event.steps)])
+    return with_moved_fold_ends([*before, previous, _with_plan_steps(task, event.steps)])
 
 
 @on(TaskHistory, starts=True)
@@ -131,14 +131,14 @@ def with_replacement(histories: Sequence[TaskHistory], event: TaskHistory) -> Hi
 @on(AddStep, AddHistorySteps)
 def with_steps(histories: Sequence[TaskHistory], event: AddStep | AddHistorySteps) -> Histories:
     *before, latest = histories
-    return swept([*before, _with_plan_steps(latest, event.steps)])
+    return with_moved_fold_ends([*before, _with_plan_steps(latest, event.steps)])
 
 
 @on(UpdateStep)
 def with_update(histories: Sequence[TaskHistory], event: UpdateStep, *, context: ReducerContext) -> Histories:
-    """Take over a new title. The active step is the one that was last begun and is not finished.
+    """Update the title and the active step, which is the last one that was set to `in_progress` and is not done.
 
-    When a part of a step is finished and that step is in progress, that step is active again.
+    When a substep is done and its parent is in progress, the parent becomes active again.
     """
     *before, latest = histories
     active = latest.active_step_id
@@ -148,7 +148,7 @@ def with_update(histories: Sequence[TaskHistory], event: UpdateStep, *, context:
         active = _parent_in_progress(context.session.query(Plan).latest(), event.step_id)
     if title := event.title:
         latest = _with_changes(latest, {event.step_id}, lambda step: replace(step, step_title=title))
-    return swept([*before, replace(latest, active_step_id=active)])
+    return with_moved_fold_ends([*before, replace(latest, active_step_id=active)])
 
 
 @on(SetActiveStep)
@@ -162,15 +162,17 @@ def with_active_step(histories: Sequence[TaskHistory], event: SetActiveStep) -> 
 @on(SummarizeStep)
 def with_summary(histories: Sequence[TaskHistory], event: SummarizeStep) -> Histories:
     if not event.summary.strip():
-        raise InvalidSetting("summary", event.summary, "some text")
+        raise InvalidSetting("summary", event.summary, "a text that is not empty")
     if event.visibility == "full":
-        raise InvalidSetting("visibility", event.visibility, "less than full, or dispatch ExpandStep")
+        raise InvalidSetting(
+            "visibility", event.visibility, "condensed, summary or title; dispatch ExpandStep for full"
+        )
     if event.keep_tokens < 0:
         raise InvalidSetting("keep_tokens", event.keep_tokens, "0 or more")
     latest = histories[-1]
 
     def change(step: StepHistory) -> StepHistory:
-        step = replace(step, summary=event.summary, summarized_through=_seen_through(latest))
+        step = replace(step, summary=event.summary, summarized_through=_last_seen_turn(latest))
         if event.visibility is None:
             return step
         if step.pinned:
@@ -179,8 +181,8 @@ def with_summary(histories: Sequence[TaskHistory], event: SummarizeStep) -> Hist
             step,
             visibility=event.visibility,
             keep_tokens=event.keep_tokens,
-            cut=cut_of(histories, event.keep_tokens),
-            spared=latest.reach.requests,
+            fold_end=fold_end_of(histories, event.keep_tokens),
+            kept_positions=latest.extent.requests,
         )
 
     return _with_step(histories, event.step_id, change)
@@ -201,10 +203,10 @@ def with_pin(histories: Sequence[TaskHistory], event: PinStep) -> Histories:
 
 @on(AppendTurn, starts=True)
 def with_turn(histories: Sequence[TaskHistory], event: AppendTurn, *, context: ReducerContext) -> Sequence[TaskHistory]:
-    """Add a turn from elsewhere; one whose number is known already is not added again."""
+    """Add a turn that was not recorded in this session. A turn whose id is already in the history is not added again."""
     *before, latest = histories or (TaskHistory(""),)
     turn = event.turn
-    if turn.turn_id is not None and any(turn.turn_id == old.turn_id for step in latest.steps for old in step.turns):
+    if turn.turn_id is not None and any(turn.turn_id == known.turn_id for step in latest.steps for known in step.turns):
         return histories
     if event.step_id is not None and latest.step(event.step_id) is None:
         raise InvalidSetting("step_id", event.step_id, "the id of a step of the history, or None for the active one")
@@ -219,15 +221,15 @@ def with_turn(histories: Sequence[TaskHistory], event: AppendTurn, *, context: R
 def with_recorded_message(values: Sequence[TaskHistory], event: ConversationRecorded) -> Sequence[TaskHistory]:
     """Add a recorded message to the active step; a tool result goes to the step that made the call.
 
-    Prompts and other system messages are not turns. A message at a position that is already taken starts a different
+    Prompts and other system messages are not turns. A message at a position that is already in use starts a different
     conversation from there on: the turns after it stay in the history and lose their position.
     """
     entry, position = event.entry, event.position
     histories: Histories = tuple(values) or (TaskHistory(""),)
     if position is not None:
-        if position < histories[-1].reach.length:
+        if position < histories[-1].extent.length:
             histories = _without_positions_from(histories, position)
-        histories = _with_reach(histories, position, entry, is_prompt=event.is_prompt)
+        histories = _with_extent(histories, position, entry, is_prompt=event.is_prompt)
     if event.is_prompt or entry.role is MessageRole.SYSTEM:
         return values if position is None else histories
     return _with_entry(histories, entry, position)
@@ -242,7 +244,7 @@ def _with_entry(histories: Histories, entry: ConversationEntry, position: int | 
     if entry.role is MessageRole.TOOL:
         open_calls = tuple(other for other in latest.open_calls if other is not call)
     else:
-        open_calls = tuple(OpenCall(made.id, made.name, task, step_id, number) for made in entry.tool_calls or ())
+        open_calls = tuple(OpenCall(new.id, new.name, task, step_id, number) for new in entry.tool_calls or ())
     histories = (*histories[:-1], replace(latest, next_turn_id=number + 1, open_calls=open_calls))
     history = _with_turn(histories[task], step_id, turn)
     if call is not None:
@@ -251,7 +253,7 @@ def _with_entry(histories: Histories, entry: ConversationEntry, position: int | 
 
 
 def _current_step_id(latest: TaskHistory) -> int:
-    """The step that new turns belong to: the active one, if there is one."""
+    """The id of the active step, or `UNASSIGNED` if no step is active."""
     active = latest.active_step_id
     return UNASSIGNED if active is None or latest.step(active) is None else active
 
@@ -261,13 +263,13 @@ def _with_turn(history: TaskHistory, step_id: int, turn: Turn) -> TaskHistory:
         history = replace(history, steps=(StepHistory(step_id, UNASSIGNED_TITLE), *history.steps))
 
     def change(step: StepHistory) -> StepHistory:
-        return replace(step, turns=(*step.turns, turn), apart=step.apart or turn.position is None)
+        return replace(step, turns=(*step.turns, turn), detached=step.detached or turn.position is None)
 
     return _with_changes(history, {step_id}, change)
 
 
 def _with_result_covered(history: TaskHistory, call: OpenCall, number: int) -> TaskHistory:
-    """A summary that stands for a call stands for its result too."""
+    """The history in which every summary that covers this call also covers its result."""
     covering = {
         step.step_id
         for step in history.chain(call.step_id)
@@ -280,15 +282,15 @@ def _with_result_covered(history: TaskHistory, call: OpenCall, number: int) -> T
     return _with_changes(history, covering, change) if covering else history
 
 
-def _with_reach(histories: Histories, position: int, entry: ConversationEntry, *, is_prompt: bool) -> Histories:
+def _with_extent(histories: Histories, position: int, entry: ConversationEntry, *, is_prompt: bool) -> Histories:
     *before, latest = histories
-    reach = replace(latest.reach, length=position + 1)
+    extent = replace(latest.extent, length=position + 1)
     if entry.role is MessageRole.USER:
-        first = reach.first_request
-        reach = replace(reach, newest_request=position, first_request=position if first is None else first)
+        first = extent.first_request
+        extent = replace(extent, newest_request=position, first_request=position if first is None else first)
     if entry.role is not MessageRole.TOOL and not (is_prompt and entry.role is MessageRole.SYSTEM):
-        reach = replace(reach, last_start=position)
-    return (*before, replace(latest, reach=reach))
+        extent = replace(extent, last_exchange_start=position)
+    return (*before, replace(latest, extent=extent))
 
 
 def _without_positions_from(histories: Histories, position: int) -> Histories:
@@ -301,7 +303,7 @@ def _without_positions_from(histories: Histories, position: int) -> Histories:
         if not any(map(is_after, step.turns)):
             return step
         turns = tuple(replace(turn, position=None) if is_after(turn) else turn for turn in step.turns)
-        return replace(step, turns=turns, apart=True, cut=min(step.cut, position))
+        return replace(step, turns=turns, detached=True, fold_end=min(step.fold_end, position))
 
     *before, latest = [replace(history, steps=tuple(map(change, history.steps))) for history in histories]
     requests = (
@@ -311,29 +313,29 @@ def _without_positions_from(histories: Histories, position: int) -> Histories:
         for turn in step.turns
         if turn.role == "user" and turn.position is not None
     )
-    first = latest.reach.first_request
-    reach = Reach(
+    first = latest.extent.first_request
+    extent = ConversationExtent(
         length=position,
         first_request=first if first is not None and first < position else None,
         newest_request=max(requests, default=None),
     )
-    return refolded([*before, replace(latest, reach=reach, open_calls=())])
+    return with_folds([*before, replace(latest, extent=extent, open_calls=())])
 
 
 def find_history(histories: Sequence[TaskHistory], step_id: int) -> TaskHistory | None:
-    """The task that a step is of: the current one, or an earlier one."""
+    """The history that contains the step: the current one or an earlier one."""
     return next((history for history in reversed(histories) if history.step(step_id)), None)
 
 
 def _with_step(
     histories: Sequence[TaskHistory], step_id: int, change: Callable[[StepHistory], StepHistory]
 ) -> Histories:
-    """The histories with one step changed, and the folds that follow from it."""
+    """The histories with one step changed and the folds updated."""
     owner = find_history(histories, step_id)
     if owner is None:
         raise InvalidSetting("step_id", step_id, "the id of a step of the history")
     changed = _with_changes(owner, {step_id}, change)
-    return refolded([changed if history is owner else history for history in histories])
+    return with_folds([changed if history is owner else history for history in histories])
 
 
 def _with_changes(
@@ -343,20 +345,24 @@ def _with_changes(
 
 
 def _with_plan_steps(history: TaskHistory, steps: Sequence[PlanStep]) -> TaskHistory:
-    known = {step.step_id for step in history.steps}
-    new = (StepHistory(one.step_id, one.title, parent_id=one.parent_id) for one in steps if one.step_id not in known)
-    return replace(history, steps=(*history.steps, *new))
+    step_ids = {step.step_id for step in history.steps}
+    new_steps = (
+        StepHistory(step.step_id, step.title, parent_id=step.parent_id)
+        for step in steps
+        if step.step_id not in step_ids
+    )
+    return replace(history, steps=(*history.steps, *new_steps))
 
 
-def _seen_through(latest: TaskHistory) -> int:
-    """The last turn whose maker may be taken to have seen all of it.
+def _last_seen_turn(latest: TaskHistory) -> int:
+    """The last turn that the model has seen completely when it writes a summary.
 
-    Results that are still to come have been seen by nobody, so the calls they answer do not count; unless all that they
-    can say is what the plan and the history show anyway.
+    The model has not seen the results of open calls, so a summary cannot cover these calls. The results of planning tools
+    do not matter: the plan and the history show the same.
     """
     last = latest.next_turn_id - 1
-    unseen = [call.turn_id for call in latest.open_calls if call.tool_name not in BOOKKEEPING]
-    return min([last, *(turn_id - 1 for turn_id in unseen)])
+    open_turns = [call.turn_id for call in latest.open_calls if call.tool_name not in PLANNING_TOOLS]
+    return min([last, *(turn_id - 1 for turn_id in open_turns)])
 
 
 def _parent_in_progress(plan: Plan | None, step_id: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Registration of the reducers of the plan and of its history in a session."""
+"""Registration of the plan's and the history's reducers in a session, and the session's log of their events."""
 
 import json
 from collections.abc import Sequence
@@ -17,45 +17,48 @@ from minutebook.session.state import Session
 from minutebook.wire.chat import entry_to_json
 
 PROMPT: Final = "prompt"
-PLACED: Final = "placed"
+POSITION: Final = "position"
 EVENTS: Final = TypeRegistry(*(event for event in REDUCERS[TaskHistory] if event is not ConversationRecorded))
-"""What can happen to plans and histories, by name. Every event of a plan is one of its history too."""
+"""The events of plans and histories by name. Every event of a plan is also an event of its history."""
 
 
 @dataclass(frozen=True, slots=True)
-class PlanningNote:
-    """Something that happened to the plan or its history, as it is kept: the session's log of these is all of it."""
+class PlanningEvent:
+    """An event of the plan or its history as JSON. Together with the entries, the log of these rebuilds both."""
 
     after: int
-    """How many entries the session had recorded by then."""
+    """The number of entries that the session had recorded before."""
     kind: str
-    """The name of the event; `prompt` for a prompt that was rendered again, `placed` for where the next entry stands."""
+    """The name of the event, `prompt` for a prompt that was rendered again, or `position` for the next entry's position."""
     data: str
     """The event as JSON."""
 
 
 def install_plan(session: Session) -> None:
-    """Let a session keep plans. Doing it again changes nothing."""
+    """Register the plan's reducers in a session, unless they are registered already."""
     _register(session, Plan)
 
 
 def install_history(session: Session) -> None:
-    """Let a session keep the history of its plans, and catch up with a plan that is there. Again changes nothing."""
+    """Register the history's reducers in a session, unless they are registered already.
+
+    If the session has a plan but no history, the history starts with the steps of the plan.
+    """
     _register(session, TaskHistory)
     if session.query(TaskHistory).latest() is None:
         sync_plan_to_history(session)
 
 
 def _register(session: Session, slice_type: type) -> None:
-    session.log(PlanningNote)
+    session.log(PlanningEvent)
     for event_type, reducer in REDUCERS[slice_type].items():
         session.register_reducer(event_type, reducer, slice_type=slice_type)
         log_event = _with_entry if event_type is ConversationRecorded else _with_event
-        session.register_reducer(event_type, log_event, slice_type=PlanningNote)
+        session.register_reducer(event_type, log_event, slice_type=PlanningEvent)
 
 
 def sync_plan_to_history(session: Session) -> None:
-    """Have the history know the steps of the plan, and which of them is active; for a plan that was there first."""
+    """Add the steps of the plan that the history does not have, and set the active step."""
     plan, history = session.query(Plan).latest(), session.query(TaskHistory).latest()
     if plan is None:
         return
@@ -63,35 +66,35 @@ def sync_plan_to_history(session: Session) -> None:
         session.dispatch(InitializeTaskHistory(plan.objective, plan.steps))
         history = session.query(TaskHistory).latest()
         assert history is not None
-    known = {step.step_id for step in history.steps}
-    missing = tuple(step for step in plan.steps if step.step_id not in known)
+    step_ids = {step.step_id for step in history.steps}
+    missing = tuple(step for step in plan.steps if step.step_id not in step_ids)
     if missing:
         session.dispatch(AddHistorySteps(missing))
-    under_way = [step.step_id for step in plan.steps if step.status == "in_progress"]
-    if under_way and history.active_step_id not in under_way:
-        session.dispatch(SetActiveStep(under_way[-1]))
+    in_progress = [step.step_id for step in plan.steps if step.status == "in_progress"]
+    if in_progress and history.active_step_id not in in_progress:
+        session.dispatch(SetActiveStep(in_progress[-1]))
 
 
-def _with_event(notes: Sequence[PlanningNote], event: Any, *, context: ReducerContext) -> Append[PlanningNote]:  # noqa: ARG001
+def _with_event(log: Sequence[PlanningEvent], event: Any, *, context: ReducerContext) -> Append[PlanningEvent]:  # noqa: ARG001
     data = EVENTS.to_data(type(event), [event])[0]
-    return Append(PlanningNote(_entries(context), EVENTS.name_of(type(event)), _dumps(data)))
+    return Append(PlanningEvent(_entry_count(context), EVENTS.name_of(type(event)), _dumps(data)))
 
 
 def _with_entry(
-    notes: Sequence[PlanningNote], event: ConversationRecorded, *, context: ReducerContext
-) -> Sequence[PlanningNote] | Append[PlanningNote]:
-    """What the entries alone do not tell: prompts, and those that do not stand right after the one before."""
-    after, at = _entries(context), event.position
-    if at is None and event.is_prompt:
-        return Append(PlanningNote(after, PROMPT, entry_to_json(event.entry)))
+    log: Sequence[PlanningEvent], event: ConversationRecorded, *, context: ReducerContext
+) -> Sequence[PlanningEvent] | Append[PlanningEvent]:
+    """Log what the entries alone do not show: prompts, and entries that do not directly follow the previous one."""
+    after, position = _entry_count(context), event.position
+    if position is None and event.is_prompt:
+        return Append(PlanningEvent(after, PROMPT, entry_to_json(event.entry)))
     history = context.session.query(TaskHistory).latest()
-    expected = 0 if history is None else history.reach.length
-    if at != expected or event.is_prompt:
-        return Append(PlanningNote(after, PLACED, _dumps({"position": at, "is_prompt": event.is_prompt})))
-    return notes
+    next_position = 0 if history is None else history.extent.length
+    if position != next_position or event.is_prompt:
+        return Append(PlanningEvent(after, POSITION, _dumps({"position": position, "is_prompt": event.is_prompt})))
+    return log
 
 
-def _entries(context: ReducerContext) -> int:
+def _entry_count(context: ReducerContext) -> int:
     return len(context.session.query(ConversationEntry).slice())
 
 

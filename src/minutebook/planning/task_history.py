@@ -1,4 +1,4 @@
-"""The history of a task: its steps, what was said in each, how much of it is shown, and extractive summaries."""
+"""The history of a task: its steps, the turns and the visibility of each, and extractive summaries."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,26 +20,26 @@ class Turn:
     """Single conversation turn associated with a plan step."""
 
     turn_id: int | None
-    """Its number in the session; None lets the history give it the next one."""
+    """The turn's number in the session; None has the history assign the next one."""
     role: TurnRole
     content: str
     tool_name: str | None = None
-    """Whose result it is, where it is one."""
+    """The tool that returned the result, if the turn is a tool result."""
     created_at: datetime | None = None
-    """When it was said; the history's own clock, where nobody says."""
+    """None has the session's clock set it."""
     tool_calls: tuple[ToolCall, ...] = ()
-    """What the assistant called."""
+    """The tool calls of an assistant turn."""
     tool_call_id: str | None = None
-    """The call that a result answers."""
+    """The call that a tool result answers."""
     evaluation_id: UUID | None = None
     entry_sequence: int | None = None
-    """With the evaluation: the entry of the record that this is."""
+    """The sequence number of the entry in that evaluation."""
     position: int | None = None
-    """Where it stands in the conversation that is going on; None where it does not, and only the history has it."""
+    """The position in the current conversation; None if the turn is in the history only."""
 
     @classmethod
     def of(cls, entry: ConversationEntry, turn_id: int, position: int | None, tool_name: str | None) -> "Turn":
-        """An entry of the record as a turn."""
+        """The turn for an entry of the record."""
         role: Any = entry.role.value
         return cls(
             turn_id,
@@ -55,18 +55,18 @@ class Turn:
         )
 
     @property
-    def told(self) -> str:
-        """All that it says: its words, then its calls."""
+    def text(self) -> str:
+        """The content, then the tool calls."""
         calls = [f"→ {call.name}({call.arguments})" for call in self.tool_calls]
         return "\n".join([*([self.content] if self.content or not calls else []), *calls])
 
     def render(self) -> str:
         """`[role] content`, or `[tool:name] content` for a result."""
         name = f":{self.tool_name}" if self.role == "tool" and self.tool_name else ""
-        return f"[{self.role}{name}] {self.told}"
+        return f"[{self.role}{name}] {self.text}"
 
     def message(self) -> dict[str, Any]:
-        """The turn as a message, for whoever sums it up."""
+        """The turn as a provider message, for a summarizer."""
         message: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.tool_calls:
             message["tool_calls"] = [
@@ -79,96 +79,99 @@ class Turn:
 
 
 def extractive_summary(step: "StepHistory", max_turns: int = 3, *, max_characters: int | None = None) -> str:
-    """The first turn, the last one, and the most telling between them, in their order.
+    """The first turn, the last turn and the most informative ones between them, in order.
 
-    With `max_characters` each turn is cut to its share of them.
+    With `max_characters`, every turn is cut to an equal share.
 
     Raises:
-        InvalidSetting: a number is not above 0.
+        InvalidSetting: `max_turns` or `max_characters` is less than 1.
     """
     if max_characters is not None and max_characters < 1:
-        raise InvalidSetting("max_characters", max_characters, "a number above 0, or None for no limit")
+        raise InvalidSetting("max_characters", max_characters, "1 or more, or None for no limit")
     turns = key_turns(step.turns, max_turns)
     texts = [turn.render() for turn in turns]
     if max_characters is not None and len("\n".join(texts)) > max_characters:
         share = max(1, max_characters // len(texts) - 1)
-        texts = [clipped(text, share) for text in texts]
+        texts = [excerpt(text, share) for text in texts]
     return "\n".join(texts)[:max_characters]
 
 
 def key_turns(turns: Sequence[Turn], max_turns: int = 3) -> list[Turn]:
-    """At most so many of the turns: the last, the first, then results before words, those with most facts before others.
+    """The most informative turns, at most `max_turns`, in order.
+
+    The last and the first turn come first, then tool results before other turns, each by the number of distinctive terms.
 
     Raises:
-        InvalidSetting: `max_turns` is not above 0.
+        InvalidSetting: `max_turns` is less than 1.
     """
     if max_turns < 1:
         raise InvalidSetting("max_turns", max_turns, "1 or more")
     if len(turns) <= max_turns:
         return list(turns)
 
-    def worth(index: int) -> tuple[bool, int, int]:
+    def information(index: int) -> tuple[bool, int, int]:
         return turns[index].role == "tool", len(distinctive_terms(turns[index].content[:5_000])), index
 
     last = len(turns) - 1
-    between = sorted(range(1, last), key=worth, reverse=True)
+    between = sorted(range(1, last), key=information, reverse=True)
     return [turns[index] for index in sorted([last, 0, *between][:max_turns])]
 
 
-def clipped(text: str, length: int) -> str:
-    """The text, or its beginning and a mark."""
-    return text if len(text) <= length else f"{text[: max(0, length - 1)]}…"
+def excerpt(text: str, max_characters: int) -> str:
+    """The text, cut to `max_characters` with an ellipsis if it is longer."""
+    return text if len(text) <= max_characters else f"{text[: max(0, max_characters - 1)]}…"
 
 
 StepVisibility: TypeAlias = Literal["full", "condensed", "summary", "title"]
-"""All that was said; the turns that tell most; the summary; nothing but the title."""
+"""How a step is shown: all turns, the most informative turns, the summary, or only the title."""
 
-KEEP: Final = 4_000
-"""Tokens at the end of the conversation that summaries leave alone, where nobody says how many."""
-_OF_WINDOW: Final = 8
-LEVELS: Final[tuple[StepVisibility, ...]] = get_args(StepVisibility)
-
-
-def kept_of(model: ModelInfo | None) -> int:
-    """How much of the end of a conversation stays by default; no more than a small share of the model's window."""
-    return KEEP if model is None else min(KEEP, model.room() // _OF_WINDOW)
+DEFAULT_KEEP_TOKENS: Final = 4_000
+"""Tokens at the end of the conversation that a summary does not replace."""
+_MAX_KEEP_SHARE: Final = 8
+"""At most this fraction (1/8) of the model's window is kept."""
+_LEVELS: Final[tuple[StepVisibility, ...]] = get_args(StepVisibility)
 
 
-def require_level(name: str, level: object) -> None:
-    if level not in LEVELS:
-        raise InvalidSetting(name, level, f"one of {', '.join(LEVELS)}")
+def default_keep_tokens(model: ModelInfo | None) -> int:
+    """`DEFAULT_KEEP_TOKENS`, or less if the model's window is small."""
+    return DEFAULT_KEEP_TOKENS if model is None else min(DEFAULT_KEEP_TOKENS, model.room() // _MAX_KEEP_SHARE)
+
+
+def _require_level(name: str, level: object) -> None:
+    if level not in _LEVELS:
+        raise InvalidSetting(name, level, f"one of {', '.join(_LEVELS)}")
 
 
 class StepVisibilityResolver:
-    """Resolves visibility for individual history steps: what is asked for here, else what the history says.
+    """Resolves visibility for individual history steps: an override, else what the history stores.
 
-    It decides what the section shows. What the messages show is the history's alone, so nothing is lost: a step that is
-    folded there and `full` here is told in the section, word for word.
+    It affects the section only. Which messages are left out depends on the history alone, so no text is lost: a step that
+    is folded in the history and `full` here is shown in full in the section.
 
     Raises:
-        InvalidSetting: there is no such level.
+        InvalidSetting: the default or an override is not a `StepVisibility`.
     """
 
     def __init__(
         self, *, default: StepVisibility = "full", overrides: Mapping[int, StepVisibility] | None = None
     ) -> None:
-        require_level("default", default)
+        _require_level("default", default)
         self._default: StepVisibility = default
         self._overrides = dict(overrides or {})
         for step_id, level in self._overrides.items():
-            require_level(f"the override of step {step_id}", level)
+            _require_level(f"overrides[{step_id}]", level)
 
     def resolve(self, step_id: int, stored: StepVisibility | None) -> StepVisibility:
-        """The override of the step, or what is stored for it, or the default where nothing is."""
+        """The override of the step, else its stored visibility, else the default."""
         return self._overrides.get(step_id) or stored or self._default
 
     def with_overrides(self, more: Mapping[int, StepVisibility]) -> "StepVisibilityResolver":
-        """The same with these overrides too; they win over those that are there."""
+        """A copy with more overrides, which take precedence over the existing ones."""
         return StepVisibilityResolver(default=self._default, overrides={**self._overrides, **more})
 
 
 UNASSIGNED: Final = 0
-"""The id of what was said outside of any step."""
+"""The id of the step that collects turns outside any step."""
 UNASSIGNED_TITLE: Final = "Outside any step"
 
 
@@ -180,94 +183,90 @@ class StepHistory:
     step_title: str
     turns: tuple[Turn, ...] = ()
     summary: str | None = None
-    """What stands for it when it is not shown in full; kept when it is."""
+    """The text that is shown in place of the turns if the step is not shown in full."""
     visibility: StepVisibility = "full"
     parent_id: int | None = None
-    """The step that it is a part of. Where that is folded, so is this one."""
+    """The step that this is a substep of. If the parent is folded, so are its substeps."""
     pinned: bool = False
     summarized_through: int = 0
-    """The last turn of the session that the summary stands for. What is said later in this step stays as it is."""
-    cut: int = 0
-    """Where the summary ends to stand for messages: what was being said at the time stays, until the plan changes."""
-    spared: tuple[int, ...] = ()
-    """Messages before the cut that stay all the same: the first and the newest request at that time."""
+    """The last turn id that the summary covers. Later turns of the step are shown in full."""
+    fold_end: int = 0
+    """The position up to which the summary replaces messages. Later messages stay until the plan changes."""
+    kept_positions: tuple[int, ...] = ()
+    """Messages before `fold_end` that stay in the view: the first and the newest request at the time of the fold."""
     keep_tokens: int = 0
-    """How much of the end of the conversation the summary leaves alone."""
-    apart: bool = False
-    """Whether some of its turns stand in no conversation, so that only the history can show them."""
+    """Tokens at the end of the conversation that the summary does not replace."""
+    detached: bool = False
+    """Whether some turns are not in the current conversation, so that only the history can show them."""
 
     @property
     def level(self) -> StepVisibility:
-        """How much is shown; in full where there is no summary to show."""
+        """The visibility, or "full" if the visibility is "summary" and there is no summary."""
         return "full" if self.visibility == "summary" and not self.summary else self.visibility
 
-    def covered(self) -> tuple[Turn, ...]:
-        """The turns that the summary stands for."""
+    def summarized_turns(self) -> tuple[Turn, ...]:
+        """The turns that the summary covers."""
         return tuple(turn for turn in self.turns if (turn.turn_id or 0) <= self.summarized_through)
 
-    def newer(self) -> tuple[Turn, ...]:
-        """The turns that came after the summary."""
+    def later_turns(self) -> tuple[Turn, ...]:
+        """The turns after the summary."""
         return tuple(turn for turn in self.turns if (turn.turn_id or 0) > self.summarized_through)
 
     def render(self, *, include_turns: bool = True) -> str:
-        """The step as text: its title, then its turns, or what stands for them and the turns that came later."""
+        """The step as text: its title and its turns, or what its visibility shows and the turns after the summary."""
         lines = [f"Step {self.step_id}: {self.step_title}"]
         turns = self.turns
         if self.level != "full":
             if self.level == "summary":
                 lines.append(f"[Summary] {self.summary}")
             elif self.level == "condensed":
-                lines += [f"  {turn.render()}" for turn in key_turns(self.covered())]
+                lines += [f"  {turn.render()}" for turn in key_turns(self.summarized_turns())]
             lines.append(f"[{expand_hint(self.step_id)}]")
-            turns = self.newer()
+            turns = self.later_turns()
         return "\n".join(lines + ([f"  {turn.render()}" for turn in turns] if include_turns else []))
 
 
 @dataclass(frozen=True, slots=True)
 class StepFold:
-    """Messages `start` up to `stop` of the conversation are not sent: the section says in their place what `step_id` was.
-
-    `mark` is whose message the first one is and the call it makes or answers, by which a conversation is known that the
-    fold was not made for.
-    """
+    """Messages of a step that are not sent, from position `start` up to `stop`; the section shows the step instead."""
 
     step_id: int
     start: int
     stop: int
-    mark: str
+    fingerprint: str
+    """Identifies the first message. The fold is not applied to a conversation that has another message there."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """A call whose result is still to come, and the step it was made in."""
+    """A tool call without a result so far, and the step that made it."""
 
     call_id: str
     tool_name: str
     task: int
-    """Which of the session's tasks that step is of, counted from the first."""
+    """The index of the step's task in the session."""
     step_id: int
     turn_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
-    """How far the conversation has come that is going on."""
+class ConversationExtent:
+    """The length of the current conversation, and the positions of messages that a fold leaves in the view."""
 
     length: int = 0
     first_request: int | None = None
     newest_request: int | None = None
-    last_start: int | None = None
-    """Where the exchange begins that was last said."""
+    last_exchange_start: int | None = None
 
     @property
-    def cut(self) -> int:
-        """How far a summary may stand for messages: not for those that the model is about to answer."""
-        return self.length if self.last_start is None else self.last_start
+    def fold_limit(self) -> int:
+        """The position where folds must end: the model is about to answer the last exchange."""
+        return self.length if self.last_exchange_start is None else self.last_exchange_start
 
     @property
     def requests(self) -> tuple[int, ...]:
-        """The first request and the newest."""
-        return tuple(at for at in (self.first_request, self.newest_request) if at is not None)
+        """The positions of the first and the newest request."""
+        return tuple(position for position in (self.first_request, self.newest_request) if position is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,50 +279,50 @@ class TaskHistory:
     steps: tuple[StepHistory, ...] = ()
     next_turn_id: int = 1
     open_calls: tuple[OpenCall, ...] = ()
-    reach: Reach = field(default_factory=Reach)
+    extent: ConversationExtent = field(default_factory=ConversationExtent)
     folds: tuple[StepFold, ...] = ()
-    """What the messages do not show, also of the tasks before this one. It changes only when a step is folded or opened."""
+    """The messages that are not sent, including those of earlier tasks."""
 
     def step(self, step_id: int) -> StepHistory | None:
-        """The step of that id, if it is one of these."""
+        """The step with that id, or None."""
         return next((step for step in self.steps if step.step_id == step_id), None)
 
     @property
     def subtasks(self) -> "tuple[TaskHistory, ...]":
-        """The steps that have parts, each as a task of its own."""
+        """The steps that have substeps, each as a separate task."""
         return tuple(
-            TaskHistory(step.step_title, self.active_step_id, parts)
+            TaskHistory(step.step_title, self.active_step_id, substeps)
             for step in self.steps
-            if (parts := tuple(_below(self.steps, step.step_id)))
+            if (substeps := tuple(_substeps(self.steps, step.step_id)))
         )
 
     def in_order(self) -> Iterator[StepHistory]:
-        """The steps with the parts of each right after it."""
-        known = {step.step_id for step in self.steps}
+        """The steps, each followed by its substeps."""
+        step_ids = {step.step_id for step in self.steps}
         for step in self.steps:
-            if step.parent_id not in known:
+            if step.parent_id not in step_ids:
                 yield step
-                yield from _below(self.steps, step.step_id)
+                yield from _substeps(self.steps, step.step_id)
 
     def chain(self, step_id: int) -> Iterator[StepHistory]:
-        """A step, the one it is a part of, and so on."""
+        """A step, its parent, the parent's parent and so on."""
         step = self.step(step_id)
         while step is not None:
             yield step
             step = None if step.parent_id is None else self.step(step.parent_id)
 
     def family(self, step_id: int) -> Iterator[StepHistory]:
-        """A step and all that are parts of it."""
+        """A step and all its substeps."""
         yield from (step for step in self.steps if step.step_id == step_id)
-        yield from _below(self.steps, step_id)
+        yield from _substeps(self.steps, step_id)
 
     def turns_of(self, step_id: int) -> list[Turn]:
-        """What was said in a step and in its parts, in the order in which it was said."""
+        """The turns of a step and of its substeps, in order of time."""
         turns = [turn for step in self.family(step_id) for turn in step.turns]
         return sorted(turns, key=lambda turn: turn.turn_id or 0)
 
     def render(self) -> str:
-        """The whole task as text, each step by its visibility."""
+        """The task as text, each step shown by its visibility."""
         parts = []
         for step in self.in_order():
             head, newline, rest = step.render().partition("\n")
@@ -336,24 +335,24 @@ class TaskHistory:
 
     @classmethod
     def from_json(cls, text: str) -> "TaskHistory":
-        """The history that `to_json` wrote, or the newest of a slice that `Snapshot.slice_to_json` wrote.
+        """Parse the output of `to_json`, or the newest history in the output of `Snapshot.slice_to_json`.
 
         Raises:
             UnreadableInput: the text is neither.
         """
-        found = TypeRegistry(TaskHistory).slice_from_json(TaskHistory, text)
-        if not found:
-            raise UnreadableInput("TaskHistory", "is empty; give what TaskHistory.to_json wrote")
-        return found[-1]
+        histories = TypeRegistry(TaskHistory).slice_from_json(TaskHistory, text)
+        if not histories:
+            raise UnreadableInput("TaskHistory", "the slice is empty; pass the output of TaskHistory.to_json")
+        return histories[-1]
 
 
 def expand_hint(step_id: int) -> str:
-    """How the model can read all of a step."""
+    """The line that tells the model how to read a step in full."""
     return f"Call `expand_step` with step_id={step_id} and a reason to read all of it."
 
 
-def _below(steps: tuple[StepHistory, ...], step_id: int) -> Iterator[StepHistory]:
+def _substeps(steps: tuple[StepHistory, ...], step_id: int) -> Iterator[StepHistory]:
     for step in steps:
         if step.parent_id == step_id:
             yield step
-            yield from _below(steps, step.step_id)
+            yield from _substeps(steps, step.step_id)

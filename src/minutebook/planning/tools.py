@@ -1,4 +1,4 @@
-"""The tools by which a model manages its own context, step by step, and the checks that all planning tools share."""
+"""The tools with which a model manages its own context step by step, and the checks that all planning tools share."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from minutebook.planning.events import (
     PinStep,
     SummarizeStep,
 )
-from minutebook.planning.folds import bound
+from minutebook.planning.folds import last_summarized_turn
 from minutebook.planning.plan import Plan, PlanStep
 from minutebook.planning.reducers import find_history
 from minutebook.planning.task_history import UNASSIGNED, StepHistory, TaskHistory, Turn
@@ -32,15 +32,17 @@ NO_PLAN: Final = f"There is no plan yet. Call `{SETUP_PLAN}` with an objective a
 
 
 def session_of(context: RenderContext | ToolContext, own: Session | None) -> Session | None:
-    """The session that a rendering or a call is for, or else the one that the section was made with."""
-    found: SessionProtocol | None = context.session
-    return found if isinstance(found, Session) else own
+    """The session of the rendering or call, else the section's own session."""
+    session: SessionProtocol | None = context.session
+    return session if isinstance(session, Session) else own
 
 
 def require_session(context: ToolContext, own: Session | None) -> Session:
     session = session_of(context, own)
     if session is None:
-        raise ToolValidationError("There is no session here that could keep a plan; go on without one.")
+        raise ToolValidationError(
+            "Planning is not available: there is no session to store a plan. Continue without a plan."
+        )
     return session
 
 
@@ -54,12 +56,12 @@ def require_plan(session: Session) -> Plan:
 def require_plan_step(plan: Plan, step_id: int) -> PlanStep:
     step = plan.step(step_id)
     if step is None:
-        raise ToolValidationError(f"The plan has no step {step_id}. {_ids([one.step_id for one in plan.steps])}")
+        raise ToolValidationError(f"The plan has no step {step_id}. {_ids([step.step_id for step in plan.steps])}")
     return step
 
 
 def require_step(session: Session, step_id: int) -> tuple[TaskHistory, StepHistory]:
-    """The step that a call names, and the history it is in."""
+    """The step with that id and the history that contains it."""
     histories = session.query(TaskHistory).all()
     if not histories:
         raise ToolValidationError(f"There is no task history yet. {NO_PLAN}")
@@ -67,38 +69,37 @@ def require_step(session: Session, step_id: int) -> tuple[TaskHistory, StepHisto
     step = None if history is None else history.step(step_id)
     if history is None or step is None:
         if step_id == UNASSIGNED:
-            raise ToolValidationError("Nothing was said outside of the steps.")
-        known = [one.step_id for history in histories for one in history.steps]
-        raise ToolValidationError(f"There is no step {step_id}. {_ids(known) if known else NO_PLAN}")
+            raise ToolValidationError("There are no turns outside the steps.")
+        step_ids = [step.step_id for history in histories for step in history.steps]
+        raise ToolValidationError(f"There is no step {step_id}. {_ids(step_ids) if step_ids else NO_PLAN}")
     return history, step
 
 
-def one_line(name: str, text: str, longest: int) -> str:
-    """A title or an objective, if it is one line of a bearable length."""
-    stripped = text.strip()
-    if not stripped:
-        raise ToolValidationError(f"The {name} is empty. Say in a few words what it is.")
-    if "\n" in stripped or "\r" in stripped:
-        raise ToolValidationError(f"The {name} has several lines. Give one.")
-    if len(stripped) > longest:
-        raise ToolValidationError(f"The {name} has {len(stripped)} characters. Give at most {longest}.")
-    return stripped
+def require_line(name: str, text: str, max_characters: int) -> str:
+    """The text without surrounding whitespace, if it is one line of at most `max_characters`."""
+    line = text.strip()
+    if not line:
+        raise ToolValidationError(f"The {name} is empty. Write a few words.")
+    if "\n" in line or "\r" in line:
+        raise ToolValidationError(f"The {name} has several lines. Write one line.")
+    if len(line) > max_characters:
+        raise ToolValidationError(f"The {name} has {len(line)} characters. Use at most {max_characters}.")
+    return line
 
 
-def require_summary(text: str) -> str:
-    """A summary of 1 to 1,000 characters."""
+def _require_summary(text: str) -> str:
     summary = text.strip()
     if not summary:
-        raise ToolValidationError("Summary must not be empty. Say in 1-3 sentences what was done and what was found.")
+        raise ToolValidationError("Summary must not be empty. Write 1-3 sentences: what was done and what was found.")
     if len(summary) > MAX_SUMMARY:
         raise ToolValidationError(
-            f"Summary must be <= {MAX_SUMMARY} characters, and has {len(summary)}. Say it in 1-3 sentences."
+            f"Summary must be <= {MAX_SUMMARY} characters, and has {len(summary)}. Write 1-3 sentences."
         )
     return summary
 
 
-def _ids(known: list[int]) -> str:
-    return f"Steps: {', '.join(map(str, known))}." if known else "It has no steps; add some first."
+def _ids(step_ids: list[int]) -> str:
+    return f"Steps: {', '.join(map(str, step_ids))}." if step_ids else "It has no steps; add some first."
 
 
 Recommendation: TypeAlias = Literal["ok", "consider_summarizing", "urgent"]
@@ -109,10 +110,10 @@ URGENT: Final = 0.9
 
 @dataclass(frozen=True, slots=True)
 class ContextPressure:
-    """How much of the model's window the next call would fill.
+    """The share of the model's window that the next call would fill.
 
     Raises:
-        InvalidSetting: there is no window.
+        InvalidSetting: `max_tokens` is less than 1.
     """
 
     used_tokens: int
@@ -120,16 +121,16 @@ class ContextPressure:
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
-            raise InvalidSetting("max_tokens", self.max_tokens, "a number above 0")
+            raise InvalidSetting("max_tokens", self.max_tokens, "1 or more")
 
     @property
     def raw(self) -> float:
-        """The share that is used; above 1 where it is too much."""
+        """The used share; more than 1 if the call does not fit."""
         return self.used_tokens / self.max_tokens
 
     @property
     def utilization(self) -> float:
-        """The same, from 0 to 1."""
+        """The used share, limited to the range from 0 to 1."""
         return min(1.0, max(0.0, self.raw))
 
     @property
@@ -139,14 +140,14 @@ class ContextPressure:
         return "consider_summarizing" if self.raw < URGENT else "urgent"
 
     def render(self) -> str:
-        """What the model is told."""
+        """The tool result for the model."""
         return (
             f"used_tokens: {self.used_tokens}, max_tokens: {self.max_tokens}, utilization: {self.utilization:.2f}, "
             f"recommendation: {self.recommendation}"
         )
 
 
-StepId: TypeAlias = Annotated[int, "ID of the step; 0 for what was said outside any step."]
+StepId: TypeAlias = Annotated[int, "ID of the step; 0 for turns outside any step."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +155,14 @@ class HistoryTools:
     """The tools of a history section. The handlers are async, so that the calls of one message take effect in order."""
 
     key: str
-    """The section's."""
+    """The key of the section."""
     own: Session | None
+    """The session of the section, used if the call has none."""
     model: ModelInfo | None
-    in_view: bool
-    """Whether an expanded step is shown in the view again."""
-    at_once: bool
-    """Whether a summary takes the place of its step at once."""
+    expand_in_view: bool
+    """Whether an expanded step is shown in the view again, instead of in the tool result."""
+    fold_now: bool
+    """Whether a summary replaces its step immediately."""
     keep_tokens: int
 
     def tools(self) -> list[AnyTool]:
@@ -193,23 +195,23 @@ class HistoryTools:
         summary: Annotated[str, "Concise summary of the step's conversation (1-3 sentences, at most 1000 characters)."],
         level: Annotated[
             Literal["condensed", "summary", "title"],
-            "What to show: the most telling turns, the summary, or the title alone.",
+            "What to show: the most informative turns, the summary, or only the title.",
         ] = "summary",
         *,
         context: ToolContext,
     ) -> ToolResult[None]:
         session = require_session(context, self.own)
         history, step = require_step(session, step_id)
-        summary = require_summary(summary)
+        summary = _require_summary(summary)
         if not history.turns_of(step_id):
-            raise ToolValidationError(f"Nothing was said in step {step_id} yet; there is nothing to summarize.")
+            raise ToolValidationError(f"Step {step_id} has no turns yet; there is nothing to summarize.")
         if step.pinned:
             raise ToolValidationError(
                 f"Step {step_id} is pinned. Call `{PIN_STEP}` with pinned=false first, if it may be summarized."
             )
-        session.dispatch(SummarizeStep(step_id, summary, level if self.at_once else None, self.keep_tokens))
-        later = "" if self.at_once else " It stays in the conversation while there is room."
-        return ToolResult.ok(f"Step {step_id} summarized.{later}")
+        session.dispatch(SummarizeStep(step_id, summary, level if self.fold_now else None, self.keep_tokens))
+        hint = "" if self.fold_now else " It stays in the conversation while there is room."
+        return ToolResult.ok(f"Step {step_id} summarized.{hint}")
 
     async def expand(
         self,
@@ -220,21 +222,21 @@ class HistoryTools:
     ) -> ToolResult[StepHistory]:
         session = require_session(context, self.own)
         history, step = require_step(session, step_id)
-        last = bound(history, step)
+        last = last_summarized_turn(history, step)
         turns = [turn for turn in history.turns_of(step_id) if (turn.turn_id or 0) <= last]
         if not history.turns_of(step_id):
-            raise ToolValidationError(f"Nothing was said in step {step_id} yet.")
+            raise ToolValidationError(f"Step {step_id} has no turns yet.")
         if not turns:
             raise ToolValidationError(f"Step {step_id} is already shown in full; read it in the conversation.")
-        if self.in_view:
+        if self.expand_in_view:
             if step.level == "full":
                 raise ToolValidationError(
-                    f"Step {step_id} is part of step {step.parent_id}, which is summarized. Expand that one."
+                    f"Step {step_id} is part of step {step.parent_id}, which is summarized. Expand step {step.parent_id}."
                 )
             session.dispatch(ExpandStep(step_id, reason))
             path = (self.key, f"step-{step_id}")
             raise VisibilityExpansionRequired({path: SectionVisibility.FULL}, reason, [".".join(path)])
-        text = f"Step {step_id}, {step.step_title}, in full:\n\n{_told(turns)}"
+        text = f"Step {step_id}, {step.step_title}, in full:\n\n{_turns_text(turns)}"
         return ToolResult.ok(text, step, show_value=False)
 
     async def pin(
@@ -262,17 +264,15 @@ class HistoryTools:
         last = count if last_turn is None else min(last_turn, count)
         if first_turn > last:
             raise ToolValidationError(f"Step {step_id} has {count} turns; there are none from {first_turn} to {last}.")
-        text = _told(step.turns[first_turn - 1 : last])
+        text = _turns_text(step.turns[first_turn - 1 : last])
         return ToolResult.ok(f"Step {step_id}, turns {first_turn} to {last} of {count}:\n\n{text}")
 
     async def pressure(self, params: None, *, context: ToolContext) -> ToolResult[ContextPressure]:  # noqa: ARG002
         assert self.model is not None
         if context.next_tokens is None:
-            raise ToolValidationError(
-                "Nobody here knows what the next call will send. Summarize finished steps anyway."
-            )
+            raise ToolValidationError("The size of the next call is not known here. Summarize finished steps anyway.")
         return ToolResult.ok("", ContextPressure(context.next_tokens(), self.model.room()))
 
 
-def _told(turns: Sequence[Turn]) -> str:
+def _turns_text(turns: Sequence[Turn]) -> str:
     return "\n\n".join(turn.render() for turn in turns)

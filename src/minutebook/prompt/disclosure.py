@@ -1,7 +1,7 @@
-"""The tools by which a model sees more of a section that is shown as a summary.
+"""The tools with which a model opens or reads a section that is shown as a summary.
 
-`open_sections` changes what the prompt shows: it raises, and the caller renders again. `read_section` answers with
-the text and changes nothing, which leaves the prompt, and so the provider's cache of it, as it was.
+`open_sections` changes the prompt: it raises, and the caller renders the prompt again. `read_section` returns the text and
+does not change the prompt, so the provider's cache stays valid.
 """
 
 from dataclasses import dataclass, field
@@ -29,27 +29,27 @@ class ReadSectionParams:
 
 
 def _open(params: OpenSectionsParams, *, context: ToolContext) -> ToolResult[None]:
-    paths = [_summarized(key, context) for key in params.section_keys]
+    paths = [_require_summarized(key, context) for key in params.section_keys]
     overrides = dict.fromkeys(paths, SectionVisibility.FULL)
     raise VisibilityExpansionRequired(overrides, params.reason, params.section_keys)
 
 
 def _read(params: ReadSectionParams, *, context: ToolContext) -> ToolResult[str]:
-    path = _summarized(params.section_key, context)
+    path = _require_summarized(params.section_key, context)
     overrides = {**context.rendered_prompt.visibility_overrides, path: SectionVisibility.FULL}
     full = context.prompt.render(session=context.session, visibility_overrides=overrides)
     return ToolResult(full.text_of(path), show_value=False)
 
 
-def _summarized(key: str, context: ToolContext) -> SectionPath:
-    path, rendered = path_of(key), context.rendered_prompt
-    can_be = rendered.summarized()
-    if path in can_be:
+def _require_summarized(key: str, context: ToolContext) -> SectionPath:
+    path, prompt = path_of(key), context.rendered_prompt
+    summarized_paths = prompt.summarized_sections()
+    if path in summarized_paths:
         return path
-    is_open = any(section.path == path for section in rendered.sections)
-    what = f"Section {key!r} is already shown in full" if is_open else f"There is no section {key!r}"
-    rest = ", ".join(map(dotted, can_be)) or "none"
-    raise ToolValidationError(f"{what}. Sections that can be opened: {rest}.")
+    is_open = any(section.path == path for section in prompt.sections)
+    problem = f"Section {key!r} is already shown in full" if is_open else f"There is no section {key!r}"
+    keys = ", ".join(map(dotted, summarized_paths)) or "none"
+    raise ToolValidationError(f"{problem}. Sections that can be opened: {keys}.")
 
 
 OPEN_SECTIONS: Final[AnyTool] = Tool[OpenSectionsParams, None](

@@ -1,7 +1,7 @@
-"""Sections written as Markdown with `${name}` where a value goes.
+"""Sections written as Markdown with placeholders for values, `${name}`.
 
-Only `${name}` is a placeholder, so prices and shell variables need no escaping; `$${name}` stands for itself. Values
-are put in as they are and not searched for placeholders again.
+Only `${name}` is a placeholder, so prices and shell variables need no escaping; `$${name}` is the literal text `${name}`.
+Placeholders in the values are not replaced.
 """
 
 import re
@@ -12,7 +12,7 @@ from textwrap import dedent
 from typing import Any, Final, TypeVar
 
 from minutebook.errors import InvalidPrompt, InvalidSetting
-from minutebook.prompt.schema import dump_text
+from minutebook.prompt.schema import json_text
 from minutebook.prompt.section import AnySection, Section
 from minutebook.prompt.tools import AnyTool, RenderContext
 from minutebook.prompt.visibility import SectionPath, SectionVisibility
@@ -56,37 +56,37 @@ class MarkdownSection(Section[Params]):
     def check(self) -> None:
         super().check()
         if not isinstance(self.template, str):
-            raise InvalidSetting(f"the template of section {self.key!r}", self.template, "a text")
+            raise InvalidSetting(f"the template of section {self.key!r}", self.template, "a str")
         cls = self.params_type
-        known = () if cls is None else tuple(each.name for each in fields(cls))
+        names = () if cls is None else tuple(field.name for field in fields(cls))
         for text in (self.template, self.summary or ""):
             for match in _PLACEHOLDER.finditer(text):
                 name = match["name"]
-                if name is not None and name not in known:
+                if name is not None and name not in names:
                     raise InvalidPrompt(
                         f"the template of section {self.key!r}",
-                        f"has ${{{name}}} and no params; make it MarkdownSection[Params](…), or write $${{{name}}} for plain text"
+                        f"has ${{{name}}} but no params; use MarkdownSection[Params](…), or write $${{{name}}} for plain text"
                         if cls is None
-                        else f"has ${{{name}}}, which {cls.__name__} lacks (it has {', '.join(known) or 'no fields'}); "
+                        else f"has ${{{name}}}, but {cls.__name__} has no such field (it has {', '.join(names) or 'none'}); "
                         f"write $${{{name}}} for plain text",
                     )
 
     def body(self, params: Params, depth: int, number: str, *, path: SectionPath, context: RenderContext) -> str:  # noqa: ARG002
-        return _filled(self.template, params)
+        return _with_values(self.template, params)
 
     def outline(self, params: Params, *, path: SectionPath, context: RenderContext) -> str:
-        return _filled(super().outline(params, path=path, context=context), params)
+        return _with_values(super().outline(params, path=path, context=context), params)
 
 
-def _filled(template: str, params: Any) -> str:
-    values = (
-        {} if params is None else {each.name: rendered_value(getattr(params, each.name)) for each in fields(params)}
-    )
+def _with_values(template: str, params: Any) -> str:
+    values = {}
+    if params is not None:
+        values = {field.name: text_in_prompt(getattr(params, field.name)) for field in fields(params)}
     return _PLACEHOLDER.sub(lambda match: match["escaped"] or values[match["name"]], dedent(template).strip())
 
 
-def rendered_value(value: Any) -> str:
-    """A value as it stands in a prompt: nothing for None, text as it is, its own `render()`, or JSON."""
+def text_in_prompt(value: Any) -> str:
+    """The text of a value in a prompt: "" for None, a str unchanged, the result of its `render()`, or JSON."""
     if value is None:
         return ""
     if isinstance(value, Enum):
@@ -94,4 +94,4 @@ def rendered_value(value: Any) -> str:
     if isinstance(value, str):
         return value
     render = getattr(value, "render", None)
-    return str(render()) if callable(render) else dump_text(value)
+    return str(render()) if callable(render) else json_text(value)

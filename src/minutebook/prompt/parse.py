@@ -1,7 +1,7 @@
-"""A model's JSON into a dataclass, or everything that is wrong with it, in words the model can act on.
+"""Parsing of a model's JSON into a dataclass, with errors that the model can act on.
 
-See `validation` for how types are taken. Keys that are not fields are refused. Of a union, the first member that fits
-is taken, in the order in which they are written.
+See `validation` for the conversion of types. Keys that are not fields are rejected. A union takes its first member that
+fits, in the order of declaration.
 """
 
 import json
@@ -21,51 +21,52 @@ Out = TypeVar("Out")
 
 _FENCED: Final = re.compile(r"\s*```\w*\n(.*?)\n?```\s*", re.DOTALL)
 _OPENING: Final = re.compile(r'\{(?=\s*["}])')
-_TOKEN: Final = re.compile(r'"(?:[^"\\\n]|\\.)*+"?|[{}]')  # without its end, a string reaches to the end of the line
+_TOKEN: Final = re.compile(r'"(?:[^"\\\n]|\\.)*+"?|[{}]')  # an unterminated string ends with its line
 
 
 def parse(cls: type[Out], answer: str | Mapping[str, Any], *, coerce: bool = False) -> Out:
-    """The dataclass that an answer holds, as text or as data.
+    """Parse an answer, which is text or JSON data, into the dataclass.
 
-    A text may have prose or a code fence around its JSON; the first object in it that fits is the answer.
+    Text may have prose or a code fence around its JSON; the first object in it that fits is the answer.
 
     Raises:
-        OutputParseError: there is none. Its message can be sent to the model as it is.
+        OutputParseError: no object fits. The message can be sent to the model unchanged.
     """
-    broken: list[Problem] = []
-    misfit: list[Problem] = []
-    for found in _values(answer) if isinstance(answer, str) else [answer]:
-        if isinstance(found, ValueError):
-            broken = broken or [Problem("", f"is not JSON: {found}")]
+    syntax_problems: list[Problem] = []
+    type_problems: list[Problem] = []
+    for data in _json_values(answer) if isinstance(answer, str) else [answer]:
+        if isinstance(data, ValueError):
+            syntax_problems = syntax_problems or [Problem("", f"is not JSON: {data}")]
             continue
-        value, problems = _read(cls, found, coerce=coerce)
+        value, problems = _validate(cls, data, coerce=coerce)
         if not problems:
             return value
-        misfit = misfit or problems
-    raise OutputParseError(cls.__name__, _text(answer), misfit or broken or [Problem("", "holds no JSON object")])
+        type_problems = type_problems or problems
+    problems = type_problems or syntax_problems or [Problem("", "contains no JSON object")]
+    raise OutputParseError(cls.__name__, _text(answer), problems)
 
 
 def parse_arguments(cls: type[Out], arguments: str | Mapping[str, Any], tool_name: str, *, coerce: bool = False) -> Out:
-    """The dataclass that a tool call's arguments stand for.
+    """Parse a tool call's arguments into the dataclass.
 
     Raises:
-        ToolValidationError: they do not fit. Its message can be the tool's result.
+        ToolValidationError: the arguments do not fit. The message can be the tool's result.
     """
-    misfit = f"The arguments of {tool_name} do not fit; mend these and call it again:"
+    message = f"Invalid arguments for {tool_name}; fix these and call it again:"
     data: Any = arguments
     if isinstance(arguments, str):
         try:
             data = load_json(arguments) if arguments.strip() else {}  # some providers send "" for no arguments
         except ValueError as error:
-            raise ToolValidationError(misfit, [Problem("", f"is not JSON: {error}")]) from error
-    value, problems = _read(cls, data, coerce=coerce)
+            raise ToolValidationError(message, [Problem("", f"is not JSON: {error}")]) from error
+    value, problems = _validate(cls, data, coerce=coerce)
     if problems:
-        raise ToolValidationError(misfit, problems)
+        raise ToolValidationError(message, problems)
     return value
 
 
-def _read(cls: type[Out], data: Any, *, coerce: bool) -> tuple[Out, list[Problem]]:
-    """The dataclass that JSON data stands for; it is one only if there are no problems."""
+def _validate(cls: type[Out], data: Any, *, coerce: bool) -> tuple[Out, list[Problem]]:
+    """The dataclass and the problems of the data; with problems, the first is not valid."""
     hint: Any = cls
     try:
         value: Out = validator_of(hint, coerce=coerce).validate_python(data)
@@ -76,25 +77,24 @@ def _read(cls: type[Out], data: Any, *, coerce: bool) -> tuple[Out, list[Problem
     return value, []
 
 
-def _values(text: str) -> Iterator[Any]:
-    """The JSON value that the text is, or else every object in it; in place of one that is broken, the ValueError.
+def _json_values(text: str) -> Iterator[Any]:
+    """The JSON value of the whole text, or else every object in it; for an object with a syntax error, the ValueError.
 
-    What stands between a brace and its partner is looked at as a whole: the inside of a broken object is never taken
-    for the answer.
+    The text between a brace and its partner is parsed as a whole: a part of a broken object is never the answer.
     """
     fence = _FENCED.fullmatch(text)
     try:
         yield load_json(fence[1] if fence else text)
     except ValueError:
-        for stretch in _stretches(text):
+        for candidate in _object_texts(text):
             try:
-                yield load_json(stretch)
+                yield load_json(candidate)
             except ValueError as error:
                 yield error
 
 
-def _stretches(text: str) -> Iterator[str]:
-    """From each brace that may open a JSON object to its partner, or to the end where it has none."""
+def _object_texts(text: str) -> Iterator[str]:
+    """The text from each brace that may open a JSON object to its partner, or to the end if it has none."""
     position = 0
     while opening := _OPENING.search(text, position):
         depth, position = 0, opening.start()
@@ -112,7 +112,7 @@ def _text(answer: str | Mapping[str, Any]) -> str:
         return answer
     try:
         return json.dumps(answer, ensure_ascii=False, default=repr)
-    except (RecursionError, TypeError, ValueError):  # the error that is to be raised says more
+    except (RecursionError, TypeError, ValueError):  # the problems already describe it
         return "an object"
 
 
@@ -127,5 +127,5 @@ Answer with one JSON object that fits this JSON Schema, and nothing else:
 
 @lru_cache(maxsize=256)
 def response_format(output_type: type, number: int) -> str:
-    """The section that ends a prompt whose answer is a dataclass."""
+    """The last section of a prompt whose answer is a dataclass."""
     return _FORMAT.format(number=number, schema=json.dumps(json_schema(output_type), ensure_ascii=False))

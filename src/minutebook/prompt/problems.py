@@ -1,14 +1,17 @@
-"""What is wrong with a JSON value, and where, in words that a model can act on."""
+"""Problems of JSON values, in words that a model can act on."""
 
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
 
+ErrorKind: TypeAlias = Literal["expected", "problem", "unlikely"]
+"""The kinds of our own validation errors. A union ignores "unlikely" errors."""
+
 STRICT: Final = "strict"
-"""The option of a union that takes what needs no coercion."""
+"""The tag of the union option without coercion."""
 _EXPECTED: Final = {
     "string_type": "text",
     "int_type": "a whole number",
@@ -21,7 +24,7 @@ _EXPECTED: Final = {
     "date_type": "text in the format date",
     "is_instance_of": "text in the format uuid",
 }
-_COMPARED: Final = {
+_COMPARISONS: Final = {
     "greater_than_equal": ("at least", "ge"),
     "greater_than": ("more than", "gt"),
     "less_than_equal": ("at most", "le"),
@@ -34,7 +37,7 @@ _COMPARED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Says `steps[2].title: is missing`."""
+    """A problem and the path of the value that has it: `steps[2].title: is missing`."""
 
     path: str
     problem: str
@@ -44,36 +47,35 @@ class Problem:
 
 
 def problems_of(error: ValidationError) -> list[Problem]:
-    """Everything that pydantic found."""
+    """All problems of a validation error."""
     errors = error.errors(include_url=False)
-    if any(each["type"] == "recursion_loop" for each in errors):
+    if any(detail["type"] == "recursion_loop" for detail in errors):
         return [Problem("", "is nested too deeply")]
-    return [Problem(_path(each["loc"]), problem_text(each)) for each in errors]
+    return [Problem(_path(detail["loc"]), _problem_text(detail)) for detail in errors]
 
 
-def expectation(error: Any) -> str | None:
-    """What an error says to give instead, where that is all it says."""
+def _expectation(error: Any) -> str | None:
+    """What the error expected, or None if the error is of another kind."""
     if error["type"] == "float_type" and type(error["input"]) is int:
         return None
-    return error["ctx"]["words"] if error["type"] == "expected" else _EXPECTED.get(error["type"])
+    return error["ctx"]["text"] if error["type"] == "expected" else _EXPECTED.get(error["type"])
 
 
-def problem_text(error: Any) -> str:
-    """What is wrong, in words a model can act on."""
+def _problem_text(error: Any) -> str:
     data, kind = error["input"], error["type"]
-    if words := expectation(error):
-        return f"is {value_text(data)}; give {words}"
-    if kind in _COMPARED:
-        words, name = _COMPARED[kind]
-        bound = error["ctx"][name]
-        bound = int(bound) if isinstance(bound, float) and bound.is_integer() else bound
+    if expected := _expectation(error):
+        return f"is {value_text(data)}; expected {expected}"
+    if kind in _COMPARISONS:
+        comparison, name = _COMPARISONS[kind]
+        limit = error["ctx"][name]
+        limit = int(limit) if isinstance(limit, float) and limit.is_integer() else limit
         if not name.endswith("length"):
-            return f"is {data}; give {words} {bound}"
+            return f"is {data}; expected {comparison} {limit}"
         units = "characters" if isinstance(data, str) else "keys" if isinstance(data, Mapping) else "items"
-        return f"has {len(data)} {units}; give {words} {bound}"
+        return f"has {len(data)} {units}; expected {comparison} {limit}"
     match kind:
         case "problem":
-            return str(error["ctx"]["words"])
+            return str(error["ctx"]["text"])
         case "missing":
             return "is missing"
         case "float_type":
@@ -86,7 +88,7 @@ def problem_text(error: Any) -> str:
 
 
 def value_text(data: Any) -> str:
-    """A value as a message names it: scalars as JSON, cut short; the rest by what they are."""
+    """A value in an error message: scalars as JSON of at most 60 characters, others by their type."""
     if isinstance(data, Mapping):
         return "an object"
     if isinstance(data, list | tuple):
@@ -105,32 +107,32 @@ def _path(steps: tuple[int | str, ...]) -> str:
     return path.removeprefix(".")
 
 
-def refuse(kind: str, words: str, _data: Any) -> NoReturn:
-    """`words` is the whole "problem", or says what was "expected"."""
-    raise PydanticCustomError(kind, "{words}", {"words": words})
+def reject(kind: ErrorKind, text: str, _data: Any) -> NoReturn:
+    """Raise a validation error. With the kind "expected", `text` is what was expected; otherwise it is the problem."""
+    raise PydanticCustomError(kind, "{text}", {"text": text})
 
 
-def read_union(data: Any, validate: Callable[[Any], Any]) -> Any:
-    """What the union reads; if nothing, the problems of the first option that the data may have been meant for."""
+def validate_union(data: Any, validate: Callable[[Any], Any]) -> Any:
+    """Validate a union; on failure, raise the errors of the first option that the data was probably written for."""
     try:
         return validate(data)
     except ValidationError as error:
         options: dict[Any, list[Any]] = {}
-        for each in error.errors(include_url=False):
-            if each["loc"][0] != STRICT and each["type"] != "unlikely":
-                options.setdefault(each["loc"][0], []).append(each)
-    expected = []
-    for problems in options.values():
-        words = expectation(problems[0])
-        if len(problems) > 1 or len(problems[0]["loc"]) > 1 or not words:
-            raise ValidationError.from_exception_data("union", [_own_error(each) for each in problems])
-        expected.append(words)
-    return refuse("expected", " or ".join(expected), data)
+        for detail in error.errors(include_url=False):
+            if detail["loc"][0] != STRICT and detail["type"] != "unlikely":
+                options.setdefault(detail["loc"][0], []).append(detail)
+    expectations = []
+    for errors in options.values():
+        expected = _expectation(errors[0])
+        if len(errors) > 1 or len(errors[0]["loc"]) > 1 or not expected:
+            raise ValidationError.from_exception_data("union", [_without_option(detail) for detail in errors])
+        expectations.append(expected)
+    return reject("expected", " or ".join(expectations), data)
 
 
-def _own_error(error: Any) -> InitErrorDetails:
-    """The error as one of ours, below the union that it came from."""
-    words = expectation(error)
-    kind, words = ("expected", words) if words else ("problem", problem_text(error))
+def _without_option(error: Any) -> InitErrorDetails:
+    """The error with its text, and without the union's option in its location."""
+    expected = _expectation(error)
+    kind, text = ("expected", expected) if expected else ("problem", _problem_text(error))
     loc = error["loc"][1:]
-    return {"type": PydanticCustomError(kind, "{words}", {"words": words}), "loc": loc, "input": error["input"]}
+    return {"type": PydanticCustomError(kind, "{text}", {"text": text}), "loc": loc, "input": error["input"]}

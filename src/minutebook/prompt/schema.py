@@ -1,10 +1,10 @@
-"""JSON Schema for dataclasses: what a tool takes, and what an answer must be.
+"""JSON Schema of dataclasses, for tool parameters and answers, and dataclasses as JSON data.
 
-A dataclass used in several places, or inside itself, stands once under `$defs`; every other is written out where it
-is used, which small models read better. `strict=True` gives what OpenAI's strict mode accepts: every field required,
-one with a default nullable instead (the reader takes null for the default), and no keyword that mode refuses.
+A dataclass that is used several times or contains itself is defined once under `$defs`; every other is written inline,
+which small models understand better. `strict=True` writes what OpenAI's strict mode accepts: every field is required, a
+field with a default is nullable (null is parsed as the default), and keywords that the mode rejects are left out.
 
-Dataclasses as JSON data. What `json_data` writes, `parse` reads back equal.
+`parse` reads back an equal value from the output of `json_data`.
 """
 
 import json
@@ -31,7 +31,7 @@ def json_data(value: Any) -> Any:
     """The value as JSON data: dataclasses as dicts, sets as sorted lists, enums as their values, dates as ISO text.
 
     Raises:
-        UnsupportedType: a part of it has no JSON form.
+        UnsupportedType: a part of the value has no JSON form.
     """
     if isinstance(value, Enum):
         return json_data(value.value)
@@ -39,78 +39,79 @@ def json_data(value: Any) -> Any:
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise InvalidSetting("a number for JSON", value, "a finite one")
+            raise InvalidSetting("a number for JSON", value, "a finite number")
         return value
     if isinstance(value, date):  # a datetime is a date
         return value.isoformat()
     if isinstance(value, UUID):
         return str(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: json_data(getattr(value, each.name)) for each in fields(value) if each.init}
+        return {field.name: json_data(getattr(value, field.name)) for field in fields(value) if field.init}
     if isinstance(value, Mapping):
         return {_key(key): json_data(part) for key, part in value.items()}
     if isinstance(value, AbstractSet):
         return sorted(map(json_data, value), key=lambda part: json.dumps(part, sort_keys=True))
     if isinstance(value, list | tuple):
         return [json_data(part) for part in value]
-    raise UnsupportedType(f"{value!r:.80}", f"a {type(value).__name__}", "give a dataclass, a list, a dict or a scalar")
+    raise UnsupportedType(f"{value!r:.80}", type(value).__name__, "use a dataclass, a list, a dict or a scalar")
 
 
-def dump_text(value: Any, *, indent: int | None = None) -> str:
-    """The value as JSON text, readable: no escapes for letters beyond ASCII."""
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """The value as JSON text, without escapes for non-ASCII characters."""
     return json.dumps(json_data(value), ensure_ascii=False, indent=indent)
 
 
 def _key(key: Any) -> str:
     text = key.value if isinstance(key, Enum) else key
     if not isinstance(text, str):
-        raise UnsupportedType(f"the key {key!r}", f"a {type(key).__name__}", "key mappings by text")
+        raise UnsupportedType(f"the key {key!r}", type(key).__name__, "use str keys")
     return text
 
 
 _REF: Final = "#/$defs/"
 _NOT_STRICT: Final = frozenset({"default", "minLength", "maxLength", "minProperties", "maxProperties", "uniqueItems"})
+"""Keywords that OpenAI's strict mode rejects."""
 
 
 def json_schema(cls: type, *, strict: bool = False) -> dict[str, Any]:
     """The JSON Schema of a dataclass.
 
     Raises:
-        UnsupportedType: a field has a type that has no JSON form, or none that strict mode takes.
+        UnsupportedType: the type of a field has no JSON form, or none that strict mode accepts.
     """
     return deepcopy(_document(cls, strict))
 
 
 @lru_cache(maxsize=1024)
 def _document(cls: type, strict: bool) -> dict[str, Any]:
-    """The schema that callers get copies of: it is asked for on every render."""
+    """The cached schema; callers get copies."""
     generated = _Generator(union_format="primitive_type_array").generate(core_schema_of(cls))
     definitions = generated.pop("$defs", {})
     root = generated.get("$ref", "").removeprefix(_REF)
-    used = Counter(_references([generated, definitions]))
-    writer = _Writer(definitions, {root} | {name for name, times in used.items() if times > 1}, root, strict=strict)
+    counts = Counter(_references([generated, definitions]))
+    writer = _Writer(definitions, {root} | {name for name, count in counts.items() if count > 1}, root, strict=strict)
     document = writer.write(definitions.get(root, generated), cls.__name__)
     shared = {name: writer.write(definitions[name], name) for name in definitions if name in writer.shared - {root}}
     return document | ({"$defs": shared} if shared else {})
 
 
 class _Generator(GenerateJsonSchema):
-    """pydantic's own, with what `validation` says about a schema in its metadata, and without titles."""
+    """Pydantic's generator without titles. It also writes what `validation` puts into the metadata of core schemas."""
 
     def generate_inner(self, schema: Any) -> dict[str, Any]:
-        notes = schema.get("metadata", {})
-        if "json" in notes:
-            return dict(notes["json"])
-        found = super().generate_inner(schema)
-        if "record" in notes:
-            doc = _doc(notes["record"])
-            parts = {"properties": found["properties"], "required": found.get("required", [])}
+        metadata = schema.get("metadata", {})
+        if "json" in metadata:
+            return dict(metadata["json"])
+        generated = super().generate_inner(schema)
+        if "dataclass" in metadata:
+            doc = _doc(metadata["dataclass"])
+            parts = {"properties": generated["properties"], "required": generated.get("required", [])}
             return {"type": "object"} | ({"description": doc} if doc else {}) | parts | {"additionalProperties": False}
-        if notes.get("description"):
-            found = found | {"description": notes["description"]}
-        return found | (
-            {"default": json_data(notes["default"])} if notes.get("default", MISSING) is not MISSING else {}
-        )
+        if metadata.get("description"):
+            generated = generated | {"description": metadata["description"]}
+        if metadata.get("default", MISSING) is not MISSING:
+            generated = generated | {"default": json_data(metadata["default"])}
+        return generated
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
         return False
@@ -120,7 +121,7 @@ class _Generator(GenerateJsonSchema):
 
 
 class _Writer:
-    """Puts definitions that are used once where they are used, and makes a schema strict if that is wanted."""
+    """Inlines definitions that are used once, and applies the rules of strict mode."""
 
     def __init__(self, definitions: dict[str, Any], shared: set[str], root: str, *, strict: bool) -> None:
         self.definitions, self.shared, self.root, self.strict = definitions, shared, root, strict
@@ -129,8 +130,8 @@ class _Writer:
         if "$ref" in schema:
             return self._reference(schema)
         if self.strict and (not schema or schema.get("additionalProperties")):
-            advice = "use strict=False, or a list of a dataclass with a key and a value"
-            raise UnsupportedType(where, "open-ended, and the schema strict", advice)
+            advice = "in strict mode, use a list of a dataclass with a key and a value, or pass strict=False"
+            raise UnsupportedType(where, "dict" if schema else "Any", advice)
         written = {name: part for name, part in schema.items() if not (self.strict and name in _NOT_STRICT)}
         for name in ("items", "additionalProperties"):
             if isinstance(schema.get(name), dict):
@@ -146,33 +147,35 @@ class _Writer:
             written["required"] = list(schema["properties"]) if self.strict else schema["required"]
         if self.strict and schema.get("type") == "array" and "items" not in schema:
             options = written.pop("prefixItems", [{"type": "null"}])
-            distinct = [option for at, option in enumerate(options) if option not in options[:at]]
+            distinct = [option for index, option in enumerate(options) if option not in options[:index]]
             written["items"] = distinct[0] if len(distinct) == 1 else {"anyOf": distinct}
         return written
 
     def _reference(self, schema: dict[str, Any]) -> dict[str, Any]:
         name = schema["$ref"].removeprefix(_REF)
-        notes = {key: part for key, part in schema.items() if key != "$ref" and not (self.strict and key == "default")}
+        keywords = {
+            key: part for key, part in schema.items() if key != "$ref" and not (self.strict and key == "default")
+        }
         if name not in self.shared:
-            return self.write(self.definitions[name], name) | notes
+            return self.write(self.definitions[name], name) | keywords
         target = {"$ref": "#" if name == self.root else schema["$ref"]}
-        return target if self.strict else target | notes  # strict mode wants a $ref alone
+        return target if self.strict else target | keywords  # strict mode rejects keywords next to a $ref
 
     def _property(self, schema: dict[str, Any], where: str, *, required: bool) -> dict[str, Any]:
         written = self.write(schema, where)
-        if required or not self.strict or _takes_null(written):
+        if required or not self.strict or _is_nullable(written):
             return written
-        notes = {"description": written.pop("description")} if "description" in written else {}
+        description = {"description": written.pop("description")} if "description" in written else {}
         if written.keys() == {"type"}:
-            return {"type": [*_listed(written["type"]), "null"]} | notes
-        return {"anyOf": [*written.get("anyOf", [written]), {"type": "null"}]} | notes
+            return {"type": [*_as_list(written["type"]), "null"]} | description
+        return {"anyOf": [*written.get("anyOf", [written]), {"type": "null"}]} | description
 
 
-def _takes_null(schema: dict[str, Any]) -> bool:
-    return "null" in _listed(schema.get("type")) or any(map(_takes_null, schema.get("anyOf", ())))
+def _is_nullable(schema: dict[str, Any]) -> bool:
+    return "null" in _as_list(schema.get("type")) or any(map(_is_nullable, schema.get("anyOf", ())))
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
@@ -187,6 +190,6 @@ def _references(part: Any) -> Iterator[str]:
 
 
 def _doc(cls: type) -> str:
-    """The first paragraph of a dataclass's own docstring, not the signature that `dataclass` puts there."""
+    """The first paragraph of a dataclass's docstring; "" if it is the signature that `dataclass` generates."""
     doc = cleandoc(cls.__doc__ or "")
     return "" if doc.startswith(f"{cls.__name__}(") else " ".join(doc.partition("\n\n")[0].split())

@@ -1,16 +1,10 @@
-"""Prompts: the template, its tree of sections, overrides, and what rendering gives.
+"""Prompts: the template with its tree of sections, overrides, bound parameters and rendering.
 
-Other words for a prompt that is otherwise the same, for experiments and for owners who do not edit code.
+    template = PromptTemplate[Review](ns="agents/reviewer", key="review", sections=[…])
+    rendered = template.bind(Task("src/app.py")).render()
+    review = rendered.parse(answer)
 
-What one rendering of a prompt gives: the text, and the tools that go with it.
-
-The sections of a prompt as a tree: where each stands, and what may be there only once.
-
-A prompt: sections, the values they are filled with, and the type of the answer.
-
-template = PromptTemplate[Review](ns="agents/reviewer", key="review", sections=[…])
-rendered = template.bind(Task("src/app.py")).render()
-review = rendered.parse(answer)
+Overrides change the texts of a prompt without changing code, for experiments.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,27 +19,23 @@ from minutebook.prompt.markdown import MarkdownSection
 from minutebook.prompt.parse import parse, response_format
 from minutebook.prompt.schema import json_schema
 from minutebook.prompt.section import AnySection
-from minutebook.prompt.tools import AnyTool, RenderContext, Typed
+from minutebook.prompt.tools import AnyTool, ReifiedGeneric, RenderContext
 from minutebook.prompt.visibility import SectionPath, SectionVisibility, dotted
 
 
-def overridden(
+def _with_overrides(
     sections: Sequence[AnySection], templates: Mapping[str, str], descriptions: Mapping[str, str]
 ) -> tuple[AnySection, ...]:
-    """The sections with these templates, by dotted key, and these tool descriptions, by name.
-
-    Raises:
-        InvalidSetting: there is no such section or tool, or it does not accept overrides.
-    """
-    changes = _Changes(dict(templates), dict(descriptions))
-    changed = tuple(changes.section(section, ()) for section in sections)
-    for name in (*changes.templates, *changes.descriptions):
-        raise InvalidSetting("what is overridden", name, "the key of a section or the name of a tool of this prompt")
+    """The sections with these templates (by dotted key) and these tool descriptions (by name)."""
+    overrides = _Overrides(dict(templates), dict(descriptions))
+    changed = tuple(overrides.section(section, ()) for section in sections)
+    for name in (*overrides.templates, *overrides.descriptions):
+        raise InvalidSetting("override", name, "the key of a section or the name of a tool of this prompt")
     return changed
 
 
-class _Changes:
-    """What is still to be changed."""
+class _Overrides:
+    """The overrides that are not applied yet; applying one removes it."""
 
     def __init__(self, templates: dict[str, str], descriptions: dict[str, str]) -> None:
         self.templates, self.descriptions = templates, descriptions
@@ -58,7 +48,7 @@ class _Changes:
         if template is not None:
             if not isinstance(section, MarkdownSection) or not section.accepts_overrides:
                 expected = "the key of a Markdown section that accepts overrides"
-                raise InvalidSetting("what is overridden", dotted(path), expected)
+                raise InvalidSetting("override", dotted(path), expected)
             section = section.clone(template=template)
         if tools != section.tools or children != section.children:
             section = section.clone(tools=tools, children=children)
@@ -69,7 +59,7 @@ class _Changes:
         if description is None:
             return tool
         if not tool.accepts_overrides:
-            raise InvalidSetting("what is overridden", tool.name, "the name of a tool that accepts overrides")
+            raise InvalidSetting("override", tool.name, "the name of a tool that accepts overrides")
         return replace(tool, description=description)
 
 
@@ -78,7 +68,7 @@ Out = TypeVar("Out")
 
 @dataclass(frozen=True)
 class RenderedSection:
-    """One section as it was rendered, without its children."""
+    """The text of one section, without its children."""
 
     path: SectionPath
     visibility: SectionVisibility
@@ -87,62 +77,60 @@ class RenderedSection:
 
 @dataclass(frozen=True)
 class RenderedPrompt(Generic[Out]):
-    """What a model is sent, and how to read what it answers."""
+    """The text and the tools for a model call, and the parser of the answer."""
 
     name: str
     text: str
     tools: tuple[AnyTool, ...]
     output_type: type | None
-    """The dataclass that the answer must hold; None where it is text."""
+    """The dataclass of the answer, or None for a text answer."""
     sections: tuple[RenderedSection, ...]
     visibility_overrides: Mapping[SectionPath, SectionVisibility] = field(default_factory=dict)
     native_output: bool = False
-    """Whether the provider itself holds the answer to the schema, so that the text does not ask for it."""
+    """Whether the provider enforces the schema of the answer, so that the text does not describe it."""
 
     def tool(self, name: str) -> AnyTool | None:
-        """The tool of that name, if it is offered."""
+        """The tool with that name, or None."""
         return next((tool for tool in self.tools if tool.name == name), None)
 
-    def summarized(self) -> tuple[SectionPath, ...]:
-        """The sections of which only a summary is shown."""
-        return tuple(each.path for each in self.sections if each.visibility is SectionVisibility.SUMMARY)
+    def summarized_sections(self) -> tuple[SectionPath, ...]:
+        """The paths of the sections that are shown as a summary."""
+        return tuple(section.path for section in self.sections if section.visibility is SectionVisibility.SUMMARY)
 
     def text_of(self, path: SectionPath) -> str:
-        """What was rendered of a section and of those in it."""
-        return "\n\n".join(each.text for each in self.sections if each.path[: len(path)] == path)
+        """The text of a section and of its children."""
+        return "\n\n".join(section.text for section in self.sections if section.path[: len(path)] == path)
 
     def parse(self, answer: str, *, coerce: bool = False) -> Out:
-        """The answer as the output type: the dataclass it holds, or the text itself.
+        """Parse the answer into the output type, or return it unchanged if that is text.
 
         Raises:
-            OutputParseError: it does not hold one; the message can be sent back to the model.
+            OutputParseError: the answer does not fit. The message can be sent to the model unchanged.
         """
         result: Any = answer if self.output_type is None else parse(self.output_type, answer, coerce=coerce)
         return cast("Out", result)
 
 
-def placed(sections: Sequence[AnySection], above: SectionPath = ()) -> Iterator[tuple[SectionPath, AnySection]]:
-    """Every section with its path, each before those in it."""
+def _section_tree(sections: Sequence[AnySection], above: SectionPath = ()) -> Iterator[tuple[SectionPath, AnySection]]:
+    """Every section with its path; a section comes before its children."""
     for section in sections:
         path = (*above, section.key)
         yield path, section
-        yield from placed(section.children, path)
+        yield from _section_tree(section.children, path)
 
 
-def duplicate_name_error(kind: str, name: str, places: Sequence[str]) -> InvalidPrompt:
-    """The error for two sections or tools of one name."""
-    return InvalidPrompt(f"the {kind} {name!r}", f"is there more than once ({', '.join(places)}); give each its own")
+def duplicate_name_error(kind: str, name: str, owners: Sequence[str]) -> InvalidPrompt:
+    """The error for two sections or tools with the same name."""
+    return InvalidPrompt(f"the {kind} {name!r}", f"is defined more than once ({', '.join(owners)}); use unique names")
 
 
-def require_distinct(sections: Sequence[AnySection]) -> None:
-    """Raise InvalidPrompt if two sections have one path, or two tools one name."""
+def _require_unique_names(sections: Sequence[AnySection]) -> None:
     paths: set[SectionPath] = set()
     owners = {tool.name: "built in" for tool in DISCLOSURE_TOOLS}
-    for path, section in placed(sections):
+    for path, section in _section_tree(sections):
         if path in paths:
-            raise duplicate_name_error(
-                "section", dotted(path), [each.title for at, each in placed(sections) if at == path]
-            )
+            titles = [other.title for other_path, other in _section_tree(sections) if other_path == path]
+            raise duplicate_name_error("section", dotted(path), titles)
         paths.add(path)
         for tool in section.tools:
             if tool.name in owners:
@@ -150,40 +138,38 @@ def require_distinct(sections: Sequence[AnySection]) -> None:
             owners[tool.name] = dotted(path)
 
 
-def defaults(sections: Sequence[AnySection]) -> dict[type, Any]:
-    """The default for each type of params; sections that share a type share its value.
+def _default_params(sections: Sequence[AnySection]) -> dict[type, Any]:
+    """The default for each type of parameters; sections with the same type share its value.
 
     Raises:
-        InvalidSetting: two sections have different defaults of one type.
+        InvalidSetting: two sections have different defaults of the same type.
     """
     values: dict[type, Any] = {}
-    for path, section in placed(sections):
-        own = section.default_params
-        if own is not None and values.setdefault(type(own), own) != own:
-            other = values[type(own)]
-            raise InvalidSetting(
-                f"default_params of section {dotted(path)!r}", own, f"{other!r} as another section does"
-            )
+    for path, section in _section_tree(sections):
+        default = section.default_params
+        if default is not None and values.setdefault(type(default), default) != default:
+            expected = f"{values[type(default)]!r}, as in another section"
+            raise InvalidSetting(f"default_params of section {dotted(path)!r}", default, expected)
     return values
 
 
-def require_params(sections: Sequence[AnySection], values: Mapping[type, Any]) -> None:
-    """Raise InvalidPrompt if any section, shown now or perhaps later, has none."""
-    for path, section in placed(sections):
+def _require_params(sections: Sequence[AnySection], values: Mapping[type, Any]) -> None:
+    """Raise InvalidPrompt if a section, shown or not, has no parameters."""
+    for path, section in _section_tree(sections):
         if section.params_type is not None and section.params_type not in values:
             params = section.params_type.__name__
-            advice = f"bind one with prompt.bind({params}(…)), or give the section default_params"
+            advice = f"bind one with prompt.bind({params}(…)), or set default_params of the section"
             raise InvalidPrompt(f"section {dotted(path)!r}", f"needs a {params}; {advice}")
 
 
-def rendered(
+def _render_sections(
     sections: Sequence[AnySection],
     values: Mapping[type, Any],
     context: RenderContext,
     above: SectionPath = (),
     prefix: str = "",
 ) -> Iterator[tuple[RenderedSection, tuple[AnyTool, ...]]]:
-    """Every section that is shown, rendered, with the tools it brings; what is disabled or summarised hides its children."""
+    """Render every enabled section, with its tools. The children of a summarized section are not rendered."""
     number = 0
     for section in sections:
         path = (*above, section.key)
@@ -191,55 +177,55 @@ def rendered(
         if not section.is_enabled(params, context):
             continue
         number += 1
-        visibility = section.shown(params, path, context)
+        visibility = section.effective_visibility(params, path, context)
         text = section.render(
             params, len(above), f"{prefix}{number}", path=path, visibility=visibility, context=context
         )
         is_full = visibility is SectionVisibility.FULL
         yield RenderedSection(path, visibility, text), section.tools if is_full else ()
         if is_full:
-            yield from rendered(section.children, values, context, path, f"{prefix}{number}.")
+            yield from _render_sections(section.children, values, context, path, f"{prefix}{number}.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PromptTemplate(Typed, Generic[Out]):
+class PromptTemplate(ReifiedGeneric, Generic[Out]):
     """`PromptTemplate[Out](ns=…, key=…, sections=[…])`; Out is a dataclass, or str (or nothing) for a text answer."""
 
     ns: str
-    """Whose prompt it is, such as `agents/worker`."""
+    """The namespace, such as `agents/worker`."""
     key: str
     sections: Sequence[AnySection]
     name: str | None = None
-    """What events and reports call it; its key where none is given."""
+    """The name in events and reports. Default: the key."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sections", tuple(self.sections))
         object.__setattr__(self, "name", self.name or self.key)
         if not self.ns.strip() or not self.key.strip():
-            raise InvalidSetting("the ns and key of a prompt", (self.ns, self.key), "both, as text")
+            raise InvalidSetting("ns and key of a prompt", (self.ns, self.key), "two texts that are not empty")
         if not self.sections:
-            raise InvalidSetting(f"the sections of prompt {self.key!r}", self.sections, "at least one")
-        require_distinct(self.sections)
-        defaults(self.sections)
+            raise InvalidSetting(f"the sections of prompt {self.key!r}", self.sections, "at least one section")
+        _require_unique_names(self.sections)
+        _default_params(self.sections)  # raises if they conflict
         if self.output_type is not None:
             if not is_dataclass(self.output_type):
                 expected = "a dataclass, or str for a text answer"
                 raise InvalidSetting(f"the output of prompt {self.key!r}", self.output_type, expected)
-            json_schema(self.output_type)  # now, not when the model is called
+            json_schema(self.output_type)  # raises here, before any model call
 
     @property
     def output_type(self) -> type | None:
-        """The dataclass that the answer must hold; None where it is text."""
-        wanted = self.type_arguments[0] if self.type_arguments else str
-        return None if wanted in {str, NoneType} else wanted
+        """The dataclass of the answer, or None for a text answer."""
+        output_type = self.type_arguments[0] if self.type_arguments else str
+        return None if output_type in {str, NoneType} else output_type
 
     @property
     def dynamic(self) -> bool:
-        """Whether it may render differently from one moment to the next."""
+        """Whether the text may differ between two renderings."""
         return any(section.dynamic for section in self.sections)
 
     def bind(self, *params: object) -> "Prompt[Out]":
-        """The prompt with these values."""
+        """The prompt with these parameters."""
         return Prompt(self).bind(*params)
 
     def override(
@@ -248,17 +234,17 @@ class PromptTemplate(Typed, Generic[Out]):
         sections: Mapping[str, str] | None = None,
         tools: Mapping[str, str] | None = None,
     ) -> "PromptTemplate[Out]":
-        """The template with other words: templates of Markdown sections by dotted key, descriptions of tools by name.
+        """The template with other texts: templates of Markdown sections by dotted key, descriptions of tools by name.
 
         Raises:
             InvalidSetting: there is no such section or tool, or it does not accept overrides.
         """
-        return replace(self, sections=overridden(self.sections, sections or {}, tools or {}))
+        return replace(self, sections=_with_overrides(self.sections, sections or {}, tools or {}))
 
 
 @dataclass(frozen=True)
 class Prompt(Generic[Out]):
-    """A template and what was bound to it, one value for each type."""
+    """A template and its bound parameters, one value for each type."""
 
     template: PromptTemplate[Out]
     params: tuple[object, ...] = ()
@@ -272,22 +258,22 @@ class Prompt(Generic[Out]):
         return self.template.output_type
 
     def bind(self, *params: object) -> "Prompt[Out]":
-        """A prompt with these values too; one takes the place of an earlier one of its type.
+        """A prompt with these parameters too; a value replaces an earlier one of the same type.
 
         Raises:
-            InvalidSetting: two are of one type, or no section takes one.
+            InvalidSetting: two values have the same type, or no section has parameters of that type.
         """
-        wanted = _params_types(self.template.sections)
-        seen: set[type] = set()
+        types = _params_types(self.template.sections)
+        bound: set[type] = set()
         for value in params:
-            if type(value) not in wanted:
-                names = ", ".join(cls.__name__ for cls in wanted)
-                expected = f"one of {names}" if names else "nothing: no section takes params"
-                raise InvalidSetting(f"what is bound to prompt {self.name!r}", value, expected)
-            if type(value) in seen:
-                raise InvalidSetting(f"what is bound to prompt {self.name!r}", value, "one value for each type")
-            seen.add(type(value))
-        return replace(self, params=(*(old for old in self.params if type(old) not in seen), *params))
+            if type(value) not in types:
+                names = ", ".join(cls.__name__ for cls in types)
+                expected = f"one of {names}" if names else "nothing: no section has params"
+                raise InvalidSetting(f"a value bound to prompt {self.name!r}", value, expected)
+            if type(value) in bound:
+                raise InvalidSetting(f"a value bound to prompt {self.name!r}", value, "one value for each type")
+            bound.add(type(value))
+        return replace(self, params=(*(value for value in self.params if type(value) not in bound), *params))
 
     def render(
         self,
@@ -296,21 +282,21 @@ class Prompt(Generic[Out]):
         visibility_overrides: Mapping[SectionPath, SectionVisibility] | None = None,
         native_output: bool = False,
     ) -> RenderedPrompt[Out]:
-        """The text and the tools as they are now; the same state gives the same text.
+        """Render the text and collect the tools. The same state gives the same text.
 
-        With `native_output` the provider itself is given the schema of the answer, and the text does not ask for it.
+        With `native_output` the provider gets the schema of the answer, and the text does not describe it.
 
         Raises:
-            InvalidPrompt: a section has nothing to be rendered with.
+            InvalidPrompt: a section has no parameters.
         """
         sections = self.template.sections
-        values = {**defaults(sections), **{type(value): value for value in self.params}}
-        require_params(sections, values)
+        values = {**_default_params(sections), **{type(value): value for value in self.params}}
+        _require_params(sections, values)
         overrides = dict(visibility_overrides or {})
-        _require_known(sections, overrides)
-        shown = list(rendered(sections, values, RenderContext(session, overrides)))
-        parts = [section for section, _ in shown]
-        tools = [tool for _, brought in shown for tool in brought]
+        _require_known_paths(sections, overrides)
+        rendered = list(_render_sections(sections, values, RenderContext(session, overrides)))
+        parts = [section for section, _ in rendered]
+        tools = [tool for _, section_tools in rendered for tool in section_tools]
         if any(part.visibility is SectionVisibility.SUMMARY for part in parts):
             tools += DISCLOSURE_TOOLS
         texts = [part.text for part in parts]
@@ -328,14 +314,14 @@ class Prompt(Generic[Out]):
 
 
 def _params_types(sections: Sequence[AnySection]) -> list[type]:
-    types = (section.params_type for _, section in placed(sections))
+    types = (section.params_type for _, section in _section_tree(sections))
     return list(dict.fromkeys(cls for cls in types if cls is not None))
 
 
-def _require_known(sections: Sequence[AnySection], overrides: Mapping[SectionPath, Any]) -> None:
-    """A section may know paths below it that we do not, but an override must begin at a section there is."""
+def _require_known_paths(sections: Sequence[AnySection], overrides: Mapping[SectionPath, Any]) -> None:
+    """Check the first key of every path. A section may resolve the rest itself, such as the steps of a plan."""
     roots = [section.key for section in sections]
     for path in overrides:
         if path[:1] not in [(root,) for root in roots]:
-            expected = f"a tuple of keys that begins with one of {', '.join(roots)}"
+            expected = f"a tuple of keys that starts with one of {', '.join(roots)}"
             raise InvalidSetting("a path in visibility_overrides", path, expected)

@@ -1,23 +1,13 @@
-"""Tools: contexts, results, the `Tool` class, and tools made from functions.
+"""Tools that a model can call: the `Tool` class, contexts, results, and the `tool` decorator.
 
-What sections see when they are rendered, and tools when they are called.
-
-What a tool gives back.
-
-Generic classes that know, while they are being made, what they are generic in.
-
-`typing` tells an instance its type arguments only after `__init__`, which is too late to check a template's
-placeholders or a tool's parameters. So `Tool[Params, Result]` is a subclass of `Tool` that carries them.
-
-What a model can call: a name, a dataclass of parameters, and a handler.
-
-Tools from plain functions: the parameters from the signature, the description from the docstring.
+A tool has a name, a dataclass of parameters and a handler. `tool` creates one from a function: the parameters from the
+signature, the description from the docstring.
 
     @tool
     def search(query: Annotated[str, "what to look for"], limit: int = 10) -> list[Hit]:
         '''Search the catalogue.'''
 
-A parameter named `context` is given the `ToolContext` and not shown to the model.
+A parameter named `context` receives the `ToolContext` and is not shown to the model.
 """
 
 import inspect
@@ -41,10 +31,10 @@ from typing import (
     overload,
 )
 
-from minutebook.errors import InvalidSetting, UnsupportedType
+from minutebook.errors import InvalidSetting, MissingSetting, UnsupportedType
 from minutebook.history.protocol import EventBus, SessionProtocol
 from minutebook.prompt.parse import parse_arguments
-from minutebook.prompt.schema import dump_text, json_schema
+from minutebook.prompt.schema import json_schema, json_text
 from minutebook.prompt.visibility import SectionPath, SectionVisibility
 
 if TYPE_CHECKING:
@@ -53,10 +43,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RenderContext:
-    """What a section may know of the rendering it is part of.
+    """The session and the visibility overrides of one rendering, passed to every section.
 
     A section that shows session state reads it from here, so that one prompt serves many sessions. Overrides may name
-    paths below a section that only the section itself knows, such as the steps of a plan.
+    paths below a section that only the section itself can resolve, such as the steps of a plan.
     """
 
     session: SessionProtocol | None = None
@@ -65,18 +55,18 @@ class RenderContext:
 
 @dataclass(frozen=True)
 class ToolContext:
-    """What a tool's handler may know of the call."""
+    """The prompt, the session and the limits of a tool call, passed to the handler."""
 
     prompt: "Prompt[Any]"
     rendered_prompt: "RenderedPrompt[Any]"
     session: SessionProtocol | None
     deadline: Any = None
-    """When the evaluation must be done; the agent's own type."""
+    """The evaluation's `Deadline`."""
     bus: EventBus | None = None
     call_id: str | None = None
-    """The id by which the provider knows this call."""
+    """The provider's id of the call."""
     next_tokens: Callable[[], int] | None = None
-    """Counts what the next call of the model would send, as things stand: its messages, and the tools it is offered."""
+    """Counts the tokens that the next model call would send: the messages and the tools."""
 
 
 Result = TypeVar("Result")
@@ -85,32 +75,32 @@ Result_co = TypeVar("Result_co", covariant=True)
 
 @dataclass(frozen=True)
 class ToolResult(Generic[Result_co]):
-    """A message for the model, and the value behind it for the session."""
+    """The result of a tool call: a message for the model and a value for the session."""
 
     message: str
     value: Result_co | None = None
     success: bool = True
     show_value: bool = True
-    """Whether the model reads the value too; False where it would only hear its own words again."""
+    """Whether the value is sent to the model too; False if it only repeats the message or the call."""
 
     @staticmethod
     def ok(message: str, value: Result | None = None, *, show_value: bool = True) -> "ToolResult[Result]":
-        """It worked."""
+        """A successful result."""
         return ToolResult(message, value, success=True, show_value=show_value)
 
     @staticmethod
     def error(message: str, value: Result | None = None, *, show_value: bool = True) -> "ToolResult[Result]":
-        """It did not; the message says why, and what the model can do."""
+        """A failed result; the message is the reason and what the model can do."""
         return ToolResult(message, value, success=False, show_value=show_value)
 
     def render(self) -> str:
         """The text of the tool message: the message, then the value.
 
-        A value that has a `render()` shows itself by it, text is shown as it is, and anything else as JSON. What has
-        no JSON form is for the session only.
+        A value with a `render()` method is rendered by it, a str is unchanged, and other values are written as JSON. A
+        value without a JSON form is for the session only.
         """
-        shown = _text(self.value) if self.show_value else ""
-        return "\n\n".join(part for part in (self.message, shown) if part)
+        value_text = _text(self.value) if self.show_value else ""
+        return "\n\n".join(part for part in (self.message, value_text) if part)
 
 
 def _text(value: Any) -> str:
@@ -120,28 +110,33 @@ def _text(value: Any) -> str:
     if callable(render):
         return str(render())
     try:
-        return dump_text(value)
+        return json_text(value)
     except (UnsupportedType, InvalidSetting):
         return ""
 
 
-class Typed:
-    """Comes before `Generic[…]` among the bases; `type_arguments` is empty where none were given."""
+class ReifiedGeneric:
+    """A base for generic classes that know their type arguments in `__init__`. It comes before `Generic[…]`.
+
+    `typing` sets the type arguments of an instance after `__init__`, too late to check a template's placeholders or a
+    tool's parameters. So `Tool[Params, Result]` is a subclass of `Tool` with the attribute `type_arguments`.
+    """
 
     type_arguments: ClassVar[tuple[Any, ...]] = ()
+    """Empty if the class is used without arguments."""
 
     @classmethod
     def __class_getitem__(cls, item: Any) -> Any:
-        alias = super().__class_getitem__(item)  # type: ignore[misc]  # Generic comes next, and checks their number
-        made: Any = cls
-        return alias if alias.__parameters__ else _with_arguments(made, alias.__args__)
+        alias = super().__class_getitem__(item)  # type: ignore[misc]  # Generic's method, which checks their number
+        generic: Any = cls
+        return alias if alias.__parameters__ else _with_arguments(generic, alias.__args__)
 
 
 @lru_cache(maxsize=1024)
 def _with_arguments(cls: Any, arguments: tuple[Any, ...]) -> Any:
     names = ", ".join(getattr(argument, "__name__", str(argument)) for argument in arguments)
-    space = {"type_arguments": arguments, "__module__": cls.__module__, "__doc__": cls.__doc__}
-    return type(cls)(f"{cls.__name__}[{names}]", (cls,), space)
+    namespace = {"type_arguments": arguments, "__module__": cls.__module__, "__doc__": cls.__doc__}
+    return type(cls)(f"{cls.__name__}[{names}]", (cls,), namespace)
 
 
 Params = TypeVar("Params")
@@ -151,7 +146,7 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 class Handler(Protocol[Params_contra, Result_co]):
-    """What a tool does when it is called; an async function of the same form will do too."""
+    """The function that a tool calls; it may be async."""
 
     def __call__(
         self, params: Params_contra, /, *, context: ToolContext
@@ -159,13 +154,13 @@ class Handler(Protocol[Params_contra, Result_co]):
 
 
 @dataclass(frozen=True)
-class NoParams:  # what a Tool[None, …] takes; a docstring would be told to the model
+class NoParams:  # the parameters of a Tool[None, …]; a docstring would become part of the schema
     pass
 
 
 @dataclass(frozen=True)
 class ToolExample(Generic[Params, Result]):
-    """A call that shows the model how the tool is meant, and what it would answer."""
+    """An example call in the tool's description, with its result."""
 
     description: str
     input: Params
@@ -173,12 +168,12 @@ class ToolExample(Generic[Params, Result]):
 
     def render(self) -> str:
         answer = "" if self.output is None else f" -> {ToolResult('', self.output).render()}"
-        return f"Example: {self.description}: {dump_text(self.input)}{answer}"
+        return f"Example: {self.description}: {json_text(self.input)}{answer}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tool(Typed, Generic[Params, Result]):
-    """`Tool[Params, Result](name=…, description=…, handler=…)`; Params is a dataclass, or None for a tool without any."""
+class Tool(ReifiedGeneric, Generic[Params, Result]):
+    """`Tool[Params, Result](name=…, description=…, handler=…)`; Params is a dataclass, or None for no parameters."""
 
     name: str
     description: str
@@ -187,18 +182,20 @@ class Tool(Typed, Generic[Params, Result]):
     accepts_overrides: bool = True
     """Whether `PromptTemplate.override` may change the description."""
     timeout_seconds: float | None = None
-    """How long a call may take; None for as long as the evaluation has."""
+    """The maximum duration of a call; None for the rest of the evaluation's time."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise InvalidSetting("a tool's name", self.name, "1 to 64 letters, digits, _ and -")
+            raise InvalidSetting("the name of a tool", self.name, "1 to 64 letters, digits, _ and -")
         where = f"tool {self.name!r}"
         if not self.type_arguments:
-            raise InvalidSetting(where, "without types", "them: Tool[Params, Result](…)")
+            raise MissingSetting(f"the type of {where}", "write Tool[Params, Result](…)")
         if not is_dataclass(self.params_type):
             raise InvalidSetting(f"the params of {where}", self.params_type, "a dataclass, or None")
         if not self.description.strip():
-            raise InvalidSetting(f"the description of {where}", self.description, "what it does and when to use it")
+            raise InvalidSetting(
+                f"the description of {where}", self.description, "what the tool does and when to use it"
+            )
         if not callable(self.handler):
             raise InvalidSetting(f"the handler of {where}", self.handler, "a function (params, *, context)")
         if self.timeout_seconds is not None and not self.timeout_seconds > 0:
@@ -207,16 +204,16 @@ class Tool(Typed, Generic[Params, Result]):
         for example in self.examples:
             if self.takes_params and not isinstance(example.input, self.params_type):
                 raise InvalidSetting(f"an example of {where}", example.input, f"a {self.params_type.__name__}")
-        json_schema(self.params_type)  # now, not when the model is called
+        json_schema(self.params_type)  # raises here, before any model call
 
     @property
     def params_type(self) -> type:
-        """The dataclass of its parameters."""
+        """The dataclass of the parameters."""
         return cast("type", self.type_arguments[0]) if self.takes_params else NoParams
 
     @property
     def result_type(self) -> Any:
-        """The type of the value of its results."""
+        """The type of `ToolResult.value`."""
         return self.type_arguments[1]
 
     @property
@@ -226,14 +223,14 @@ class Tool(Typed, Generic[Params, Result]):
     @property
     def is_async(self) -> bool:
         """Whether the handler is an async function."""
-        called = self.handler if inspect.isroutine(self.handler) else type(self.handler).__call__
-        return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(called)
+        function = self.handler if inspect.isroutine(self.handler) else type(self.handler).__call__
+        return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(function)
 
     def parse(self, arguments: str | Mapping[str, Any], *, coerce: bool = False) -> Params:
-        """The parameters that a call's arguments stand for.
+        """Parse the arguments of a call.
 
         Raises:
-            ToolValidationError: they do not fit; its message can be the tool's result.
+            ToolValidationError: the arguments do not fit. The message can be the tool's result.
         """
         params: Any = parse_arguments(self.params_type, arguments, self.name, coerce=coerce)
         return cast("Params", params if self.takes_params else None)
@@ -241,19 +238,19 @@ class Tool(Typed, Generic[Params, Result]):
     def call(
         self, arguments: str | Mapping[str, Any], *, context: ToolContext
     ) -> ToolResult[Result] | Awaitable[ToolResult[Result]]:
-        """Parse the arguments and hand them to the handler; what an async one gives must be awaited."""
+        """Parse the arguments and call the handler; await the result if the handler is async."""
         return self.handler(self.parse(arguments), context=context)
 
     def schema(self, *, strict: bool = False) -> dict[str, Any]:
-        """The JSON Schema of its parameters."""
+        """The JSON Schema of the parameters."""
         return json_schema(self.params_type, strict=strict)
 
     def full_description(self) -> str:
-        """The description with its examples."""
+        """The description and the examples."""
         return "\n".join([self.description.strip(), *(example.render() for example in self.examples)])
 
     def spec(self, *, strict: bool = False) -> dict[str, Any]:
-        """The tool as the chat-completions API wants it."""
+        """The tool in the format of the chat-completions API."""
         function = {"name": self.name, "description": self.full_description(), "parameters": self.schema(strict=strict)}
         return {"type": "function", "function": function | ({"strict": True} if strict else {})}
 
@@ -286,12 +283,13 @@ def tool(
     description: str | None = None,
     timeout_seconds: float | None = None,
 ) -> AnyTool | Callable[[Callable[..., Any]], AnyTool]:
-    """The tool that calls this function; what it returns becomes the result, unless it is a ToolResult already.
+    """Create a tool that calls a function. A return value other than a ToolResult becomes the value of one.
 
-    A decorator too, with or without options.
+    It is also a decorator, with or without options.
 
     Raises:
-        InvalidSetting: a parameter has no type, or cannot be given by name; or there is no description.
+        InvalidSetting: a parameter is positional-only or variadic, or there is no description.
+        MissingSetting: a parameter has no type.
     """
     if function is None:
         return partial(tool, name=name, description=description, timeout_seconds=timeout_seconds)
@@ -300,48 +298,49 @@ def tool(
     hints = get_type_hints(function, include_extras=True)
     params = make_dataclass(_camel(name), _fields(function, hints, name), frozen=True)
     typed: Any = Tool.__class_getitem__((params, hints.get("return", Any)))
-    made: AnyTool = typed(
+    result: AnyTool = typed(
         name=name, description=description, handler=_handler(function), timeout_seconds=timeout_seconds
     )
-    return made
+    return result
 
 
 def _fields(function: Callable[..., Any], hints: dict[str, Any], tool_name: str) -> list[tuple[str, Any, Any]]:
-    made = []
+    """The fields of the parameters' dataclass: name, type and default."""
+    params = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name == _CONTEXT:
             continue
         where = f"parameter {parameter.name!r} of tool {tool_name!r}"
         if parameter.kind not in _BY_NAME:
-            raise InvalidSetting(where, parameter.kind.description, "one that can be given by name")
+            raise InvalidSetting(where, parameter.kind.description, "a parameter that can be passed by name")
         if parameter.name not in hints:
-            raise InvalidSetting(where, "without a type", "it one, so that the model knows what to give")
-        made.append((parameter.name, hints[parameter.name], _field(parameter.default)))
-    return made
+            raise MissingSetting(f"the type of {where}", "annotate it: the type is part of the tool's schema")
+        params.append((parameter.name, hints[parameter.name], _field(parameter.default)))
+    return params
 
 
 def _field(default: Any) -> Any:
     if default is inspect.Parameter.empty:
         return field(kw_only=True)
-    if type(default).__hash__ is None:  # a list or dict, which a dataclass wants made anew each time
+    if type(default).__hash__ is None:  # a list or dict, for which a dataclass requires a factory
         return field(default_factory=partial(deepcopy, default), kw_only=True)
     return field(default=default, kw_only=True)
 
 
 def _handler(function: Callable[..., Any]) -> Callable[..., Any]:
-    wants_context = _CONTEXT in inspect.signature(function).parameters
+    takes_context = _CONTEXT in inspect.signature(function).parameters
 
-    def given(params: Any, context: ToolContext) -> dict[str, Any]:
-        arguments = {each.name: getattr(params, each.name) for each in fields(params)}
-        return arguments | ({_CONTEXT: context} if wants_context else {})
+    def arguments(params: Any, context: ToolContext) -> dict[str, Any]:
+        values = {param.name: getattr(params, param.name) for param in fields(params)}
+        return values | ({_CONTEXT: context} if takes_context else {})
 
-    async def later(params: Any, *, context: ToolContext) -> ToolResult[Any]:
-        return _result(await function(**given(params, context)))
+    async def call_async(params: Any, *, context: ToolContext) -> ToolResult[Any]:
+        return _result(await function(**arguments(params, context)))
 
-    def now(params: Any, *, context: ToolContext) -> ToolResult[Any]:
-        return _result(function(**given(params, context)))
+    def call(params: Any, *, context: ToolContext) -> ToolResult[Any]:
+        return _result(function(**arguments(params, context)))
 
-    return later if inspect.iscoroutinefunction(function) else now
+    return call_async if inspect.iscoroutinefunction(function) else call
 
 
 def _result(value: Any) -> ToolResult[Any]:

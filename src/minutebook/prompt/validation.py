@@ -1,9 +1,9 @@
-"""What a type hint means as JSON: the pydantic core schema by which values are described and read.
+"""The pydantic core schema of a type hint, from which the JSON schema is generated and with which values are parsed.
 
-A dataclass is an object, `list`, `tuple` and sets are arrays, `Literal` and enums are choices, dates and UUIDs are
-text of a certain format. `Annotated[str, "what it is", {"min_length": 1}]` describes and limits anything; a field's
-metadata does the same. Types are taken strictly: a whole number may stand for any number, null for a field that has a
-default, and nothing else is converted, unless `coerce` asks for it.
+A dataclass is an object; `list`, `tuple` and sets are arrays; `Literal` and enums are choices; dates and UUIDs are text in
+a format. `Annotated[str, "what it is", {"min_length": 1}]` describes and limits a value, as does a field's metadata. Types
+are strict: an int is accepted as a float and null for a field with a default, but nothing else is converted without
+`coerce`.
 """
 
 import json
@@ -25,14 +25,26 @@ from datetime import date, datetime
 from enum import Enum
 from functools import lru_cache, partial
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, NewType, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    NewType,
+    NoReturn,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 from uuid import UUID
 
 from pydantic_core import SchemaValidator, ValidationError
 from pydantic_core import core_schema as core
 
 from minutebook.errors import UnsupportedType
-from minutebook.prompt.problems import STRICT, read_union, refuse, value_text
+from minutebook.prompt.problems import STRICT, reject, validate_union, value_text
 
 _SCALARS: Final[Mapping[Any, core.CoreSchema]] = {
     str: core.str_schema(strict=True, regex_engine="python-re"),
@@ -64,7 +76,7 @@ _LIMITS: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(("int", "float"), _BOUNDS),
     **dict.fromkeys(("list", "set", "frozenset", "tuple", "dict"), _SIZES),
 }
-"""What each core schema can be limited by; the names are pydantic's. Other keys of metadata are somebody else's."""
+"""Core schema → pydantic's names of its limits. Other keys of the metadata are ignored."""
 _LIMIT_NAMES: Final = frozenset[str]().union(*_LIMITS.values())
 _ADVICE: Final = (
     "use str, int, float, bool, None, Literal, an Enum, datetime, date, UUID, list, tuple, set, dict, "
@@ -78,10 +90,10 @@ _DEFAULT: Final = object()
 
 @lru_cache(maxsize=1024)
 def core_schema_of(hint: Any, *, coerce: bool = False) -> core.CoreSchema:
-    """The core schema of a type, complete with its definitions.
+    """The core schema of a type, with its definitions.
 
     Raises:
-        UnsupportedType: it has no JSON form, or one of its fields has none.
+        UnsupportedType: the type or one of its fields has no JSON form.
     """
     builder = _SchemaBuilder(coerce)
     schema = builder.of(hint, "the type")
@@ -99,12 +111,20 @@ class _SchemaBuilder:
     definitions: dict[str, Any] = field(default_factory=dict)
     names: dict[type, str] = field(default_factory=dict)
 
-    def of(self, hint: Any, where: str, notes: Mapping[Any, Any] | None = None) -> core.CoreSchema:
-        """The core schema of a hint, with the limits among the notes; `where` names the field that has it."""
-        bare, own_notes = split_annotated(hint)
-        return _with_limits(self.bare(bare, where), own_notes if notes is None else notes, where)
+    def of(self, hint: Any, where: str, metadata: Mapping[Any, Any] | None = None) -> core.CoreSchema:
+        """The core schema of a hint with the limits in the metadata; `where` is the field for error messages."""
+        unannotated, own_metadata = split_annotated(hint)
+        schema = self._unlimited(unannotated, where)
+        for name, limit in (own_metadata if metadata is None else metadata).items():
+            if name in _LIMIT_NAMES:
+                limited_schema = _with_limit(schema, name, limit)
+                if limited_schema == schema:
+                    what = f"{label(unannotated)} with the limit {name!r}"
+                    raise UnsupportedType(where, what, f"use a type to which {name} applies, or remove {name}")
+                schema = limited_schema
+        return schema
 
-    def bare(self, hint: Any, where: str) -> core.CoreSchema:
+    def _unlimited(self, hint: Any, where: str) -> core.CoreSchema:
         origin, parts = get_origin(hint) or hint, get_args(hint)
         schema: core.CoreSchema
         if not isinstance(origin, Hashable):
@@ -114,10 +134,10 @@ class _SchemaBuilder:
         if origin in {Union, UnionType}:
             return self.union(parts, where)
         if choices := _choices(hint):
-            return _choice(choices, where if origin is Literal else f"the enum {hint.__name__}")
+            return _choice(choices, where, label(hint))
         if origin in _FORMATS:
-            strict, read = _FORMATS[origin]
-            return _before(partial(_from_text, read), strict)
+            strict, parse = _FORMATS[origin]
+            return _before(partial(_parse_text, parse), strict)
         if origin in _SCALARS:
             schema = _SCALARS[origin]
         elif origin is tuple and Ellipsis not in parts and hasattr(hint, "__args__"):  # tuple[()] has none
@@ -130,246 +150,245 @@ class _SchemaBuilder:
         elif origin in _MAPPINGS:
             key, value = parts or (str, Any)
             choices = _choices(key)
-            if split_annotated(key) != (str, {}) and not (
-                choices and all(isinstance(each, str) for each, _ in choices)
-            ):
-                advice = "key it by str, or by an enum of texts"
-                raise UnsupportedType(where, "a mapping whose keys are not text", advice)
+            is_text = split_annotated(key) == (str, {})
+            if not is_text and not (choices and all(isinstance(choice, str) for choice, _ in choices)):
+                raise UnsupportedType(where, f"dict with keys of type {label(key)}", "use str keys, or an enum of str")
             schema = core.dict_schema(self.of(key, where), self.of(value, where))
         elif isinstance(hint, type) and is_dataclass(hint):
-            schema = self.record(hint)
+            schema = self._dataclass(hint)
         elif is_dataclass(origin):
-            advice = "make one whose fields have plain types"
+            advice = "use a dataclass that is not generic"
             raise UnsupportedType(where, f"{label(hint)}, a generic dataclass", advice)
         else:
             raise UnsupportedType(where, label(hint), _ADVICE)
         return _before(partial(_coerce, origin), schema) if self.coerce else schema
 
-    def record(self, cls: type) -> core.CoreSchema:
-        """A reference to the definition of a dataclass, which may hold itself."""
+    def _dataclass(self, cls: type) -> core.CoreSchema:
+        """A reference to the definition of a dataclass, which may contain itself."""
         if cls not in self.names:
-            alike = sum(other.__name__ == cls.__name__ for other in self.names)
-            self.names[cls] = f"{cls.__name__}_{alike + 1}" if alike else cls.__name__
+            same_name = sum(other.__name__ == cls.__name__ for other in self.names)
+            self.names[cls] = f"{cls.__name__}_{same_name + 1}" if same_name else cls.__name__
         ref = self.names[cls] + " coerced" * self.coerce
         if ref not in self.definitions:
             self.definitions[ref] = None
-            fields = {each.name: self.member(cls, each, hint) for each, hint in fields_of(cls)}
+            fields = {member.name: self._member(cls, member, hint) for member, hint in fields_of(cls)}
             known = f"the fields are {', '.join(fields)}" if fields else "there are no fields"
-            unknown = partial(refuse, "problem", f"is not a field of {cls.__name__}; {known}")
-            record = core.typed_dict_schema(
+            reject_unknown = partial(reject, "problem", f"is not a field of {cls.__name__}; {known}")
+            schema = core.typed_dict_schema(
                 fields,
                 extra_behavior="allow",
-                extras_schema=_plain(unknown, metadata={"json": {}}),
-                metadata={"record": cls},
+                extras_schema=_plain(reject_unknown, metadata={"json": {}}),
+                metadata={"dataclass": cls},
             )
-            self.definitions[ref] = _wrap(partial(_construct, cls), record, ref=ref)
+            self.definitions[ref] = _wrap(partial(_construct, cls), schema, ref=ref)
         return core.definition_reference_schema(ref)
 
-    def member(self, cls: type, each: "Field[Any]", hint: Any) -> core.TypedDictField:
-        where = f"{cls.__name__}.{each.name}"
-        notes = {**split_annotated(hint)[1], **each.metadata}
-        schema = self.of(hint, where, notes)
-        required = is_required(each)
+    def _member(self, cls: type, member: "Field[Any]", hint: Any) -> core.TypedDictField:
+        where = f"{cls.__name__}.{member.name}"
+        metadata = {**split_annotated(hint)[1], **member.metadata}
+        schema = self.of(hint, where, metadata)
+        required = is_required(member)
         if not required:
             schema = _wrap(_default_for_null, schema)
-        metadata = {"description": notes.get("description"), "default": each.default}
+        metadata = {"description": metadata.get("description"), "default": member.default}
         return core.typed_dict_field(schema, required=required, metadata=metadata)
 
     def union(self, hints: Sequence[Any], where: str) -> core.CoreSchema:
-        records = tuple(hint for hint in hints if isinstance(hint, type) and is_dataclass(hint))
+        dataclasses = tuple(hint for hint in hints if isinstance(hint, type) and is_dataclass(hint))
         options: list[core.CoreSchema | tuple[core.CoreSchema, str]] = []
         for number, hint in enumerate(hints):
             option = self.of(hint, where)
-            if hint in records and len(records) > 1:
-                option = _before(partial(_require_likely, hint, records), option)
+            if hint in dataclasses and len(dataclasses) > 1:
+                option = _before(partial(_require_likely, hint, dataclasses), option)
             options.append((option, str(number)))
-        if self.coerce:  # first what needs no coercion
+        if self.coerce:  # values that need no coercion come first
             strict = replace(self, coerce=False).union(hints, where)
             union = core.union_schema([(strict, STRICT), *options], mode="left_to_right")
         else:
             union = core.union_schema(options)
-        return _wrap(read_union, union)
+        return _wrap(validate_union, union)
 
 
 @lru_cache(maxsize=1024)
 def fields_of(cls: type) -> tuple[tuple["Field[Any]", Any], ...]:
-    """The fields that make a dataclass, in order, each with its hint.
+    """The fields of a dataclass's constructor with their hints, in order.
 
-    Names are looked for in the class, which may stand in a function and hold itself, and then in its module.
+    Names are resolved in the class, which may be defined in a function and contain itself, and then in its module.
 
     Raises:
-        UnsupportedType: a name is not there, or is not that of a type.
+        UnsupportedType: a name cannot be resolved, or is not a type.
     """
-    near: dict[str, Any] = {}
+    local_names: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
-        near |= {name: inner for name, inner in vars(base).items() if isinstance(inner, type)} | {base.__name__: base}
+        inner_types = {name: value for name, value in vars(base).items() if isinstance(value, type)}
+        local_names |= inner_types | {base.__name__: base}
     try:
-        hints = get_type_hints(cls, localns=near, include_extras=True)
+        hints = get_type_hints(cls, localns=local_names, include_extras=True)
     except (AttributeError, NameError, SyntaxError, TypeError) as error:
-        what = f"a dataclass with hints that cannot be resolved ({error})"
-        raise UnsupportedType(cls.__name__, what, "define the types it names at the top of a module") from error
-    return tuple((each, hints[each.name]) for each in fields(cls) if each.init)
+        what = f"hints that cannot be resolved ({error})"
+        raise UnsupportedType(f"dataclass {cls.__name__}", what, "define its types at the top of a module") from error
+    return tuple((member, hints[member.name]) for member in fields(cls) if member.init)
 
 
-def is_required(each: "Field[Any]") -> bool:
-    """Whether a dataclass cannot be made without this field."""
-    return each.default is MISSING and each.default_factory is MISSING
+def is_required(member: "Field[Any]") -> bool:
+    """Whether the field has no default."""
+    return member.default is MISSING and member.default_factory is MISSING
 
 
 def split_annotated(hint: Any) -> tuple[Any, dict[Any, Any]]:
-    """A hint without its `Annotated` and `NewType`, and what it says: a text is the description, a mapping is metadata."""
-    notes: dict[Any, Any] = {}
+    """A hint without `Annotated` and `NewType`, and its metadata: a str is the description, a mapping is metadata."""
+    metadata: dict[Any, Any] = {}
     while isinstance(hint, NewType) or get_origin(hint) is Annotated:
-        for note in getattr(hint, "__metadata__", ()):
-            notes |= {"description": note} if isinstance(note, str) else note if isinstance(note, Mapping) else {}
+        for part in getattr(hint, "__metadata__", ()):
+            metadata |= {"description": part} if isinstance(part, str) else part if isinstance(part, Mapping) else {}
         hint = hint.__supertype__ if isinstance(hint, NewType) else hint.__origin__
-    return NoneType if hint is None else hint, notes
+    return NoneType if hint is None else hint, metadata
 
 
 def label(hint: Any) -> str:
-    """What a hint is called in errors. Never a module's name."""
+    """The name of a hint in errors, without modules."""
     name = hint.__name__ if isinstance(hint, type) and not get_args(hint) else repr(hint)
     return re.sub(r"([\w<>]+\.)+(?=\w)", "", name).replace("~", "")
 
 
-def _with_limits(schema: core.CoreSchema, notes: Mapping[Any, Any], where: str) -> core.CoreSchema:
-    """The schema with the limits among the notes; of a union, those options that they can apply to."""
-    for name, bound in notes.items():
-        if name in _LIMIT_NAMES:
-            limited = _with_limit(schema, name, bound)
-            if limited == schema:
-                raise UnsupportedType(where, f"limited by {name!r}", "limit only what has a length or a size so")
-            schema = limited
-    return schema
-
-
-def _with_limit(schema: Any, name: str, bound: Any) -> Any:
+def _with_limit(schema: Any, name: str, limit: Any) -> Any:
+    """The schema with the limit, unchanged if the limit does not apply; in a union, the options are limited."""
     if schema["type"] == "union":
-        choices = [(_with_limit(option, name, bound), tag) for option, tag in schema["choices"]]
+        choices = [(_with_limit(option, name, limit), tag) for option, tag in schema["choices"]]
         return {**schema, "choices": choices}
-    if "schema" in schema:  # a function around it
-        return {**schema, "schema": _with_limit(schema["schema"], name, bound)}
-    return {**schema, name: bound} if name in _LIMITS.get(schema["type"], ()) else schema
+    if "schema" in schema:  # a function schema around it
+        return {**schema, "schema": _with_limit(schema["schema"], name, limit)}
+    return {**schema, name: limit} if name in _LIMITS.get(schema["type"], ()) else schema
 
 
 def _choices(hint: Any) -> tuple[tuple[Any, Any], ...]:
-    """The scalars that a Literal or an enum may be, each with what it stands for."""
+    """The values of a Literal or an enum as JSON scalars, each with its Python value."""
     hint, _ = split_annotated(hint)
     is_enum = isinstance(hint, type) and issubclass(hint, Enum)
     members = get_args(hint) if get_origin(hint) is Literal else hint if is_enum else ()
     return tuple((member.value if isinstance(member, Enum) else member, member) for member in members)
 
 
-def _choice(choices: tuple[tuple[Any, Any], ...], where: str) -> core.CoreSchema:
+def _choice(choices: tuple[tuple[Any, Any], ...], where: str, type_name: str) -> core.CoreSchema:
     for value, _ in choices:
         if not isinstance(value, tuple(_SCALARS)):
-            advice = "choose among texts, numbers, truth values and null"
-            raise UnsupportedType(where, f"a choice with {value!r}", advice)
-    words = " or ".join(value_text(value) for value, _ in choices)
+            what = f"{type_name} with the value {value!r}"
+            raise UnsupportedType(where, what, "use str, int, float, bool and None")
+    expected = " or ".join(value_text(value) for value, _ in choices)
     names = list(dict.fromkeys(_TYPE_NAMES[type(value)] for value, _ in choices))
     json_schema = {"type": names[0] if len(names) == 1 else names, "enum": [value for value, _ in choices]}
 
-    def pick(data: Any) -> Any:
+    def validate(data: Any) -> Any:
         for value, member in choices:
             if _is_same(value, data):
                 return member
-        return refuse("expected", words, data)
+        return reject("expected", expected, data)
 
-    return _plain(pick, metadata={"json": json_schema})
+    return _plain(validate, metadata={"json": json_schema})
 
 
 _TYPE_NAMES: Final = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
 
 
-def _from_text(read: Callable[[str], Any], data: Any) -> Any:
+def _parse_text(parse: Callable[[str], Any], data: Any) -> Any:
     try:
-        return read(data) if isinstance(data, str) else data
+        return parse(data) if isinstance(data, str) else data
     except ValueError:
         return data
 
 
 def _require_distinct(data: Any, validate: Callable[[Any], Any]) -> Any:
-    made = validate(data)
-    return made if len(made) == len(data) else refuse("problem", "holds the same item twice; give each once", data)
+    items = validate(data)
+    return items if len(items) == len(data) else reject("problem", "has the same item twice; remove one", data)
 
 
 def _require_items(number: int, data: Any) -> Any:
     fits = isinstance(data, list | tuple) and len(data) == number
-    return data if fits else refuse("expected", f"a list of {number}", data)
+    return data if fits else reject("expected", f"a list of {number}", data)
 
 
 def _default_for_null(data: Any, validate: Callable[[Any], Any]) -> Any:
     try:
         return validate(data)
     except ValidationError:
-        if data is None:  # strict mode says null for "not given"
+        if data is None:  # in strict mode, null means that the field was not given
             return _DEFAULT
         raise
 
 
 def _construct(cls: type, data: Any, validate: Callable[[Any], Any]) -> Any:
     if not isinstance(data, Mapping):
-        refuse("expected", f"an object ({cls.__name__})", data)
-    given = {name: value for name, value in validate(data).items() if value is not _DEFAULT}
+        reject("expected", f"an object ({cls.__name__})", data)
+    arguments = {name: value for name, value in validate(data).items() if value is not _DEFAULT}
     try:
-        return cls(**given)
-    except (TypeError, ValueError) as error:  # what its own __post_init__ refuses
-        return refuse("problem", str(error), data)
+        return cls(**arguments)
+    except (TypeError, ValueError) as error:  # raised by its __post_init__
+        return reject("problem", str(error), data)
 
 
-def _require_likely(cls: type, records: tuple[type, ...], data: Any) -> Any:
-    """The data, if it may be meant for this of several dataclasses; trying them all at every level takes too long."""
+def _require_likely(cls: type, dataclasses: tuple[type, ...], data: Any) -> Any:
+    """Reject an object that is rather one of the other dataclasses: trying all of them at every level takes too long."""
     if isinstance(data, Mapping):
-        likely = [record for record in records if _likeness(record, data)[0]]
-        if cls not in (likely or [max(records, key=lambda record: _likeness(record, data))]):
-            refuse("unlikely", "", data)
+        likely = [other for other in dataclasses if _likeness(other, data).is_complete]
+        if cls not in (likely or [max(dataclasses, key=lambda other: _likeness(other, data))]):
+            reject("unlikely", "", data)
     return data
 
 
-def _likeness(cls: type, data: Mapping[Any, Any]) -> tuple[bool, int, int]:
-    """Whether an object has the keys and the literals of a dataclass; how many literals, and how many keys."""
-    fields = {each.name: (each, _choices(hint)) for each, hint in fields_of(cls)}
-    there = [name for name in fields if name in data]
-    wanted = [name for name in there if fields[name][1]]
-    right = [name for name in wanted if any(_is_same(value, data[name]) for value, _ in fields[name][1])]
-    complete = all(name in data for name, (each, _) in fields.items() if is_required(each))
-    return complete and len(there) == len(data) and right == wanted, len(right), len(there)
+class _Likeness(NamedTuple):
+    """How well an object matches a dataclass."""
+
+    is_complete: bool
+    """Whether the object has all required keys, no other keys, and the right literals."""
+    literals: int
+    keys: int
+
+
+def _likeness(cls: type, data: Mapping[Any, Any]) -> _Likeness:
+    choices = {member.name: _choices(hint) for member, hint in fields_of(cls)}
+    required = {member.name for member, _ in fields_of(cls) if is_required(member)}
+    keys = [name for name in choices if name in data]
+    literals = [name for name in keys if choices[name]]
+    matches = [name for name in literals if any(_is_same(value, data[name]) for value, _ in choices[name])]
+    is_complete = required <= data.keys() and len(keys) == len(data) and matches == literals
+    return _Likeness(is_complete, len(matches), len(keys))
 
 
 def load_json(text: str) -> Any:
-    """The JSON value that the whole text is.
+    """Parse JSON text.
 
     Raises:
-        ValueError: it is none. NaN and Infinity, which Python would take, are none.
+        ValueError: the text is not JSON; NaN and Infinity, which Python accepts, are not.
     """
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_reject_constant)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
 
-def _refuse_constant(constant: str) -> NoReturn:
+def _reject_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
 def _coerce(origin: Any, data: Any) -> Any:
-    """The number or truth value that a text spells, `3.0` as a whole number, a number as text, and text that holds a
-    JSON object or list as that; anything else as it is.
+    """Convert text to a number, a bool, a list or an object, a float such as `3.0` to an int, and a number to text.
+
+    Other data is returned unchanged.
     """
     if origin is str:
         return str(data) if type(data) in (int, float) else data
-    found = data
+    value = data
     if isinstance(data, str) and origin is not NoneType:
         try:
-            found = load_json(data.strip().lower() if origin in _SCALARS else data)
+            value = load_json(data.strip().lower() if origin in _SCALARS else data)
         except ValueError:
             return data
-    if origin is int and isinstance(found, float):
-        return int(found) if found.is_integer() else data
-    fits = origin not in _SCALARS or type(found) is origin or (origin is float and type(found) is int)
-    return found if fits else data
+    if origin is int and isinstance(value, float):
+        return int(value) if value.is_integer() else data
+    fits = origin not in _SCALARS or type(value) is origin or (origin is float and type(value) is int)
+    return value if fits else data
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    """Whether two values are equal, and of one type: `1` is not `True`."""
-    return type(one) is type(other) and bool(one == other)
+def _is_same(left: Any, right: Any) -> bool:
+    """Whether two values are equal and have the same type: `1` is not `True`."""
+    return type(left) is type(right) and bool(left == right)

@@ -1,10 +1,10 @@
-"""How much of a section is shown, and how sections are named."""
+"""The visibility of sections, and their paths."""
 
 from enum import StrEnum
 from typing import TypeAlias
 
 SectionPath: TypeAlias = tuple[str, ...]
-"""The keys that lead to a section, from the outermost; `("guide", "style")` is written `guide.style`."""
+"""The keys of a section and of the sections around it, outermost first; `("guide", "style")` is written `guide.style`."""
 
 
 class SectionVisibility(StrEnum):
@@ -15,10 +15,10 @@ class SectionVisibility(StrEnum):
 
 
 def dotted(path: SectionPath) -> str:
-    """A path as the model and messages name it."""
+    """The path as it is written in prompts and error messages."""
     return ".".join(path)
 
 
 def path_of(key: str) -> SectionPath:
-    """The path that a dotted key names."""
+    """The path of a dotted key."""
     return tuple(key.strip().split("."))

@@ -82,7 +82,7 @@ def test_another_agent_can_be_begun_with(launch: Launch, program: Path) -> None:
         (["{bad}", "Hi."], 5, "unknown-strategy"),
         (["{good}"], 2, "the input of agent 'a'"),
         (["{good}", "Hi.", "--agent", "b"], 2, "agent='b'"),
-        (["{good}", "Hi.", "--set", "x=1"], 2, "takes an input and nothing else"),
+        (["{good}", "Hi.", "--set", "x=1"], 2, "takes only an input"),
         (["{good}", "Hi.", "--set", "x"], 2, "NAME=VALUE"),
         (["{good}", "Hi.", "--external", "x"], 2, "NAME=URL"),
     ],

@@ -32,7 +32,7 @@ from minutebook.dsl.parser import parse_with_diagnostics
 from minutebook.dsl.syntax import Program
 from minutebook.dsl.workflow import DslWorkflow
 from minutebook.errors import InvalidSetting, UnreadableInput
-from minutebook.prompt.markdown import rendered_value
+from minutebook.prompt.markdown import text_in_prompt
 from minutebook.prompt.schema import json_data
 from minutebook.record.finding import Severity
 
@@ -192,7 +192,7 @@ def run(
             printer.end()
     emit(
         {"result": json_data(result), "notices": printer.notices},
-        lambda: None if printer.has_text else click.echo(safe_text(rendered_value(result))),
+        lambda: None if printer.has_text else click.echo(safe_text(text_in_prompt(result))),
     )
 
 

@@ -12,11 +12,11 @@ from minutebook.dsl.checks.scope import NO_STRATEGY, Scope
 from minutebook.dsl.spec import placeholders
 
 SCALARS: Final = ("string", "int", "float", "bool")
-"""The types that are no schemas."""
+"""The types that are not schemas."""
 POLICIES: Final = ("compaction",)
 
-_HOTTEST: Final = 2
-_LONGEST_SECONDS: Final = 7 * 24 * 3600
+_MAX_TEMPERATURE: Final = 2
+_MAX_SECONDS: Final = 7 * 24 * 3600
 _SECONDS: Final = {"seconds": 1, "minutes": 60, "hours": 3600}
 
 
@@ -35,7 +35,7 @@ def check_definition(node: t.Definition, scope: Scope) -> None:
         case t.ToolDef():
             _check_tool(node, scope)
         case t.RetryDef():
-            whole(node.times, scope, "a retry policy's times", most=100)
+            check_whole_number(node.times, scope, "the number of retries", maximum=100)
             if node.first is not None:
                 check_duration(node.first, scope)
         case t.TimeoutDef():
@@ -46,72 +46,71 @@ def check_definition(node: t.Definition, scope: Scope) -> None:
             _check_policy(node, scope)
 
 
-def whole(number: t.Number, scope: Scope, what: str, *, most: float = math.inf) -> None:
-    """A whole number from 1 on."""
-    if not isinstance(number.value, int) or not 1 <= number.value <= most:
-        upto = f" to {most:,}" if most < math.inf else " or more"
-        scope.findings.add("bad-number", number.at, f"{what} is {number.value}; give a whole number from 1{upto}")
+def check_whole_number(number: t.Number, scope: Scope, name: str, *, maximum: float = math.inf) -> None:
+    if not isinstance(number.value, int) or not 1 <= number.value <= maximum:
+        valid = f"from 1 to {maximum:,}" if maximum < math.inf else "of 1 or more"
+        scope.findings.add("bad-number", number.at, f"{name} is {number.value}; expected a whole number {valid}")
 
 
 def check_duration(duration: t.Duration, scope: Scope) -> None:
-    if not 0 < seconds(duration) <= _LONGEST_SECONDS:
-        message = f"{duration.amount.value} {duration.unit} is no time to wait; give more than 0 and at most 7 days"
+    if not 0 < seconds(duration) <= _MAX_SECONDS:
+        message = f"the duration is {duration.amount.value} {duration.unit}; expected more than 0 and at most 7 days"
         scope.findings.add("bad-number", duration.amount.at, message)
 
 
-def check_once(lines: Iterable[t.Property], scope: Scope) -> None:
+def check_duplicates(lines: Iterable[t.Property], scope: Scope) -> None:
     first: dict[str, t.Property] = {}
-    for each in lines:
-        if each.key in first:
-            message = f"{each.key!r} is given on line {first[each.key].at.line} already"
-            scope.findings.add("duplicate", each.at, message)
-        first.setdefault(each.key, each)
+    for line in lines:
+        if line.key in first:
+            message = f"{line.key!r} is already set on line {first[line.key].at.line}"
+            scope.findings.add("duplicate", line.at, message)
+        first.setdefault(line.key, line)
 
 
 def _check_short(node: t.ModelShort, scope: Scope) -> None:
     provider, slash, name = node.target.value.partition("/")
     if not (slash and provider.strip()):
-        message = f"{node.target.value!r} names no provider; write provider/name, such as openai/gpt-4.1"
+        message = f"{node.target.value!r} has no provider; write provider/name, such as openai/gpt-4.1"
         scope.findings.add("no-provider", node.target.at, message)
     elif not name.strip():
-        scope.findings.add("no-name", node.target.at, f"{node.target.value!r} names no model of {provider}")
+        scope.findings.add("no-name", node.target.at, f"{node.target.value!r} has no model name after the provider")
 
 
 def _check_long(node: t.ModelLong, scope: Scope) -> None:
-    check_once(node.properties, scope)
-    given = {each.key: each for each in node.properties}
+    check_duplicates(node.properties, scope)
+    by_key = {line.key: line for line in node.properties}
     for key in ("provider", "name"):
-        value = given[key].value if key in given else None
+        value = by_key[key].value if key in by_key else None
         if value is None or (isinstance(value, t.Text) and not value.value.strip()):
-            at = node.name.at if value is None else given[key].at
+            at = node.name.at if value is None else by_key[key].at
             example = "provider: anthropic" if key == "provider" else "name: claude-sonnet-4.5"
             scope.findings.add(f"no-{key}", at, f"model {node.name.text!r} has no {key}; add `{example}`")
-    for each in node.properties:
-        if not isinstance(each.value, t.Number):
+    for line in node.properties:
+        if not isinstance(line.value, t.Number):
             continue
-        if each.key != "temperature":
-            whole(each.value, scope, each.key)
-        elif not 0 <= each.value.value <= _HOTTEST:
-            message = f"temperature is {each.value.value}; give a number from 0 to {_HOTTEST}"
-            scope.findings.add("bad-number", each.value.at, message)
+        if line.key != "temperature":
+            check_whole_number(line.value, scope, line.key)
+        elif not 0 <= line.value.value <= _MAX_TEMPERATURE:
+            message = f"temperature is {line.value.value}; expected a number from 0 to {_MAX_TEMPERATURE}"
+            scope.findings.add("bad-number", line.value.at, message)
 
 
 def _check_schema(node: t.SchemaDef, scope: Scope) -> None:
     seen: dict[str, t.SchemaField] = {}
-    for each in node.fields:
-        name = each.name.text
+    for field in node.fields:
+        name = field.name.text
         if name in seen:
-            message = f"field {name!r} is there on line {seen[name].at.line} already"
-            scope.findings.add("duplicate", each.name.at, message)
-        seen.setdefault(name, each)
+            message = f"field {name!r} is already defined on line {seen[name].at.line}"
+            scope.findings.add("duplicate", field.name.at, message)
+        seen.setdefault(name, field)
         if iskeyword(name) or name.startswith("_"):
-            message = f"a field cannot be called {name!r}: it is a word of Python or begins with _"
-            scope.findings.add("reserved", each.name.at, message)
-        if each.description is not None and not each.description.value.strip():
-            scope.findings.add("empty-text", each.description.at, "this description says nothing; leave it out")
-        _check_type(each.type, scope)
+            message = f"a field cannot be named {name!r}: it is a Python keyword or starts with _"
+            scope.findings.add("reserved", field.name.at, message)
+        if field.description is not None and not field.description.value.strip():
+            scope.findings.add("empty-text", field.description.at, "this description is empty; remove it")
+        _check_type(field.type, scope)
     if node.name.text in SCALARS or node.name.text == "list" or iskeyword(node.name.text):
-        message = f"a schema cannot be called {node.name.text!r}: that is a type or a word of Python"
+        message = f"a schema cannot be named {node.name.text!r}: it is a type or a Python keyword"
         scope.findings.add("reserved", node.name.at, message)
 
 
@@ -121,14 +120,14 @@ def _check_type(node: t.TypeExpression, scope: Scope) -> None:
             if node.name.text in scope.tables["schema"]:
                 scope.find("schema", node.name)
             elif node.name.text not in SCALARS:
-                scope.unknown("schema", node.name, [*SCALARS, *scope.tables["schema"]], "type or schema")
+                scope.add_unknown("schema", node.name, [*SCALARS, *scope.tables["schema"]], "type or schema")
         case t.ListType() | t.OptionalType():
             _check_type(node.item, scope)
         case t.ChoiceType():
             seen: set[str] = set()
             for option in node.options:
                 if option.value in seen:
-                    scope.findings.add("duplicate", option.at, f"{option.value!r} is a choice already")
+                    scope.findings.add("duplicate", option.at, f"{option.value!r} is already one of the choices")
                 seen.add(option.value)
 
 
@@ -136,66 +135,66 @@ def _check_tool(node: t.ToolDef, scope: Scope) -> None:
     match node.origin:
         case t.McpUrl(url):
             if not _is_url(url.value):
-                message = f"{url.value!r} is no http or https URL; a program is started with `mcp command`"
+                message = f"{url.value!r} is not an http or https URL; use `mcp command` to start a program"
                 scope.findings.add("bad-url", url.at, message)
         case t.McpCommand(command):
             if (problem := _bad_command(command.value)) is not None:
                 scope.findings.add("bad-command", command.at, problem)
         case t.Builtin(name):
             if name.text not in scope.known.builtins:
-                scope.unknown("builtin", name, scope.known.builtins, "builtin tool")
+                scope.add_unknown("builtin", name, scope.known.builtins, "builtin tool")
     allowed = {t.McpUrl: {"bearer", "basic", "header"}, t.McpCommand: {"env"}}.get(type(node.origin), set())
     seen: set[tuple[str, str]] = set()
     for clause in node.clauses:
         key = ("auth", "") if clause.key is None else (clause.kind, clause.key.value.lower())
         if clause.kind not in allowed:
-            advice = f"it takes {', '.join(sorted(allowed))}" if allowed else "it takes no `with`"
-            scope.findings.add("bad-clause", clause.at, f"{clause.kind!r} means nothing to this tool: {advice}")
+            supported = f"it supports {', '.join(sorted(allowed))}" if allowed else "it supports no `with` clause"
+            scope.findings.add("bad-clause", clause.at, f"this tool does not support {clause.kind!r}; {supported}")
         elif key in seen:
-            scope.findings.add("duplicate", clause.at, f"this tool has {clause.kind!r} already")
+            scope.findings.add("duplicate", clause.at, f"this tool already has {clause.kind!r}")
         elif clause.key is not None and not clause.key.value.strip():
             scope.findings.add("empty-text", clause.key.at, f"this {clause.kind} has no name")
         seen.add(key)
         if not clause.secret.from_environment:
-            message = "this secret can be read by whoever reads the file; write ${env:NAME}"
+            message = "this secret is in plain text; write ${env:NAME} to read it from the environment"
             scope.findings.add("secret-in-file", clause.secret.at, message)
 
 
 def _check_prompt(node: t.PromptDef, scope: Scope) -> None:
     seen: set[str] = set()
-    for each in node.modifiers:
-        if each.kind in seen:
-            what = "using model" if each.kind == "model" else "expecting"
-            scope.findings.add("duplicate", each.name.at, f"{what!r} is given already")
-        seen.add(each.kind)
-        scope.find("model" if each.kind == "model" else "schema", each.name)
+    for modifier in node.modifiers:
+        if modifier.kind in seen:
+            keyword = "using model" if modifier.kind == "model" else "expecting"
+            scope.findings.add("duplicate", modifier.name.at, f"{keyword!r} is already set")
+        seen.add(modifier.kind)
+        scope.find("model" if modifier.kind == "model" else "schema", modifier.name)
     if not node.text.value.strip():
         scope.findings.add("empty-prompt", node.text.at, f"prompt {node.name.text!r} has no text")
     for name in placeholders(node.text.value):
         if not (name.isidentifier() and name.isascii()):
-            message = f"${{{name}}} names no variable; write $${{…}} for a text that only looks like a place for one"
-            scope.findings.add("unknown-variable", place_of(name, node, scope), message)
+            message = f"${{{name}}} is not a variable; write $${{…}} for plain text"
+            scope.findings.add("unknown-variable", position_of(name, node, scope), message)
 
 
-def place_of(placeholder: str, prompt: t.PromptDef, scope: Scope) -> t.Position:
-    """Where a placeholder stands, as its text does; the prompt's name where it cannot be told."""
-    looked_for = f"${{{placeholder}}}"
+def position_of(placeholder: str, prompt: t.PromptDef, scope: Scope) -> t.Position:
+    """The position of a placeholder in the prompt's text, or of the prompt's name if it is not found."""
+    text = f"${{{placeholder}}}"
     for number, line in enumerate(scope.findings.lines[max(0, prompt.text.at.line - 1) :], prompt.text.at.line):
-        column = line.find(looked_for)
+        column = line.find(text)
         while column > 0 and line[column - 1] == "$":
-            column = line.find(looked_for, column + 1)
+            column = line.find(text, column + 1)
         if column >= 0:
-            return t.Position(number, column + 1, len(looked_for))
+            return t.Position(number, column + 1, len(text))
     return prompt.name.at
 
 
 def _check_policy(node: t.PolicyDef, scope: Scope) -> None:
     if node.name.text not in POLICIES:
-        scope.unknown("policy", node.name, POLICIES)
-    check_once(node.properties, scope)
+        scope.add_unknown("policy", node.name, POLICIES)
+    check_duplicates(node.properties, scope)
     shares: dict[str, float] = {}
-    for each in node.properties:
-        match each.key, each.value:
+    for line in node.properties:
+        match line.key, line.value:
             case "strategy", t.Name() as name:
                 check_strategy(name, scope)
             case "model", t.Name() as name:
@@ -203,10 +202,12 @@ def _check_policy(node: t.PolicyDef, scope: Scope) -> None:
             case ("trigger" | "target") as key, t.Number() as number:
                 shares[key] = number.value
                 if not 0 < number.value <= 1:
-                    message = f"{key} is {number.value}; give a share of the window above 0 and up to 1, such as 0.8"
+                    message = (
+                        f"{key} is {number.value}; expected a share of the window above 0 and up to 1, such as 0.8"
+                    )
                     scope.findings.add("bad-number", number.at, message)
             case key, t.Number() as number:
-                whole(number, scope, key)
+                check_whole_number(number, scope, key)
     trigger, target = shares.get("trigger", 0.8), shares.get("target", 0.7)
     if shares and target >= trigger:
         message = f"the target ({target}) must be below the trigger ({trigger}), or every call would compact again"
@@ -214,15 +215,15 @@ def _check_policy(node: t.PolicyDef, scope: Scope) -> None:
 
 
 def check_strategy(name: t.Name, scope: Scope) -> None:
-    """A strategy, or a flow with one parameter, which is given what is to be shortened."""
+    """Check the name of a history strategy, or of a flow with one parameter, the text to summarize."""
     if name.text in scope.known.strategies or name.text == NO_STRATEGY:
         return
     flow = scope.tables["flow"].get(name.text)
     if flow is None:
-        flows = [each for each, node in scope.tables["flow"].items() if len(node.parameters) == 1]
-        scope.unknown("strategy", name, [*scope.known.strategies, NO_STRATEGY, *flows], "history strategy")
+        flows = [flow_name for flow_name, node in scope.tables["flow"].items() if len(node.parameters) == 1]
+        scope.add_unknown("strategy", name, [*scope.known.strategies, NO_STRATEGY, *flows], "history strategy")
     elif len(flow.parameters) != 1:
-        message = f"flow {name.text!r} has {len(flow.parameters)} parameters; one that shortens a history has one"
+        message = f"flow {name.text!r} has {len(flow.parameters)} parameters; a flow for `history` must have one"
         scope.findings.add("arguments", name.at, message)
 
 

@@ -1,4 +1,4 @@
-"""Checks of flows: what is called, and that every variable has a value where it is read."""
+"""Checks of flows: the calls, and that every variable is set before it is read."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -10,11 +10,11 @@ from minutebook.errors import closest
 
 
 def check_flow(flow: t.FlowDef, scope: Scope) -> None:
-    _Flow(flow, scope).check()
+    _FlowChecker(flow, scope).check()
 
 
 def actions_in(body: Iterable[t.Statement]) -> Iterator[t.Action]:
-    """Every agent, flow and prompt that statements call, in their order."""
+    """The calls of agents, flows and prompts in statements, in order."""
     for statement in body:
         match statement:
             case t.Assign(value=t.Action() as action) | t.Perform(action=action) | t.Return(value=t.Action() as action):
@@ -27,55 +27,55 @@ def actions_in(body: Iterable[t.Statement]) -> Iterator[t.Action]:
 
 
 @dataclass
-class _Set:
-    """The variables that have a value: certainly, and on some ways to this place."""
+class _Assignments:
+    """The variables that are set at a point of the flow: on every path to it, and on some path."""
 
     certain: set[str] = field(default_factory=set)
     possible: set[str] = field(default_factory=set)
     ended: bool = False
-    """A return stands before this place."""
+    """Every path has returned before this point."""
 
-    def copy(self) -> "_Set":
-        return _Set(set(self.certain), set(self.possible), self.ended)
+    def copy(self) -> "_Assignments":
+        return _Assignments(set(self.certain), set(self.possible), self.ended)
 
     def add(self, name: str) -> None:
         self.certain.add(name)
         self.possible.add(name)
 
 
-class _Flow:
+class _FlowChecker:
     def __init__(self, flow: t.FlowDef, scope: Scope) -> None:
         self.flow, self.scope, self.findings = flow, scope, scope.findings
         self.read: set[str] = set()
         self.written: dict[str, t.Position] = {}
 
     def check(self) -> None:
-        state = _Set({INPUT}, {INPUT})
+        state = _Assignments({INPUT}, {INPUT})
         for name in self.flow.parameters:
             if name.text in state.certain and name.text != INPUT:
-                self.findings.add("duplicate", name.at, f"parameter ${name.text} is there already")
+                self.findings.add("duplicate", name.at, f"parameter ${name.text} is already defined")
             self.write(name, state)
         self.body(self.flow.body, state)
         for unread in self.written.keys() - self.read - {INPUT}:
             self.findings.add("unused", self.written[unread], f"nothing reads ${unread}")
 
-    def write(self, name: t.Name, state: _Set) -> None:
+    def write(self, name: t.Name, state: _Assignments) -> None:
         if name.text == INPUT:
-            message = f"${INPUT} is what the program was asked; use another name"
+            message = f"${INPUT} is the input of the program and cannot be set; use another name"
             self.findings.add("reserved", name.at, message)
         self.written.setdefault(name.text, name.at)
         state.add(name.text)
 
-    def body(self, statements: Iterable[t.Statement], state: _Set) -> None:
-        told = False
+    def body(self, statements: Iterable[t.Statement], state: _Assignments) -> None:
+        is_reported = False
         for statement in statements:
-            if state.ended and not told:
+            if state.ended and not is_reported:
                 at = statement.branches[0].at if isinstance(statement, t.If) else statement.at
-                self.findings.add("unreachable", at, "nothing comes here: there is a return on every way before it")
-                told = True
+                self.findings.add("unreachable", at, "this statement is never run: every path returns before it")
+                is_reported = True
             self.statement(statement, state)
 
-    def statement(self, node: t.Statement, state: _Set) -> None:
+    def statement(self, node: t.Statement, state: _Assignments) -> None:
         match node:
             case t.Assign():
                 self.right(node.value, state)
@@ -97,39 +97,39 @@ class _Flow:
             case t.Parallel():
                 self.parallel(node, state)
 
-    def branches(self, node: t.If, state: _Set) -> None:
-        ways: list[_Set] = []
+    def branches(self, node: t.If, state: _Assignments) -> None:
+        paths: list[_Assignments] = []
         for branch in node.branches:
             if branch.condition is not None:
                 self.expression(branch.condition, state)
-            way = state.copy()
-            self.body(branch.body, way)
-            ways.append(way)
+            path = state.copy()
+            self.body(branch.body, path)
+            paths.append(path)
         if node.branches[-1].condition is not None:
-            ways.append(state.copy())
-        state.possible.update(*(way.possible for way in ways))
-        going_on = [way.certain for way in ways if not way.ended]
-        state.ended = state.ended or not going_on
-        state.certain = set.intersection(*going_on) if going_on else set(state.possible)
+            paths.append(state.copy())
+        state.possible.update(*(path.possible for path in paths))
+        continuing = [path.certain for path in paths if not path.ended]
+        state.ended = state.ended or not continuing
+        state.certain = set.intersection(*continuing) if continuing else set(state.possible)
 
-    def parallel(self, node: t.Parallel, state: _Set) -> None:
-        """Calls beside each other: none can wait for another, and no two can set one variable."""
+    def parallel(self, node: t.Parallel, state: _Assignments) -> None:
+        """Check calls that run in parallel: none can read what another sets, and no two can set the same variable."""
         after = state.copy()
         targets = {each.target.text for each in node.body if isinstance(each, t.Assign)} - state.certain
         seen: set[str] = set()
         for each in node.body:
             match each:
                 case t.Assign(value=t.Action() as action):
-                    self.reads_beside(action, targets)
-                    self.action(action, state.copy() if not targets else _with(state, targets))
+                    self.check_parallel_reads(action, targets)
+                    self.action(action, state.copy() if not targets else _with_names(state, targets))
                     if each.target.text in seen:
                         message = f"${each.target.text} is set twice in this block, in no order"
                         self.findings.add("parallel", each.target.at, message)
                     seen.add(each.target.text)
                     self.write(each.target, after)
                 case t.Perform():
-                    self.reads_beside(each.action, targets)
-                    self.action(each.action, _with(state, targets))
+                    self.check_parallel_reads(each.action, targets)
+                    self.action(each.action, _with_names(state, targets))
                 case _:
                     at = each.branches[0].at if isinstance(each, t.If) else each.at
                     message = "only `run agent`, `run flow` and `call llm` can run beside each other"
@@ -137,52 +137,53 @@ class _Flow:
                     self.statement(each, after)
         state.certain, state.possible, state.ended = after.certain, after.possible, after.ended
 
-    def reads_beside(self, action: t.Action, targets: set[str]) -> None:
+    def check_parallel_reads(self, action: t.Action, targets: set[str]) -> None:
         for variable in (each for argument in action.arguments for each in variables_in(argument)):
             if variable.name in targets:
-                message = f"${variable.name} is set in this block too, at the same time; set it before"
+                message = f"${variable.name} is set by another call of this block; set it before the block"
                 self.findings.add("parallel", variable.at, message)
 
-    def right(self, value: t.Expression | t.Action, state: _Set) -> None:
+    def right(self, value: t.Expression | t.Action, state: _Assignments) -> None:
         if isinstance(value, t.Action):
             self.action(value, state)
         else:
             self.expression(value, state)
 
-    def expression(self, node: t.Expression, state: _Set) -> None:
+    def expression(self, node: t.Expression, state: _Assignments) -> None:
         for variable in variables_in(node):
             self.variable(variable.name, variable.at, state)
 
-    def variable(self, name: str, at: t.Position, state: _Set, why: str = "") -> None:
+    def variable(self, name: str, at: t.Position, state: _Assignments, why: str = "") -> None:
         self.read.add(name)
         if name in state.certain or state.ended:
             return
         if name in state.possible:
-            self.findings.add("maybe-unset", at, f"${name} has no value on some ways to this place{why}")
+            self.findings.add("maybe-unset", at, f"${name} is not set on every path to this point{why}")
         else:
             near = closest(name, state.possible)
-            self.findings.add("unknown-variable", at, f"nothing sets ${name} before this{why}", near and f"${near}")
+            self.findings.add("unknown-variable", at, f"${name} is not set before this point{why}", near and f"${near}")
 
-    def action(self, action: t.Action, state: _Set) -> None:
+    def action(self, action: t.Action, state: _Assignments) -> None:
         for argument in action.arguments:
             self.expression(argument, state)
         kind = "prompt" if action.kind == "llm" else action.kind
-        found = self.scope.find(kind, action.name)
-        if found is None:
+        definition = self.scope.find(kind, action.name)
+        if definition is None:
             return
-        given, who = len(action.arguments), f"{kind} {action.name.text!r}"
-        if isinstance(found, t.FlowDef):
-            if given != len(found.parameters):
-                message = f"{who} takes {_many(len(found.parameters))}, and is given {given}"
+        count, callee = len(action.arguments), f"{kind} {action.name.text!r}"
+        if isinstance(definition, t.FlowDef):
+            if count != len(definition.parameters):
+                message = f"{callee} takes {_argument_count(len(definition.parameters))}, but is called with {count}"
                 self.findings.add("arguments", action.name.at, message)
-        elif given > 1:
-            self.findings.add("arguments", action.name.at, f"{who} takes one value at most, and is given {given}")
-        if isinstance(found, t.PromptDef):
-            self.prompt(found, action, state)
+        elif count > 1:
+            message = f"{callee} takes at most one argument, but is called with {count}"
+            self.findings.add("arguments", action.name.at, message)
+        if isinstance(definition, t.PromptDef):
+            self.prompt(definition, action, state)
 
-    def prompt(self, prompt: t.PromptDef, action: t.Action, state: _Set) -> None:
+    def prompt(self, prompt: t.PromptDef, action: t.Action, state: _Assignments) -> None:
         if self.scope.model_of(prompt) is None:
-            message = f"no model for prompt {prompt.name.text!r}: write `using model NAME` there, or call one 'main'"
+            message = f"no model for prompt {prompt.name.text!r}; add `using model NAME` to it, or name a model 'main'"
             self.findings.add("no-model", action.name.at, message)
         for name in placeholders(prompt.text.value):
             if name.isidentifier() and name != INPUT:
@@ -208,9 +209,9 @@ def variables_in(node: t.Expression) -> Iterator[t.Variable]:
             yield from variables_in(node.right)
 
 
-def _with(state: _Set, names: set[str]) -> _Set:
-    return _Set(state.certain | names, state.possible | names, state.ended)
+def _with_names(state: _Assignments, names: set[str]) -> _Assignments:
+    return _Assignments(state.certain | names, state.possible | names, state.ended)
 
 
-def _many(count: int) -> str:
-    return f"{count or 'no'} value{'' if count == 1 else 's'}"
+def _argument_count(count: int) -> str:
+    return f"{count or 'no'} argument{'' if count == 1 else 's'}"

@@ -1,34 +1,34 @@
-"""What a program says that cannot be meant, though it can be read."""
+"""The checks of a whole program that was parsed without errors."""
 
 from collections.abc import Collection
 
 from minutebook.dsl import syntax as t
-from minutebook.dsl.checks.agents import check_agent, check_circles, check_effect
+from minutebook.dsl.checks.agents import check_agent, check_cycles, check_unused_settings
 from minutebook.dsl.checks.definitions import check_definition
 from minutebook.dsl.checks.flows import check_flow
-from minutebook.dsl.checks.scope import DEFAULT, NO_STRATEGY, STRATEGIES, Known, Scope
+from minutebook.dsl.checks.scope import DEFAULT, NO_STRATEGY, STRATEGIES, KnownNames, Scope
 from minutebook.dsl.diagnostics import Diagnostic, Findings
 
 VERSION = 1
-"""The version of the language that this is."""
+"""The supported version of the language."""
 
 
 def check_agents(
     program: t.Program, *, strategies: Collection[str] = STRATEGIES, externals: Collection[str] = ()
 ) -> tuple[Diagnostic, ...]:
-    """Errors and warnings, in the order of the text.
+    """Check a program, and return its errors and warnings in the order of the text.
 
-    `strategies` are the names that `history` may give, `externals` the heads of dotted tool names (`mcp` for
-    `mcp.read_file`) that whoever runs the program brings.
+    `strategies` are the names that `history` may use, `externals` the prefixes of tool names (`mcp` for `mcp.read_file`)
+    that are supplied at run time.
     """
-    return scope_of(program, Known(strategies, externals)).findings.in_order()
+    return scope_of(program, KnownNames(strategies, externals)).findings.in_order()
 
 
-def scope_of(program: t.Program, known: Known) -> Scope:
-    """Everything the program defines, checked."""
+def scope_of(program: t.Program, known: KnownNames) -> Scope:
+    """The definitions of the program, with the findings of all checks."""
     scope = Scope(Findings(program.source, program.text), known)
     if program.version is not None and program.version.number != VERSION:
-        message = f"this is version {VERSION} of the language, and the program is for {program.version.number}"
+        message = f"version {program.version.number} is not supported; the supported version is {VERSION}"
         scope.findings.add("unknown-version", program.version.at, message, f"v{VERSION}")
     for node in program.definitions:
         scope.define(node)
@@ -40,14 +40,14 @@ def scope_of(program: t.Program, known: Known) -> Scope:
                 check_flow(node, scope)
             case _:
                 check_definition(node, scope)
-    check_circles(program, scope)
-    check_effect(program, scope)
+    check_cycles(program, scope)
+    check_unused_settings(program, scope)
     _check_unused(program, scope)
     return scope
 
 
 def _check_unused(program: t.Program, scope: Scope) -> None:
-    """Agents and flows can be run by name, so they are never unused; whatever else nobody names is."""
+    """Add a warning for each unused definition. Agents and flows can be run by name, so they are never unused."""
     if not scope.tables["agent"] and not scope.tables["flow"] and scope.unnamed is None:
         at = program.definitions[0].at if program.definitions else t.Position(1, 1)
         scope.findings.add("nothing-to-run", at, "the program defines no agent and no flow")
@@ -58,5 +58,5 @@ def _check_unused(program: t.Program, scope: Scope) -> None:
                 scope.findings.add("unused", node.name.at, f"nothing uses {kind} {name!r}")
     for name, node in scope.tables["flow"].items():
         if name in scope.known.strategies or name == NO_STRATEGY:
-            message = f"`history {name}` means the strategy, not this flow; give the flow another name"
+            message = f"`history {name}` refers to the strategy, not to this flow; rename the flow"
             scope.findings.add("shadowed", node.name.at, message)

@@ -1,4 +1,4 @@
-"""What a program defines, by kind and name."""
+"""The definitions of a program, by kind and name."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -11,11 +11,11 @@ from minutebook.dsl.diagnostics import Findings
 from minutebook.errors import closest
 
 STRATEGIES: Final = tuple(BUILTIN_STRATEGIES)
-"""The history strategies that come with minutebook."""
+"""The history strategies of minutebook."""
 NO_STRATEGY: Final = "none"
-"""What an agent writes that keeps its whole history, whatever the policy says."""
+"""The history of an agent that keeps all its messages, also if the policy has a strategy."""
 DEFAULT: Final = "default"
-"""The retry or timeout policy of agents that name none."""
+"""The name of the retry or timeout policy for agents without one."""
 
 Model: TypeAlias = t.ModelShort | t.ModelLong
 
@@ -34,21 +34,21 @@ _KINDS: Final[dict[type, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What a program may name without defining it."""
+class KnownNames:
+    """The names that a program may use without defining them."""
 
     strategies: Collection[str] = STRATEGIES
     externals: Collection[str] = ()
-    """Heads of dotted tool names that whoever runs the program brings: `mcp` for `mcp.read_file`."""
+    """Prefixes of the names of tools that are supplied at run time: `mcp` for `mcp.read_file`."""
     builtins: Collection[str] = tuple(BUILTINS)
 
 
 @dataclass
 class Scope:
-    """The definitions of a program; remembers which of them something uses."""
+    """The definitions of a program, and which of them are used."""
 
     findings: Findings
-    known: Known
+    known: KnownNames
     tables: dict[str, dict[str, Any]] = field(default_factory=lambda: {kind: {} for kind in _KINDS.values()})
     used: set[tuple[str, str]] = field(default_factory=set)
     unnamed: t.AgentDef | None = None
@@ -59,37 +59,35 @@ class Scope:
         if name is None:
             assert isinstance(node, t.AgentDef)
             if self.unnamed is not None:
-                message = (
-                    f"there is an agent without a name on line {self.unnamed.at.line} already; give this one a name"
-                )
+                message = f"line {self.unnamed.at.line} already has an agent without a name; add a name"
                 self.findings.add("duplicate", node.at, message)
             self.unnamed = self.unnamed or node
         elif (first := self.tables[kind].get(name.text)) is not None:
-            message = f"{kind} {name.text!r} is defined on line {first.at.line} already"
+            message = f"{kind} {name.text!r} is already defined on line {first.at.line}"
             self.findings.add("duplicate", name.at, message)
         else:
             self.tables[kind][name.text] = node
 
     def find(self, kind: str, name: t.Name) -> Any:
-        """The definition that a name means; None, and an error, where there is none."""
-        found = self.tables[kind].get(name.text)
-        if found is None:
-            self.unknown(kind, name, self.tables[kind])
+        """Find a definition and mark it as used; if there is none, add an error and return None."""
+        definition = self.tables[kind].get(name.text)
+        if definition is None:
+            self.add_unknown(kind, name, self.tables[kind])
         else:
             self.used.add((kind, name.text))
-        return found
+        return definition
 
-    def unknown(self, kind: str, name: t.Name, known: Collection[str], what: str = "") -> None:
-        """Say that there is no such thing, and what there is."""
+    def add_unknown(self, kind: str, name: t.Name, known: Collection[str], label: str = "") -> None:
+        """Add an error for a name that is not known, with a suggestion or the known names."""
         near = closest(name.text, known)
-        there = f"; choose one of {', '.join(known)}" if known and near is None else ""
-        self.findings.add(f"unknown-{kind}", name.at, f"no {what or kind} {name.text!r}{there}", near)
+        choices = f"; choose one of {', '.join(known)}" if known and near is None else ""
+        self.findings.add(f"unknown-{kind}", name.at, f"no {label or kind} {name.text!r}{choices}", near)
 
     def model_of(self, prompt: t.PromptDef | None) -> str | None:
-        """The model for a prompt: the one it names, else `main`, else the only one there is."""
-        named = modifier(prompt, "model")
-        if named is not None:
-            return named.text
+        """The model of a prompt: its own, else `main`, else the only one in the program."""
+        model = modifier(prompt, "model")
+        if model is not None:
+            return model.text
         models = self.tables["model"]
         name = "main" if "main" in models else next(iter(models)) if len(models) == 1 else None
         if name is not None:
@@ -98,15 +96,15 @@ class Scope:
 
 
 def modifier(prompt: t.PromptDef | None, kind: str) -> t.Name | None:
-    """The model that a prompt uses, or the schema it expects."""
-    return next((each.name for each in prompt.modifiers if each.kind == kind), None) if prompt else None
+    """The model that a prompt uses, or the schema that it expects."""
+    return next((item.name for item in prompt.modifiers if item.kind == kind), None) if prompt else None
 
 
 def properties(node: t.ModelLong | t.AgentDef | t.PolicyDef) -> dict[str, Any]:
-    """Key → value; the first one where a key is given twice."""
+    """Key → value; if a key is set twice, the first value."""
     values: dict[str, Any] = {}
-    for each in node.properties:
-        values.setdefault(each.key, each.value)
+    for line in node.properties:
+        values.setdefault(line.key, line.value)
     return values
 
 

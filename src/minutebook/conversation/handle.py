@@ -31,7 +31,6 @@ from minutebook.conversation.minutes import (
 )
 from minutebook.conversation.model_call import ModelCall
 from minutebook.conversation.policy import PolicyBuilder
-from minutebook.conversation.recipient import id_of_recipient
 from minutebook.conversation.view_source import ViewSource
 from minutebook.errors import (
     ConversationErased,
@@ -49,6 +48,7 @@ from minutebook.record.message import Message, Provider
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import (
     ConversationHeader,
+    ConversationStatus,
     ErasureReceipt,
     NewDocument,
     StoredFold,
@@ -457,6 +457,25 @@ class AsyncConversation:
         source.folds = loaded.folds
         self._version = header.version
         return True
+
+
+async def id_of_recipient(store: ConversationStore, recipient: str) -> str:
+    """The id of the recipient's newest conversation that is not closed or a fork, else a new id: the recipient if free."""
+    cursor = None
+    while True:
+        page = await store.list(recipient=recipient, cursor=cursor)
+        for header in page.items:
+            if header.status is not ConversationStatus.CLOSED and header.origin is None:
+                return header.id
+        if (cursor := page.cursor) is None:
+            break
+    try:
+        await store.header(recipient)
+    except ConversationErased:
+        pass
+    except ConversationNotFound:
+        return recipient
+    return f"{recipient[:400]}.{uuid4().hex}"
 
 
 def _last_position(record: Sequence[Message], messages: Sequence[Message]) -> int:

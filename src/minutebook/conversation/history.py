@@ -18,8 +18,8 @@ from minutebook.compaction.manager import CompactionResult
 from minutebook.compaction.summarizer import Summarizer, is_summary, summary_text, without_summary_flag
 from minutebook.compaction.turns import TurnStrategy
 from minutebook.conversation.compactor import TurnCompactor
+from minutebook.conversation.handle import id_of_recipient
 from minutebook.conversation.lease import RenewedLease, hold_lease
-from minutebook.conversation.recipient import id_of_recipient
 from minutebook.errors import (
     BrokenConversation,
     ConversationBusy,
@@ -242,13 +242,13 @@ class ConversationHistory:
         ]
 
         async def append(conversation: str) -> int:
-            async with self._writing, self._lease(conversation) as held, held.release_on_append():
+            async with self._writing, self._lease(conversation) as renewed, renewed.release_on_append():
                 return await self.store.append(
                     conversation,
                     entries,
                     recipient=self.recipient,
                     idempotency_key=idempotency_key,
-                    lease=held.lease,
+                    lease=renewed.lease,
                     release=True,
                 )
 
@@ -263,7 +263,7 @@ class ConversationHistory:
         async with AsyncExitStack() as stack:
             for delay in (*_LEASE_DELAYS, None):
                 try:
-                    held = await stack.enter_async_context(
+                    renewed = await stack.enter_async_context(
                         hold_lease(self.store, conversation, self._holder, seconds=_LEASE_SECONDS)
                     )
                     break
@@ -271,7 +271,7 @@ class ConversationHistory:
                     if delay is None:
                         raise
                     await asyncio.sleep(delay)
-            yield held
+            yield renewed
 
     async def _use(self, operation: Callable[[str], Awaitable[T]]) -> T:
         """Call the operation with the conversation's id. If it was erased before this object used it, take another."""

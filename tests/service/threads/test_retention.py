@@ -12,6 +12,7 @@ import pytest
 
 from minutebook.conversation.config import KEPT, SENT, Persistence, Sent
 from minutebook.conversation.trimming import TRIMMED_MARKER
+from minutebook.tokens import model_info
 from tests.service.parts import has_tools
 from tests.service.talking import TOOLS, adding, empty_database, talking
 from tests.service.talking_tools import found
@@ -242,3 +243,20 @@ def test_shadow_mode_sends_everything_and_logs_what_it_would_have_pruned(db, tmp
     assert (last.mode, last.loaded) == ("shadow", 4 * (TURNS - 1) + 1)
     assert last.pruned > 0
     assert last.tokens_after < last.tokens_before
+
+
+def test_by_default_threads_use_retention_and_completions_the_model_s_window(tmp_path):
+    with talking(adding(2), config=TOOLS, folder=tmp_path) as here:
+        thread = talk(here, 1)
+        here.client().chat.completions.create(
+            model="gpt-4o",
+            messages=[{"role": "user", "content": "Hello"}],
+            extra_headers={"X-Conversation-Id": "order-17"},
+        )
+        policies = [
+            here.http().get(f"/v1/conversations/{name}/requests").json()["data"][0]["policy"]
+            for name in (thread.id, "order-17")
+        ]
+
+    assert [policy["name"] for policy in policies] == ["retention", "token_budget"]
+    assert policies[1]["max_tokens"] == model_info("gpt-4o").room()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from minutebook.conversation.config import RETENTION
 from minutebook.errors import InvalidConfig
 from minutebook.service.config.schema import ServiceConfig
 from minutebook.service.config.sources import DEFAULT, Sources, ValueSource, dotted_key, leaf_values
@@ -97,6 +98,8 @@ def load_config(
     for key, other_key in (_PERSIST, _PERSIST[::-1]):
         if key in origins:  # each of the two determines the other
             origins.setdefault(other_key, origins[key])
+    if config.conversation.policy == RETENTION and (origin := sources.origin_of(("conversation", "retention"))):
+        origins.setdefault("conversation.policy", origin)  # the block determines the policy
     return LoadedConfig(config, origins, path, warnings)
 
 

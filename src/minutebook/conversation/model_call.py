@@ -81,9 +81,10 @@ class ModelCall:
         if call.instructions is not None:
             self._overhead_tokens += self.source.instruct(call.instructions)
         limit = call.policy.max_tokens
-        self._manager = FailOpenManager(call.policy.manager)
+        manager = call.policy.with_overhead(self._overhead_tokens).manager
+        self._manager = FailOpenManager(manager)
         self._adaptive_view: AdaptiveView = adaptive_view_of(
-            self._manager if call.fails_open else call.policy.manager,
+            self._manager if call.fails_open else manager,
             None if limit is None else max(1, limit - self._overhead_tokens),
             call.rules,
         )

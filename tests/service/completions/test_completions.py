@@ -410,7 +410,7 @@ class Broken:
 def test_a_manager_that_fails_keeps_nobody_from_an_answer():
     with served(ScriptedModel(otherwise="Yes.")) as here:
         here.service.policy("gpt-4o")
-        here.service._policies["gpt-4o", "retention"] = Policy("broken", Broken())
+        here.service._policies["gpt-4o", "token_budget"] = Policy("broken", Broken())
         made = here.client().chat.completions.with_raw_response.create(
             model="gpt-4o", messages=[user("one")], extra_headers=HERE
         )

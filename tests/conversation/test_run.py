@@ -442,12 +442,6 @@ def test_a_stored_conversation_has_its_own_limits(store):
         )
 
 
-def test_a_list_is_not_a_conversation():
-    prompt = Prompt(PromptTemplate[str](ns="tests", key="support", sections=[GUIDE]))
-    with pytest.raises(InvalidSetting, match="a Transcript or a Conversation"):
-        InProcessAdapter().evaluate_sync(prompt, session=Session(), request="Hi.", conversation=[])
-
-
 def test_a_transcript_can_be_resumed_without_a_user_message():
     prompt = Prompt(PromptTemplate[str](ns="tests", key="support", sections=[GUIDE]))
     transcript = Transcript([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi."}])

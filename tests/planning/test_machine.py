@@ -14,8 +14,8 @@ from minutebook.errors import InvalidSetting, ReducerFailed
 from minutebook.planning.budget import StepHistoryManager
 from minutebook.planning.events import AddStep, ExpandStep, PinStep, SetupPlan, SummarizeStep, UpdateStep
 from minutebook.planning.plan import Plan, PlanStep
-from minutebook.planning.reducers import find_history, next_step_id
 from minutebook.planning.plan_snapshot import PlanChanges, restore_plan
+from minutebook.planning.reducers import find_history, next_step_id
 from minutebook.planning.task_history import TaskHistory
 from minutebook.record import is_valid
 from tests.planning.parts import Talk, new_session, prompt_for

@@ -62,6 +62,8 @@ class AgentRun(Generic[Out]):
         self.stored = None if record is None or isinstance(record, Transcript) else record
         stored_manager = None if self.stored is None else self.stored.manager
         self.manager = runner.history_manager or stored_manager or PassthroughManager()
+        for section in runner.prompt.template.sections:
+            section.check_run(runner.session, self.manager)
         self.prompt_message = PromptMessage(
             runner.prompt,
             session=runner.session,

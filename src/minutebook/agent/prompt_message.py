@@ -13,6 +13,7 @@ from minutebook.record.fold import Fold
 from minutebook.record.message import Message, is_system, text_of
 from minutebook.record.transcript import Transcript
 from minutebook.tokens import TokenCounter
+from minutebook.wire.read import read
 
 Out = TypeVar("Out")
 
@@ -70,9 +71,7 @@ class PromptMessage(Generic[Out]):
         if request is None and not resume:
             self._index, self._role = len(conversation), "user"
             return conversation, [self._message()]
-        user_messages: list[Message] = []
-        if request is not None:
-            user_messages = [{"role": "user", "content": request} if isinstance(request, str) else request]
+        user_messages = [] if request is None else read(request)
         if not self._shown_text:
             return conversation, user_messages
         if not conversation:

@@ -5,7 +5,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 from uuid import UUID, uuid4
 
 from minutebook.agent.events import Emit, RunEvent, RunFinished
@@ -13,7 +14,8 @@ from minutebook.agent.limits import Budget, BudgetTracker, Deadline, now
 from minutebook.agent.loop import AgentRun
 from minutebook.agent.messages import PromptResponse, ToolsAndSchema, Usage
 from minutebook.compaction.manager import CompactionResult
-from minutebook.errors import InvalidSetting, MissingSetting
+from minutebook.errors import InvalidSetting, MissingSetting, require_type
+from minutebook.history.compose import managers_of
 from minutebook.history.protocol import EventBus, HistoryManager, SessionProtocol
 from minutebook.history.view import View
 from minutebook.prompt.template import Prompt
@@ -21,6 +23,7 @@ from minutebook.prompt.visibility import SectionPath, SectionVisibility
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
+from minutebook.wire.read import read
 
 if TYPE_CHECKING:
     from minutebook.agent.adapter import ProviderAdapter
@@ -67,6 +70,7 @@ class StoredRecord(Compactor, Protocol):
         ...
 
 
+@runtime_checkable
 class StoredConversation(Protocol):
     """A conversation in a store; see `minutebook.Conversation`."""
 
@@ -90,8 +94,9 @@ class ConversationRunner(Generic[Out]):
     """Selects the messages of every request; None sends the whole conversation."""
     request: str | Message | None = None
     """The user message. Without it the prompt is the user message."""
-    conversation: Transcript | StoredConversation | None = None
-    """The conversation to continue. New messages are appended to it, and stored as they come if it is stored."""
+    conversation: Transcript | Sequence[Message] | StoredConversation | None = None
+    """The conversation to continue. New messages are appended to it, and stored as they come if it is stored. A list is
+    copied first."""
     resume: bool = False
     """Continue the conversation without a new user message. If it ends with an answer, that is returned."""
     visibility_overrides: Mapping[SectionPath, SectionVisibility] | None = None
@@ -113,6 +118,9 @@ class ConversationRunner(Generic[Out]):
     new_id: Callable[[], UUID] = uuid4
 
     def __post_init__(self) -> None:
+        _require_types(self)
+        if isinstance(self.conversation, Sequence) and not isinstance(self.conversation, Transcript):
+            self.conversation = Transcript(read(self.conversation), counter=self.adapter.counter)
         for name in ("max_calls", "max_output_attempts"):
             if getattr(self, name) < 1:
                 raise InvalidSetting(name, getattr(self, name), "1 or more")
@@ -136,10 +144,8 @@ class ConversationRunner(Generic[Out]):
         conversation = self.conversation
         if self.resume and (conversation is None or self.request is not None):
             raise InvalidSetting("resume", self.resume, "False, unless there is a conversation and no request")
-        if conversation is None or isinstance(conversation, Transcript):
+        if not isinstance(conversation, StoredConversation):
             return
-        if not hasattr(conversation, "open_run"):
-            raise InvalidSetting("conversation", conversation, "a Transcript or a Conversation")
         for name in ("history_manager", "max_tokens"):
             if (value := getattr(self, name)) is not None:
                 raise InvalidSetting(name, value, "None: a stored conversation has its own; set it there")
@@ -157,7 +163,8 @@ class ConversationRunner(Generic[Out]):
         return response
 
     def _open_record(self) -> AbstractAsyncContextManager[Transcript | StoredRecord | None]:
-        if self.conversation is None or isinstance(self.conversation, Transcript):
+        if not isinstance(self.conversation, StoredConversation):
+            assert self.conversation is None or isinstance(self.conversation, Transcript)  # a list was converted
             return nullcontext(self.conversation)
         rendered = self.prompt.render(
             session=self.session,
@@ -181,3 +188,25 @@ class ConversationRunner(Generic[Out]):
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
+
+
+def _require_types(runner: ConversationRunner[Any]) -> None:
+    """Raise `InvalidSetting` for arguments that newcomers often get wrong."""
+    prompt = "a Prompt; put text into a template: Prompt(PromptTemplate(...)), or pass it as request="
+    require_type("prompt", runner.prompt, Prompt, prompt)
+    if not callable(getattr(runner.adapter, "ask", None)):
+        raise InvalidSetting("adapter", runner.adapter, "an adapter, such as OpenAIAdapter('gpt-4o')")
+    if runner.history_manager is not None:
+        managers_of([runner.history_manager])
+    require_type("request", runner.request, (str, Mapping, NoneType), "text or a message")
+    require_type(
+        "conversation",
+        runner.conversation,
+        (Sequence, StoredConversation, NoneType),
+        "a Transcript, a Conversation or a list of messages",
+    )
+    require_type("max_tokens", runner.max_tokens, (int, NoneType), "a number of tokens, or None for no limit")
+    require_type("deadline", runner.deadline, (Deadline, NoneType), "a Deadline, such as Deadline.after(60)")
+    require_type("budget", runner.budget, (Budget, NoneType), "a Budget")
+    if runner.compactor is not None and not hasattr(runner.compactor, "check_and_apply"):
+        raise InvalidSetting("compactor", runner.compactor, "a CompactionManager")

@@ -33,7 +33,7 @@ from minutebook.record.message import Message
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import LoadedConversation, NewDocument
 from minutebook.wire.chat import provider_message_to_entry
-from minutebook.wire.responses import without_items
+from minutebook.wire.write import without_own_keys
 
 _LOG: Final = logging.getLogger("minutebook.service")
 _APPEND_ATTEMPTS: Final = 3
@@ -61,8 +61,6 @@ class ModelCall:
     ) -> None:
         """`source` is the whole record if the caller has it in memory; then nothing is `loaded` and no message is `new`."""
         self.call = call
-        self.messages: list[Message] = []
-        """The messages to send."""
         self.requests: list[SentRequest] = []
         """The requests to the provider, each with its outcome."""
         self.notices: list[str] = []
@@ -83,13 +81,16 @@ class ModelCall:
         if call.instructions is not None:
             self._overhead_tokens += self.source.instruct(call.instructions)
         limit = call.policy.max_tokens
-        self._manager = FailOpenManager(call.policy.manager)
+        manager = call.policy.with_overhead(self._overhead_tokens).manager
+        self._manager = FailOpenManager(manager)
         self._adaptive_view: AdaptiveView = adaptive_view_of(
-            self._manager if call.fails_open else call.policy.manager,
+            self._manager if call.fails_open else manager,
             None if limit is None else max(1, limit - self._overhead_tokens),
             call.rules,
         )
         self._view: View | None = None
+        self._sent: View | None = None
+        """The view that is sent: `_view`, or all messages if the policy does not prune."""
         self._asked_at = datetime.now(UTC)
         self._sequence = 0
         folds = self.source.folds if loaded is None else loaded.folds
@@ -97,6 +98,12 @@ class ModelCall:
 
     def _source(self, loaded: LoadedConversation | None, new: Sequence[Message]) -> ViewSource:
         return ViewSource(loaded, new, counter=self.call.counter, whole=compacts(self.call.policy))
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages to send."""
+        sent = () if self._sent is None else self._sent.curated
+        return [without_own_keys(message) for message in (*self.source.front, *sent)]
 
     @property
     def request(self) -> SentRequest:
@@ -244,17 +251,15 @@ class ModelCall:
                 raise
             view = self.source.whole_view(self.call.rules)
         sent = view if is_pruning else self.source.whole_view(self.call.rules)
-        self._view = view
-        self.messages = [without_items(message) for message in (*self.source.front, *sent.messages)]
+        self._view, self._sent = view, sent
         request = self._request(self.call, view, sent, self.source.positions)
         request.asked_at = self._asked_at
         self.requests = [request]
 
     def view(self, *, number: int | None = None) -> View:
         """The view to send, after `begin` or `preview`. `number` is the number of the recorded request."""
-        assert self._view is not None, "begin first"
-        view = self._view if self.call.policy.mode == "on" else self.source.whole_view(self.call.rules)
-        return replace(view, number=number)
+        assert self._sent is not None, "begin first"
+        return replace(self._sent, number=number)
 
     def _request(self, call: CallSettings, view: View, sent: View, positions: Sequence[int | None]) -> SentRequest:
         return SentRequest(

@@ -53,7 +53,7 @@ async def import_lines(store: "ConversationStore", lines: AsyncIterable[str] | I
     """Add conversations that `export_lines` wrote."""
     importer: _ConversationImporter | None = None
     conversations = entries = number = 0
-    async for number, line in _numbered(lines):
+    async for number, line in _number_lines(lines):
         if not line.strip():
             continue
         kind, value = _parse(line, number)
@@ -141,7 +141,7 @@ class _ConversationImporter:
         await self.store.set_status(self.id, ConversationStatus(self.header["status"]))
 
 
-async def _numbered(lines: AsyncIterable[str] | Iterable[str]) -> AsyncIterator[tuple[int, str]]:
+async def _number_lines(lines: AsyncIterable[str] | Iterable[str]) -> AsyncIterator[tuple[int, str]]:
     number = 0
     if isinstance(lines, AsyncIterable):
         async for line in lines:

@@ -108,7 +108,7 @@ class TokenQuota:
             day.is_idle = False
             return Reservation(max_tokens, day)
 
-    async def used(self, key_id: str) -> int:
+    async def read_usage(self, key_id: str) -> int:
         """The tokens used today by all replicas; those of the others as of their last write."""
         day = self._today(key_id)
         await self._read_others(day)
@@ -298,7 +298,7 @@ class Limiter:
 
     async def tokens_used(self, caller: Caller) -> int | None:
         """The tokens that the caller's key used today; None for a caller without a key."""
-        return None if caller.key_id is None else await self._quota.used(caller.key_id)
+        return None if caller.key_id is None else await self._quota.read_usage(caller.key_id)
 
     def limits_of(self, caller: Caller) -> dict[str, int | None]:
         if caller.key_id is None:

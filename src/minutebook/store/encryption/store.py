@@ -170,7 +170,7 @@ class EncryptedBackend(Backend):
         )
 
     async def header(self, conversation: str) -> ConversationHeader:
-        return await self._decrypted_header(await self._inner.header(conversation))
+        return await self._decrypt_header(await self._inner.header(conversation))
 
     async def load(self, query: LoadQuery) -> LoadedConversation:
         loaded = await self._inner.load(query)
@@ -181,7 +181,7 @@ class EncryptedBackend(Backend):
             for position, entry in zip(loaded.positions, loaded.entries, strict=True)
         ]
         folds = tuple(self._decrypt_fold(header, cipher, lineage, fold) for fold in loaded.folds)
-        return replace(loaded, conversation=await self._decrypted_header(header), entries=tuple(entries), folds=folds)
+        return replace(loaded, conversation=await self._decrypt_header(header), entries=tuple(entries), folds=folds)
 
     async def folds(self, conversation: str) -> tuple[StoredFold, ...]:
         header = await self._inner.header(conversation)
@@ -224,22 +224,22 @@ class EncryptedBackend(Backend):
 
     async def fork(self, conversation: str, new_id: str, at: int | None) -> ConversationHeader:
         """Fork a conversation. The fork has the same data key."""
-        return await self._decrypted_header(await self._inner.fork(conversation, new_id, at))
+        return await self._decrypt_header(await self._inner.fork(conversation, new_id, at))
 
     async def set_status(self, conversation: str, status: ConversationStatus) -> ConversationHeader:
-        return await self._decrypted_header(await self._inner.set_status(conversation, status))
+        return await self._decrypt_header(await self._inner.set_status(conversation, status))
 
     async def set_labels(self, conversation: str, labels: Mapping[str, str | None]) -> ConversationHeader:
         """Set labels. The maximum is one less than without encryption, because one label has the id of the data key."""
         require_no_key_label(labels)
-        return await self._decrypted_header(await self._inner.set_labels(conversation, labels))
+        return await self._decrypt_header(await self._inner.set_labels(conversation, labels))
 
     async def list(self, query: ListQuery) -> Page[ConversationHeader]:
         page = await self._inner.list(query)
         items: list[ConversationHeader] = []
         for header in page.items:
             with suppress(ConversationNotFound):  # the recipient was erased meanwhile
-                items.append(await self._decrypted_header(header))
+                items.append(await self._decrypt_header(header))
         return Page(tuple(items), page.cursor)
 
     async def search(self, query: SearchQuery) -> Page[SearchHit]:
@@ -331,7 +331,7 @@ class EncryptedBackend(Backend):
     async def _cipher_and_lineage(self, header: ConversationHeader) -> tuple[Cipher, Lineage]:
         return await self.keyring.cipher_of(header), await self._lineages.find(header)
 
-    async def _decrypted_header(self, header: ConversationHeader) -> ConversationHeader:
+    async def _decrypt_header(self, header: ConversationHeader) -> ConversationHeader:
         """The header with plain call ids, and without the label of the data key."""
         labels = {name: value for name, value in header.labels.items() if name != KEY_LABEL}
         if not header.open_calls:

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 
-from bench import calls, decision, imports, planning, policies, runner, service, store, survival, tokens
+from bench import adapter_cpu, calls, decision, imports, planning, policies, runner, service, store, survival, tokens
 from bench.peers_env import Peers, find_or_install_peers
 from bench.report import Part, comma_separated, progress
 
 PARTS: dict[str, Callable[[Peers, bool], Part]] = {
+    "adapter": lambda _, quick: adapter_cpu.measure(quick=quick),
     "calls": lambda peers, quick: calls.measure(peers, quick=quick),
     "decision": lambda peers, quick: decision.measure(peers, quick=quick),
     "planning": lambda _, quick: planning.measure(quick=quick),

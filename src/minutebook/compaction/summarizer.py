@@ -111,7 +111,7 @@ async def request_summary(
 ) -> str:
     """Have a model write the summary. After a summary that is not usable, the prompt is sent again with the problem.
 
-    `call_model` returns the model's reply, with its `text`, `finish` and `refusal`.
+    `call_model` returns the model's reply, with its `text`, `finish` and `refusal`. It may raise `SummaryRejected`.
 
     Raises:
         SummaryRejected: the summary of the last attempt is not usable either.
@@ -119,9 +119,8 @@ async def request_summary(
     error: SummaryRejected | None = None
     for _ in range(attempts):
         correction = f"\n\nAn earlier attempt was rejected: the summary {error.problem}. Fix that." if error else ""
-        reply = await call_model(prompt + correction)
         try:
-            return _require_reply(reply, request, max_characters)
+            return _require_reply(await call_model(prompt + correction), request, max_characters)
         except SummaryRejected as rejected:
             error = rejected
     assert error is not None

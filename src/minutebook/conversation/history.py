@@ -265,8 +265,8 @@ def history_settings(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _camel_case(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(map(str.capitalize, rest))
+    first_word, *other_words = name.split("_")
+    return first_word + "".join(map(str.capitalize, other_words))
 
 
 def _require_turns(turns: int) -> int:

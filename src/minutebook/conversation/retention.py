@@ -1,6 +1,7 @@
-"""Retention: sends the newest turns unchanged, older turns as text only, and at most a number of messages.
+"""Retention: sends the newest turns unchanged and older turns as text only.
 
-Retention writes no summaries. The record keeps all messages; only `trim_old_turns` removes tool payloads from it.
+At most `max_loaded_messages` messages are sent, rounded to the start of a turn. Retention writes no summaries. The record
+keeps all messages; only `trim_old_turns` removes tool payloads from it.
 """
 
 import logging
@@ -56,33 +57,33 @@ class RetainedContext:
     preserved: tuple[Message, ...]
     """The newest turns."""
     discarded: tuple[Message, ...]
-    """The messages of older turns that are still sent, without tool details."""
+    """The messages of older turns. They are still sent, but without tool details."""
     messages: list[Message]
     """All messages to send: those before the first turn, the older turns and the newest."""
 
 
 @dataclass(slots=True, frozen=True)
 class RecentTurns(IncrementalManager):
-    """Keep at most `messages` newest messages, starting at a turn. The newest `turns` turns always stay."""
+    """Keep at most `max_messages` newest messages, starting at a turn. The newest `min_turns` turns always stay."""
 
-    messages: int
-    """Maximum messages without the leading system messages; 0 keeps only the newest turn."""
-    turns: int = 1
+    max_messages: int
+    """Maximum number of messages, not counting the leading system messages; 0 keeps only the newest turn."""
+    min_turns: int = 1
 
     def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002 - it depends on messages alone
-        reason = f"older than the last {self.messages} messages"
+        reason = f"older than the last {self.max_messages} messages"
         return IncrementalWindow(source, keep, self._start, _no_extra_indexes, reason)
 
     def fits(self, messages: Sequence[Message]) -> bool:
         source = Transcript.of(messages)
-        return len(source) - source.leading_system_count <= self.messages
+        return len(source) - source.leading_system_count <= self.max_messages
 
     def _start(self, source: Transcript) -> int:
         starts = source.turn_starts
-        if len(source) - source.leading_system_count <= self.messages or not starts:
+        if len(source) - source.leading_system_count <= self.max_messages or not starts:
             return 0
-        turns = self.turns if self.messages else 1
-        return starts[first_turn_in_window(starts, len(source) - self.messages, turns)]
+        turns = self.min_turns if self.max_messages else 1
+        return starts[first_turn_in_window(starts, len(source) - self.max_messages, turns)]
 
 
 @dataclass(slots=True, frozen=True)
@@ -110,7 +111,7 @@ class RetentionManager(ContextualManager):
         return self.config.mode != "on" or _pruning_manager(self.config).fits(messages)
 
     def decision(self, source: Transcript) -> PruningDecision:
-        """What is pruned from a record, or would be in shadow mode."""
+        """How much is pruned from a record, or would be in shadow mode."""
         return self._decision(source, self._pruned_view(source, None, None))
 
     def _pruned_view(
@@ -156,8 +157,8 @@ class RetentionPolicy:
     def build_context(self, messages: Sequence[Message], preserve_turns: int | None = None) -> RetainedContext:
         """Split messages (oldest first) into the preserved and the older turns, and prune the older ones.
 
-        Rows with `tools_used` become tool calls and results. Calls without a result and results without a call are
-        repaired or left out, as in every view.
+        A message with the key `tools_used`, such as a row of a database, becomes tool calls and results. Calls without a
+        result and results without a call are repaired or left out, as in every view.
 
         Raises:
             InvalidSetting: `preserve_turns` is negative.
@@ -222,18 +223,19 @@ class RetentionPolicy:
         loaded = await store.load(thread_id, last_messages=max_messages + len(excluded))
         if loaded.start and sum(map(is_user, loaded.messages)) <= turns + len(excluded):
             loaded = await store.load(thread_id, last_turns=turns + len(excluded))
-        lead = loaded.conversation.lead
+        leading_count = loaded.conversation.lead
         included = [
             (position, message)
             for position, message in zip(loaded.positions, loaded.messages, strict=True)
             if position not in excluded
         ]
-        leading = [message for position, message in included if position < lead]
-        if loaded.start and lead and not loaded.conversation.first:
-            leading = (await store.load(thread_id, since=0, limit=lead)).messages
-        messages = [message for position, message in included if position >= lead]
+        leading = [message for position, message in included if position < leading_count]
+        has_purged = loaded.conversation.first > 0
+        if loaded.start and leading_count and not has_purged:
+            leading = (await store.load(thread_id, since=0, limit=leading_count)).messages
+        messages = [message for position, message in included if position >= leading_count]
         turn_starts = [index for index, message in enumerate(messages) if is_user(message)]
-        if turn_starts and (loaded.start > lead or len(messages) > max_messages):
+        if turn_starts and (loaded.start > leading_count or len(messages) > max_messages):
             start = max(0, len(messages) - max_messages)
             messages = messages[turn_starts[first_turn_in_window(turn_starts, start, turns)] :]
         return [*leading, *messages]
@@ -260,7 +262,7 @@ def _pruning_manager(config: RetentionConfig) -> ComposedManager:
 
 
 def first_turn_in_window(turn_starts: Sequence[int], start: int, turns: int) -> int:
-    """The number of the first turn at or after index `start`, or an earlier one so that `turns` turns stay."""
+    """Index in `turn_starts` of the first turn at or after `start`; an earlier one if fewer than `turns` would stay."""
     return max(0, min(bisect_left(turn_starts, start), len(turn_starts) - max(1, turns)))
 
 
@@ -270,5 +272,5 @@ def log_decision(decision: PruningDecision) -> None:
     _LOG.info("pruned %s", " ".join(f"{name}={value}" for name, value in numbers.items()), extra={"pruning": numbers})
 
 
-def _no_extra_indexes(source: Transcript, start: int) -> set[int]:  # noqa: ARG001 - a draft's shape
+def _no_extra_indexes(source: Transcript, start: int) -> set[int]:  # noqa: ARG001 - IncrementalWindow's signature
     return set()

@@ -131,7 +131,7 @@ def test_long_runs_are_one_row_unless_all_are_asked_for(run: Run, session: Path)
 def test_what_the_guard_put_right_is_said(run: Run, whole: Chat) -> None:
     result = run("view", "-", "--manager", "sliding_window:0", stdin=json.dumps(whole))
 
-    assert "repaired by the guard: keeps what matters: the newest request" in result.stdout
+    assert "repaired violation: keeps what matters: the newest request" in result.stdout
 
 
 def test_a_broken_record_is_repaired_and_explained(run: Run, broken: Chat) -> None:

@@ -261,7 +261,7 @@ def show_totals(out: Console, view: View, lines: Sequence[ExplanationLine]) -> N
     }
     out.print(role_bars(bars, out.width))
     for violation in view.violations:
-        out.print(Text(f"repaired by the guard: {violation}", "yellow"))
+        out.print(Text(f"repaired violation: {violation}", "yellow"))
 
 
 def _added_previews(view: View) -> list[str]:

@@ -93,7 +93,8 @@ class ProviderAdapter(ABC):
         `compactor` (a `CompactionManager`) may fold old messages before every call.
 
         Raises:
-            VisibilityExpansionRequired: the model asks for sections to be opened; evaluate again with its overrides.
+            VisibilityExpansionRequired: the model asks for sections that are shown as a summary; evaluate again
+                with the error's `requested_overrides`.
             CannotFit: the messages that must be sent exceed the token limit.
             OutputParseError: the answer does not match the prompt's output type.
             DeadlineExceeded, BudgetExceeded, TooManyCalls: a limit was reached.

@@ -45,9 +45,9 @@ class AnthropicAdapter(ClientAdapter):
         max_output_tokens: int = 8192,
         cache: bool = True,
         native_output: bool = False,
-        **shared: Unpack[ClientOptions],
+        **client_options: Unpack[ClientOptions],
     ) -> None:
-        super().__init__(model, client=client, native_output=native_output, **shared)
+        super().__init__(model, client=client, native_output=native_output, **client_options)
         self._max_output_tokens, self._cache = max_output_tokens, cache
 
     async def ask(self, request: ModelRequest, *, on_delta: OnDelta | None = None) -> ModelReply:

@@ -198,9 +198,9 @@ class OpenAIAdapter(ClientAdapter):
         extra_keys: Collection[str] = (),
         native_output: bool = True,
         strict_tools: bool = False,
-        **shared: Unpack[ClientOptions],
+        **client_options: Unpack[ClientOptions],
     ) -> None:
-        super().__init__(model, client=client, native_output=native_output, **shared)
+        super().__init__(model, client=client, native_output=native_output, **client_options)
         self._keys = _MESSAGE_KEYS | set(extra_keys)
         self._strict_tools = strict_tools
 

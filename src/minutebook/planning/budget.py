@@ -37,13 +37,13 @@ class StepHistoryManager(IncrementalManager):
 
     def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:
         assert isinstance(basis, tuple)
-        return _StepDraft(source, keep, basis)
+        return _StepView(source, keep, basis)
 
     def fits(self, messages: Sequence[Message]) -> bool:  # noqa: ARG002 - depends on the session, which is not passed
         return False
 
 
-class _StepDraft(IncrementalView):
+class _StepView(IncrementalView):
     """All messages except the folded ones. Folds end before the last exchange, so new messages are never hidden."""
 
     __slots__ = ("_folds", "_hidden", "_stop")
@@ -93,7 +93,7 @@ class _StepDraft(IncrementalView):
                 continue
             if fingerprint(source[indexes[0]]) == fold.fingerprint:
                 step_ids |= dict.fromkeys(indexes, fold.step_id)
-        keep = {
+        kept_indexes = {
             *self.keep.pinned(source),
             *range(self.keep.leading_count(source)),
             *range(self.keep.tail_start(source), len(source)),
@@ -101,7 +101,7 @@ class _StepDraft(IncrementalView):
         return {
             index: step_id
             for index, step_id in step_ids.items()
-            if all(other in step_ids and other not in keep for other in source.exchange_of(index))
+            if all(other in step_ids and other not in kept_indexes for other in source.exchange_of(index))
         }
 
 

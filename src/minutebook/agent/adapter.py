@@ -34,6 +34,7 @@ class EvaluateOptions(TypedDict, total=False):
     conversation: Transcript | None
     max_tokens: int | None
     compactor: Compactor | None
+    max_calls: int
 
 
 class ProviderAdapter(ABC):

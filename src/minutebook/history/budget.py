@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from minutebook.errors import CannotFit, InvalidSetting
 from minutebook.history.curation import Curated, NoteStatus, ViewNote
-from minutebook.history.incremental import IncrementalManager, IncrementalView, KeepSet, last_exchange
+from minutebook.history.incremental import IncrementalManager, IncrementalView, PreservedMessages, last_exchange
 from minutebook.history.tool_results import cleared_result, with_middle_cut
 from minutebook.history.window import require_count
 from minutebook.record.message import Message, call_ids, is_result, is_user, text_of
@@ -20,10 +20,10 @@ from minutebook.tokens import TokenCounter, counter_for
 
 _MARKER = "[cleared: {characters} characters]"
 _DROP_FACTOR = 0.8
-"""Factor of the target for a cut that drops messages. It invalidates the cache from the first request on, so it should be
-rare: measured on recorded agent sessions, costs fall and recall stays the same."""
+"""Factor of the target for a cut that drops messages. Such a cut invalidates the prompt cache from the first user message
+on, so it should be rare. Measured on recorded agent sessions, the lower target costs less at the same recall."""
 _MIN_CLIPPED_CHARACTERS = 200
-"""Minimum length of a clipped result. A shorter one is cleared: its marker says as much."""
+"""Minimum length of a clipped result. A result that would be shorter is cleared instead."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -32,8 +32,8 @@ class TokenBudgetManager(IncrementalManager):
 
     Over budget, old tool results are cleared first, then the oldest whole turns are dropped, then the oldest exchanges of
     the current turn, until the view has at most `target`. Leading system messages, pins, the first and the newest user
-    request and the exchange that the model is about to answer always stay. If that exchange alone is too large, its
-    results are clipped. If the view still does not fit, `curate` raises `CannotFit`.
+    message and the exchange that the model is about to answer always stay. If the view is still too large, the results of
+    that exchange are clipped. If that is not enough, `curate` raises `CannotFit`.
 
     Raises:
         InvalidSetting: a setting is out of range.
@@ -71,8 +71,8 @@ class TokenBudgetManager(IncrementalManager):
         """Maximum tokens of the messages after a cut."""
         return int(self.limit * self.target)
 
-    def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002
-        return BudgetView(source, keep, self)
+    def new_view(self, source: Transcript, preserved: PreservedMessages, basis: Hashable) -> IncrementalView:  # noqa: ARG002
+        return BudgetView(source, preserved, self)
 
     def fits(self, messages: Sequence[Message]) -> bool:
         if isinstance(messages, Transcript) and (self.counter is None or self.counter == messages.counter):
@@ -93,8 +93,8 @@ class BudgetView(IncrementalView):
 
     __slots__ = ("_cleared", "_costs", "_count", "_counter", "_has_source_counter", "_limit", "_manager", "_size")
 
-    def __init__(self, source: Transcript, keep: KeepSet, manager: TokenBudgetManager) -> None:
-        super().__init__(source, keep)
+    def __init__(self, source: Transcript, preserved: PreservedMessages, manager: TokenBudgetManager) -> None:
+        super().__init__(source, preserved)
         self._manager = manager
         self._limit = manager.limit
         self._counter = manager.counter or source.counter
@@ -105,7 +105,7 @@ class BudgetView(IncrementalView):
         self._costs: list[int] = []
         self._size = 0
         self._cleared = 0
-        """Number of results of the source that are old, and cleared if that makes them smaller."""
+        """Number of the oldest results that were already examined: each was cleared if that made it smaller."""
 
     def advance(self) -> None:
         limit = self._limit
@@ -145,7 +145,7 @@ class BudgetView(IncrementalView):
 
     def _temporary_cut(self) -> "BudgetView":
         """A cut copy of this view, for a call of the model in the middle of an exchange. This view is not changed."""
-        copy = BudgetView(self.source, self.keep, self._manager)
+        copy = BudgetView(self.source, self.preserved, self._manager)
         copy.messages, copy.indexes, copy._costs = self.messages.copy(), self.indexes.copy(), self._costs.copy()
         copy._cleared, copy._size = self._cleared, self._size
         copy.seen, copy.note_chain = self.seen, self.note_chain
@@ -159,44 +159,44 @@ class BudgetView(IncrementalView):
         return view
 
     def _cut(self) -> None:
-        live = last_exchange(self.source, self.seen)
+        newest_exchange = last_exchange(self.source, self.seen)
         fixed = self._fixed()
         self.generation += 1
-        self._clear_results(fixed, live)
+        self._clear_results(fixed, newest_exchange)
         if self._size > self._manager.goal:
             goal = int(self._manager.goal * _DROP_FACTOR)
-            self._drop_turns({*fixed, *live}, goal)
-            self._drop_exchanges({*fixed, *live}, goal)
+            self._drop_turns({*fixed, *newest_exchange}, goal)
+            self._drop_exchanges({*fixed, *newest_exchange}, goal)
         if self._size > self._manager.limit:
-            self._clip(fixed, live)
+            self._clip(fixed, newest_exchange)
 
     def _fixed(self) -> set[int]:
         """Indexes of the messages that always stay unchanged."""
-        source, keep, end = self.source, self.keep, self.seen
-        fixed = {index for index in keep.pinned(source) if index < end}
-        fixed.update(range(min(keep.leading_count(source), end)))
+        source, preserved, end = self.source, self.preserved, self.seen
+        fixed = {index for index in preserved.pinned(source) if index < end}
+        fixed.update(range(min(preserved.leading_count(source), end)))
         fixed.update(self._last_messages())
         fixed.update(self._requests())
         return fixed
 
     def _last_messages(self) -> range:
-        """The last messages, if the caller requires them."""
-        end, last = self.seen, self.keep.last
+        """The last messages that the caller requires (`preserve_last_n`); empty if there are none."""
+        end, last = self.seen, self.preserved.last
         return range(self.source.exchange_of(max(0, end - last)).start if last else end, end)
 
     def _requests(self) -> list[int]:
-        """The newest user message so far and, if it is preserved, the first."""
+        """Indexes of the newest user message so far and, if it is preserved, of the first."""
         turns = self.source.turn_starts
         count = bisect_left(turns, self.seen)
         if not count:
             return []
         return [turns[count - 1], turns[0]] if self._manager.preserve_first_request else [turns[count - 1]]
 
-    def _clear_results(self, fixed: set[int], live: range) -> None:
+    def _clear_results(self, fixed: set[int], newest_exchange: range) -> None:
         """Clear all old results. The cache is lost from the first one on, so the others cost nothing more."""
         results = self.source.result_indexes
         stop = max(self._cleared, bisect_left(results, self.seen) - self._manager.keep_results)
-        newest = min(live.start, self._last_messages().start)
+        newest = min(newest_exchange.start, self._last_messages().start)
         notes = {}
         for index in results[self._cleared : stop]:
             if index >= newest:
@@ -214,13 +214,13 @@ class BudgetView(IncrementalView):
 
     def _drop_turns(self, required: set[int], goal: int) -> None:
         """Drop the oldest turns until the view reaches the goal; at most all but the newest."""
-        left, end = self._size, 0
+        view_tokens, end = self._size, 0
         for view_index, index in enumerate(self.indexes):
             if is_user(self.messages[view_index]):
                 end = view_index
-                if left <= goal:
+                if view_tokens <= goal:
                     break
-            left -= self._costs[view_index] if index not in required else 0
+            view_tokens -= self._costs[view_index] if index not in required else 0
         self._drop(
             [index for index in self.indexes[:end] if index not in required],
             self._note_of(NoteStatus.DROPPED, "one of the oldest turns"),
@@ -229,22 +229,22 @@ class BudgetView(IncrementalView):
     def _drop_exchanges(self, required: set[int], goal: int) -> None:
         """Drop the oldest exchanges of the current turn until the view reaches the goal."""
         dropped: list[int] = []
-        left, end = self._size, 0
+        view_tokens, end = self._size, 0
         for view_index, index in enumerate(self.indexes):
             if index in required:
                 continue
-            if index >= end and left <= goal:
+            if index >= end and view_tokens <= goal:
                 break
             end = self.source.exchange_of(index).stop
-            left -= self._costs[view_index]
+            view_tokens -= self._costs[view_index]
             dropped.append(index)
         self._drop(dropped, self._note_of(NoteStatus.DROPPED, "an early exchange of the current turn"))
 
-    def _clip(self, fixed: set[int], live: range) -> None:
+    def _clip(self, fixed: set[int], newest_exchange: range) -> None:
         """Clip the results of the exchange that the model is about to answer, each to an equal share of the tokens left."""
         view_indexes = [
             view_index
-            for view_index in range(self.view_index(live.start), len(self.indexes))
+            for view_index in range(self.view_index(newest_exchange.start), len(self.indexes))
             if is_result(self.messages[view_index]) and self.indexes[view_index] not in fixed
         ]
         costs = [self._costs[view_index] for view_index in view_indexes]
@@ -277,22 +277,22 @@ class BudgetView(IncrementalView):
 
     def _drop(self, dropped: list[int], note: ViewNote) -> None:
         dropped_indexes = set(dropped)
-        stay = [view_index for view_index, index in enumerate(self.indexes) if index not in dropped_indexes]
-        self.messages = [self.messages[view_index] for view_index in stay]
-        self.indexes = [self.indexes[view_index] for view_index in stay]
-        self._costs = [self._costs[view_index] for view_index in stay]
+        remaining = [view_index for view_index, index in enumerate(self.indexes) if index not in dropped_indexes]
+        self.messages = [self.messages[view_index] for view_index in remaining]
+        self.indexes = [self.indexes[view_index] for view_index in remaining]
+        self._costs = [self._costs[view_index] for view_index in remaining]
         self._size = sum(self._costs)
         self.note(dict.fromkeys(dropped, note))
 
-    def _note_of(self, status: NoteStatus, what: str) -> ViewNote:
-        return ViewNote(status, f"over {self._manager.max_tokens:,} tokens: {what}")
+    def _note_of(self, status: NoteStatus, description: str) -> ViewNote:
+        return ViewNote(status, f"over {self._manager.max_tokens:,} tokens: {description}")
 
     def _irreducible(self) -> list[tuple[str, int, int]]:
-        requests, lead = self._requests(), self.keep.leading_count(self.source)
-        pinned = self.keep.pinned(self.source)
+        requests, leading_count = self._requests(), self.preserved.leading_count(self.source)
+        pinned = self.preserved.pinned(self.source)
         parts = []
         for index, cost in zip(self.indexes, self._costs, strict=True):
-            if index < lead:
+            if index < leading_count:
                 name = "a system message"
             elif index in requests[:1]:
                 name = "the newest request"
@@ -303,7 +303,7 @@ class BudgetView(IncrementalView):
             else:
                 name = "the exchange to be answered"
             parts.append((name, self.source.position_of(index), cost))
-        return [(name, root, cost) for name, root, cost in parts if root is not None]
+        return [(name, position, cost) for name, position, cost in parts if position is not None]
 
 
 def _share(costs: list[int], tokens_left: int) -> int:

@@ -109,7 +109,7 @@ class IdClaim:
 
 
 def rank_of(created_at: int) -> str:
-    """A text that sorts newer conversations first. In the order it is followed by the id, which sorts equal times."""
+    """A text that sorts newer conversations first. The id follows it in a sorted set, for conversations of the same time."""
     return f"{_MAX_MICROSECONDS - created_at:016x}"
 
 

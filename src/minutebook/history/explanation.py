@@ -132,15 +132,15 @@ def _with_added(
     lines: list[ExplanationLine], view: Sequence[Message], view_origins: Sequence[int | None], counts: Sequence[int]
 ) -> list[ExplanationLine]:
     """The lines, with lines for messages that are only in the view, each after the message that precedes it there."""
-    after: dict[int, list[ExplanationLine]] = {}
+    lines_after: dict[int, list[ExplanationLine]] = {}
     last = -1
     for message, position, tokens in zip(view, view_origins, counts, strict=True):
         if position is not None:
             last = position
         else:
             line = ExplanationLine(None, role_of(message), NoteStatus.ADDED, "not in the record", 0, tokens)
-            after.setdefault(last, []).append(line)
-    result = after.get(-1, [])
+            lines_after.setdefault(last, []).append(line)
+    result = lines_after.get(-1, [])
     for line in lines:
-        result += [line, *after.get(line.index or 0, [])]
+        result += [line, *lines_after.get(line.index or 0, [])]
     return result

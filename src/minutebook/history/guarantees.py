@@ -94,7 +94,7 @@ class _GuardedView:
         self.provider = provider
         self.violations: list[Violation] = []
         self.requires_first_request = False
-        """The manager preserves the first request, which is not one of the guarantees."""
+        """Whether the manager preserves the first user message. That is not one of the guarantees."""
         self._record_problems: set[tuple[FindingKind, int | None, str | None]] | None = None
         note_chains = view.note_chains if isinstance(view, Curated) else ()
         self.view = view if isinstance(view, Curated) else Curated(view, origins(record, view), note_chains)
@@ -108,20 +108,20 @@ class _GuardedView:
             self.view = Curated(self.record, range(len(self.record)), ())
 
     def restore_required(self) -> None:
-        """Guarantee 3: leading system messages, pins, open calls and the newest request are included verbatim."""
+        """Guarantee 3: leading system messages, pins, open calls and the newest user message are included unchanged."""
         sent = dict(zip(self.view.origins, self.view, strict=True))
-        missing = [(index, reason) for index, reason in self._required().items() if not self._is_included(sent, index)]
+        missing = {index: name for index, name in self._required().items() if not self._is_included(sent, index)}
         if not missing:
             return
-        for reason in dict.fromkeys(reason for _, reason in missing):
-            self._report(Guarantee.KEEPS, f"{reason} was missing or changed")
-        rows = list(zip(self.view.origins, self.view, strict=True))
-        for index, _ in missing:
+        for name in dict.fromkeys(missing.values()):
+            self._report(Guarantee.KEEPS, f"{name} was missing or changed")
+        view = list(zip(self.view.origins, self.view, strict=True))
+        for index in missing:
             position = self.source.position_of(index)
-            rows = [row for row in rows if row[0] != position]
-            before = sum(1 for origin, message in rows if _precedes(origin, position, message))
-            rows.insert(before, (position, self.source[index]))
-        self.view = Curated([row[1] for row in rows], [row[0] for row in rows], self.view.note_chains)
+            view = [(origin, message) for origin, message in view if origin != position]
+            view_index = sum(1 for origin, message in view if _precedes(origin, position, message))
+            view.insert(view_index, (position, self.source[index]))
+        self.view = Curated([message for _, message in view], [origin for origin, _ in view], self.view.note_chains)
 
     def make_valid(self) -> None:
         """Guarantee 1: the view passes the provider's rules."""
@@ -169,11 +169,11 @@ class _GuardedView:
         if transcript.tokens <= max_tokens:
             return
         self._report(Guarantee.FITS, f"{transcript.tokens:,} tokens, more than the maximum of {max_tokens:,}")
-        shorter = self._within(max_tokens, transcript)
+        shorter = self._shortened(max_tokens, transcript)
         self.view = Curated(shorter, shorter.origins, (*self.view.note_chains, *shorter.note_chains))
         self.make_valid()
 
-    def _within(self, max_tokens: int, transcript: Transcript) -> Curated:
+    def _shortened(self, max_tokens: int, transcript: Transcript) -> Curated:
         """The view within `max_tokens`. The first request is dropped only if nothing else helps."""
         budget = TokenBudgetManager(max_tokens, counter=self.record.counter)
         try:
@@ -184,7 +184,7 @@ class _GuardedView:
             return replace(budget, preserve_first_request=False).curate(transcript, context=self.context)
 
     def _required(self) -> dict[int, str]:
-        """Index of each required message → its description."""
+        """Index of each required message → its name in a report."""
         source, preserved = self.source, PreservedMessages.of(self.context, self.source)
         required = dict.fromkeys(range(preserved.leading_count(source)), "a leading system message")
         required |= dict.fromkeys(sorted(preserved.pinned(source)), "a pinned message")

@@ -172,7 +172,7 @@ class IncrementalManager(ContextualManager):
     def current_view(
         self, source: Transcript, session: SessionProtocol | None, context: CurationContext
     ) -> IncrementalView:
-        """The cached view of a coherent transcript, brought up to date."""
+        """The cached view of a transcript that needs no repair, brought up to date."""
         preserved = PreservedMessages.of(context, source)
         basis = self.basis(session)
         view = source.remember((self, basis, preserved), lambda: self.new_view(source, preserved, basis))

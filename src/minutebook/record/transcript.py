@@ -45,7 +45,7 @@ class Transcript(Sequence[Message]):
         self._counts_on_append = True
         self._messages: list[Message] = []
         self._tokens: list[int] = []
-        self._total = 0
+        self._total_tokens = 0
         self._pairing = Pairing()
         self._findings: list[Finding] = []
         self.leading_system_count = 0
@@ -94,16 +94,16 @@ class Transcript(Sequence[Message]):
                 raise BrokenConversation(findings)
             if self._counts_on_append:
                 self._tokens.append(self.counter.message(message))
-                self._total += self._tokens[-1]
+                self._total_tokens += self._tokens[-1]
             self._findings += findings
             self._append(index, message)
-            if self._findings and self._counts_on_append:
+            if self._findings and self._counts_on_append:  # the repaired copy is kept up to date, like the token counts
                 self._repaired.current()
             return index
 
     def _append(self, index: int, message: Message) -> None:
         self._pairing.add(index, message)
-        self._index(index, role_of(message))
+        self._update_index(index, role_of(message))
         self._messages.append(message)
 
     def extend(self, messages: Iterable[Message]) -> None:
@@ -111,7 +111,7 @@ class Transcript(Sequence[Message]):
         for message in messages:
             self.append(message)
 
-    def _index(self, index: int, role: str) -> None:
+    def _update_index(self, index: int, role: str) -> None:
         if role in RESULT_ROLES:
             self.result_indexes.append(index)
             if self.exchange_starts and self.exchange_starts[-1] == self._pairing.start:
@@ -149,7 +149,7 @@ class Transcript(Sequence[Message]):
         """Tokens of all messages."""
         if len(self._tokens) < len(self._messages):
             self._count()
-        return self._total
+        return self._total_tokens
 
     def tokens_of(self, index: int) -> int:
         """Tokens of one message."""
@@ -168,7 +168,7 @@ class Transcript(Sequence[Message]):
                 tokens = self._parent_tokens(index)
                 tokens = self.counter.message(self._messages[index]) if tokens is None else tokens
                 self._tokens.append(tokens)
-                self._total += tokens
+                self._total_tokens += tokens
 
     def _parent_tokens(self, index: int) -> int | None:
         """The parent's count for a message that was not changed, else None."""

@@ -111,9 +111,11 @@ class EstimatedCounter(MessageCounter):
             for character_class, weight in self._scripts:
                 if characters_of_script := classes.count(character_class):
                     tokens += weight * characters_of_script
-        unbroken = characters - others + upper + digits - ORDINARY_RUN * (spaces + line_breaks + punctuation + 1)
-        if unbroken > 0:
-            tokens += LONG_RUN * unbroken
+        long_run_characters = (
+            characters - others + upper + digits - ORDINARY_RUN * (spaces + line_breaks + punctuation + 1)
+        )
+        if long_run_characters > 0:
+            tokens += LONG_RUN * long_run_characters
         return int(tokens + PUNCTUATION * punctuation) + 1
 
     def _arguments(self) -> tuple[bool]:

@@ -45,7 +45,7 @@ def message_to_items(message: Message) -> list[dict[str, Any]]:
         return derived_items(message)
     derived = derived_items(message, _valid_part_counts(part_counts))
     items: list[dict[str, Any]] = []
-    for mark in marks:
+    for mark in marks:  # an item that only the mark contains, or the index of a derived item and a patch for it
         if not isinstance(mark, Mapping):
             continue
         opaque, index = mark.get("item"), mark.get("of")

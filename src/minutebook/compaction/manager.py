@@ -57,7 +57,7 @@ _MIN_GROWTH: Final = 0.02
 """Share of the window that must have been added since the last attempt before there is another."""
 _MAX_FAILURES: Final = 3
 """After this many failures in a row the strategy is not called again; only truncation remains."""
-_NOTHING_TO_FOLD: Final = "every message that is not folded yet is required, or folding it would save no tokens"
+_NOTHING_TO_FOLD: Final = "every message that is not folded yet is required, or folding would save no tokens"
 
 SaveFold = Callable[[Fold], Awaitable[object]]
 """Stores a fold. If it returns a fold, that one was stored instead: its id or its positions may differ."""

@@ -79,6 +79,7 @@ class PendingAppend:
 
     @property
     def name(self) -> tuple[str, str]:
+        """The tenant and the conversation."""
         return self.tenant, self.command.conversation
 
 

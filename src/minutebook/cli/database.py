@@ -168,7 +168,7 @@ def conversation_problems(database: Database, conversation: str, advance: Callab
             for finding in pairing.problems(position, message):
                 if finding.kind is not FindingKind.REUSED_ID:
                     yield str(finding)
-            pairing.take(position, message)
+            pairing.add(position, message)
             turns += is_user(message)
             expected = position + 1
         start = min(start + BATCH_SIZE, header.length)

@@ -91,13 +91,13 @@ def _is_data(text: str) -> bool:
 SummarizeText: TypeAlias = Callable[[str, str | None], Awaitable[str]]
 """Summarizes a text, given the summary of the text before it."""
 
-_QUOTATION_MARK: Final = re.compile(r"</?(?=\s*(?:record|minutes)\b)", re.IGNORECASE)
+_QUOTATION_TAG: Final = re.compile(r"</?(?=\s*(?:record|minutes)\b)", re.IGNORECASE)
 
 
 def quotation(record: str, minutes: str | None) -> str:
     """The minutes so far and the record as quotations for a model. Tags inside them are escaped."""
     parts = {"minutes": minutes, "record": record} if minutes else {"record": record}
-    quoted = {tag: _QUOTATION_MARK.sub(lambda mark: mark[0].replace("<", "< "), text) for tag, text in parts.items()}
+    quoted = {tag: _QUOTATION_TAG.sub(lambda mark: mark[0].replace("<", "< "), text) for tag, text in parts.items()}
     return "\n\n".join(f"<{tag}>\n{text}\n</{tag}>" for tag, text in quoted.items())
 
 
@@ -274,7 +274,7 @@ def readable_text(message: Message) -> str:
     content = message.get("content")
     refusal = message.get("refusal")
     parts = content if isinstance(content, (list, tuple)) else [content]
-    texts = [_part(part) for part in parts] + ([refusal] if isinstance(refusal, str) else [])
+    texts = [_part_text(part) for part in parts] + ([refusal] if isinstance(refusal, str) else [])
     return "\n".join(text for text in texts if text.strip())
 
 
@@ -297,7 +297,7 @@ def _paragraph(message: Message, *, tool_details: bool) -> str:
     return "\n".join(lines)
 
 
-def _part(part: Any) -> str:
+def _part_text(part: Any) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):

@@ -133,7 +133,7 @@ class ConversationHistory:
         """
         pairing = Pairing()
         for index, message in enumerate(messages):
-            pairing.take(index, require_message(message, index))
+            pairing.add(index, require_message(message, index))
         if pairing.open:
             raise BrokenConversation(
                 [Finding(FindingKind.DANGLING_CALL, pairing.start, call_id) for call_id in pairing.open]

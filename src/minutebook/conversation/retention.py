@@ -21,7 +21,7 @@ from minutebook.history.incremental import (
     IncrementalManager,
     IncrementalView,
     IncrementalWindow,
-    KeepSet,
+    PreservedMessages,
 )
 from minutebook.history.protocol import CurationContext, HistoryManager, SessionProtocol
 from minutebook.history.tool_calls import ToolStripper
@@ -70,9 +70,9 @@ class RecentTurns(IncrementalManager):
     """Maximum number of messages, not counting the leading system messages; 0 keeps only the newest turn."""
     min_turns: int = 1
 
-    def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002 - it depends on messages alone
+    def new_view(self, source: Transcript, preserved: PreservedMessages, basis: Hashable) -> IncrementalView:  # noqa: ARG002 - it depends on messages alone
         reason = f"older than the last {self.max_messages} messages"
-        return IncrementalWindow(source, keep, self._start, _no_extra_indexes, reason)
+        return IncrementalWindow(source, preserved, self._start, _no_extra_indexes, reason)
 
     def fits(self, messages: Sequence[Message]) -> bool:
         source = Transcript.of(messages)

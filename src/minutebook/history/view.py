@@ -54,7 +54,7 @@ def view_of(
     Raises:
         CannotFit: the required messages exceed the budget.
         GuaranteeViolated: `strict` is set, and the manager's view violates a guarantee.
-        RecordIsReadOnly: the manager tried to change a message in index.
+        RecordIsReadOnly: the manager tried to change a message of the record in place.
     """
     record = Transcript.of(messages, counter=counter)
     context = context or NO_CONTEXT

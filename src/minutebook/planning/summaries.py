@@ -84,7 +84,7 @@ class StepLedger:
     def _uses(self, turns: Iterable[Turn]) -> Counter[FactKey]:
         uses: Counter[FactKey] = Counter()
         for turn in turns:
-            weight = 1 if turn.role == "tool" else DEFAULT_WEIGHTS.own_words
+            weight = 1 if turn.role == "tool" else DEFAULT_WEIGHTS.outside_results
             uses.update(dict.fromkeys(self._facts_of(turn), weight))
         return uses
 

@@ -31,13 +31,13 @@ def open_store(url: str, *, tenant: str = "default", clock: Callable[[], datetim
         InvalidSetting: the URL is not one of these.
         MissingExtra: the driver of the database is not installed.
     """
-    scheme, _, rest = url.partition(":")
-    if scheme == "memory" and rest in {"", "//"}:
+    scheme, _, after_scheme = url.partition(":")
+    if scheme == "memory" and after_scheme in {"", "//"}:
         return MemoryStore(tenant=tenant, clock=clock)
     if scheme == "sqlite":
         from minutebook.store.sqlite.store import SqliteStore
 
-        return SqliteStore(_path(url, rest), tenant=tenant, clock=clock)
+        return SqliteStore(_path(url, after_scheme), tenant=tenant, clock=clock)
     if scheme in SERVERS:
         module, name, extra = SERVERS[scheme]
         try:
@@ -49,8 +49,8 @@ def open_store(url: str, *, tenant: str = "default", clock: Callable[[], datetim
     raise InvalidSetting("store", url, _FORMS)
 
 
-def _path(url: str, rest: str) -> str:
-    path = unquote(rest.removeprefix("///"))
-    if not rest.startswith("///") or not path or "?" in rest or "\0" in path:
+def _path(url: str, after_scheme: str) -> str:
+    path = unquote(after_scheme.removeprefix("///"))
+    if not after_scheme.startswith("///") or not path or "?" in after_scheme or "\0" in path:
         raise InvalidSetting("store", url, _FORMS)
     return path

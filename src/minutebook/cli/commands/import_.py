@@ -250,7 +250,7 @@ class _PairingChecker:
                 self._count += 1
                 if self._count <= MAX_PROBLEMS:
                     self._problems.append(str(finding))
-        self._pairing.take(self._index, message)
+        self._pairing.add(self._index, message)
         self._index += 1
         return message
 

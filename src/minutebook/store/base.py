@@ -45,8 +45,8 @@ from minutebook.store.types import (
     require_document,
     require_documents,
     require_lease,
+    require_lease_on,
     require_name,
-    require_own_lease,
 )
 
 
@@ -142,7 +142,7 @@ class ConversationStore:
             digest,
             broken,
             require_documents(documents),
-            require_own_lease(conversation, lease),
+            require_lease_on(conversation, lease),
             release,
         )
         return await self.backend.append(command)

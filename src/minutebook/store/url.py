@@ -37,17 +37,17 @@ def open_store(url: str | Path, *, tenant: str = "default", clock: Callable[[], 
         from minutebook.store.sqlite.store import SqliteStore
 
         return SqliteStore(str(url), tenant=tenant, clock=clock)
-    scheme, separator, rest = url.partition(":")
+    scheme, separator, after_scheme = url.partition(":")
     if not separator or "/" in scheme or "\\" in scheme or len(scheme) == 1:  # a file name; one letter is a drive
         from minutebook.store.sqlite.store import SqliteStore
 
         return SqliteStore(url, tenant=tenant, clock=clock)
-    if scheme == "memory" and rest in {"", "//"}:
+    if scheme == "memory" and after_scheme in {"", "//"}:
         return MemoryStore(tenant=tenant, clock=clock)
     if scheme == "sqlite":
         from minutebook.store.sqlite.store import SqliteStore
 
-        return SqliteStore(_path(url, rest), tenant=tenant, clock=clock)
+        return SqliteStore(_path(url, after_scheme), tenant=tenant, clock=clock)
     if scheme in SERVERS:
         module, name, extra = SERVERS[scheme]
         try:
@@ -59,8 +59,8 @@ def open_store(url: str | Path, *, tenant: str = "default", clock: Callable[[], 
     raise InvalidSetting("store", url, _FORMS)
 
 
-def _path(url: str, rest: str) -> str:
-    path = unquote(rest.removeprefix("///"))
-    if not rest.startswith("///") or not path or "?" in rest or "\0" in path:
+def _path(url: str, after_scheme: str) -> str:
+    path = unquote(after_scheme.removeprefix("///"))
+    if not after_scheme.startswith("///") or not path or "?" in after_scheme or "\0" in path:
         raise InvalidSetting("store", url, _FORMS)
     return path

@@ -76,7 +76,7 @@ def command(
                     database.store,
                     header.id,
                     older_than_turns=older_than_turns,
-                    keep=kept_parts,
+                    persistence=kept_parts,
                     write=write,
                     advance=advance,
                 )
@@ -98,5 +98,5 @@ def command(
     summary = {"conversations": len(headers), "trimmed": trimmed, "freed_bytes": freed, "written": write}
     emit({"conversations": rows, "summary": summary}, "\n".join(lines))
     if results and not is_json() and not vacuum:
-        remaining = "deleted data may remain in the database files; use --write --vacuum to remove it"
-        click.echo(remaining if write else "nothing was changed; --write trims the messages permanently", err=True)
+        advice = "deleted data may remain in the database files; use --write --vacuum to remove it"
+        click.echo(advice if write else "nothing was changed; --write trims the messages permanently", err=True)

@@ -16,6 +16,7 @@
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from copy import copy
+from datetime import timedelta
 from hashlib import sha256
 from types import TracebackType
 from typing import Self
@@ -25,15 +26,15 @@ from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message
 from minutebook.record.transcript import OnBroken
-from minutebook.store.backend import AppendCommand, Backend, DocumentQuery, ListQuery, LoadQuery, SearchQuery
+from minutebook.store.backend import AppendCommand, Backend, ListQuery, LoadQuery, SearchQuery
 from minutebook.store.codec import body_digest, pack
+from minutebook.store.operations import DocumentOperations, LeaseOperations
 from minutebook.store.rules import require_labels, require_limit, require_part, require_status, require_target
 from minutebook.store.search import query_words
 from minutebook.store.transfer import export_lines, import_lines
 from minutebook.store.types import (
     ConversationHeader,
     ConversationStatus,
-    Document,
     ErasureReceipt,
     ImportCounts,
     Lease,
@@ -42,24 +43,22 @@ from minutebook.store.types import (
     Page,
     SearchHit,
     StoredFold,
-    require_document,
     require_documents,
-    require_lease,
     require_name,
     require_own_lease,
 )
 
 
-class ConversationStore:
+class ConversationStore(DocumentOperations, LeaseOperations):
     """Stores conversations. A handle is bound to one tenant and may be used from any thread and event loop.
 
     Every operation on a conversation raises `ConversationNotFound` if the id does not exist, and its subclass
     `ConversationErased` if the conversation was erased. Every operation may raise `StoreUnavailable`.
     """
 
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
+    def __init__(self, backend: Backend, *, expire_after: timedelta | None = None) -> None:
         require_name("tenant", backend.tenant)
+        self.backend = backend if expire_after is None else backend.with_expiry(expire_after)
 
     @property
     def tenant(self) -> str:
@@ -70,6 +69,22 @@ class ConversationStore:
         """A handle for another tenant on the same store. Closing one handle closes all."""
         other = copy(self)
         other.backend = self.backend.for_tenant(require_name("tenant", tenant))
+        return other
+
+    @property
+    def expire_after(self) -> timedelta | None:
+        """The time without an append after which a conversation expires; None for never."""
+        return self.backend.expire_after
+
+    def with_expiry(self, expire_after: timedelta | None) -> Self:
+        """A handle on the same store whose conversations expire after this time without an append; None for never.
+
+        A conversation is not found once neither it nor a fork of it was appended to for that time. Creating a fork counts
+        as an append; documents, folds, labels and the status do not. The id may be used again. Another handle still finds
+        the conversation until it is removed: by `expire`, by any use of its id, or by opening the store.
+        """
+        other = copy(self)
+        other.backend = self.backend.with_expiry(expire_after)
         return other
 
     async def append(
@@ -306,6 +321,17 @@ class ConversationStore:
         require_target(conversation, recipient)
         return await self.backend.erase(conversation, recipient)
 
+    async def expire(self) -> ErasureReceipt:
+        """Remove the conversations that have expired, with their folds, pins and documents; return their counts.
+
+        Several processes may call it at the same time. Appends run in between. Only the tenant of this handle is affected.
+        Call `vacuum` afterwards to remove the data from files too.
+
+        Raises:
+            MissingSetting: the store has no `expire_after`.
+        """
+        return await self.backend.expire()
+
     def export(self, conversation: str) -> AsyncIterator[str]:
         """A conversation as lines of ASCII JSON: a header, then its entries, folds and pins. Documents are not exported."""
         return export_lines(self, conversation)
@@ -321,86 +347,6 @@ class ConversationStore:
             VersionConflict: a conversation with the same id exists that another import or append created.
         """
         return await import_lines(self, lines)
-
-    async def put_document(self, conversation: str, document: NewDocument) -> Document:
-        """Put a document into an existing conversation; return the stored document.
-
-        If the conversation has a document with the same kind, id and body, that one is returned. With `replace`, its
-        body and expiry time are replaced. An expired document counts as not existing.
-
-        Documents are found by kind and id, are not searched, and are erased with their conversation. `fork`, `export`
-        and `import_` do not copy them. Kinds and ids are not encrypted in an encrypted store.
-
-        Raises:
-            DocumentExists: there is a different document with the same kind and id, in this or another conversation.
-            InvalidMessage: the body is not a JSON object.
-        """
-        require_name("conversation", conversation)
-        return await self.backend.put_document(conversation, require_document(document))
-
-    async def document(self, kind: str, document_id: str) -> Document:
-        """The document with this kind and id, in any conversation of the tenant.
-
-        An expired document is not found. It is deleted by the next write of that kind to its conversation, or by
-        `vacuum` on a handle of its tenant.
-
-        Raises:
-            DocumentNotFound: it does not exist or has expired.
-        """
-        return await self.backend.document(require_name("kind", kind), require_name("document id", document_id))
-
-    async def documents(
-        self,
-        conversation: str,
-        kind: str,
-        *,
-        cursor: str | None = None,
-        limit: int = 20,
-        newest_first: bool = False,
-    ) -> Page[Document]:
-        """A page of a conversation's documents of one kind, by number.
-
-        Pages neither repeat nor skip a document that existed when the first page was read.
-        """
-        require_name("conversation", conversation)
-        require_name("kind", kind)
-        return await self.backend.documents(
-            DocumentQuery(conversation, kind, cursor, require_limit(limit), newest_first)
-        )
-
-    async def delete_document(self, kind: str, document_id: str) -> bool:
-        """Delete a document; return whether it existed."""
-        require_name("kind", kind)
-        return await self.backend.delete_document(kind, require_name("document id", document_id))
-
-    async def acquire_lease(self, conversation: str, holder: str, *, seconds: float) -> Lease:
-        """Acquire the lease on a conversation, which may not exist yet.
-
-        If the holder has the lease already, it is extended and keeps its fence; a new lease has a higher fence than all
-        before. A lease is cooperative: it excludes other calls of `acquire_lease`, and an append with a lease that is
-        not active, but not an append without a lease. The time is the database server's, if there is a server. In
-        SQLite, a power failure may lose the lease, but it also ends every holder.
-
-        Raises:
-            ConversationBusy: another holder has the lease.
-            ConversationErased: the conversation was erased.
-        """
-        require_lease(conversation, holder, seconds)
-        return await self.backend.acquire_lease(conversation, holder, seconds)
-
-    async def renew_lease(self, lease: Lease, *, seconds: float) -> Lease:
-        """Extend a lease to this many seconds from now.
-
-        Raises:
-            LeaseLost: it has expired, was released, or another holder has it.
-            ConversationErased: the conversation was erased.
-        """
-        require_lease(lease.conversation, lease.holder, seconds)
-        return await self.backend.renew_lease(lease, seconds)
-
-    async def release_lease(self, lease: Lease) -> None:
-        """Release a lease before it expires. Does nothing if it is not active."""
-        await self.backend.release_lease(lease)
 
     async def vacuum(self) -> None:
         """Free the space of deleted data, and remove it from files. Can be slow; run it rarely."""

@@ -1,12 +1,13 @@
 """Opens the store that a URL names."""
 
+import re
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from importlib import import_module
 from typing import Final
 from urllib.parse import unquote
 
-from minutebook.errors import InvalidSetting, MissingExtra
+from minutebook.errors import InvalidSetting, MissingExtra, closest
 from minutebook.store.base import ConversationStore
 from minutebook.store.memory import MemoryStore
 from minutebook.store.rules import now
@@ -17,44 +18,68 @@ SERVERS: Final = {
     "redis": ("minutebook.store.redis.store", "RedisStore", "redis"),
     "rediss": ("minutebook.store.redis.store", "RedisStore", "redis"),
 }
-"""Scheme → module, class, and the extra that installs the driver. The class is called with (url, tenant=…, clock=…)."""
+"""Scheme → module, class, and the extra that installs the driver."""
+SCHEMES: Final = ("sqlite", "memory", *SERVERS)
+_FORMS: Final = "a file name, sqlite:///file.db, sqlite:////folder/file.db, postgresql://…, redis://… or memory:"
+_PASSWORD: Final = re.compile(r"(//[^/@:]*:)[^/@]*@")
 
-_FORMS: Final = "sqlite:///file.db, sqlite:////folder/file.db, postgresql://…, redis://… or memory:"
 
+def open_store(
+    url: str,
+    *,
+    tenant: str = "default",
+    clock: Callable[[], datetime] = now,
+    expire_after: timedelta | None = None,
+) -> ConversationStore:
+    """The store with this URL: `chat.db` or `sqlite:///chat.db`, `postgresql://…`, `redis://…` or `memory:`.
 
-def open_store(url: str, *, tenant: str = "default", clock: Callable[[], datetime] = now) -> ConversationStore:
-    """The store with this URL: `sqlite:///chat.db`, `postgresql://…`, `redis://…` or `memory:`.
-
-    Nothing is read or written yet: `async with` or the first operation connects.
+    A name without a scheme is a SQLite file, relative to the current folder or absolute. Nothing is read or written yet:
+    `async with` or the first operation connects. With `expire_after`, conversations that got no append for that time are
+    removed: see `ConversationStore.with_expiry`.
 
     Raises:
-        InvalidSetting: the URL is not one of these.
+        InvalidSetting: the URL is not one of these, or `expire_after` is not positive.
         MissingExtra: the driver of the database is not installed.
     """
-    scheme, separator, rest = url.partition(":")
-    if not separator or "/" in scheme or "\\" in scheme or len(scheme) == 1:  # a file name; one letter is a drive
+    scheme, colon, rest = url.partition(":")
+    if not colon or "/" in scheme or "\\" in scheme or len(scheme) == 1:  # a file name; one letter is a drive
         from minutebook.store.sqlite.store import SqliteStore
 
-        return SqliteStore(url, tenant=tenant, clock=clock)
+        return SqliteStore(_require_file_name(url), tenant=tenant, clock=clock, expire_after=expire_after)
     if scheme == "memory" and rest in {"", "//"}:
-        return MemoryStore(tenant=tenant, clock=clock)
+        return MemoryStore(tenant=tenant, clock=clock, expire_after=expire_after)
     if scheme == "sqlite":
         from minutebook.store.sqlite.store import SqliteStore
 
-        return SqliteStore(_path(url, rest), tenant=tenant, clock=clock)
+        return SqliteStore(_path(url, rest), tenant=tenant, clock=clock, expire_after=expire_after)
     if scheme in SERVERS:
         module, name, extra = SERVERS[scheme]
         try:
             store_class = getattr(import_module(module), name)
         except ModuleNotFoundError as error:
             raise MissingExtra(error.name or module, extra) from error
-        store: ConversationStore = store_class(url, tenant=tenant, clock=clock)
+        store: ConversationStore = store_class(url, tenant=tenant, clock=clock, expire_after=expire_after)
         return store
-    raise InvalidSetting("store", url, _FORMS)
+    raise _invalid(url, scheme)
+
+
+def _require_file_name(name: str) -> str:
+    """Return the name, unless it is probably a URL with a missing colon, such as `postgres//host` or `memory`."""
+    first, slashes, _ = name.partition("//")
+    if not name or "\0" in name or first in SCHEMES or (slashes and closest(first, SCHEMES)):
+        raise _invalid(name, first)
+    return name
 
 
 def _path(url: str, rest: str) -> str:
     path = unquote(rest.removeprefix("///"))
     if not rest.startswith("///") or not path or "?" in rest or "\0" in path:
-        raise InvalidSetting("store", url, _FORMS)
+        raise _invalid(url)
     return path
+
+
+def _invalid(url: str, scheme: str = "") -> InvalidSetting:
+    """The error for a URL, without its password, and with the scheme that was probably meant."""
+    likely = scheme if scheme in SCHEMES else closest(scheme, SCHEMES)
+    hint = f"; did you mean {likely}:{'' if likely == 'memory' else '//'}…?" if likely else ""
+    return InvalidSetting("store", _PASSWORD.sub(r"\1***@", url), _FORMS + hint)

@@ -40,12 +40,12 @@ BATCH: Final = 200
 MAX_CACHED: Final = 10_000
 """Maximum number of conversations whose last known append is cached."""
 MAX_AGE: Final = timedelta(days=36_500)
-_AGE: Final = re.compile(r"(\d{1,9})\s*([mhdw])")
+_AGE: Final = re.compile(r"([0-9]{1,8})\s*([mhdw])")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-def parse_age(text: str) -> timedelta:
-    """The time that a text such as `30d` means; the units are m (minutes), h, d and w.
+def parse_age(text: str, *, name: str = "expire_after") -> timedelta:
+    """The time that a text such as `30d` means; the units are m (minutes), h, d and w. `name` is for the error.
 
     Raises:
         InvalidSetting: it is not such a text, or the time is 0 or longer than 100 years.
@@ -53,7 +53,7 @@ def parse_age(text: str) -> timedelta:
     match = _AGE.fullmatch(text.strip())
     age = timedelta(**{_UNITS[match[2]]: int(match[1])}) if match else timedelta()
     if not timedelta() < age <= MAX_AGE:
-        raise InvalidSetting("expire_after", text, "a time such as 30d, 12h or 90m, at most 100 years")
+        raise InvalidSetting(name, text, "a time such as 30d, 12h or 90m, at most 100 years")
     return age
 
 

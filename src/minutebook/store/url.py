@@ -3,22 +3,22 @@
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from importlib import import_module
 from typing import Final
 from urllib.parse import unquote
 
-from minutebook.errors import InvalidSetting, MissingExtra, closest
+from minutebook._lazy import import_with_extra
+from minutebook.errors import InvalidSetting, closest
 from minutebook.store.base import ConversationStore
 from minutebook.store.memory import MemoryStore
 from minutebook.store.rules import now
 
 SERVERS: Final = {
-    "postgresql": ("minutebook.store.postgres.store", "PostgresStore", "postgres"),
-    "postgres": ("minutebook.store.postgres.store", "PostgresStore", "postgres"),
-    "redis": ("minutebook.store.redis.store", "RedisStore", "redis"),
-    "rediss": ("minutebook.store.redis.store", "RedisStore", "redis"),
+    "postgresql": ("minutebook.store.postgres.store", "PostgresStore"),
+    "postgres": ("minutebook.store.postgres.store", "PostgresStore"),
+    "redis": ("minutebook.store.redis.store", "RedisStore"),
+    "rediss": ("minutebook.store.redis.store", "RedisStore"),
 }
-"""Scheme → module, class, and the extra that installs the driver."""
+"""Scheme → module and class of the store. The module needs an extra."""
 SCHEMES: Final = ("sqlite", "memory", *SERVERS)
 _FORMS: Final = "a file name, sqlite:///file.db, sqlite:////folder/file.db, postgresql://…, redis://… or memory:"
 _PASSWORD: Final = re.compile(r"(//[^/@:]*:)[^/@]*@")
@@ -53,11 +53,8 @@ def open_store(
 
         return SqliteStore(_path(url, rest), tenant=tenant, clock=clock, expire_after=expire_after)
     if scheme in SERVERS:
-        module, name, extra = SERVERS[scheme]
-        try:
-            store_class = getattr(import_module(module), name)
-        except ModuleNotFoundError as error:
-            raise MissingExtra(error.name or module, extra) from error
+        module, name = SERVERS[scheme]
+        store_class = getattr(import_with_extra(module), name)
         store: ConversationStore = store_class(url, tenant=tenant, clock=clock, expire_after=expire_after)
         return store
     raise _invalid(url, scheme)

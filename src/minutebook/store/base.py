@@ -5,8 +5,8 @@
 - A handle sees one tenant. For every operation, another tenant's conversation does not exist.
 - Every call is atomic: if it raises, nothing has changed. When it returns, the change is stored.
 - Invalid input is rejected before anything is written. Errors are those of `minutebook.errors`, never a driver's.
-- Positions count entries from 0, without gaps, and never change. The record only grows, except by `purge`, `trim` and
-  `erase`.
+- Positions count entries from 0, without gaps, and never change. The record only grows, except by `purge`, `trim`,
+  `erase` and expiry.
 - An exchange is never split. Only the tool calls of the last exchange may have no results yet; the next append must bring
   them.
 - Text is stored unchanged: NUL and lone surrogates survive. A surrogate pair becomes the character that it encodes.
@@ -79,9 +79,13 @@ class ConversationStore(DocumentOperations, LeaseOperations):
     def with_expiry(self, expire_after: timedelta | None) -> Self:
         """A handle on the same store whose conversations expire after this time without an append; None for never.
 
-        A conversation is not found once neither it nor a fork of it was appended to for that time. Creating a fork counts
-        as an append; documents, folds, labels and the status do not. The id may be used again. Another handle still finds
-        the conversation until it is removed: by `expire`, by any use of its id, or by opening the store.
+        A conversation has expired if neither it nor a fork of it was appended to for that time. Creating a fork counts as
+        an append; writing documents, folds, labels or the status does not. This handle does not find an expired
+        conversation, and its id may be used again. The data is removed by `expire`, by the first operation of this handle
+        that meets it, and some of it by opening the store; until then, handles without expiry find it.
+
+        Raises:
+            InvalidSetting: the time is not positive, or longer than 100 years.
         """
         other = copy(self)
         other.backend = self.backend.with_expiry(expire_after)
@@ -110,8 +114,8 @@ class ConversationStore(DocumentOperations, LeaseOperations):
 
         An `idempotency_key` that was used before with the same messages returns the version of the first append and
         adds nothing, whatever the current version is. The time, evaluation, provider and model of the entries are not
-        compared. A wrapper that encodes the same messages differently each time passes their `fingerprint`, which is
-        compared instead.
+        compared. With `fingerprint`, these bytes are compared instead of the messages: an encrypted store needs that,
+        because it encodes the same messages differently each time.
 
         `broken="mark"` accepts messages that do not fit the ones before them, for importing records from elsewhere.
         Views repair them.
@@ -220,11 +224,15 @@ class ConversationStore(DocumentOperations, LeaseOperations):
         return await self.backend.undo_fold(require_name("conversation", conversation), fold_id)
 
     async def pin(self, conversation: str, position: int) -> None:
-        """Pin an entry: every view must include it."""
+        """Pin an entry: every view must include it. Pinning it twice has no effect.
+
+        Raises:
+            InvalidSetting: there is no entry at this position.
+        """
         await self.backend.set_pin(require_name("conversation", conversation), position, pinned=True)
 
     async def unpin(self, conversation: str, position: int) -> None:
-        """Remove a pin: views may drop the entry again."""
+        """Remove a pin: views may leave the entry out again. Does nothing if it is not pinned."""
         await self.backend.set_pin(require_name("conversation", conversation), position, pinned=False)
 
     async def purge(self, conversation: str, *, before: int) -> int:
@@ -265,12 +273,16 @@ class ConversationStore(DocumentOperations, LeaseOperations):
         return await self.backend.fork(conversation, require_name("conversation", new_id), at)
 
     async def set_status(self, conversation: str, status: ConversationStatus) -> ConversationHeader:
-        """Set the status of a conversation."""
+        """Set the status of a conversation; return the new header. The version does not change."""
         require_name("conversation", conversation)
         return await self.backend.set_status(conversation, require_status(status))
 
     async def set_labels(self, conversation: str, labels: Mapping[str, str | None]) -> ConversationHeader:
-        """Set labels of a conversation; the value None removes a label. Other labels stay."""
+        """Set labels of a conversation; return the new header. The value None removes a label. Other labels stay.
+
+        Raises:
+            InvalidSetting: a label is too long, or there would be too many.
+        """
         require_name("conversation", conversation)
         require_labels(labels)
         return await self.backend.set_labels(conversation, labels)
@@ -285,7 +297,8 @@ class ConversationStore(DocumentOperations, LeaseOperations):
     ) -> Page[ConversationHeader]:
         """A page of the conversations, newest first by creation time.
 
-        Pages neither repeat nor skip a conversation that existed when the first page was read.
+        Pages neither repeat nor skip a conversation that existed when the first page was read. A page may have fewer items
+        than `limit`, or none; only a `cursor` of None means that there are no more.
         """
         if recipient is not None:
             require_name("recipient", recipient)
@@ -303,8 +316,9 @@ class ConversationStore(DocumentOperations, LeaseOperations):
     ) -> Page[SearchHit]:
         """A page of the entries whose text has every word of the query, in any order and case.
 
-        An entry that forks share is found once, in the original conversation; with `conversation`, it is found there.
-        The newest conversations come first, and in each the newest entries.
+        An entry that forks share is found once, in the conversation that it was appended to. With `conversation`, only
+        that conversation is searched, with the entries that it shares. The newest conversations come first, and in each
+        the newest entries. Pages are as in `list`.
         """
         for kind, name in (("conversation", conversation), ("recipient", recipient)):
             if name is not None:
@@ -322,10 +336,11 @@ class ConversationStore(DocumentOperations, LeaseOperations):
         return await self.backend.erase(conversation, recipient)
 
     async def expire(self) -> ErasureReceipt:
-        """Remove the conversations that have expired, with their folds, pins and documents; return their counts.
+        """Remove this tenant's conversations that have expired, with their folds, pins and documents; return the counts.
 
-        Several processes may call it at the same time. Appends run in between. Only the tenant of this handle is affected.
-        Call `vacuum` afterwards to remove the data from files too.
+        Each conversation is removed in its own transaction, so appends do not wait for long, and a conversation that is
+        appended to meanwhile stays. Several processes may do this at the same time. Call `vacuum` afterwards to remove
+        the data from files too.
 
         Raises:
             MissingSetting: the store has no `expire_after`.
@@ -349,7 +364,7 @@ class ConversationStore(DocumentOperations, LeaseOperations):
         return await import_lines(self, lines)
 
     async def vacuum(self) -> None:
-        """Free the space of deleted data, and remove it from files. Can be slow; run it rarely."""
+        """Remove deleted data from the files of the database and free its space. Can be slow; run it rarely."""
         await self.backend.vacuum()
 
     async def close(self) -> None:
@@ -357,7 +372,10 @@ class ConversationStore(DocumentOperations, LeaseOperations):
         await self.backend.close()
 
     async def __aenter__(self) -> Self:
-        """Open the store, so that a problem with it is reported now and not by the first operation."""
+        """Open the store, so that a problem with it is reported now and not by the first operation.
+
+        With `expire_after`, some expired conversations are removed: at most 200.
+        """
         await self.backend.open()
         return self
 

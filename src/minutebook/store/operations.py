@@ -46,7 +46,7 @@ class DocumentOperations:
         limit: int = 20,
         newest_first: bool = False,
     ) -> Page[Document]:
-        """A page of a conversation's documents of one kind, by number.
+        """A page of a conversation's documents of one kind, in the order in which they were added, or newest first.
 
         Pages neither repeat nor skip a document that existed when the first page was read.
         """
@@ -57,7 +57,7 @@ class DocumentOperations:
         )
 
     async def delete_document(self, kind: str, document_id: str) -> bool:
-        """Delete a document; return whether it existed."""
+        """Delete a document; return whether it existed and had not expired."""
         require_name("kind", kind)
         return await self.backend.delete_document(kind, require_name("document id", document_id))
 

@@ -21,7 +21,7 @@ from minutebook.cli.options import is_json, json_option
     "--db",
     "url",
     metavar="URL",
-    help="Database URL. Default: a file in the state folder. Example: --db postgresql://localhost/chat",
+    help="Database URL or SQLite file. Default: a file in the state folder. Example: --db postgresql://localhost/chat",
 )
 @click.option(
     "--upstream",

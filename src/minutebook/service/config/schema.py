@@ -74,7 +74,7 @@ class DatabaseConfig(Settings):
     """
 
     url: str | None = None
-    """A URL for `open_store`. Default: a SQLite file in the user's state folder."""
+    """A URL or file name for `open_store`. Default: a SQLite file in the user's state folder."""
     optional: bool = False
     """Whether the service answers without recording while the database is unavailable."""
     tenant: Annotated[str, Field(min_length=1)] = "default"

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from minutebook.errors import ConversationNotFound, InvalidSetting
 from minutebook.store.expiry import MAX_AGE, parse_age
 from minutebook.store.memory import MemoryStore
+from minutebook.store.redis import conversations
 from minutebook.testing.contract.samples import expect_error, text_entries, texts
-from tests.store.backends import BACKENDS, each_backend
+from tests.store.backends import BACKENDS, each_backend, redis
 
 MONTH = timedelta(days=30)
 SECOND = timedelta(seconds=1)
@@ -82,6 +83,43 @@ def test_a_store_opened_with_an_age_keeps_what_is_in_use(backend, tmp_path):
             assert texts((await store.load("b")).entries) == ["five"]
 
     asyncio.run(scenario())
+
+
+def test_the_data_key_of_a_conversation_in_use_does_not_expire(tmp_path):
+    clock = Clock()
+
+    async def scenario():
+        for text in ("one", "two", "three"):
+            async with BACKENDS["encrypted-sqlite"](tmp_path, clock=clock, expire_after=MONTH) as store:
+                await store.append("a", text_entries(text))
+                await store.expire()
+            clock.now += MONTH - SECOND
+        async with BACKENDS["encrypted-sqlite"](tmp_path, clock=clock, expire_after=MONTH) as store:
+            return texts((await store.load("a")).entries)
+
+    assert asyncio.run(scenario()) == ["one", "two", "three"]
+
+
+def test_redis_keeps_a_conversation_that_is_appended_to_after_it_was_selected(tmp_path, monkeypatch):
+    clock = Clock()
+    document_keys = conversations._document_keys
+
+    async def scenario():
+        async with redis(tmp_path, clock=clock) as store, redis(tmp_path, clock=clock) as other:
+            await store.append("a", text_entries("old"))
+            clock.now += MONTH + SECOND
+            appended = []
+
+            async def append_first(*arguments):
+                if not appended:
+                    appended.append(await other.append("a", text_entries("new")))
+                return await document_keys(*arguments)
+
+            monkeypatch.setattr(conversations, "_document_keys", append_first)
+            assert (await store.with_expiry(MONTH).expire()).conversations == 0
+            return texts((await store.load("a")).entries)
+
+    assert asyncio.run(scenario()) == ["old", "new"]
 
 
 def test_nothing_of_an_expired_conversation_remains_in_the_file_after_a_vacuum(tmp_path):

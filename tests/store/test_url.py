@@ -59,6 +59,13 @@ def test_a_name_without_a_scheme_is_a_file(name):
     assert (store.path, store.tenant) == (name, "acme")
 
 
+def test_a_path_is_a_file(tmp_path):
+    store = open_store(tmp_path / "memory")
+
+    assert isinstance(store, SqliteStore)
+    assert store.path == str(tmp_path / "memory")
+
+
 def test_a_named_file_is_created_in_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
 from minutebook._lazy import import_with_extra
-from minutebook.errors import InvalidSetting, closest
+from minutebook.errors import InvalidSetting, closest, require_type
 from minutebook.store.base import ConversationStore
 from minutebook.store.memory import MemoryStore
 from minutebook.store.rules import now
@@ -25,7 +26,7 @@ _PASSWORD: Final = re.compile(r"(//[^/@:]*:)[^/@]*@")
 
 
 def open_store(
-    url: str,
+    url: str | Path,
     *,
     tenant: str = "default",
     clock: Callable[[], datetime] = now,
@@ -33,7 +34,7 @@ def open_store(
 ) -> ConversationStore:
     """The store with this URL: `chat.db` or `sqlite:///chat.db`, `postgresql://…`, `redis://…` or `memory:`.
 
-    A name without a scheme is a SQLite file, relative to the current folder or absolute. Nothing is read or written yet:
+    A name without a scheme, or a `Path`, is a SQLite file, relative to the current folder or absolute. Nothing is read or written yet:
     `async with` or the first operation connects. With `expire_after`, conversations that got no append for that time are
     removed: see `ConversationStore.with_expiry`.
 
@@ -41,17 +42,16 @@ def open_store(
         InvalidSetting: the URL is not one of these, or `expire_after` is not positive.
         MissingExtra: the driver of the database is not installed.
     """
-    scheme, colon, rest = url.partition(":")
-    if not colon or "/" in scheme or "\\" in scheme or len(scheme) == 1:  # a file name; one letter is a drive
+    require_type("store", url, (str, Path), _FORMS)
+    file = _file_name(url)
+    if file is not None:
         from minutebook.store.sqlite.store import SqliteStore
 
-        return SqliteStore(_require_file_name(url), tenant=tenant, clock=clock, expire_after=expire_after)
+        return SqliteStore(file, tenant=tenant, clock=clock, expire_after=expire_after)
+    url = str(url)
+    scheme, _, rest = url.partition(":")
     if scheme == "memory" and rest in {"", "//"}:
         return MemoryStore(tenant=tenant, clock=clock, expire_after=expire_after)
-    if scheme == "sqlite":
-        from minutebook.store.sqlite.store import SqliteStore
-
-        return SqliteStore(_path(url, rest), tenant=tenant, clock=clock, expire_after=expire_after)
     if scheme in SERVERS:
         module, name = SERVERS[scheme]
         store_class = getattr(import_with_extra(module), name)
@@ -60,12 +60,22 @@ def open_store(
     raise _invalid(url, scheme)
 
 
-def _require_file_name(name: str) -> str:
-    """Return the name, unless it is probably a URL with a missing colon, such as `postgres//host` or `memory`."""
-    first, slashes, _ = name.partition("//")
-    if not name or "\0" in name or first in SCHEMES or (slashes and closest(first, SCHEMES)):
-        raise _invalid(name, first)
-    return name
+def _file_name(url: str | Path) -> str | None:
+    """The file of a SQLite store, None for another store.
+
+    A name is rejected that is probably a URL without its colon, such as `postgres//host` or `memory`.
+    """
+    if isinstance(url, Path):
+        return str(url)
+    scheme, colon, rest = url.partition(":")
+    if colon and scheme == "sqlite":
+        return _path(url, rest)
+    if colon and len(scheme) > 1 and "/" not in scheme and "\\" not in scheme:  # one letter is a drive
+        return None
+    first, slashes, _ = url.partition("//")
+    if not url or "\0" in url or first in SCHEMES or (slashes and closest(first, SCHEMES)):
+        raise _invalid(url, first)
+    return url
 
 
 def _path(url: str, rest: str) -> str:

@@ -58,8 +58,9 @@ class Database:
         except ConversationNotFound as error:
             error.add_note(self._runner.run(_hint(self.store, error.conversation)))
             raise
-        except DocumentNotFound as error:  # API keys are the only documents that commands look up
-            error.add_note("'minutebook keys list' lists the keys")
+        except DocumentNotFound as error:
+            if error.kind == "key":
+                error.add_note("'minutebook keys list' lists the keys")
             raise
 
     def each(self, items: AsyncIterator[T]) -> Iterator[T]:

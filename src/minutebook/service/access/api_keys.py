@@ -204,7 +204,7 @@ class ApiKeys:
         clock: Callable[[], datetime] = now,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store = store.for_tenant(RESERVED_TENANT)
+        self._store = store.for_tenant(RESERVED_TENANT).with_expiry(None)
         self._cache_seconds, self._stale_seconds = cache_seconds, stale_seconds
         self._clock, self._monotonic = clock, monotonic
         self._cache: dict[str, tuple[ApiKey | None, float]] = {}

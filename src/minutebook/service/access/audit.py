@@ -46,7 +46,7 @@ class AuditLog:
     """Appends to the audit log of a service, and reads it."""
 
     def __init__(self, store: ConversationStore, *, clock: Callable[[], datetime] = now) -> None:
-        self._store = store.for_tenant(RESERVED_TENANT)
+        self._store = store.for_tenant(RESERVED_TENANT).with_expiry(None)
         self._clock = clock
 
     async def note(self, caller: Caller, act: AuditAction, target: str) -> AuditEntry:

@@ -88,7 +88,7 @@ class TokenQuota:
     def __init__(
         self, store: ConversationStore, *, clock: Callable[[], datetime] = now, optional: bool = False
     ) -> None:
-        self._store = store.for_tenant(RESERVED_TENANT)
+        self._store = store.for_tenant(RESERVED_TENANT).with_expiry(None)
         self._clock, self._optional = clock, optional
         self._replica = uuid4().hex
         self._days: dict[str, _KeyDay] = {}

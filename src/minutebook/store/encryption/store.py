@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import ParamSpec, Self, TypeVar
 from weakref import WeakValueDictionary
@@ -39,6 +39,7 @@ from minutebook.store.encryption.cipher import (
 )
 from minutebook.store.encryption.keyring import KEY_LABEL, STORE_NAME, Keyring, data_key_id, require_no_key_label
 from minutebook.store.encryption.lineage import Lineage, LineageCache
+from minutebook.store.expiry import sum_of_receipts
 from minutebook.store.rules import require_position, require_version, trimmed_entry
 from minutebook.store.search import scan
 from minutebook.store.types import (
@@ -75,8 +76,18 @@ class EncryptedBackend(Backend):
     def for_tenant(self, tenant: str) -> Self:
         return type(self)(self._inner.for_tenant(tenant), self._key_store, self._master_keys)
 
+    @property
+    def expire_after(self) -> timedelta | None:  # type: ignore[override]
+        return self._inner.expire_after
+
+    def with_expiry(self, expire_after: timedelta | None) -> Self:
+        return type(self)(self._inner.with_expiry(expire_after), self._key_store, self._master_keys)
+
     def now(self) -> datetime:
         return self._inner.now()
+
+    def set_clock(self, clock: Callable[[], datetime]) -> None:
+        self._inner.set_clock(clock)
 
     async def open(self) -> None:
         await self._inner.open()
@@ -253,13 +264,13 @@ class EncryptedBackend(Backend):
         await self.keyring.destroy(recipient)
         # Again, for conversations that were created after the first erasure with the key that is now destroyed.
         late = await self._inner.erase(None, recipient)
-        return replace(
-            first,
-            conversations=first.conversations + late.conversations,
-            entries=first.entries + late.entries,
-            folds=first.folds + late.folds,
-            pins=first.pins + late.pins,
-        )
+        return sum_of_receipts(first, late)
+
+    async def expire(self) -> ErasureReceipt:
+        return await self._inner.expire()
+
+    async def remove_expired(self, conversation: str, before: datetime) -> ErasureReceipt:
+        return await self._inner.remove_expired(conversation, before)
 
     async def put_document(self, conversation: str, document: PackedDocument) -> Document:
         cipher = await self.keyring.cipher_of(await self._inner.header(conversation))

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final, TypeAlias, TypeVar
 
 from minutebook.record.fold import Fold
@@ -80,6 +81,9 @@ class SqlBackend(Backend):
 
     async def erase(self, conversation: str | None, recipient: str | None) -> ErasureReceipt:
         return await self.write(lambda tx: conversations.erase(tx, conversation, recipient, self.now()))
+
+    async def remove_expired(self, conversation: str, before: datetime) -> ErasureReceipt:
+        return await self.write(lambda tx: conversations.remove_expired(tx, conversation, before, self.now()))
 
     async def set_status(self, conversation: str, status: ConversationStatus) -> ConversationHeader:
         return await self._change(conversation, lambda tx, row: headers.set_status(tx, row, status, self.now()))

@@ -1,4 +1,4 @@
-"""Operations on a whole conversation: load, trim, purge, fork, erase.
+"""Operations on a whole conversation: load, trim, purge, fork, erase, expire.
 
 A fork does not copy the entries that it shares; it reads them from the conversation that stores them. So before a shared
 entry is trimmed, each fork that reads it gets copies of all its shared entries. That happens at most once for each fork.
@@ -164,19 +164,31 @@ async def fork(
 async def erase(tx: SqlTransaction, conversation: str | None, recipient: str | None, at: datetime) -> ErasureReceipt:
     """Delete conversations and their forks with all their rows. Tombstones stay, so that later writes are rejected."""
     rows = await _lock_with_forks(tx, conversation, recipient)
+    keys = [tombstone(tx.tenant, row.conversation.id) for row in rows]
+    await tx.execute_many(
+        "INSERT INTO tombstone (id, erased_at) VALUES (?, ?)", [(key, microseconds(at)) for key in keys]
+    )
+    await tx.execute_many("DELETE FROM lease WHERE id = ?", [(key,) for key in keys])
+    return await _delete(tx, rows, at)
+
+
+async def remove_expired(tx: SqlTransaction, conversation: str, before: datetime, at: datetime) -> ErasureReceipt:
+    """Delete a conversation and its forks if the last append to each was before a time. Leases and the id stay usable."""
+    rows = await _lock_with_forks(tx, conversation, None)
+    has_expired = all(row.conversation.updated_at < before for row in rows)
+    return await _delete(tx, rows if has_expired else [], at)
+
+
+async def _delete(tx: SqlTransaction, rows: list[ConversationRow], at: datetime) -> ErasureReceipt:
     entry_count = sum(row.conversation.length - row.conversation.first for row in rows)
     fold_count = pin_count = 0
     if rows:
         await tx.delete_all_entries(rows)
         numbers = [(row.number,) for row in rows]
-        keys = [tombstone(tx.tenant, row.conversation.id) for row in rows]
-        tombstones = [(key, microseconds(at)) for key in keys]
-        await tx.execute_many("INSERT INTO tombstone (id, erased_at) VALUES (?, ?)", tombstones)
         fold_count = await tx.execute_many("DELETE FROM fold WHERE conversation = ?", numbers)
         pin_count = await tx.execute_many("DELETE FROM pin WHERE conversation = ?", numbers)
         await tx.execute_many("DELETE FROM idempotency_key WHERE conversation = ?", numbers)
         await tx.execute_many("DELETE FROM document WHERE conversation = ?", numbers)
-        await tx.execute_many("DELETE FROM lease WHERE id = ?", [(key,) for key in keys])
         await tx.execute_many("DELETE FROM conversation WHERE number = ?", numbers)
     return ErasureReceipt(str(uuid4()), at, len(rows), entry_count, fold_count, pin_count)
 

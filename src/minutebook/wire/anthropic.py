@@ -1,6 +1,6 @@
 """Chat messages to the format of Anthropic's Messages API and back.
 
-A message that is read from Anthropic's format comes back unchanged. A reply may contain what a chat message cannot
+A message that is read from Anthropic's format is written unchanged. A reply may contain what a chat message cannot
 express: signed thinking, citations, blocks of Anthropic's server tools. The message of such a reply also stores its blocks,
 and they are sent back byte for byte while the message is unchanged. If a manager has changed it (removed calls, shortened
 text), the blocks are left out: Anthropic rejects a signature that does not match, and thinking belongs to the calls it led

@@ -12,10 +12,38 @@ from pathlib import Path
 
 import pytest
 
+from minutebook.testing import LoopbackProvider, ScriptedModel, call, say
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+
+
+def support_answer(request):
+    """The answer of a support agent that is asked about an order."""
+    order = re.search(r"order (\d+)", str(request.messages[-1].get("content")))
+    text = f"Order {order[1]} left the depot on Monday." if order else "You are welcome."
+    return say(text + " It arrives within three days, between 9 and 17." * 2)
+
+
+SCRIPTS = {
+    "with-the-openai-client": (call("find_order", number=17), "Order 17 is packed and leaves today."),
+    "with-the-anthropic-client": (call("find_order", number=17), "Order 17 is packed and leaves today."),
+}
+"""The first answers that a page's provider gives. After them it is `support_answer`."""
+
+
+@pytest.fixture
+def provider(page, tmp_path, monkeypatch):
+    """The provider that the official clients of a page call. The page runs in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    with LoopbackProvider(ScriptedModel(*SCRIPTS.get(page.stem, ()), otherwise=support_answer)) as provider:
+        for client, url in (("OPENAI", provider.base_url), ("ANTHROPIC", provider.anthropic_url)):
+            monkeypatch.setenv(f"{client}_BASE_URL", url)
+            monkeypatch.setenv(f"{client}_API_KEY", "any")
+        yield provider
+        assert [request for request in provider.requests if request.status != 200] == []
 
 
 def blocks(page):
@@ -33,7 +61,7 @@ def alike(said, expected):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_python_block_runs_and_prints_what_it_says(page):
+def test_every_python_block_runs_and_prints_what_it_says(page, provider):
     namespace = {"__name__": "docs"}
     found = blocks(page)
     for place, (language, code) in enumerate(found):

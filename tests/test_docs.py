@@ -1,5 +1,6 @@
 """Every block in README and docs runs, and prints what the page says it prints."""
 
+import ast
 import contextlib
 import io
 import os
@@ -17,6 +18,8 @@ from minutebook.testing import LoopbackProvider, ScriptedModel, call, say
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PUBLIC_MODULES = {line.partition(":")[0] for line in (ROOT / "tests/public_names.txt").read_text().splitlines()}
+PUBLIC_MODULES |= {"minutebook.errors"}
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
 
@@ -95,6 +98,33 @@ def test_every_command_runs_and_prints_what_it_says(page, tmp_path):
             assert alike(done.stdout + done.stderr, expected), f"{command}\n{done.stdout}{done.stderr}"
 
 
+def test_every_python_block_passes_the_type_checker(tmp_path, monkeypatch):
+    """mypy strict, once over all pages: a module per page, with the line numbers of the page."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    modules = import_module("blocks").write_modules(tmp_path)
+    command = [sys.executable, "-m", "mypy", *map(str, modules)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert len(modules) > 20
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_page_imports_public_names_only(page):
+    imports = [
+        node
+        for language, code in blocks(page)
+        if language == "python"
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    modules = [node.module or "" for node in imports if isinstance(node, ast.ImportFrom)]
+    modules += [alias.name for node in imports if isinstance(node, ast.Import) for alias in node.names]
+    ours = {module for module in modules if module.partition(".")[0] == "minutebook"}
+
+    assert ours <= PUBLIC_MODULES
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_link_leads_somewhere(page):
     for target in LINK.findall(page.read_text(encoding="utf-8")):
@@ -107,6 +137,24 @@ def test_the_generated_pages_are_up_to_date(monkeypatch):
 
     for page, make in generate.PAGES.items():
         assert page.read_text(encoding="utf-8") == make(), f"run `make docs`: {page.name} is stale"
+
+
+def test_the_site_builds_without_warnings_and_loads_nothing_from_other_servers(tmp_path):
+    """Warnings are, among others, links to missing pages or headings, and pages that the navigation leaves out."""
+    pytest.importorskip("material", reason="mkdocs-material is not installed; it is part of minutebook[dev]")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    html = {page: page.read_text(encoding="utf-8") for page in tmp_path.rglob("*.html")}
+    loaded = {
+        url
+        for text in html.values()
+        for url in re.findall(r"""(?:src|<link[^>]* href)=["']?(https?://[^"' >]+)""", text)
+    }
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(html) > len(PAGES) // 2
+    assert loaded == set()
 
 
 @pytest.mark.parametrize(

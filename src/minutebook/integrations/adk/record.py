@@ -52,7 +52,7 @@ class AdkRecord:
         self.lock = asyncio.Lock()
         self._store = store
         self._recipient = recipient
-        self._manager = create_manager(keep=self._store_fold, conversation=conversation, tenant=store.tenant)
+        self._manager = create_manager(save_fold=self._store_fold, conversation=conversation, tenant=store.tenant)
         self._counter = counter
         self._version: int | None = None
         """The stored version that `_transcript` was loaded from; None if it must be loaded."""

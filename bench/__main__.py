@@ -8,18 +8,33 @@ from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 
-from bench import calls, decision, imports, planning, policies, runner, service, store, survival, tokens
+from bench import (
+    calls,
+    conversation,
+    decision,
+    imports,
+    planning,
+    policies,
+    runner,
+    service,
+    store,
+    survival,
+    tasks,
+    tokens,
+)
 from bench.peers_env import Peers, find_or_install_peers
 from bench.report import Part, comma_separated, progress
 
 PARTS: dict[str, Callable[[Peers, bool], Part]] = {
     "calls": lambda peers, quick: calls.measure(peers, quick=quick),
+    "conversation": lambda _, quick: conversation.measure(quick=quick),
     "decision": lambda peers, quick: decision.measure(peers, quick=quick),
     "planning": lambda _, quick: planning.measure(quick=quick),
     "runner": lambda _, quick: runner.measure(quick=quick),
     "service": lambda _, quick: service.measure(quick=quick),
     "store": lambda peers, quick: store.measure(peers, quick=quick),
     "survival": lambda _, quick: survival.measure(quick=quick),
+    "tasks": lambda _, quick: tasks.measure(quick=quick),
     "tokens": lambda _, quick: tokens.measure(quick=quick),
     "import": lambda peers, quick: imports.measure(peers, quick=quick),
     "replay": lambda peers, quick: policies.measure(peers, quick=quick),

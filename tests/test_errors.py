@@ -32,6 +32,10 @@ EXAMPLES = [
         errors.GuaranteeViolated(["it fits: no"]),
         "it fits: no. Fix the manager, or pass strict=False to have invalid views repaired",
     ),
+    (
+        errors.InvalidResult("Shorter.curate", "None", "return a list of messages"),
+        "Shorter.curate returned None; return a list of messages",
+    ),
     (errors.UnknownName("vocabulary", "x", ["a", "b"]), "unknown vocabulary 'x'; choose one of a, b"),
     (
         errors.UnknownName("strategy", "sumarize", ["summarize"], "register it with register_strategy"),

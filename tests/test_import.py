@@ -39,6 +39,22 @@ def test_importing_every_package_loads_nothing_heavy():
     }
 
 
+def test_importing_the_root_takes_less_than_fifty_milliseconds():
+    code = "from time import process_time as cpu; before = cpu(); import minutebook; print(cpu() - before)"
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(3)]
+
+    assert min(float(run.stdout) for run in runs) < 0.05
+
+
+def test_a_conversation_loads_no_server_driver_no_client_and_no_command_line():
+    use = "chat = Conversation(); chat.append('hi'); chat.view().openai()"
+    loaded = loaded_by(f"from minutebook import Conversation; {use}")
+
+    servers = {"psycopg", "redis", "fastapi", "starlette", "uvicorn", "aiohttp", "procrastinate"}
+    assert loaded.isdisjoint({*servers, "openai", "anthropic", "click", "rich", "lark", "cryptography", "mcp"})
+    assert loaded.isdisjoint({"minutebook.cli", "minutebook.service", "minutebook.dsl", "minutebook.testing"})
+
+
 def test_the_managers_need_no_library_of_ours_or_others():
     names = "minutebook.TokenBudgetManager; minutebook.check; minutebook.view_of; minutebook.Session"
     loaded = loaded_by(f"import minutebook; {names}")

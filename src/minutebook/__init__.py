@@ -20,6 +20,7 @@ _EXPORTS = {
     "conversation": ("AsyncConversation", "Conversation", "ConversationHistory", "RetentionPolicy"),
     "errors": ("CannotFit", "MinutebookError", "ToolValidationError", "VisibilityExpansionRequired"),
     "history": (
+        "Changed",
         "ComposedManager",
         "CurationContext",
         "HistoryCurated",

@@ -27,6 +27,7 @@ from minutebook.errors import (
     VisibilityExpansionRequired as VisibilityExpansionRequired,
 )
 from minutebook.history import (
+    Changed as Changed,
     ComposedManager as ComposedManager,
     CurationContext as CurationContext,
     HistoryCurated as HistoryCurated,
@@ -82,6 +83,7 @@ __all__ = [
     "AnthropicAdapter",
     "AsyncConversation",
     "CannotFit",
+    "Changed",
     "CompactionManager",
     "ComposedManager",
     "Conversation",

@@ -44,6 +44,12 @@ class InvalidSetting(MinutebookError, ValueError):
     template = "{name}={value!r}: expected {expected}"
 
 
+def require_type(name: str, value: object, types: type | tuple[type, ...], expected: str) -> None:
+    """Raise `InvalidSetting` if the value has another type. True and False are no numbers."""
+    if isinstance(value, bool) or not isinstance(value, types):
+        raise InvalidSetting(name, value, expected)
+
+
 class MissingSetting(MinutebookError, ValueError):
     """A required setting or argument is absent; `how_to_set` is what to write: "add --max-tokens 32000"."""
 
@@ -116,6 +122,15 @@ class GuaranteeViolated(MinutebookError):
     def __str__(self) -> str:
         violations = "; ".join(map(str, self.violations))
         return f"{violations}. Fix the manager, or pass strict=False to have invalid views repaired"
+
+
+class InvalidResult(MinutebookError, TypeError):
+    """A manager or strategy of the application returned something else than messages or folds; nothing was changed."""
+
+    method: str
+    actual: str
+    fix: str
+    template = "{method} returned {actual}; {fix}"
 
 
 class UnknownName(MinutebookError, LookupError):

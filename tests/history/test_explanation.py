@@ -78,7 +78,7 @@ def test_explains_a_plain_list_by_its_content():
 
     assert statuses(explain(CHAT, view)) == [
         *((at, "dropped", "not in the view") for at in range(1, 5)),
-        (7, "truncated", "changed from the record"),
+        (7, "changed", "changed from the record"),
         (None, "added", "not in the record"),
     ]
 

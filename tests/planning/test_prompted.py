@@ -6,6 +6,7 @@ import pytest
 
 from minutebook import ToolValidationError
 from minutebook.errors import InvalidSetting, MissingSetting, SummaryRejected
+from minutebook.planning.budget import StepHistoryManager
 from minutebook.planning.events import SetupPlan, UpdateStep
 from minutebook.planning.plan import PlanStep
 from minutebook.planning.plan_section import PlanningToolsSection
@@ -109,7 +110,12 @@ def test_a_finished_step_is_summed_up_by_the_model_where_the_owner_wants_that():
     with LoopbackProvider(main) as provider, LoopbackProvider(ScriptedModel(say("Found it."))) as helper:
         with adapter_for(provider) as adapter, adapter_for(helper) as other:
             planning = PlanningToolsSection(session=session, on_step_done="llm", adapter=other)
-            adapter.evaluate_sync(prompt_for(session, planning=planning), session=session, request="Go.")
+            adapter.evaluate_sync(
+                prompt_for(session, planning=planning),
+                session=session,
+                request="Go.",
+                history_manager=StepHistoryManager(),
+            )
 
     assert session.query(TaskHistory).latest().step(1).summary == "Found it."
     assert "It was summarized." in str(provider.requests[-1].body["messages"])
@@ -127,7 +133,12 @@ def test_a_summary_that_fails_does_not_undo_the_step():
     with LoopbackProvider(main) as provider, LoopbackProvider(ScriptedModel(otherwise=say(""))) as helper:
         with adapter_for(provider) as adapter, adapter_for(helper) as other:
             planning = PlanningToolsSection(session=session, on_step_done="llm", adapter=other)
-            adapter.evaluate_sync(prompt_for(session, planning=planning), session=session, request="Go.")
+            adapter.evaluate_sync(
+                prompt_for(session, planning=planning),
+                session=session,
+                request="Go.",
+                history_manager=StepHistoryManager(),
+            )
 
     assert session.query(TaskHistory).latest().step(1).level == "full"
     assert "It could not be summarized" in str(provider.requests[-1].body["messages"])

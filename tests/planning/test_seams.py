@@ -19,6 +19,7 @@ from tests.planning.parts import MODEL, Talk, adapter_for, context_of, new_sessi
 def heard(prompt, model, session, **options):
     events = []
     session.bus.subscribe(ConversationRecorded, events.append)
+    options = {"history_manager": StepHistoryManager(), **options}
     with LoopbackProvider(model) as provider, adapter_for(provider) as adapter:
         response = adapter.evaluate_sync(prompt, session=session, **options)
     return events, response

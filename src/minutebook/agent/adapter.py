@@ -1,7 +1,7 @@
 """The base class of provider adapters: a subclass sends one request, `evaluate` runs the whole agent loop."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import ClassVar, Self, TypedDict, TypeVar, Unpack
 
 from minutebook.agent.events import RunEvent
@@ -31,7 +31,7 @@ class EvaluateOptions(TypedDict, total=False):
     budget: Budget | None
     budget_tracker: BudgetTracker | None
     request: str | Message | None
-    conversation: Transcript | None
+    conversation: Transcript | Sequence[Message] | None
     max_tokens: int | None
     compactor: Compactor | None
 

@@ -34,6 +34,7 @@ from minutebook.prompt.tools import ToolContext
 from minutebook.record.entry import ToolCall
 from minutebook.record.fold import Fold
 from minutebook.record.message import text_of
+from minutebook.record.transcript import Transcript
 
 if TYPE_CHECKING:
     from minutebook.agent.runner import ConversationRunner
@@ -51,6 +52,8 @@ class AgentRun(Generic[Out]):
         self.emit, self.streaming = emit, streaming
         self.bus, self.tracker = runner.bus, runner.budget_tracker
         self.manager = runner.history_manager or PassthroughManager()
+        for section in runner.prompt.template.sections:
+            section.check_run(runner.session, self.manager)
         self.prompt_message = PromptMessage(
             runner.prompt,
             session=runner.session,
@@ -58,8 +61,10 @@ class AgentRun(Generic[Out]):
             native_output=self.adapter.native_output,
         )
         manager_counter = getattr(self.manager, "default_counter", lambda: None)()
+        given = runner.conversation
+        assert given is None or isinstance(given, Transcript)  # the runner has converted a list
         conversation, self.first_messages = self.prompt_message.start(
-            runner.conversation, runner.request, manager_counter or self.adapter.counter
+            given, runner.request, manager_counter or self.adapter.counter
         )
         self.recorder = Recorder(
             conversation=conversation,

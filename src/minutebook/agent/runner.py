@@ -1,10 +1,11 @@
 """The settings of one evaluation of a prompt, and its entry points `run` and `stream`."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from uuid import UUID, uuid4
 
@@ -13,12 +14,14 @@ from minutebook.agent.limits import Budget, BudgetTracker, Deadline, now
 from minutebook.agent.loop import AgentRun
 from minutebook.agent.messages import PromptResponse
 from minutebook.compaction.manager import CompactionResult
-from minutebook.errors import InvalidSetting, MissingSetting
+from minutebook.errors import InvalidSetting, MissingSetting, require_type
+from minutebook.history.compose import managers_of
 from minutebook.history.protocol import EventBus, HistoryManager, SessionProtocol
 from minutebook.prompt.template import Prompt
 from minutebook.prompt.visibility import SectionPath, SectionVisibility
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
+from minutebook.wire.read import read
 
 if TYPE_CHECKING:
     from minutebook.agent.adapter import ProviderAdapter
@@ -49,8 +52,8 @@ class ConversationRunner(Generic[Out]):
     """Selects the messages of every request; None sends the whole conversation."""
     request: str | Message | None = None
     """The user message. Without it the prompt is the user message."""
-    conversation: Transcript | None = None
-    """The conversation to continue. New messages are appended to it."""
+    conversation: Transcript | Sequence[Message] | None = None
+    """The conversation to continue. New messages are appended to it; a list is copied first."""
     visibility_overrides: Mapping[SectionPath, SectionVisibility] | None = None
     deadline: Deadline | None = None
     budget: Budget | None = None
@@ -70,6 +73,9 @@ class ConversationRunner(Generic[Out]):
     new_id: Callable[[], UUID] = uuid4
 
     def __post_init__(self) -> None:
+        _require_types(self)
+        if self.conversation is not None and not isinstance(self.conversation, Transcript):
+            self.conversation = Transcript(read(self.conversation), counter=self.adapter.counter)
         for name in ("max_calls", "max_output_attempts"):
             if getattr(self, name) < 1:
                 raise InvalidSetting(name, getattr(self, name), "1 or more")
@@ -113,3 +119,20 @@ class ConversationRunner(Generic[Out]):
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
+
+
+def _require_types(runner: ConversationRunner[Any]) -> None:
+    """Raise `InvalidSetting` for arguments that newcomers often get wrong."""
+    prompt = "a Prompt; put text into a template: Prompt(PromptTemplate(...)), or pass it as request="
+    require_type("prompt", runner.prompt, Prompt, prompt)
+    if not callable(getattr(runner.adapter, "ask", None)):
+        raise InvalidSetting("adapter", runner.adapter, "an adapter, such as OpenAIAdapter('gpt-4o')")
+    if runner.history_manager is not None:
+        managers_of([runner.history_manager])
+    require_type("request", runner.request, (str, Mapping, NoneType), "text or a message")
+    require_type("conversation", runner.conversation, (Sequence, NoneType), "a Transcript or a list of messages")
+    require_type("max_tokens", runner.max_tokens, (int, NoneType), "a number of tokens, or None for no limit")
+    require_type("deadline", runner.deadline, (Deadline, NoneType), "a Deadline, such as Deadline.after(60)")
+    require_type("budget", runner.budget, (Budget, NoneType), "a Budget")
+    if runner.compactor is not None and not hasattr(runner.compactor, "check_and_apply"):
+        raise InvalidSetting("compactor", runner.compactor, "a CompactionManager")

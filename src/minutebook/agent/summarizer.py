@@ -10,7 +10,7 @@ from minutebook.agent.adapter import ProviderAdapter
 from minutebook.agent.limits import Deadline
 from minutebook.agent.messages import PromptResponse
 from minutebook.compaction.summarizer import SummaryRequest, paragraphs, quotation, request_summary, summarize_in_chunks
-from minutebook.errors import InvalidSetting
+from minutebook.errors import InvalidSetting, require_type
 from minutebook.prompt.markdown import MarkdownSection
 from minutebook.prompt.template import Prompt, PromptTemplate
 from minutebook.session.state import Session
@@ -54,6 +54,7 @@ class ModelSummarizer:
         tool_details: bool = False,
         instructions: str = _INSTRUCTIONS,
     ) -> None:
+        require_type("adapter", adapter, ProviderAdapter, "an adapter, such as OpenAIAdapter('gpt-4o-mini')")
         if attempts < 1:
             raise InvalidSetting("attempts", attempts, "1 or more")
         if timeout_seconds <= 0:

@@ -31,6 +31,7 @@ STATUS_STYLES: Final = {
     NoteStatus.TRUNCATED: "yellow",
     NoteStatus.CLEARED: "yellow",
     NoteStatus.STRIPPED: "yellow",
+    NoteStatus.CHANGED: "yellow",
     NoteStatus.DROPPED: "red",
     NoteStatus.FOLDED: "blue",
     NoteStatus.REPAIRED: "magenta",

@@ -9,11 +9,11 @@ from uuid import UUID
 
 from minutebook.compaction.extractive import ExtractiveSummarizer
 from minutebook.compaction.fact_ledger import without_ledger
-from minutebook.compaction.registry import strategy_named
-from minutebook.compaction.strategy import CompactionInput, HistoryStrategy
-from minutebook.compaction.summarizer import Summarizer, is_summary, summary_text
+from minutebook.compaction.registry import strategy_from
+from minutebook.compaction.strategy import CompactionInput, HistoryStrategy, folds_of
+from minutebook.compaction.summarizer import Summarizer, is_summary, require_summarizer, summary_text
 from minutebook.compaction.truncate import TARGET_RATIO, clipped_newest_exchange, truncation_folds
-from minutebook.errors import CannotFit, FoldConflict, SummaryRejected
+from minutebook.errors import CannotFit, FoldConflict, InvalidResult, SummaryRejected, require_type
 from minutebook.history.protocol import EventBus, SessionProtocol
 from minutebook.record.fold import Fold
 from minutebook.record.message import role_of
@@ -139,9 +139,11 @@ class CompactionManager:
         reply_tokens: int | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self.strategy = strategy_named(strategy) if isinstance(strategy, str) else strategy
+        self.strategy = None if strategy is None else strategy_from(strategy)
+        require_type("model", model, ModelInfo, "a ModelInfo, such as model_info('gpt-4o')")
         self.model = model
         self.summarizer: Summarizer = summarizer or ExtractiveSummarizer()
+        require_summarizer(self.summarizer)
         self.folds = tuple(folds)
         self._save_fold = save_fold
         self._bus = bus
@@ -165,6 +167,7 @@ class CompactionManager:
 
         Raises:
             CannotFit: the messages that must be sent exceed the window.
+            InvalidResult: the strategy's `apply` gives something else than folds.
         """
         strategy, history = self.strategy, self.compaction_input(record, overhead_tokens)
         if strategy is None or not strategy.should_trigger(history):
@@ -204,12 +207,14 @@ class CompactionManager:
     async def _attempt(self, strategy: HistoryStrategy, history: CompactionInput) -> _Attempt:
         """Run the strategy. Its folds are discarded if they do not reduce the tokens."""
         try:
-            folds = [fold async for fold in strategy.apply(history, self.summarizer)]
+            folds = await folds_of(strategy, history, self.summarizer)
+        except InvalidResult:  # a mistake in the strategy, which no retry repairs
+            raise
         except Exception as error:  # noqa: BLE001 - strategies and summarizers can be user code
             _LOG.warning("compaction by %s failed; nothing was changed", strategy.name, exc_info=error)
             if isinstance(error, SummaryRejected):
                 return _Attempt([], "rejected", str(error), error)
-            return _Attempt([], "failed", f"the summarizer failed: {type(error).__name__}: {error}", error)
+            return _Attempt([], "failed", f"strategy {strategy.name} failed: {type(error).__name__}: {error}", error)
         if folds and history.with_folds(folds).tokens < history.tokens:
             return _Attempt(folds, "folded")
         return _Attempt([], "nothing to fold", _NOTHING_TO_FOLD)

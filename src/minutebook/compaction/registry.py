@@ -5,7 +5,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
 from minutebook.compaction.hybrid import HybridStrategy
-from minutebook.compaction.strategy import HistoryStrategy
+from minutebook.compaction.strategy import HistoryStrategy, require_strategy
 from minutebook.compaction.summarize import SummarizeStrategy
 from minutebook.compaction.truncate import TruncateStrategy
 from minutebook.compaction.turns import TurnStrategy
@@ -31,8 +31,10 @@ def register_strategy(name: str, factory: Callable[[], HistoryStrategy]) -> None
     """Make your own strategy available by name in code, configuration and the agent language.
 
     Raises:
-        InvalidSetting: the name is taken.
+        InvalidSetting: the name is taken, or `factory` cannot be called.
     """
+    if not callable(factory):
+        raise InvalidSetting("factory", factory, "a strategy's class, or a function that returns a strategy")
     if name in BUILTIN_STRATEGIES:
         raise InvalidSetting("name", name, f"a name other than the built-in {', '.join(BUILTIN_STRATEGIES)}")
     if name in _registered:
@@ -60,6 +62,16 @@ def strategy_named(name: str) -> HistoryStrategy:
     if factory is None:
         raise UnknownName("strategy", name, strategy_names(), "register it with register_strategy")
     return factory()
+
+
+def strategy_from(strategy: HistoryStrategy | str) -> HistoryStrategy:
+    """The strategy itself, or the one of that name.
+
+    Raises:
+        UnknownName: there is none of that name.
+        InvalidSetting: the object is no strategy.
+    """
+    return strategy_named(strategy) if isinstance(strategy, str) else require_strategy(strategy)
 
 
 def strategy_with_settings(name: str, settings: Mapping[str, Any]) -> tuple[HistoryStrategy, set[str]]:

@@ -5,13 +5,14 @@ the record that may be folded.
 """
 
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from minutebook.compaction.summarizer import Summarizer, is_summary
-from minutebook.errors import InvalidSetting
+from minutebook.errors import InvalidResult, InvalidSetting, require_type
+from minutebook.history.compose import strategy_name
 from minutebook.history.incremental import last_exchange
 from minutebook.record.fold import Fold, active_folds, record_with_folds
 from minutebook.record.transcript import Transcript
@@ -57,6 +58,12 @@ class CompactionInput:
         if self.reply_tokens is None:
             return self.model.max_input_tokens
         return self.model.room(reply_tokens=self.reply_tokens)
+
+    def older_than(self, turns: int) -> range:
+        """The messages between the leading system messages and the last `turns` turns."""
+        start = self.record.leading_system_count
+        starts = self.record.turn_starts
+        return range(start, max(start, starts[-turns])) if 0 < turns <= len(starts) else range(start, start)
 
     def with_folds(self, added: Iterable[Fold]) -> "CompactionInput":
         return replace(self, folds=(*self.folds, *added))
@@ -147,20 +154,65 @@ def indexes_outside(indexes: range, others: Sequence[range]) -> Iterator[int]:
 
 @runtime_checkable
 class HistoryStrategy(Protocol):
-    """Decides when messages are folded, and creates the folds. It has no side effects: the caller stores the folds."""
+    """Decides when messages are folded, and creates the folds. It has no side effects: the caller stores the folds.
+
+    Use it as the base class of your own strategy, which then needs only `apply`.
+    """
 
     @property
     def name(self) -> str:
-        """The strategy's name in notices and reasons."""
-        ...
+        """The strategy's name in notices and reasons. Default: its class in snake case."""
+        return strategy_name(self)
 
     def should_trigger(self, history: CompactionInput) -> bool:
-        """Whether messages must be folded before the next model call."""
+        """Whether messages must be folded before the next model call.
+
+        Default: above `threshold`, an optional attribute, else 80 % of the context window.
+        """
+        return exceeds_threshold(history, getattr(self, "threshold", DEFAULT_THRESHOLD))
+
+    def apply(
+        self, history: CompactionInput, summarizer: Summarizer
+    ) -> AsyncIterator[Fold] | Awaitable[Iterable[Fold]]:
+        """The folds to add: an `async def` that returns a list of folds or yields each. If it raises, none is added."""
         ...
 
-    def apply(self, history: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:
-        """The folds to add. If it raises, no fold is added."""
-        ...
+
+def require_strategy(strategy: Any) -> HistoryStrategy:
+    """Return the strategy if it has the methods of one.
+
+    Raises:
+        InvalidSetting: it does not, or it is a class.
+    """
+    if isinstance(strategy, type):
+        raise InvalidSetting("strategy", strategy, f"an object, such as {strategy.__name__}()")
+    if not isinstance(strategy, HistoryStrategy):
+        raise InvalidSetting("strategy", strategy, "a name, or an object of a subclass of HistoryStrategy")
+    return strategy
+
+
+async def folds_of(strategy: HistoryStrategy, history: CompactionInput, summarizer: Summarizer) -> list[Fold]:
+    """The folds that a strategy adds.
+
+    Raises:
+        InvalidResult: `apply` gives something else than folds.
+    """
+    result: Any = strategy.apply(history, summarizer)
+    method = f"{type(strategy).__name__}.apply"
+    if isinstance(result, AsyncIterable):
+        folds = [fold async for fold in result]
+    elif isinstance(result, Awaitable):
+        result = await result
+        if isinstance(result, (str, Fold)) or not isinstance(result, Iterable):
+            raise InvalidResult(method, repr(result), "return a list of folds, or yield each fold")
+        folds = list(result)
+    else:
+        fix = "write `async def apply`, and return a list of folds or yield each fold"
+        raise InvalidResult(method, repr(result), fix)
+    wrong = next((fold for fold in folds if not isinstance(fold, Fold)), None)
+    if wrong is not None:
+        raise InvalidResult(method, f"{wrong!r} in place of a fold", "make folds with Fold.over(...)")
+    return folds
 
 
 class WindowStrategy:
@@ -173,7 +225,7 @@ class WindowStrategy:
     def __post_init__(self) -> None:
         require_thresholds(self.threshold, self.target)
         keep_turns = getattr(self, "keep_turns", None)
-        if keep_turns is not None and keep_turns < 1:
+        if keep_turns is not None and (type(keep_turns) is not int or keep_turns < 1):
             raise InvalidSetting("keep_turns", keep_turns, "1 or more, or None for as many as fit")
 
     def should_trigger(self, history: CompactionInput) -> bool:
@@ -191,6 +243,8 @@ def require_thresholds(threshold: float, target: float) -> None:
     Raises:
         InvalidSetting: they are not.
     """
+    require_type("threshold", threshold, (int, float), "a share of the window above 0 and up to 1, such as 0.8")
+    require_type("target", target, (int, float), "a share of the window above 0 and below the threshold")
     if not 0 < threshold <= 1:
         raise InvalidSetting("threshold", threshold, "a share of the window above 0 and up to 1, such as 0.8")
     if not 0 < target < threshold:

@@ -60,6 +60,15 @@ class Summarizer(Protocol):
         ...
 
 
+def require_summarizer(summarizer: object) -> None:
+    """Raise `InvalidSetting` if the object has no method `summarize`, or is a class."""
+    if isinstance(summarizer, type) or not isinstance(summarizer, Summarizer):
+        expected = (
+            "an object with `async def summarize(request)`, such as ModelSummarizer(OpenAIAdapter('gpt-4o-mini'))"
+        )
+        raise InvalidSetting("summarizer", summarizer, expected)
+
+
 def require_summary(summary: object, request: SummaryRequest) -> str:
     """Return the summary without surrounding whitespace.
 

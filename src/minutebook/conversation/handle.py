@@ -7,7 +7,7 @@ in memory while the handle is open; before each view the handle reads from the s
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import Any, Final, Self, TypeAlias, overload
 from uuid import uuid4
 
@@ -39,12 +39,14 @@ from minutebook.errors import (
     InvalidSetting,
     MissingSetting,
     VersionConflict,
+    require_type,
 )
 from minutebook.history.protocol import HistoryManager
 from minutebook.history.view import View
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message, Provider
+from minutebook.record.validation import rejected_kinds
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import (
     ConversationHeader,
@@ -73,8 +75,9 @@ class AsyncConversation:
     conversation.
 
     A view has at most `max_tokens` tokens: by default what the `model` reads, less the room for its answer. `manager`
-    (one or several) prepares the view before the budget cuts it. `strategy` folds old messages when the window gets full;
-    `summarizer` writes its summaries, else they are extracts. `policy` is the name of a policy instead of these three.
+    (one or several, or their names, such as "tool_result_truncator:4000") prepares the view before the budget cuts it.
+    `strategy` folds old messages when the window gets full; `summarizer` writes its summaries, else they are extracts.
+    `policy` is the name of a policy instead of these three.
 
     Open it with `async with`, or let the first call open it and end with `close()`.
 
@@ -91,7 +94,7 @@ class AsyncConversation:
         system: str | None = None,
         model: str | ModelInfo | None = None,
         max_tokens: int | None = None,
-        manager: HistoryManager | Sequence[HistoryManager] = (),
+        manager: HistoryManager | str | Sequence[HistoryManager | str] = (),
         strategy: HistoryStrategy | str | None = None,
         summarizer: Summarizer | None = None,
         policy: str | None = None,
@@ -101,8 +104,11 @@ class AsyncConversation:
         self._recipient = None if recipient is None else require_name("recipient", recipient)
         if id is None and recipient is None:
             self._id = str(uuid4())
+        require_type("system", system, (str, NoneType), "the text of a system message")
+        if provider is not None:
+            rejected_kinds(provider)
         self._owns_store = not isinstance(store, ConversationStore)
-        self.store = store if isinstance(store, ConversationStore) else open_store(str(store))
+        self.store = store if isinstance(store, ConversationStore) else open_store(store)
         self._system = system
         self._policy = PolicyBuilder(
             model=model, max_tokens=max_tokens, managers=manager, strategy=strategy, summarizer=summarizer, name=policy
@@ -193,6 +199,7 @@ class AsyncConversation:
             LeaseLost: the lease of this handle was lost to another holder.
             IdempotencyConflict: the key was used with other messages.
         """
+        require_type("request", request, (int, NoneType), "the number of a request")
         inputs = [read_input(given) for given in messages]
         new = [message for part in inputs for message in part.messages]
         if not new:
@@ -307,6 +314,7 @@ class AsyncConversation:
 
     async def requests(self, last: int = 20) -> list[Request]:
         """The newest recorded requests, oldest first."""
+        require_type("last", last, int, "a number of requests")
         source = await self._open()
         documents = [item async for item in read_requests(self.store, self.id)][-last:] if last > 0 else []
         return [Request.of(number, document, source.record) for number, document in documents]
@@ -317,6 +325,7 @@ class AsyncConversation:
         Raises:
             DocumentNotFound: there is no request with that number.
         """
+        require_type("request", number, int, "the number of a request")
         source = await self._synchronize()
         return Request.of(number, await find_request(self.store, self.id, number), source.record)
 
@@ -361,6 +370,7 @@ class AsyncConversation:
             FoldNotFound: no fold has that id.
             FoldConflict: the folded messages were purged.
         """
+        require_type("fold", fold, (Fold, str), "a fold or its id")
         await self._open()
         stored = await self.store.undo_fold(self.id, fold if isinstance(fold, str) else fold.id)
         await self._synchronize()
@@ -386,12 +396,18 @@ class AsyncConversation:
     async def pin(self, position: int) -> None:
         """Include this message, with its exchange, in every view."""
         await self._open()
-        await self.store.pin(self.id, range(len(self))[position])
+        await self.store.pin(self.id, self._position(position))
 
     async def unpin(self, position: int) -> None:
         """Let views leave this message out again."""
         await self._open()
-        await self.store.unpin(self.id, range(len(self))[position])
+        await self.store.unpin(self.id, self._position(position))
+
+    def _position(self, position: int) -> int:
+        require_type("position", position, int, "the position of a message")
+        if not -len(self) <= position < len(self):
+            raise InvalidSetting("position", position, f"0 to {len(self) - 1}" if len(self) else "a stored message")
+        return position % len(self)
 
     async def fork(self, new_id: str | None = None, *, at: int | None = None) -> "AsyncConversation":
         """A new conversation with the messages before `at` (default: all), with the settings of this one.
@@ -400,6 +416,7 @@ class AsyncConversation:
             VersionConflict: `new_id` is taken.
             InvalidSetting: `at` is within an exchange or not within the record.
         """
+        require_type("at", at, (int, NoneType), "the position of a message")
         await self._open()
         header = await self.store.fork(self.id, new_id or f"{self.id[:400]}.{uuid4().hex}", at=at)
         other = AsyncConversation(header.id, store=self.store, system=self._system, provider=self.provider)

@@ -61,8 +61,6 @@ class ModelCall:
     ) -> None:
         """`source` is the whole record if the caller has it in memory; then nothing is `loaded` and no message is `new`."""
         self.call = call
-        self.messages: list[Message] = []
-        """The messages to send."""
         self.requests: list[SentRequest] = []
         """The requests to the provider, each with its outcome."""
         self.notices: list[str] = []
@@ -90,6 +88,8 @@ class ModelCall:
             call.rules,
         )
         self._view: View | None = None
+        self._sent: View | None = None
+        """The view that is sent: `_view`, or all messages if the policy does not prune."""
         self._asked_at = datetime.now(UTC)
         self._sequence = 0
         folds = self.source.folds if loaded is None else loaded.folds
@@ -97,6 +97,12 @@ class ModelCall:
 
     def _source(self, loaded: LoadedConversation | None, new: Sequence[Message]) -> ViewSource:
         return ViewSource(loaded, new, counter=self.call.counter, whole=compacts(self.call.policy))
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages to send."""
+        sent = [] if self._sent is None else self._sent.messages
+        return [without_items(message) for message in (*self.source.front, *sent)]
 
     @property
     def request(self) -> SentRequest:
@@ -244,17 +250,15 @@ class ModelCall:
                 raise
             view = self.source.whole_view(self.call.rules)
         sent = view if is_pruning else self.source.whole_view(self.call.rules)
-        self._view = view
-        self.messages = [without_items(message) for message in (*self.source.front, *sent.messages)]
+        self._view, self._sent = view, sent
         request = self._request(self.call, view, sent, self.source.positions)
         request.asked_at = self._asked_at
         self.requests = [request]
 
     def view(self, *, number: int | None = None) -> View:
         """The view to send, after `begin` or `preview`. `number` is the number of the recorded request."""
-        assert self._view is not None, "begin first"
-        view = self._view if self.call.policy.mode == "on" else self.source.whole_view(self.call.rules)
-        return replace(view, number=number)
+        assert self._sent is not None, "begin first"
+        return replace(self._sent, number=number)
 
     def _request(self, call: CallSettings, view: View, sent: View, positions: Sequence[int | None]) -> SentRequest:
         return SentRequest(

@@ -5,16 +5,17 @@ files, in the agent language (strategies only) and on the command line. Only pol
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from types import NoneType
 from typing import Any, Final, Protocol, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from minutebook.compaction.manager import CompactionManager, SaveFold
-from minutebook.compaction.registry import SETTING_FIELDS, strategy_named, strategy_names, strategy_with_settings
+from minutebook.compaction.registry import SETTING_FIELDS, strategy_from, strategy_names, strategy_with_settings
 from minutebook.compaction.strategy import HistoryStrategy
-from minutebook.compaction.summarizer import Summarizer
+from minutebook.compaction.summarizer import Summarizer, require_summarizer
 from minutebook.conversation.config import (
     DEFAULT_POLICY,
     ConversationConfig,
@@ -26,7 +27,7 @@ from minutebook.conversation.config import (
     value_from_text,
 )
 from minutebook.conversation.retention import PruningDecision, RetentionManager, retention_manager
-from minutebook.errors import InvalidSetting, MissingSetting, UnknownName, one_of
+from minutebook.errors import InvalidSetting, MissingSetting, UnknownName, one_of, require_type
 from minutebook.history.budget import TokenBudgetManager
 from minutebook.history.compose import ComposedManager, PassthroughManager, composed, managers_of, strategy_name
 from minutebook.history.protocol import EventBus, HistoryManager
@@ -137,13 +138,17 @@ class PolicyBuilder:
         *,
         model: str | ModelInfo | None = None,
         max_tokens: int | None = None,
-        managers: HistoryManager | Sequence[HistoryManager] = (),
+        managers: HistoryManager | str | Sequence[HistoryManager | str] = (),
         strategy: HistoryStrategy | str | None = None,
         summarizer: Summarizer | None = None,
         name: str | None = None,
     ) -> None:
         if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
             raise InvalidSetting("max_tokens", max_tokens, "a number of tokens above 0, or None for the model's limit")
+        require_type("policy", name, (str, NoneType), "the name of a policy")
+        require_type("model", model, (str, ModelInfo, NoneType), "the name of a model, or a ModelInfo")
+        if summarizer is not None:
+            require_summarizer(summarizer)
         self.model = _model_of(model, max_tokens)
         self.model_name = None if model is None else self.model.name
         self.counter = counter_for(self.model_name)
@@ -154,8 +159,8 @@ class PolicyBuilder:
         self._named = None
         if name is not None:
             self._named = policy_named(name, _DefaultSettings(), model=self.model, summarizer=summarizer)
-        self._managers = managers_of(managers)
-        self.strategy = strategy_named(strategy) if isinstance(strategy, str) else strategy
+        self._managers = _managers(managers, max_tokens)
+        self.strategy = None if strategy is None else strategy_from(strategy)
         if self._named is not None:
             self.strategy = self._named.strategy
         self._policies: dict[int, Policy] = {}
@@ -166,8 +171,18 @@ class PolicyBuilder:
         return "anthropic" if self.model.provider == "anthropic" else "openai"
 
     def tool_tokens(self, tools: Sequence[Any]) -> int:
-        """The tokens of tool definitions."""
-        return self.counter.count(json_bytes(list(tools)).decode()) if tools else 0
+        """The tokens of tool definitions.
+
+        Raises:
+            InvalidSetting: they are not a list of JSON data.
+        """
+        expected = "a list of tool definitions as they are sent: [{'type': 'function', 'function': {...}}]"
+        if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
+            raise InvalidSetting("tools", tools, expected)
+        try:
+            return self.counter.count(json_bytes(list(tools)).decode()) if tools else 0
+        except TypeError:
+            raise InvalidSetting("tools", tools, expected) from None
 
     def with_overhead(self, overhead_tokens: int) -> Policy:
         """The policy for requests that send this many tokens besides messages."""
@@ -190,6 +205,14 @@ class PolicyBuilder:
             model=self.model,
             summarizer=self.summarizer,
         )
+
+
+def _managers(
+    given: HistoryManager | str | Sequence[HistoryManager | str], max_tokens: int | None
+) -> tuple[HistoryManager, ...]:
+    """One manager or several. A text is a manager's name with its settings, as on the command line."""
+    parts: Sequence[Any] = given if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+    return managers_of([manager_from_texts([part], max_tokens) if isinstance(part, str) else part for part in parts])
 
 
 class _DefaultSettings:

@@ -30,7 +30,7 @@ class Conversation:
         system: str | None = None,
         model: str | ModelInfo | None = None,
         max_tokens: int | None = None,
-        manager: HistoryManager | Sequence[HistoryManager] = (),
+        manager: HistoryManager | str | Sequence[HistoryManager | str] = (),
         strategy: HistoryStrategy | str | None = None,
         summarizer: Summarizer | None = None,
         policy: str | None = None,

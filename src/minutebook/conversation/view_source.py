@@ -103,7 +103,7 @@ class FailOpenManager(ContextualManager):
     """Sends all messages if the wrapped manager fails; `bypass` is then the name of the error."""
 
     def __init__(self, manager: HistoryManager) -> None:
-        self._manager = manager
+        self.inner = manager
         self.bypass: str | None = None
         self.preserve_first_request = bool(getattr(manager, "preserve_first_request", False))
 
@@ -116,7 +116,7 @@ class FailOpenManager(ContextualManager):
     ) -> Curated:
         source = Transcript.of(messages, counter=self.default_counter())
         try:
-            return curated_view(self._manager, source, session, context or NO_CONTEXT)
+            return curated_view(self.inner, source, session, context or NO_CONTEXT)
         except CannotFit:
             raise
         except Exception as error:  # noqa: BLE001 - a manager is user-supplied code
@@ -126,10 +126,10 @@ class FailOpenManager(ContextualManager):
             return PassthroughManager().curate(source.coherent())
 
     def fits(self, messages: Sequence[Message]) -> bool:
-        return isinstance(self._manager, ContextualManager) and self._manager.fits(messages)
+        return isinstance(self.inner, ContextualManager) and self.inner.fits(messages)
 
     def default_counter(self) -> TokenCounter | None:
-        return self._manager.default_counter() if isinstance(self._manager, ContextualManager) else None
+        return self.inner.default_counter() if isinstance(self.inner, ContextualManager) else None
 
 
 def adaptive_view_of(manager: HistoryManager, max_tokens: int | None, provider: Provider = "openai") -> AdaptiveView:

@@ -10,7 +10,7 @@ _EXPORTS = {
     "budget": ("TokenBudgetManager",),
     "cache_cost": ("CacheLedger",),
     "compose": ("ComposedManager", "ObservableManager", "ObservableSlidingWindowManager", "PassthroughManager"),
-    "curation": ("Curated", "ViewNote", "NoteStatus"),
+    "curation": ("Changed", "Curated", "ViewNote", "NoteStatus"),
     "explanation": ("Explanation", "ExplanationLine", "explain"),
     "guarantees": ("Violation", "Guarded", "Guarantee", "guard"),
     "protocol": ("CurationContext", "EventBus", "HistoryCurated", "HistoryManager", "SessionProtocol"),

@@ -11,6 +11,7 @@ from minutebook.history.compose import (
     PassthroughManager as PassthroughManager,
 )
 from minutebook.history.curation import (
+    Changed as Changed,
     Curated as Curated,
     NoteStatus as NoteStatus,
     ViewNote as ViewNote,
@@ -53,6 +54,7 @@ from minutebook.history.window import (
 __all__ = [
     "ActiveToolsManager",
     "CacheLedger",
+    "Changed",
     "ComposedManager",
     "Curated",
     "CurationContext",

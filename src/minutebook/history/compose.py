@@ -1,15 +1,15 @@
 """Managers made of other managers: composed in sequence, or observed by an event bus; and the one that changes nothing."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import cast
+from typing import Any, cast
 
-from minutebook.errors import InvalidSetting
+from minutebook.errors import InvalidResult, InvalidSetting
 from minutebook.history.curation import Curated, NoteChain
 from minutebook.history.incremental import ContextualManager, IncrementalManager, IncrementalView, KeepSet
-from minutebook.history.origins import origins
+from minutebook.history.origins import curated_of
 from minutebook.history.protocol import (
     NO_CONTEXT,
     CurationContext,
@@ -49,7 +49,7 @@ class ComposedManager(ContextualManager):
     """Managers to apply, in order. Without managers, messages are unchanged."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "managers", tuple(self.managers))
+        object.__setattr__(self, "managers", managers_of(self.managers))
 
     def curate(
         self,
@@ -117,15 +117,42 @@ def curated_view(
     if isinstance(manager, ContextualManager):
         return manager.curate(source, session=session, context=context)
     read_only = _read_only_messages(source)
-    view = manager.curate(list(read_only), session=cast("SessionProtocol", session))
-    indexes = origins(read_only, view)
+    view = curated_of(read_only, _messages_from(manager, list(read_only), session))
+    notes = {root: note for index, note in view.notes().items() if (root := source.position_of(index)) is not None}
     return Curated(
         [
-            message if index is None or message is not read_only[index] else source[index]
-            for message, index in zip(view, indexes, strict=True)
+            source[index] if index is not None and _is_equal(message, read_only[index]) else message
+            for message, index in zip(view, view.origins, strict=True)
         ],
-        [None if index is None else source.position_of(index) for index in indexes],
+        [None if index is None else source.position_of(index) for index in view.origins],
+        (NoteChain(notes, None),) if notes else (),
     )
+
+
+def _messages_from(
+    manager: HistoryManager, messages: list[Message], session: SessionProtocol | None
+) -> Sequence[Message]:
+    """The messages that a manager of the application returns.
+
+    Raises:
+        InvalidResult: it returned something else.
+    """
+    view: Any = manager.curate(messages, session=cast("SessionProtocol", session))
+    method = f"{type(manager).__name__}.curate"
+    if isinstance(view, Coroutine):
+        view.close()
+        raise InvalidResult(method, "a coroutine", "write `def curate`, not `async def`, and return a list of messages")
+    if isinstance(view, (str, Mapping)) or not isinstance(view, Iterable):
+        raise InvalidResult(method, repr(view), "return a list of messages")
+    view = view if isinstance(view, Sequence) else list(view)
+    wrong = next((message for message in view if not isinstance(message, Mapping)), None)
+    if wrong is not None:
+        raise InvalidResult(method, f"a list with {wrong!r}", "return a list of messages, which are dicts with a role")
+    return cast("Sequence[Message]", view)
+
+
+def _is_equal(message: Message, other: Message) -> bool:
+    return message is other or message == other
 
 
 def _read_only_messages(source: Transcript) -> list[Message]:
@@ -183,10 +210,10 @@ class ObservableSlidingWindowManager(ObservableManager):
     """SlidingWindowManager with event emission."""
 
 
-def strategy_name(manager: object) -> str:
-    """A manager's class in snake case: `sliding_window` for `SlidingWindowManager`."""
-    name = type(manager).__name__
-    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name.removesuffix("Manager") or name)
+def strategy_name(part: object) -> str:
+    """The class of a manager or strategy in snake case: `sliding_window` for `SlidingWindowManager`."""
+    name = type(part).__name__
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", re.sub("(?<=.)(Manager|Strategy)$", "", name))
     return "_".join(words).lower()
 
 
@@ -201,6 +228,15 @@ def managers_of(managers: HistoryManager | Sequence[HistoryManager]) -> tuple[Hi
         if not callable(getattr(part, "curate", None)) or isinstance(part, type):
             raise InvalidSetting("manager", part, "an object with a method curate(messages, *, session), or several")
     return parts
+
+
+def managers_in(manager: HistoryManager) -> Iterator[HistoryManager]:
+    """The manager itself and the managers that it is made of."""
+    yield manager
+    parts = manager.managers if isinstance(manager, ComposedManager) else (getattr(manager, "inner", None),)
+    for part in parts:
+        if part is not None:
+            yield from managers_in(part)
 
 
 def composed(managers: Sequence[HistoryManager]) -> HistoryManager:

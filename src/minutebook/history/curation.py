@@ -8,8 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import is_
+from typing import Any
 
-from minutebook.record.message import Message
+from minutebook.errors import InvalidSetting, require_type
+from minutebook.record.message import Message, require_message
 from minutebook.record.transcript import Transcript
 
 
@@ -20,6 +22,7 @@ class NoteStatus(StrEnum):
     TRUNCATED = "truncated"
     CLEARED = "cleared"
     STRIPPED = "stripped"
+    CHANGED = "changed"
     DROPPED = "dropped"
     FOLDED = "folded"
     REPAIRED = "repaired"
@@ -40,6 +43,27 @@ class NoteChain:
 
     notes: dict[int, ViewNote]
     before: "NoteChain | None"
+
+
+class Changed(dict[str, Any]):
+    """A message that a manager of your own has changed, with the reason that `explain` and `why` give for it.
+
+    Put it in the list that `curate` returns. It equals the message, and the view has the message without the reason.
+
+    Raises:
+        InvalidMessage: `message` is not a message.
+        InvalidSetting: `because` is empty or not a text.
+    """
+
+    __slots__ = ("because",)
+
+    def __init__(self, message: Message, *, because: str) -> None:
+        expected = 'the reason for the change, such as "an old image"'
+        require_type("because", because, str, expected)
+        if not because.strip():
+            raise InvalidSetting("because", because, expected)
+        super().__init__(require_message(message))
+        self.because = because
 
 
 class Curated(list[Message]):

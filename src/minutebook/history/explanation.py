@@ -1,12 +1,12 @@
 """Why each message of the record was sent, changed or left out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from minutebook.history.cache_cost import shared_prefix_length
 from minutebook.history.curation import Curated, NoteStatus, ViewNote
-from minutebook.history.origins import origins
+from minutebook.history.origins import curated_of
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message, role_of
 from minutebook.record.repairs import RepairAction
@@ -82,7 +82,8 @@ def explain(
     the messages that are not shown to their folds.
     """
     transcript = Transcript.of(record)
-    view_origins = origins(record, view)
+    view = curated_of(record, view)
+    view_origins = view.origins
     notes = _notes(transcript, view, hidden or {})
     counts = [_tokens(transcript, message, origin) for message, origin in zip(view, view_origins, strict=True)]
     view_index_of_root = {root: view_index for view_index, root in enumerate(view_origins) if root is not None}
@@ -97,21 +98,34 @@ def explain(
     return Explanation(tuple(lines), cached)
 
 
+def changed_messages(
+    record: Transcript, view: Curated, hidden: Mapping[int, Fold], *, start: int = 0
+) -> Iterator[tuple[int, NoteStatus, str]]:
+    """The index, status and reason of every message from `start` on that the view does not send unchanged."""
+    sent = dict(zip(view.origins, view, strict=True))
+    notes: dict[int, ViewNote] | None = None  # most views send every new message, and need none
+    for index, message in enumerate(record.since(start), start):
+        sent_message = sent.get(index)
+        if sent_message is not message:
+            notes = _notes(record, view, hidden) if notes is None else notes
+            status, reason = _status_and_reason(message, sent_message, notes.get(index))
+            if status is not NoteStatus.SENT:
+                yield index, status, reason
+
+
 def _tokens(transcript: Transcript, message: Message, root: int | None) -> int:
     if root is not None and transcript[root] is message:
         return transcript.tokens_of(root)
     return transcript.counter.message(message)
 
 
-def _notes(record: Transcript, view: Sequence[Message], hidden: Mapping[int, Fold]) -> dict[int, ViewNote]:
+def _notes(record: Transcript, view: Curated, hidden: Mapping[int, Fold]) -> dict[int, ViewNote]:
     notes = {index: ViewNote(NoteStatus.FOLDED, f"fold {fold.id}: {fold.reason}") for index, fold in hidden.items()}
     record.coherent()
     for repair in record.repairs:
         status = NoteStatus.DROPPED if repair.action is RepairAction.DROPPED else NoteStatus.REPAIRED
         notes.setdefault(repair.index, ViewNote(status, repair.what))
-    if isinstance(view, Curated):
-        notes.update(view.notes())
-    return notes
+    return notes | view.notes()
 
 
 def _status_and_reason(message: Message, sent: Message | None, note: ViewNote | None) -> tuple[NoteStatus, str]:
@@ -123,7 +137,7 @@ def _status_and_reason(message: Message, sent: Message | None, note: ViewNote | 
         return NoteStatus.SENT, note.reason if note and note.status is NoteStatus.REPAIRED else ""
     if note is not None and note.status not in _NOT_SENT:
         return note.status, note.reason
-    return NoteStatus.TRUNCATED, "changed from the record"
+    return NoteStatus.CHANGED, "changed from the record"
 
 
 def _with_added(

@@ -13,7 +13,7 @@ from minutebook.errors import CannotFit, GuaranteeViolated
 from minutebook.history.budget import TokenBudgetManager
 from minutebook.history.curation import Curated, NoteChain, NoteStatus, ViewNote
 from minutebook.history.incremental import ContextualManager, KeepSet, last_exchange
-from minutebook.history.origins import origins
+from minutebook.history.origins import curated_of
 from minutebook.history.protocol import NO_CONTEXT, CurationContext, HistoryManager
 from minutebook.record.finding import Finding, FindingKind, errors
 from minutebook.record.message import Message, Provider, is_result, is_system
@@ -96,8 +96,7 @@ class _GuardedView:
         self.requires_first_request = False
         """The manager preserves the first request, which is not one of the guarantees."""
         self._record_problems: set[tuple[FindingKind, int | None, str | None]] | None = None
-        note_chains = view.note_chains if isinstance(view, Curated) else ()
-        self.view = view if isinstance(view, Curated) else Curated(view, origins(record, view), note_chains)
+        self.view = curated_of(record, view)
 
     def restore_record(self, manager: HistoryManager | None) -> None:
         """Guarantee 4: a record that fits is sent unchanged."""

@@ -2,8 +2,23 @@
 
 from collections.abc import Sequence
 
-from minutebook.history.curation import Curated
+from minutebook.history.curation import Changed, Curated, NoteChain, NoteStatus, ViewNote
 from minutebook.record.message import Message, is_result, result_id, role_of, text_of
+
+
+def curated_of(record: Sequence[Message], view: Sequence[Message]) -> Curated:
+    """Any view of these messages with the origins of its messages. The reasons of `Changed` messages become notes."""
+    if isinstance(view, Curated) and not any(type(message) is Changed for message in view):
+        return view
+    indexes = origins(record, view)
+    changed = {
+        index: ViewNote(NoteStatus.CHANGED, message.because)
+        for message, index in zip(view, indexes, strict=True)
+        if index is not None and isinstance(message, Changed)
+    }
+    messages = [dict(message) if isinstance(message, Changed) else message for message in view]
+    note_chains = view.note_chains if isinstance(view, Curated) else ()
+    return Curated(messages, indexes, (*note_chains, NoteChain(changed, None)) if changed else note_chains)
 
 
 def origins(record: Sequence[Message], view: Sequence[Message]) -> Sequence[int | None]:
@@ -38,7 +53,10 @@ def origins(record: Sequence[Message], view: Sequence[Message]) -> Sequence[int 
 
 
 def _match_changed(record: Sequence[Message], view: Sequence[Message], matches: list[int | None]) -> None:
-    """Match the messages between two matches with the only message of their role there, if the texts are similar."""
+    """Match the messages between two matches with the only message of their role there, if the texts are similar.
+
+    `Changed` messages may have any text. They are matched in order if the record has as many messages there.
+    """
     matched = {index for index in matches if index is not None}
     for view_index, message in enumerate(view):
         if matches[view_index] is not None:
@@ -50,9 +68,23 @@ def _match_changed(record: Sequence[Message], view: Sequence[Message], matches: 
             for index in range(low + 1, high)
             if index not in matched and role_of(record[index]) == role_of(message)
         ]
-        if len(candidates) == 1 and _are_similar(text_of(record[candidates[0]]), text_of(message)):
+        if isinstance(message, Changed):
+            is_match = len(candidates) == _changed_count(view, matches, view_index)
+        else:
+            is_match = len(candidates) == 1 and _are_similar(text_of(record[candidates[0]]), text_of(message))
+        if is_match:
             matches[view_index] = candidates[0]
             matched.add(candidates[0])
+
+
+def _changed_count(view: Sequence[Message], matches: Sequence[int | None], start: int) -> int:
+    """The number of unmatched `Changed` messages with the role of the first one, up to the next match."""
+    count = 0
+    for message, match in zip(view[start:], matches[start:], strict=True):
+        if match is not None:
+            break
+        count += isinstance(message, Changed) and role_of(message) == role_of(view[start])
+    return count
 
 
 def _are_similar(text: str, other: str) -> bool:

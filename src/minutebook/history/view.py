@@ -1,10 +1,11 @@
 """The view: the messages that one model call is sent, with the reason for every message that is changed or left out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from types import NoneType
+from typing import Any, Final
 
-from minutebook.errors import InvalidSetting
+from minutebook.errors import InvalidSetting, require_type
 from minutebook.history.budget import TokenBudgetManager
 from minutebook.history.compose import composed, curated_view, managers_of
 from minutebook.history.curation import Curated, tokens_of_view
@@ -17,6 +18,8 @@ from minutebook.record.transcript import Transcript
 from minutebook.tokens import TokenCounter
 from minutebook.wire.read import read
 from minutebook.wire.write import anthropic_arguments, openai_messages, responses_arguments
+
+_LIMIT: Final = "a number of tokens such as 8_000, a manager, or a list of managers"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -117,7 +120,10 @@ def view_of(
         GuaranteeViolated: `strict`, and the manager's view violates a guarantee.
         RecordIsReadOnly: the manager tried to change a message in place.
     """
+    _require_types(system, context, folds, max_tokens, counter)
     if isinstance(limit, int) and not isinstance(limit, bool):
+        if limit < 1:
+            raise InvalidSetting("limit", limit, _LIMIT)
         max_tokens = limit if max_tokens is None else min(limit, max_tokens)
         managers: tuple[HistoryManager, ...] = (TokenBudgetManager(limit),)
     elif limit is None:
@@ -143,12 +149,24 @@ def view_of(
     )
 
 
+def _require_types(
+    system: object, context: object, folds: Iterable[object], max_tokens: object, counter: object
+) -> None:
+    require_type("system", system, (str, NoneType), "the text of a system message")
+    require_type("context", context, (CurationContext, NoneType), "a CurationContext")
+    require_type("max_tokens", max_tokens, (int, NoneType), "a number of tokens such as 8_000")
+    if counter is not None and not callable(getattr(counter, "message", None)):
+        raise InvalidSetting("counter", counter, "a token counter, such as counter_for('gpt-4o')")
+    require_type("folds", folds, Sequence, "a list of folds")
+    for fold in folds:
+        require_type("folds", fold, Fold, "a list of folds")
+
+
 def _managers(limit: Any) -> tuple[HistoryManager, ...]:
     try:
         return managers_of(limit)
     except InvalidSetting:
-        expected = "a number of tokens such as 8_000, a manager, or a list of managers"
-        raise InvalidSetting("limit", limit, expected) from None
+        raise InvalidSetting("limit", limit, _LIMIT) from None
 
 
 def _record(messages: Any, system: str | None, counter: TokenCounter | None) -> tuple[Transcript, int]:

@@ -3,12 +3,16 @@
 The section shows what is left out of the messages, and nothing that is in them.
 """
 
+import warnings
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, TypeAlias, get_args
 from weakref import WeakKeyDictionary
 
 from minutebook.errors import InvalidSetting
+from minutebook.history.compose import managers_in
+from minutebook.history.protocol import HistoryManager, SessionProtocol
+from minutebook.planning.budget import StepHistoryManager
 from minutebook.planning.events import EXPAND_STEP, SUMMARIZE_STEP
 from minutebook.planning.folds import last_summarized_turn
 from minutebook.planning.plan import Plan
@@ -167,6 +171,7 @@ class TaskHistorySection(Section[None]):
         if max_ledger_tokens < 0:
             raise InvalidSetting("max_ledger_tokens", max_ledger_tokens, "0 or more")
         self._session, self._max_ledger_tokens = session, max_ledger_tokens
+        self._has_warned = False
         self._ledgers: WeakKeyDictionary[Session, StepLedger] = WeakKeyDictionary()
         self._resolver = resolver or StepVisibilityResolver()
         if session is not None:
@@ -186,6 +191,20 @@ class TaskHistorySection(Section[None]):
             accepts_overrides=accepts_overrides,
             visibility=SectionVisibility.FULL,
         )
+
+    def check_run(self, session: SessionProtocol, manager: HistoryManager) -> None:
+        """Warn once if the run has no `StepHistoryManager`, or another session than the section."""
+        problem = None
+        if self._session is not None and self._session is not session:
+            problem = "was created with another session than the run's; pass the same session to both, or none to it"
+        elif not any(isinstance(part, StepHistoryManager) for part in managers_in(manager)):
+            problem = (
+                "folds finished steps, but the run has no StepHistoryManager, so their messages are sent all the same; "
+                "pass history_manager=StepHistoryManager(), or compose it with your manager"
+            )
+        if problem is not None and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(f"TaskHistorySection {self.key!r} {problem}", RuntimeWarning, stacklevel=2)
 
     def body(self, params: None, depth: int, number: str, *, path: SectionPath, context: RenderContext) -> str:  # noqa: ARG002
         histories = self._histories(context)

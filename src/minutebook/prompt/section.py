@@ -12,6 +12,7 @@ from types import NoneType
 from typing import Any, ClassVar, Final, Generic, Self, TypeAlias, TypeVar
 
 from minutebook.errors import InvalidSetting, MissingSetting
+from minutebook.history.protocol import HistoryManager, SessionProtocol
 from minutebook.prompt.tools import AnyTool, ReifiedGeneric, RenderContext, Tool
 from minutebook.prompt.visibility import SectionPath, SectionVisibility, dotted
 
@@ -66,6 +67,11 @@ class Section(ReifiedGeneric, Generic[Params]):
             or not isinstance(self.visibility, SectionVisibility)
             or any(child.dynamic for child in self.children)
         )
+
+    def check_run(self, session: SessionProtocol, manager: HistoryManager) -> None:
+        """Called before a run with the run's session and history manager; a section may warn that it needs others."""
+        for child in self.children:
+            child.check_run(session, manager)
 
     def check(self) -> None:
         """Raise InvalidSetting if an attribute of the section is invalid. Subclasses extend it."""

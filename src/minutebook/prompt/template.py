@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, is_dataclass, replace
 from types import NoneType
 from typing import Any, Generic, TypeVar, cast
 
-from minutebook.errors import InvalidPrompt, InvalidSetting
+from minutebook.errors import InvalidPrompt, InvalidSetting, require_type
 from minutebook.history.protocol import SessionProtocol
 from minutebook.prompt.disclosure import DISCLOSURE_TOOLS
 from minutebook.prompt.markdown import MarkdownSection
 from minutebook.prompt.parse import parse, response_format
 from minutebook.prompt.schema import json_schema
-from minutebook.prompt.section import AnySection
+from minutebook.prompt.section import AnySection, Section
 from minutebook.prompt.tools import AnyTool, ReifiedGeneric, RenderContext
 from minutebook.prompt.visibility import SectionPath, SectionVisibility, dotted
 
@@ -200,6 +200,8 @@ class PromptTemplate(ReifiedGeneric, Generic[Out]):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sections", tuple(self.sections))
+        for section in self.sections:
+            require_type("sections", section, Section, "a list of sections, such as MarkdownSection(...)")
         object.__setattr__(self, "name", self.name or self.key)
         if not self.ns.strip() or not self.key.strip():
             raise InvalidSetting("ns and key of a prompt", (self.ns, self.key), "two texts that are not empty")
@@ -248,6 +250,9 @@ class Prompt(Generic[Out]):
 
     template: PromptTemplate[Out]
     params: tuple[object, ...] = ()
+
+    def __post_init__(self) -> None:
+        require_type("template", self.template, PromptTemplate, "a PromptTemplate")
 
     @property
     def name(self) -> str:

@@ -293,6 +293,8 @@ def tool(
     """
     if function is None:
         return partial(tool, name=name, description=description, timeout_seconds=timeout_seconds)
+    if not callable(function):
+        raise InvalidSetting("function", function, "a function with type hints and a docstring")
     name = name or function.__name__
     description = inspect.getdoc(function) or "" if description is None else description
     hints = get_type_hints(function, include_extras=True)

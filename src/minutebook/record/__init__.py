@@ -8,7 +8,7 @@ from minutebook._lazy import exports
 
 _EXPORTS = {
     "entry": ("ConversationEntry", "ConversationRecorded", "ToolCall"),
-    "exchange": ("exchanges", "safe_boundaries", "turn_count", "turns"),
+    "exchange": ("exchanges", "last_turns", "safe_boundaries", "turn_count", "turns"),
     "finding": ("Finding", "FindingKind"),
     "fold": ("Fold",),
     "message": ("ChatMessage", "Message", "MessageRole", "Provider"),

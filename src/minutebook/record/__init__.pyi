@@ -5,6 +5,7 @@ from minutebook.record.entry import (
 )
 from minutebook.record.exchange import (
     exchanges as exchanges,
+    last_turns as last_turns,
     safe_boundaries as safe_boundaries,
     turn_count as turn_count,
     turns as turns,
@@ -54,6 +55,7 @@ __all__ = [
     "check",
     "exchanges",
     "is_valid",
+    "last_turns",
     "repair",
     "safe_boundaries",
     "turn_count",

@@ -7,6 +7,7 @@ with calls and all of its results, or any single other message. A turn is a user
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
+from minutebook.errors import InvalidSetting
 from minutebook.record.message import Message, call_ids, is_result, is_user, role_of
 from minutebook.record.pairing import call_pairs
 
@@ -29,6 +30,18 @@ def turns(messages: Sequence[Message]) -> list[range]:
     """
     starts = [index for index, message in enumerate(messages) if index == 0 or is_user(message)]
     return _ranges(starts, len(messages))
+
+
+def last_turns(messages: Sequence[Message], count: int) -> set[int]:
+    """The indexes of the messages in the last `count` turns. Messages before the first user message are in no turn.
+
+    Raises:
+        InvalidSetting: `count` is negative or not a number.
+    """
+    if type(count) is not int or count < 0:
+        raise InvalidSetting("count", count, "a number of turns, 0 or more")
+    starts = [index for index, message in enumerate(messages) if is_user(message)]
+    return set(range(starts[-min(count, len(starts))], len(messages))) if count and starts else set()
 
 
 def turn_count(messages: Sequence[Message]) -> int:

@@ -4,14 +4,15 @@ The record does not change. A fold says "show these messages in place of message
 earlier view byte for byte. Folds are kept in their own append-only list.
 """
 
+import hashlib
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import is_
 from typing import Final
 
-from minutebook.errors import InvalidSetting
-from minutebook.record.message import Message
+from minutebook.errors import InvalidSetting, require_type
+from minutebook.record.message import Message, require_message
 from minutebook.record.transcript import Transcript
 
 
@@ -24,6 +25,40 @@ class Fold:
     stop: int
     shown: tuple[Message, ...]
     reason: str
+
+    @classmethod
+    def over(
+        cls,
+        indexes: Iterable[int],
+        *,
+        reason: str,
+        shown: str | Message | Iterable[Message] = (),
+        id: str | None = None,  # noqa: A002 - the natural name for callers
+    ) -> "Fold":
+        """A fold over neighbouring messages. `shown` is a text for a system message, a message or several; default: none.
+
+        The default `id` depends on the other arguments only.
+
+        Raises:
+            InvalidSetting: there are no indexes, or some between them are missing, or there is no reason.
+        """
+        positions = indexes if isinstance(indexes, range) else sorted(set(indexes))
+        if not positions or positions[0] < 0 or positions[-1] - positions[0] != len(positions) - 1:
+            raise InvalidSetting("indexes", indexes, "indexes of neighbouring messages, such as range(1, 9)")
+        expected = 'why these messages are folded, such as "small talk"'
+        require_type("reason", reason, str, expected)
+        if not reason.strip():
+            raise InvalidSetting("reason", reason, expected)
+        start, stop = positions[0], positions[-1] + 1
+        if isinstance(shown, str):
+            shown = ({"role": "system", "content": shown, "kind": "marker"},) if shown else ()
+        elif isinstance(shown, Mapping):
+            shown = (shown,)
+        messages = tuple(require_message(message, index) for index, message in enumerate(shown))
+        if id is None:
+            digest = hashlib.sha256(repr((messages, reason)).encode()).hexdigest()
+            id = f"fold-{start}-{stop}-{digest[:8]}"  # noqa: A001 - the argument
+        return cls(id, start, stop, messages, reason)
 
     def __hash__(self) -> int:
         return hash(self.id)  # tuples of thousands of folds are cache keys, so hashing must be fast

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from operator import is_
 from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
 
-from minutebook.errors import BrokenConversation, InvalidSetting
+from minutebook.errors import BrokenConversation, InvalidSetting, require_type
 from minutebook.record.finding import Finding, FindingKind
 from minutebook.record.message import RESULT_ROLES, SYSTEM_ROLES, Message, require_message, role_of
 from minutebook.record.pairing import Pairing
@@ -108,6 +108,7 @@ class Transcript(Sequence[Message]):
 
     def extend(self, messages: Iterable[Message]) -> None:
         """Append the messages one by one. Those before an invalid one stay appended."""
+        require_type("messages", messages, Iterable, "a list of messages")
         for message in messages:
             self.append(message)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from minutebook.errors import InvalidSetting
+from minutebook.errors import InvalidSetting, require_type
 from minutebook.record.finding import REJECTED_BY, Finding, FindingKind, Severity
 from minutebook.record.message import (
     MISSING_ID,
@@ -30,6 +30,7 @@ def check(messages: Sequence[Message], *, provider: Provider = "openai") -> list
         InvalidMessage: an item of the list is not a message.
     """
     rejected = rejected_kinds(provider)
+    require_type("messages", messages, Sequence, "a list of messages")
     for index, message in enumerate(messages):
         require_message(message, index)
     findings = call_pairs(messages).findings + _bad_arguments(messages) + _wrong_first_role(messages)

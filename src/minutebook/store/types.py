@@ -23,6 +23,7 @@ from minutebook.errors import (
     InvalidMessage,
     InvalidSetting,
     LeaseLost,
+    require_type,
 )
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
@@ -359,6 +360,7 @@ def require_lease(conversation: str, holder: str, seconds: float) -> None:
     """Raise `InvalidSetting` if the arguments of a lease are invalid."""
     require_name("conversation", conversation)
     require_name("holder", holder)
+    require_type("seconds", seconds, (int, float), "a number of seconds")
     if not 0 < seconds <= MAX_LEASE_SECONDS:
         raise InvalidSetting("seconds", seconds, f"more than 0 and at most {MAX_LEASE_SECONDS}")
 

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from datetime import datetime
 from importlib import import_module
+from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from minutebook.errors import InvalidSetting, MissingExtra
+from minutebook.errors import InvalidSetting, MissingExtra, require_type
 from minutebook.store.base import ConversationStore
 from minutebook.store.memory import MemoryStore
 from minutebook.store.rules import now
@@ -19,11 +20,11 @@ SERVERS: Final = {
 }
 """Scheme → module, class, and the extra that installs the driver. The class is called with (url, tenant=…, clock=…)."""
 
-_FORMS: Final = "sqlite:///file.db, sqlite:////folder/file.db, postgresql://…, redis://… or memory:"
+_FORMS: Final = "a file name, sqlite:///file.db, sqlite:////folder/file.db, postgresql://…, redis://… or memory:"
 
 
-def open_store(url: str, *, tenant: str = "default", clock: Callable[[], datetime] = now) -> ConversationStore:
-    """The store with this URL: `sqlite:///chat.db`, `postgresql://…`, `redis://…` or `memory:`.
+def open_store(url: str | Path, *, tenant: str = "default", clock: Callable[[], datetime] = now) -> ConversationStore:
+    """The store with this URL: `sqlite:///chat.db`, `postgresql://…`, `redis://…` or `memory:`. A file name is SQLite.
 
     Nothing is read or written yet: `async with` or the first operation connects.
 
@@ -31,6 +32,11 @@ def open_store(url: str, *, tenant: str = "default", clock: Callable[[], datetim
         InvalidSetting: the URL is not one of these.
         MissingExtra: the driver of the database is not installed.
     """
+    require_type("store", url, (str, Path), _FORMS)
+    if isinstance(url, Path):
+        from minutebook.store.sqlite.store import SqliteStore
+
+        return SqliteStore(str(url), tenant=tenant, clock=clock)
     scheme, separator, rest = url.partition(":")
     if not separator or "/" in scheme or "\\" in scheme or len(scheme) == 1:  # a file name; one letter is a drive
         from minutebook.store.sqlite.store import SqliteStore

@@ -3,6 +3,7 @@
 import re
 from functools import lru_cache
 
+from minutebook.errors import require_type
 from minutebook.tokens.counter import ExactCounter, MessageCounter, ScaledCounter
 from minutebook.tokens.media import ANTHROPIC, GEMINI, OPENAI, OPENAI_MINI, MediaPrices
 
@@ -85,6 +86,7 @@ def counter_for(model: str | None = None) -> MessageCounter:
 
 def bare_name(model: str) -> str:
     """The name without the additions of routers: gpt-4o for `openrouter/openai/gpt-4o:free` and `ft:gpt-4o:acme::x`."""
+    require_type("model", model, str, "the name of a model, such as 'gpt-4o'")
     return model.strip().lower().rpartition("/")[2].removeprefix("ft:").partition(":")[0]
 
 

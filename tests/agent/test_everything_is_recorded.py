@@ -112,5 +112,5 @@ def test_sixty_calls_with_parallel_tools_in_a_small_window_make_no_invalid_reque
         f"Step {n}. " for n in range(59)
     ]
     assert_coherent(session)
-    assert is_valid(response.view.messages, provider=adapter.provider)
+    assert is_valid(response.view.curated, provider=adapter.provider)
     assert len(response.view.messages) < 40

@@ -15,6 +15,7 @@ from minutebook.compaction.summarizer import is_summary, require_summary, summar
 from minutebook.conversation.history import ConversationHistory, history_settings
 from minutebook.errors import (
     BrokenConversation,
+    ConversationBusy,
     ConversationErased,
     EventFailed,
     FoldConflict,
@@ -557,6 +558,54 @@ def test_an_erased_history_is_an_error_and_not_an_empty_one(run):
                 await attempt
 
     run(scenario)
+
+
+def test_an_erased_recipient_can_return(run):
+    async def scenario(store):
+        before = history_of(store)
+        await before.add_turn(lunch())
+        await store.erase(recipient="alice")
+
+        returned = history_of(store)
+        assert await returned.get_history() == []
+        await returned.add_message({"role": "user", "content": "It is me again."})
+
+        assert returned.conversation != "alice"
+        assert await history_of(store).get_history() == [{"role": "user", "content": "It is me again."}]
+        for history in (before, ConversationHistory(store, "alice", conversation="alice")):
+            with pytest.raises(ConversationErased):
+                await history.add_message({"role": "user", "content": "Into the erased one."})
+        assert (await store.header(returned.conversation)).recipient == "alice"
+
+    run(scenario)
+
+
+def test_a_message_is_written_under_the_lease(run):
+    async def scenario(store):
+        history = history_of(store)
+        lease = await store.acquire_lease("alice", "another process", seconds=60)
+        with pytest.raises(ConversationBusy):
+            await history.add_message({"role": "user", "content": "Not now."})
+        await store.release_lease(lease)
+        await history.add_message({"role": "user", "content": "Now."})
+        await store.acquire_lease("alice", "another process", seconds=60)  # the append has released it
+        return await history.get_history()
+
+    assert run(scenario) == [{"role": "user", "content": "Now."}]
+
+
+def test_several_writers_wait_for_each_other(run):
+    async def scenario(store):
+        histories = [history_of(store), history_of(store)]
+        await asyncio.gather(
+            *(
+                histories[number % 2].add_message({"role": "user", "content": f"Question {number}"})
+                for number in range(6)
+            )
+        )
+        return sorted(message["content"] for message in await histories[0].get_history())
+
+    assert run(scenario) == [f"Question {number}" for number in range(6)]
 
 
 def test_status_may_change_in_any_order_with_the_time_in_utc(tmp_path):

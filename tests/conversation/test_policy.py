@@ -48,13 +48,39 @@ class Never:
         raise AssertionError
 
 
-def test_retention_is_the_default_and_makes_no_summaries():
-    config = ServiceConfig()
-    policy = policy_named(config.conversation.policy, config, model=MODEL, summarizer=Never())
+def test_the_default_is_the_model_s_window_and_for_threads_retention_within_it():
+    config = ServiceConfig().conversation
 
-    assert policy.manager == RetentionManager(RetentionConfig())
-    assert policy.compaction((), None) is None
-    assert (policy.mode, policy.max_tokens) == ("on", None)
+    assert (config.policy, config.threads_policy) == ("token_budget", "retention")
+    assert named("token_budget", summarizer=Never()).manager == TokenBudgetManager(2_000)
+    assert named("retention", summarizer=Never()).manager == ComposedManager(
+        (RetentionManager(RetentionConfig()), TokenBudgetManager(2_000))
+    )
+    for name in ("token_budget", "retention"):
+        assert named(name).compaction((), None) is None
+        assert (named(name).mode, named(name).max_tokens) == ("on", 2_000)
+
+
+@pytest.mark.parametrize("settings", [{"retention": RetentionConfig()}, {"history_limit": 8}])
+def test_a_configuration_of_retention_makes_it_the_policy(settings):
+    assert ConversationConfig(**settings).policy == "retention"
+    assert ConversationConfig(**settings, policy="turns").policy == "turns"
+    assert ConversationConfig(**settings, policy="turns").threads_policy == "turns"
+
+
+def test_nothing_is_left_out_for_a_model_with_an_unknown_window():
+    policy = named("token_budget", model=ModelInfo("unheard-of"))
+
+    assert (policy.manager, policy.max_tokens) == (PassthroughManager(), None)
+
+
+@pytest.mark.parametrize("name", ["token_budget", "retention"])
+def test_the_budget_includes_what_a_request_sends_besides_messages(name):
+    policy = named(name).with_overhead(300)
+
+    assert TokenBudgetManager(2_000, reserve=300) in (policy.manager, *getattr(policy.manager, "managers", ()))
+    assert named(name).with_overhead(0).manager == named(name).manager
+    assert named(name).with_overhead(9_999).manager  # the view then raises CannotFit
 
 
 @pytest.mark.parametrize("mode", ["off", "shadow", "on"])
@@ -62,7 +88,8 @@ def test_the_mode_is_that_of_retention(mode):
     policy = named("retention", conversation=ConversationConfig(retention=RetentionConfig(mode=mode)))
 
     assert policy.mode == mode
-    assert isinstance(policy.manager, PassthroughManager if mode == "off" else RetentionManager)
+    manager = policy.manager if mode == "off" else policy.manager.managers[0]
+    assert isinstance(manager, PassthroughManager if mode == "off" else RetentionManager)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 from click import Context
 
-from minutebook import CompactionManager, ModelInfo
+from minutebook import CompactionManager, Conversation, ModelInfo
 from minutebook.cli.main import cli
 from minutebook.compaction import strategy_names
 from minutebook.conversation.config import ManagerConfig
@@ -65,6 +65,29 @@ def test_a_strategy_is_the_same_by_its_name_everywhere(name, tmp_path):
     assert CompactionManager(name, MODEL).strategy == spoken
     assert configured(tmp_path, f"policies:\n  mine:\n    strategy: {name}\n").strategy == spoken
     assert name in policy_names(ServiceConfig())
+
+
+def policy_of_conversation(name):
+    """The policy that a conversation records with its request."""
+    with Conversation(store="memory:", model=MODEL, policy=name) as chat:
+        chat.append("Where is my order?")
+        chat.view()
+        return chat.request(1).policy
+
+
+@pytest.mark.parametrize("name", sorted({*policy_names(ServiceConfig())} - {"active_tools"}))
+def test_a_conversation_and_the_service_mean_the_same_policy_by_a_name(name):
+    recorded, configured = policy_of_conversation(name), policy_named(name, ServiceConfig(), model=MODEL).describe()
+
+    assert {**recorded, "max_tokens": None} == {**configured, "max_tokens": None}
+    assert recorded["max_tokens"] == MODEL.room()
+
+
+def test_a_conversation_refuses_an_unknown_policy_with_the_name_that_is_meant():
+    with pytest.raises(InvalidSetting, match="did you mean 'token_budget'"):
+        Conversation(store="memory:", policy="token_budge")
+    with pytest.raises(InvalidSetting, match="active_tools"):
+        Conversation(store="memory:", policy="active_tools")
 
 
 @pytest.mark.parametrize(("former", "name"), FORMER.items())

@@ -67,6 +67,7 @@ def test_every_combination_of_flags_does_what_its_row_says(mode, prune, preserve
         prune_tools_for_llm=prune,
         preserve_tools_for_latest_turns=preserve,
         tool_persistence=persistence,
+        preserve_turns=1,
         max_loaded_messages=100,
     )
     row, stays = sending_rule(config), persistence_rule(config)
@@ -77,15 +78,15 @@ def test_every_combination_of_flags_does_what_its_row_says(mode, prune, preserve
     store = asyncio.run(aged(turns(4), config))
 
     assert [has_tools(one) for one in by_turn(context.messages)] == [
-        *[row.older is Sent.WITH_TOOLS] * 2,
-        *[row.latest is Sent.WITH_TOOLS] * 2,
+        *[row.older is Sent.WITH_TOOLS] * 3,
+        row.latest is Sent.WITH_TOOLS,
     ]
     assert has_tools(view[:4]) == (row.older is Sent.WITH_TOOLS)
     assert has_tools(by_turn(view)[3]) == (row.latest is Sent.WITH_TOOLS)
     assert [message["content"] for message in view if is_user(message)] == [f"question {at}" for at in range(4)] + [
         "now"
     ]
-    assert [kept_of(one) for one in by_turn(store)] == [*[stays.older] * 2, *[stays.latest] * 2]
+    assert [kept_of(one) for one in by_turn(store)] == [*[stays.older] * 3, stays.latest]
 
 
 async def aged(messages, config):
@@ -138,9 +139,10 @@ def test_turns_are_real_turns_and_not_pairs_of_messages():
     assert list(context.preserved) == busy
 
 
-def test_a_question_without_an_answer_is_a_turn():
-    context = policy(preserve_turns=2).build_context([*turns(3), {"role": "user", "content": "and now?"}])
+def test_the_turn_being_answered_is_preserved_and_does_not_count():
+    context = policy(preserve_turns=2).build_context([*turns(4), {"role": "user", "content": "and now?"}])
 
+    assert texts(context.discarded)[-1] == "answer 1"
     assert texts(context.preserved)[0] == "question 2"
     assert texts(context.preserved)[-1] == "and now?"
 
@@ -171,7 +173,7 @@ def test_what_stands_before_the_first_turn_is_sent_and_is_of_neither_part():
 
 def test_the_context_gets_shorter_as_turns_grow_old():
     """The regression of document 002: several turns with tools cost less than unpruned."""
-    for count in range(3, 8):
+    for count in range(8, 14):
         seen = []
         manager = RetentionPolicy(RetentionConfig(), report=seen.append).manager()
         view_of(turns(count), manager)
@@ -263,11 +265,51 @@ def test_the_older_function_call_is_a_use_of_a_tool_too():
     ]
 
 
-def test_the_manager_keeps_the_newest_messages_from_the_start_of_a_turn_on():
-    messages = [{"role": "system", "content": "s"}, *turns(6), {"role": "user", "content": "now"}]
-    manager = policy(max_loaded_messages=14).manager()
+def view_after(count, **settings):
+    """The view when the user asks after this number of finished turns."""
+    messages = [{"role": "system", "content": "s"}, *turns(count), {"role": "user", "content": "now"}]
+    return view_of(messages, policy(**settings).manager()).messages
 
-    assert texts(view_of(messages, manager).messages)[:3] == ["s", "question 3", "answer 3"]
+
+def visible(messages):
+    return sum(1 for message in messages if message["role"] in {"user", "assistant"} and message["content"])
+
+
+def test_the_oldest_turns_are_left_out_when_there_are_more_visible_messages_than_the_maximum():
+    assert texts(view_after(10))[1] == "question 0"
+    assert texts(view_after(11))[1] == "question 7"
+    assert texts(view_after(11))[0] == "s"
+
+
+def test_tools_are_stripped_in_steps_of_several_turns():
+    with_tools = [sum(map(has_tools, by_turn(view_after(count)[1:]))) for count in range(10)]
+
+    assert with_tools == [0, 1, 2, 3, 4, 5, 6, 2, 3, 4]
+
+
+@given(conversations(), st.integers(0, 8), st.integers(0, 3), st.booleans())
+def test_the_limits_hold_in_every_view(chat, limit, preserve, latest):
+    config = RetentionConfig(max_loaded_messages=limit, preserve_turns=preserve, preserve_tools_for_latest_turns=latest)
+    opened = [*chat, {"role": "user", "content": "now"}]
+
+    view = view_of(opened, RetentionPolicy(config).manager()).messages
+
+    finished = by_turn([message for message in view if message["role"] != "system"][:-1]) if is_user(view[0]) else None
+    minimum = min(preserve, sum(map(is_user, chat))) if limit else 0
+    assert sum(map(is_user, view)) > minimum
+    if finished is not None and len(finished) > preserve:
+        assert visible(message for one in finished for message in one) <= limit
+
+
+@given(conversations(), st.integers(0, 8), st.integers(0, 3))
+def test_a_view_of_a_growing_conversation_equals_the_view_of_the_whole(chat, limit, preserve):
+    manager = policy(max_loaded_messages=limit, preserve_turns=preserve).manager()
+    growing = Transcript()
+    for message in chat:
+        growing.append(message)
+        manager.curate(growing)
+
+    assert list(manager.curate(growing)) == list(manager.curate(Transcript(chat)))
 
 
 @given(conversations(), st.integers(0, 6), st.integers(0, 3), st.booleans())
@@ -286,7 +328,7 @@ def test_a_record_that_fits_is_not_taken_apart_and_every_other_is(chat, limit, p
 def test_preserved_turns_are_sent_whatever_the_limit():
     manager = policy(max_loaded_messages=2, preserve_turns=3).manager()
 
-    assert view_of(turns(5), manager).messages == turns(5)[8:]
+    assert view_of([*turns(5), {"role": "user", "content": "now"}], manager).messages[:-1] == turns(5)[8:]
 
 
 def test_a_limit_of_nothing_sends_the_turn_that_is_answered_alone():
@@ -309,22 +351,22 @@ def test_shadow_mode_sends_everything_and_says_what_it_would_have_done():
     for mode in ("shadow", "on"):
         found = []
         manager = RetentionPolicy(RetentionConfig(mode=mode), report=found.append).manager()
-        seen[mode] = (manager.curate(turns(4)), found)
+        seen[mode] = (manager.curate(turns(8)), found)
 
-    assert seen["shadow"][0] == turns(4)
+    assert seen["shadow"][0] == turns(8)
     would, did = seen["shadow"][1][0], seen["on"][1][0]
     assert (would.mode, did.mode) == ("shadow", "on")
-    assert (would.loaded, would.preserved, would.pruned) == (did.loaded, did.preserved, did.pruned) == (16, 8, 4)
+    assert (would.loaded, would.preserved, would.pruned) == (did.loaded, did.preserved, did.pruned) == (32, 12, 10)
     assert would.tokens_after == did.tokens_after < would.tokens_before
 
 
 def test_a_decision_is_logged_with_its_numbers(caplog):
     with caplog.at_level(logging.INFO, "minutebook.retention"):
-        view_of(turns(4), policy(mode="shadow").manager())
+        view_of(turns(8), policy(mode="shadow").manager())
 
-    assert caplog.records[0].message.startswith("pruned loaded=16 preserved=8 pruned=4 tokens_before=")
+    assert caplog.records[0].message.startswith("pruned loaded=32 preserved=12 pruned=10 tokens_before=")
     assert caplog.records[0].message.endswith("mode=shadow")
-    assert caplog.records[0].pruning["loaded"] == 16
+    assert caplog.records[0].pruning["loaded"] == 32
     assert "question" not in caplog.text
 
 
@@ -357,8 +399,8 @@ def loaded(messages, limit=None, excluding=None, **settings):
 
 
 def test_the_newest_messages_are_loaded_oldest_first_from_the_start_of_a_turn_on():
-    assert loaded(turns(8)) == turns(8)[12:]
-    assert loaded(turns(8), 10) == turns(8)[24:]
+    assert loaded(turns(12)) == turns(12)[8:]
+    assert loaded(turns(8), 7) == turns(8)[20:]
     assert loaded(turns(2)) == turns(2)
 
 
@@ -369,16 +411,16 @@ def test_the_preserved_turns_are_loaded_whatever_the_limit():
 
 
 def test_the_message_that_is_being_answered_is_left_out():
-    asked = [*turns(8), {"role": "user", "content": "now"}]
+    asked = [*turns(12), {"role": "user", "content": "now"}]
 
-    assert loaded(asked, excluding=32) == turns(8)[12:]
-    assert loaded(asked, 1, excluding={32}) == turns(8)[24:]
+    assert loaded(asked, excluding=48) == turns(12)[8:]
+    assert loaded(asked, 1, excluding={48}) == turns(12)[40:]
 
 
 def test_system_messages_at_the_front_come_along():
     system = {"role": "system", "content": "s"}
 
-    assert loaded([system, *turns(8)], 8) == [system, *turns(8)[24:]]
+    assert loaded([system, *turns(8)], 4) == [system, *turns(8)[24:]]
     assert loaded([system, *turns(2)], 8) == [system, *turns(2)]
 
 
@@ -410,7 +452,7 @@ def test_what_is_loaded_is_the_end_of_the_record_and_whole_turns(count, limit, p
 
     assert found == messages[len(messages) - len(found) :]
     assert not limit or len(by_turn(found) if count else [1]) >= min(count, max(1, preserve), 9)
-    assert len(found) <= max(limit, 4 * max(1, preserve))
+    assert visible(found) <= max(limit, 2 * max(1, preserve))
 
 
 def test_rows_that_leave_the_window_are_trimmed_once():

@@ -189,4 +189,4 @@ def test_it_composes_and_every_provider_takes_its_views(provider):
 
     view = view_of(talk.messages, manager, session=session, provider=provider, strict=True)
 
-    assert roles(view.messages) == "suat"
+    assert roles(view.curated) == "suat"

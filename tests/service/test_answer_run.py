@@ -208,7 +208,8 @@ def test_a_failed_manager_is_bypassed_and_a_long_view_is_still_shortened(family)
     model = ScriptedModel(*[say("answer " * 40)] * 6, overflow(1000, 900), say("Now it fits."))
     with served(model) as here:
         here.service.policy("gpt-4o")
-        here.service._policies["gpt-4o", "retention"] = Policy("failing", Failing())
+        for name in ("token_budget", "retention"):
+            here.service._policies["gpt-4o", name] = Policy("failing", Failing())
         client = family(here)
         answers = [client.ask(f"Question {number} {LONG}") for number in range(7)]
         sent = [len(request.messages) for request in here.provider.requests[-3:]]

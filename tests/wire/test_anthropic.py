@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 
 from minutebook import view_of
+from minutebook.testing.provider.anthropic import blocks_of
 from minutebook.wire.anthropic import BLOCKS_KEY, PROMPT_DIGEST_KEY, from_anthropic, to_anthropic, without_blocks
 from tests.strategies import conversations
 
@@ -22,7 +23,7 @@ def test_leading_system_messages_are_the_system_prompt():
     )
 
     assert converted.system == [{"type": "text", "text": "Be brief."}, {"type": "text", "text": "Be kind."}]
-    assert converted.messages == [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
+    assert converted.messages == [USER]
 
 
 def test_results_of_parallel_calls_are_one_user_message_with_the_next_user_text():
@@ -49,7 +50,7 @@ def test_a_changed_message_is_sent_without_its_thinking():
     message = from_anthropic(THINKING_REPLY)
     changed = {key: value for key, value in message.items() if key != "tool_calls"}
 
-    assert to_anthropic([USER, changed]).messages[1]["content"] == [{"type": "text", "text": "Looking."}]
+    assert to_anthropic([USER, changed]).messages[1]["content"] == "Looking."
 
 
 def test_plain_replies_store_no_blocks():
@@ -77,15 +78,16 @@ def test_images_and_invalid_arguments_are_converted():
 @given(conversations(user_first=True))
 def test_every_valid_view_becomes_alternating_messages_with_results_first(chat):
     before = copy.deepcopy(chat)
-    converted = to_anthropic(view_of(chat, provider="anthropic").messages).messages
+    converted = view_of(chat, provider="anthropic").messages
 
     assert chat == before
     roles = [message["role"] for message in converted]
     assert roles == [("user", "assistant")[index % 2] for index in range(len(roles))]
     for message in converted:
-        kinds = [block["type"] for block in message["content"]]
+        blocks = blocks_of(message)
+        kinds = [block["type"] for block in blocks]
         assert kinds
-        assert all(block.get("text") != "" for block in message["content"])
+        assert all(block.get("text") != "" for block in blocks)
         if "tool_result" in kinds:
             assert kinds[: kinds.count("tool_result")] == ["tool_result"] * kinds.count("tool_result")
 

@@ -9,7 +9,8 @@ from minutebook import check
 from minutebook.errors import InvalidMessage
 from minutebook.record.finding import FindingKind, errors
 from minutebook.wire import entry_from_json, entry_to_json, entry_to_provider_message, provider_message_to_entry
-from minutebook.wire.responses import ITEMS_KEY, items_to_messages, message_to_items, without_items
+from minutebook.wire.responses import ITEMS_KEY, items_to_messages, message_to_items
+from minutebook.wire.write import without_own_keys
 from tests.strategies import conversations
 from tests.transcripts import FILES, needs_corpus, real
 from tests.wire.test_chat import NOW, RUN, json_values
@@ -122,7 +123,7 @@ def test_items_come_back_byte_for_byte_from_the_record(items):
 
 @given(item_lists())
 def test_the_messages_are_valid_for_a_provider(items):
-    chat = [without_items(message) for message in items_to_messages(items)]
+    chat = [without_own_keys(message) for message in items_to_messages(items)]
 
     assert [finding for finding in errors(check(chat)) if finding.kind is not FindingKind.EMPTY_VIEW] == []
     assert not any(ITEMS_KEY in message for message in chat)

@@ -12,6 +12,7 @@ from minutebook.record.fold import Fold
 from minutebook.record.message import Message, is_system, text_of
 from minutebook.record.transcript import Transcript
 from minutebook.tokens import TokenCounter
+from minutebook.wire.read import read
 
 Out = TypeVar("Out")
 
@@ -55,16 +56,16 @@ class PromptMessage(Generic[Out]):
         if request is None:
             self._index, self._role = len(conversation), "user"
             return conversation, [self._message()]
-        user_message: Message = {"role": "user", "content": request} if isinstance(request, str) else request
+        user_messages = read(request)
         if not self._shown_text:
-            return conversation, [user_message]
+            return conversation, user_messages
         if not conversation:
-            return conversation, [self._message(), user_message]
+            return conversation, [self._message(), *user_messages]
         if not is_system(conversation[0]):
             messages = [self._message(), *conversation]
-            return Transcript(messages, counter=conversation.counter, broken=conversation.broken), [user_message]
+            return Transcript(messages, counter=conversation.counter, broken=conversation.broken), user_messages
         self._shown_text = text_of(conversation[0])
-        return conversation, [user_message]
+        return conversation, user_messages
 
     def is_prompt(self, message: Message) -> bool:
         """Whether the message is the rendered prompt."""

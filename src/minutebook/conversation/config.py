@@ -26,7 +26,8 @@ from minutebook.errors import InvalidSetting
 Mode: TypeAlias = Literal["off", "shadow", "on"]
 ToolPersistence: TypeAlias = Literal["full", "trimmed", "none"]
 Count: TypeAlias = Annotated[int, Field(ge=0)]
-DEFAULT_POLICY: Final = "retention"
+RETENTION: Final = "retention"
+TOKEN_BUDGET: Final = "token_budget"  # noqa: S105 - a budget of tokens
 
 _EXPECTED: Final = {
     "bool_type": "true or false",
@@ -105,9 +106,9 @@ class RetentionConfig(Settings):
     """
 
     preserve_turns: Count = 2
-    """The number of newest turns that keep their tool calls and results. The turn being answered counts."""
+    """Minimum finished turns that keep their tool calls and results. At most three times as many keep them."""
     max_loaded_messages: Count = 20
-    """Maximum messages of history, rounded to the start of a turn. The preserved turns are always loaded."""
+    """Maximum messages of finished turns that users see. The preserved turns are always loaded."""
     persist_tool_invocations: bool | None = None
     """Older form of `tool_persistence`: true is `full`, false is `trimmed`. Default: true."""
     tool_persistence: ToolPersistence | None = None
@@ -143,8 +144,20 @@ class ConversationConfig(Settings):
     """Maximum messages of history if `retention` is None. Older configurations have this key instead of `retention`."""
     retention: RetentionConfig | None = RetentionConfig()
     """None if a file sets `history_limit` and not `retention`."""
-    policy: str = DEFAULT_POLICY
-    """The name of the policy: retention, one of `policies`, a strategy or a manager."""
+    policy: str = TOKEN_BUDGET
+    """The name of the policy: retention, one of `policies`, a strategy or a manager. If it is not set, it is `retention`
+    for threads and if `retention` or `history_limit` is set, else `token_budget`."""
+
+    @model_validator(mode="after")
+    def _resolve_policy(self) -> Self:
+        if "policy" not in self.model_fields_set and self.model_fields_set & {"retention", "history_limit"}:
+            self.__dict__["policy"] = RETENTION
+        return self
+
+    @property
+    def threads_policy(self) -> str:
+        """The policy of `/threads`."""
+        return self.policy if "policy" in self.model_fields_set else RETENTION
 
     @property
     def effective_retention(self) -> RetentionConfig:

@@ -255,7 +255,7 @@ class AsyncConversation:
             assert self._sent is not None
             self._sent.outcome = outcome
             return (self._sent.document(self._sent.stored_length or position),)
-        document = await find_request(self.store, self.id, number)
+        _, document = await find_request(self.store, self.id, number)
         return (NewDocument(document.kind, document.id, {**document.body, **outcome}, replace=True),)
 
     async def view(self, *, tools: Sequence[Any] = (), provider: Provider | None = None) -> View:
@@ -299,7 +299,7 @@ class AsyncConversation:
         settings = CallSettings(
             conversation=self.id,
             model=self._policy.model_name or "",
-            policy=self._policy.with_overhead(overhead_tokens),
+            policy=self._policy.policy,
             counter=self._policy.counter,
             run_id=request_id(self.id, number),
             request_id=request_id(self.id, number),
@@ -327,7 +327,8 @@ class AsyncConversation:
         """
         require_type("request", number, int, "the number of a request")
         source = await self._synchronize()
-        return Request.of(number, await find_request(self.store, self.id, number), source.record)
+        number, document = await find_request(self.store, self.id, number)
+        return Request.of(number, document, source.record)
 
     async def why(self, message: int, *, request: int) -> MessageReason:
         """Whether a message was sent in a request and, if not unchanged, the reason.
@@ -437,7 +438,7 @@ class AsyncConversation:
         """Read what was added to the conversation since it was last read; everything the first time."""
         if self._id is None:
             assert self._recipient is not None
-            self._id = await _id_of_recipient(self.store, self._recipient)
+            self._id = await id_of_recipient(self.store, self._recipient)
         if self._source is not None and self._version and await self._read_new(self._source):
             return self._source
         try:
@@ -475,7 +476,7 @@ class AsyncConversation:
         return True
 
 
-async def _id_of_recipient(store: ConversationStore, recipient: str) -> str:
+async def id_of_recipient(store: ConversationStore, recipient: str) -> str:
     """The id of the recipient's newest conversation that is not closed or a fork, else a new id: the recipient if free."""
     cursor = None
     while True:

@@ -4,8 +4,9 @@ Each recipient has one conversation, in any store. Limits count turns, not messa
 messages and still one turn.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -17,8 +18,11 @@ from minutebook.compaction.manager import CompactionResult
 from minutebook.compaction.summarizer import Summarizer, is_summary, summary_text, without_summary_flag
 from minutebook.compaction.turns import TurnStrategy
 from minutebook.conversation.compactor import TurnCompactor
+from minutebook.conversation.handle import id_of_recipient
+from minutebook.conversation.lease import RenewedLease, hold_lease
 from minutebook.errors import (
     BrokenConversation,
+    ConversationBusy,
     ConversationErased,
     ConversationNotFound,
     InvalidSetting,
@@ -36,6 +40,9 @@ from minutebook.tokens import TokenCounter
 from minutebook.wire.chat import provider_message_to_entry
 
 T = TypeVar("T")
+_LEASE_SECONDS: Final = 10.0
+_LEASE_DELAYS: Final = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
+"""Seconds between attempts to acquire the lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +57,9 @@ class HistoryStatus:
 class ConversationHistory:
     """The history of the conversation with one recipient.
 
-    `conversation` is the conversation's id; by default it is the recipient. `strategy` sets when old turns are summarized
+    `conversation` is the conversation's id; by default it is the recipient. If that conversation was erased before this
+    object used it, the recipient's newest open conversation is continued or a new one starts. Each append holds the
+    conversation's lease, so it waits for other writers. `strategy` sets when old turns are summarized
     and how many are kept; `max_turns_before_compaction` and `recent_turns_to_keep` override its `max_turns` and
     `keep_turns`. `purge_compacted` permanently deletes summarized messages from the record. `notice` is called with the
     conversation's id after every append, for example `BackgroundCompaction.notice`.
@@ -79,7 +88,11 @@ class ConversationHistory:
     ) -> None:
         self.recipient = require_name("recipient", recipient)
         self.conversation = require_name("conversation", conversation if conversation is not None else recipient)
+        """The conversation's id. It changes once if the recipient's conversation was erased: see `ConversationHistory`."""
         self.store = store
+        self._is_bound = conversation is not None
+        """Whether the id stays, because the caller chose it or the conversation existed."""
+        self._holder, self._writing = f"history-{uuid4()}", asyncio.Lock()
         overrides: dict[str, Any] = {"max_turns": max_turns_before_compaction, "keep_turns": recent_turns_to_keep}
         self.strategy = replace(
             strategy or TurnStrategy(), **{name: value for name, value in overrides.items() if value is not None}
@@ -114,6 +127,7 @@ class ConversationHistory:
         Raises:
             InvalidMessage: a field of the message is missing or has the wrong type.
             BrokenConversation: the message breaks the pairing of tool calls and results.
+            ConversationBusy: another holder keeps the conversation's lease.
         """
         return await self._append([message], provider, model, idempotency_key)
 
@@ -130,6 +144,7 @@ class ConversationHistory:
         Raises:
             InvalidMessage: a field of a message is missing or has the wrong type.
             BrokenConversation: a tool call has no result among the messages, or a result has no call.
+            ConversationBusy: another holder keeps the conversation's lease.
         """
         pairing = Pairing()
         for index, message in enumerate(messages):
@@ -152,7 +167,7 @@ class ConversationHistory:
             ConversationErased: the conversation was erased.
         """
         turns = self.max_recent_turns if max_recent_turns is None else _require_turns(max_recent_turns)
-        loaded = await _if_exists(self.store.load(self.conversation, last_turns=turns, folded=True))
+        loaded = await self._read(lambda id_: self.store.load(id_, last_turns=turns, folded=True))
         if loaded is None:
             return []
         transcript = loaded.transcript()
@@ -163,7 +178,7 @@ class ConversationHistory:
 
     async def summary(self) -> str | None:
         """The summary of the compacted turns, without the fact ledger that follows it in the view."""
-        loaded = await _if_exists(self.store.load(self.conversation, last_turns=0, folded=True))
+        loaded = await self._read(lambda id_: self.store.load(id_, last_turns=0, folded=True))
         folds = () if loaded is None else loaded.folds
         texts = [
             without_ledger(summary_text(message)) for fold in folds for message in fold.shown if is_summary(message)
@@ -172,7 +187,7 @@ class ConversationHistory:
 
     async def needs_compaction(self) -> bool:
         """Whether more than `max_turns` turns are not summarized, including those that the last compaction kept."""
-        return bool(await _if_exists(self._compactor.is_due(self.conversation)))
+        return bool(await self._read(self._compactor.is_due))
 
     async def compact(self, summarizer: Summarizer | None = None) -> CompactionResult:
         """Summarize all but the last `keep_turns` turns, even if compaction is not due.
@@ -180,7 +195,7 @@ class ConversationHistory:
         The result is true if turns were summarized. If the summarizer fails or its summary is rejected, nothing is
         changed and the result has the reason.
         """
-        return await self._compactor.compact(self.conversation, summarizer)
+        return await self._use(lambda id_: self._compactor.compact(id_, summarizer))
 
     async def undo(self, fold_id: str) -> StoredFold:
         """Undo a compaction. The view is then byte-identical to the one before it.
@@ -189,11 +204,11 @@ class ConversationHistory:
             FoldNotFound: no fold has that id.
             FoldConflict: the summarized messages were purged.
         """
-        return await self.store.undo_fold(self.conversation, fold_id)
+        return await self._use(lambda id_: self.store.undo_fold(id_, fold_id))
 
     async def status(self) -> HistoryStatus:
         """The conversation's status: idle if it does not exist yet."""
-        header = await _if_exists(self.store.header(self.conversation))
+        header = await self._read(self.store.header)
         return HistoryStatus(ConversationStatus.IDLE, None) if header is None else _status_of(header)
 
     async def set_status(self, status: ConversationStatus | str) -> HistoryStatus:
@@ -203,7 +218,7 @@ class ConversationHistory:
             InvalidSetting: the status is unknown.
         """
         new_status = require_status(status)
-        header = await _if_exists(self.store.set_status(self.conversation, new_status))
+        header = await self._read(lambda id_: self.store.set_status(id_, new_status))
         if header is None:
             with suppress(VersionConflict):  # another process has just created the conversation
                 await self.store.append(self.conversation, [], recipient=self.recipient, expected_version=0)
@@ -225,12 +240,60 @@ class ConversationHistory:
             )
             for sequence, message in enumerate(messages)
         ]
-        version = await self.store.append(
-            self.conversation, entries, recipient=self.recipient, idempotency_key=idempotency_key
-        )
+
+        async def append(conversation: str) -> int:
+            async with self._writing, self._lease(conversation) as renewed, renewed.release_on_append():
+                return await self.store.append(
+                    conversation,
+                    entries,
+                    recipient=self.recipient,
+                    idempotency_key=idempotency_key,
+                    lease=renewed.lease,
+                    release=True,
+                )
+
+        version = await self._use(append)
         if self._notice is not None:
             self._notice(self.conversation)
         return version
+
+    @asynccontextmanager
+    async def _lease(self, conversation: str) -> AsyncIterator[RenewedLease]:
+        """Hold the lease for this block. Other writers have it for a moment only, so wait for them."""
+        async with AsyncExitStack() as stack:
+            for delay in (*_LEASE_DELAYS, None):
+                try:
+                    renewed = await stack.enter_async_context(
+                        hold_lease(self.store, conversation, self._holder, seconds=_LEASE_SECONDS)
+                    )
+                    break
+                except ConversationBusy:
+                    if delay is None:
+                        raise
+                    await asyncio.sleep(delay)
+            yield renewed
+
+    async def _use(self, operation: Callable[[str], Awaitable[T]]) -> T:
+        """Call the operation with the conversation's id. If it was erased before this object used it, take another."""
+        try:
+            result = await operation(self.conversation)
+        except ConversationErased:
+            if self._is_bound:
+                raise
+            self.conversation = await id_of_recipient(self.store, self.recipient)
+            self._is_bound = True
+            return await operation(self.conversation)
+        self._is_bound = True
+        return result
+
+    async def _read(self, operation: Callable[[str], Awaitable[T]]) -> T | None:
+        """The result of the operation; None if the conversation does not exist yet."""
+        try:
+            return await self._use(operation)
+        except ConversationErased:
+            raise
+        except ConversationNotFound:
+            return None
 
 
 _ALIASES: Final = {"max_turns_before_compaction": "max_turns", "recent_turns_to_keep": "keep_turns"}
@@ -273,16 +336,6 @@ def _require_turns(turns: int) -> int:
     if type(turns) is not int or turns < 1:
         raise InvalidSetting("max_recent_turns", turns, "1 or more")
     return turns
-
-
-async def _if_exists(read: Awaitable[T]) -> T | None:
-    """The result of a read, None if the conversation does not exist yet. An erased conversation still raises."""
-    try:
-        return await read
-    except ConversationErased:
-        raise
-    except ConversationNotFound:
-        return None
 
 
 def _status_of(header: ConversationHeader) -> HistoryStatus:

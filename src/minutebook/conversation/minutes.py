@@ -6,6 +6,7 @@ minutes are short, and the request can be rebuilt exactly for as long as the rec
 
 import hashlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from operator import is_
@@ -435,16 +436,16 @@ async def last_request_number(store: ConversationStore, conversation: str) -> in
     return number or 0
 
 
-async def find_request(store: ConversationStore, conversation: str, number: int) -> Document:
-    """The minutes of one request.
+async def find_request(store: ConversationStore, conversation: str, request: int | str) -> tuple[int, Document]:
+    """The number and the minutes of one request, given by its number or its id.
 
     Raises:
-        DocumentNotFound: the conversation has no request with that number.
+        DocumentNotFound: the conversation has no such request.
     """
-    try:
-        return await store.document(REQUEST_KIND, request_id(conversation, number))
-    except DocumentNotFound:
-        async for read_number, document in read_requests(store, conversation):
-            if read_number == number:
-                return document
-        raise DocumentNotFound(REQUEST_KIND, str(number)) from None
+    if isinstance(request, int):
+        with suppress(DocumentNotFound):
+            return request, await store.document(REQUEST_KIND, request_id(conversation, request))
+    async for number, document in read_requests(store, conversation):
+        if request in {number, document.id}:
+            return number, document
+    raise DocumentNotFound(REQUEST_KIND, str(request))

@@ -33,7 +33,7 @@ from minutebook.record.message import Message
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import LoadedConversation, NewDocument
 from minutebook.wire.chat import provider_message_to_entry
-from minutebook.wire.responses import without_items
+from minutebook.wire.write import without_own_keys
 
 _LOG: Final = logging.getLogger("minutebook.service")
 _APPEND_ATTEMPTS: Final = 3
@@ -81,9 +81,10 @@ class ModelCall:
         if call.instructions is not None:
             self._overhead_tokens += self.source.instruct(call.instructions)
         limit = call.policy.max_tokens
-        self._manager = FailOpenManager(call.policy.manager)
+        manager = call.policy.with_overhead(self._overhead_tokens).manager
+        self._manager = FailOpenManager(manager)
         self._adaptive_view: AdaptiveView = adaptive_view_of(
-            self._manager if call.fails_open else call.policy.manager,
+            self._manager if call.fails_open else manager,
             None if limit is None else max(1, limit - self._overhead_tokens),
             call.rules,
         )
@@ -101,8 +102,8 @@ class ModelCall:
     @property
     def messages(self) -> list[Message]:
         """The messages to send."""
-        sent = [] if self._sent is None else self._sent.messages
-        return [without_items(message) for message in (*self.source.front, *sent)]
+        sent = () if self._sent is None else self._sent.curated
+        return [without_own_keys(message) for message in (*self.source.front, *sent)]
 
     @property
     def request(self) -> SentRequest:

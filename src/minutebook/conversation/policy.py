@@ -17,7 +17,8 @@ from minutebook.compaction.registry import SETTING_FIELDS, strategy_from, strate
 from minutebook.compaction.strategy import HistoryStrategy
 from minutebook.compaction.summarizer import Summarizer, require_summarizer
 from minutebook.conversation.config import (
-    DEFAULT_POLICY,
+    RETENTION,
+    TOKEN_BUDGET,
     ConversationConfig,
     ManagerConfig,
     Mode,
@@ -38,7 +39,7 @@ from minutebook.record.fold import Fold
 from minutebook.record.message import Provider
 from minutebook.record.transcript import Transcript
 from minutebook.tokens import counter_for
-from minutebook.tokens.models import ModelInfo, model_info
+from minutebook.tokens.models import DEFAULT_TOKENS, ModelInfo, model_info
 from minutebook.wire.chat import json_bytes
 
 MANAGERS: Final[Mapping[str, type]] = {
@@ -56,6 +57,8 @@ _DEFAULT_SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     "turn_window": {"turns": 5},
 }
 """Values of required settings for managers that are named without them."""
+_BUDGETED: Final = frozenset({RETENTION, TOKEN_BUDGET})
+"""Managers whose policies have a budget: by default the model's input limit."""
 _ANY_MODEL: Final = ModelInfo("any")
 
 
@@ -100,10 +103,26 @@ class Policy:
             return None
         return CompactionManager(self.strategy, self.model, self.summarizer, folds=folds, save_fold=keep, bus=bus)
 
+    def with_overhead(self, tokens: int) -> "Policy":
+        """The policy for requests that send this many tokens besides messages, such as tools. The budget includes them."""
+        budget = self.max_tokens
+        if not tokens or budget is None:
+            return self
+        managers = [
+            replace(manager, reserve=min(manager.reserve + tokens, budget - 1))
+            if isinstance(manager, TokenBudgetManager) and manager.max_tokens == budget
+            else manager
+            for manager in self._managers
+        ]
+        return replace(self, manager=composed(managers))
+
+    @property
+    def _managers(self) -> tuple[HistoryManager, ...]:
+        return self.manager.managers if isinstance(self.manager, ComposedManager) else (self.manager,)
+
     def decision(self, record: Transcript) -> PruningDecision | None:
         """What retention would prune from a record in shadow mode. None in other modes and without retention."""
-        managers = self.manager.managers if isinstance(self.manager, ComposedManager) else (self.manager,)
-        retention = next((manager for manager in managers if isinstance(manager, RetentionManager)), None)
+        retention = next((manager for manager in self._managers if isinstance(manager, RetentionManager)), None)
         return None if retention is None or self.mode != "shadow" else retention.decision(record)
 
     def describe(self) -> dict[str, Any]:
@@ -156,14 +175,10 @@ class PolicyBuilder:
         self.max_tokens = max_tokens if max_tokens is not None else None if model is None else self.model.room()
         if name is not None and (managers or strategy is not None):
             raise InvalidSetting("policy", name, "no manager and no strategy besides it")
-        self._named = None
-        if name is not None:
-            self._named = policy_named(name, _DefaultSettings(), model=self.model, summarizer=summarizer)
-        self._managers = _managers(managers, max_tokens)
-        self.strategy = None if strategy is None else strategy_from(strategy)
-        if self._named is not None:
-            self.strategy = self._named.strategy
-        self._policies: dict[int, Policy] = {}
+        self.policy = (
+            self._policy(_managers(managers, max_tokens), strategy) if name is None else self._named_policy(name)
+        )
+        self.strategy = self.policy.strategy
 
     @property
     def provider(self) -> Provider:
@@ -184,23 +199,17 @@ class PolicyBuilder:
         except TypeError:
             raise InvalidSetting("tools", tools, expected) from None
 
-    def with_overhead(self, overhead_tokens: int) -> Policy:
-        """The policy for requests that send this many tokens besides messages."""
-        if overhead_tokens not in self._policies:
-            self._policies[overhead_tokens] = self._policy(overhead_tokens)
-        return self._policies[overhead_tokens]
+    def _named_policy(self, name: str) -> Policy:
+        return policy_named(
+            name, _DefaultSettings(), model=self.model, summarizer=self.summarizer, max_tokens=self.max_tokens
+        )
 
-    def _policy(self, overhead_tokens: int) -> Policy:
-        if self._named is not None:
-            limit = self._named.max_tokens if self.max_tokens is None else self.max_tokens
-            return replace(self._named, max_tokens=limit)
-        managers = self._managers
-        if self.max_tokens is not None:
-            managers = (*managers, TokenBudgetManager(max(1, self.max_tokens - overhead_tokens)))
+    def _policy(self, managers: Sequence[HistoryManager], strategy: HistoryStrategy | str | None) -> Policy:
+        budget = () if self.max_tokens is None else (TokenBudgetManager(self.max_tokens),)
         return Policy(
             "conversation",
-            composed(managers),
-            strategy=self.strategy,
+            composed((*managers, *budget)),
+            strategy=None if strategy is None else strategy_from(strategy),
             max_tokens=self.max_tokens,
             model=self.model,
             summarizer=self.summarizer,
@@ -232,7 +241,7 @@ def _model_of(model: str | ModelInfo | None, max_tokens: int | None) -> ModelInf
 
 def policy_names(config: PolicySettings) -> list[str]:
     """Every name that `policy_named` accepts."""
-    return sorted({DEFAULT_POLICY, *config.policies, *strategy_names(), *MANAGERS})
+    return sorted({RETENTION, *config.policies, *strategy_names(), *MANAGERS})
 
 
 def policy_named(
@@ -241,8 +250,9 @@ def policy_named(
     *,
     model: ModelInfo,
     summarizer: Summarizer | None = None,
+    max_tokens: int | None = None,
 ) -> Policy:
-    """The policy with that name.
+    """The policy with that name. `max_tokens` is the budget of a policy that sets none. Default: the model's input limit.
 
     Raises:
         InvalidSetting: no policy has that name, or one of its settings is invalid.
@@ -253,19 +263,21 @@ def policy_named(
     retention = config.conversation.effective_retention
     if not config.conversation.include_history:
         return Policy(name, TurnWindowManager(1), settings={"include_history": False})
-    if name == DEFAULT_POLICY:
-        return Policy(
-            name, retention_manager(retention), mode=retention.mode, settings={"retention": retention.model_dump()}
-        )
+    if name == RETENTION and retention.mode == "off":
+        return Policy(name, PassthroughManager(), mode="off", settings={"retention": retention.model_dump()})
     policy = config.policies.get(name) or _default_config(name)
-    uses_retention = any(manager.name == DEFAULT_POLICY for manager in policy.manager)
+    uses_retention = any(manager.name == RETENTION for manager in policy.manager)
+    budget = max_tokens if policy.max_tokens is None else policy.max_tokens
+    if budget is None and policy.strategy is None and {manager.name for manager in policy.manager} & _BUDGETED:
+        budget = _input_limit(model)
     return Policy(
         name,
-        _composed_manager(policy, model, retention),
+        _composed_manager(policy, budget, model, retention),
         strategy=None if policy.strategy is None else strategy_of(policy),
-        max_tokens=policy.max_tokens,
+        max_tokens=budget,
         mode=retention.mode if uses_retention else "on",
         summary_model=policy.model,
+        settings={"retention": retention.model_dump()} if name == RETENTION else {},
         model=model,
         summarizer=summarizer,
     )
@@ -318,16 +330,22 @@ def _unknown_policy(name: str, config: PolicySettings) -> InvalidSetting:
 
 def _default_config(name: str) -> PolicyConfig:
     """The policy of a strategy or manager with its default settings. If both have the name, it is the strategy."""
-    return PolicyConfig(strategy=name) if name in strategy_names() else PolicyConfig(manager=(ManagerConfig(name),))
+    if name in strategy_names():
+        return PolicyConfig(strategy=name)
+    names = (RETENTION, TOKEN_BUDGET) if name == RETENTION else (name,)
+    return PolicyConfig(manager=tuple(map(ManagerConfig, names)))
 
 
-def _composed_manager(policy: PolicyConfig, model: ModelInfo, retention: RetentionConfig) -> HistoryManager:
-    managers = [manager_of(config, policy.max_tokens, model, retention) for config in policy.manager]
-    if not managers and policy.strategy is None:
-        managers = [manager_of(ManagerConfig("token_budget"), policy.max_tokens, model)]
-    if len(managers) == 1:
-        return managers[0]
-    return ComposedManager(tuple(managers)) if managers else PassthroughManager()
+def _input_limit(model: ModelInfo) -> int | None:
+    """The model's input limit with room for the answer; None if the model is unknown, so that nothing is left out."""
+    return None if not model.is_known and model.max_input_tokens == DEFAULT_TOKENS else model.room()
+
+
+def _composed_manager(
+    policy: PolicyConfig, max_tokens: int | None, model: ModelInfo, retention: RetentionConfig
+) -> HistoryManager:
+    configs = policy.manager or (() if policy.strategy is not None else (ManagerConfig(TOKEN_BUDGET),))
+    return composed([manager_of(config, max_tokens, model, retention) for config in configs])
 
 
 def manager_of(
@@ -335,10 +353,12 @@ def manager_of(
 ) -> HistoryManager:
     """The manager with that name and these settings. `max_tokens` defaults to the model's input limit.
 
+    The `token_budget` of an unknown model has no limit and changes nothing.
+
     Raises:
         InvalidSetting: the manager or a setting is unknown, or a value is invalid.
     """
-    if config.name == DEFAULT_POLICY:
+    if config.name == RETENTION:
         for name, value in config.settings.items():
             raise InvalidSetting(f"retention.{name}", value, "no value here; set it under conversation.retention")
         return retention_manager(retention or RetentionConfig())
@@ -349,12 +369,14 @@ def manager_of(
             expected = one_of([*setting_types], name) if setting_types else "no settings"
             raise InvalidSetting(f"{config.name} setting", name, expected)
         arguments[name] = _valid_value(f"{config.name}.{name}", value, setting_types[name])
+    limit = _input_limit(model) if max_tokens is None else max_tokens
+    is_unlimited = manager_class is TokenBudgetManager and limit is None and "max_tokens" not in arguments
     if manager_class is TokenBudgetManager:
-        arguments.setdefault("max_tokens", model.room() if max_tokens is None else max_tokens)
+        arguments.setdefault("max_tokens", sys.maxsize if limit is None else limit)
     if manager_class is ActiveToolsManager and "active" not in arguments:
         raise InvalidSetting("active_tools.active", None, "the names of the available tools, such as [search]")
     manager: HistoryManager = manager_class(**arguments)
-    return manager
+    return PassthroughManager() if is_unlimited else manager
 
 
 def manager_from_texts(texts: Sequence[str], max_tokens: int | None) -> HistoryManager:
@@ -368,17 +390,17 @@ def manager_from_texts(texts: Sequence[str], max_tokens: int | None) -> HistoryM
         MissingSetting: `token_budget` has no budget.
     """
     configs = tuple(map(_config_from_text, texts)) or (
-        ManagerConfig("passthrough" if max_tokens is None else "token_budget"),
+        ManagerConfig("passthrough" if max_tokens is None else TOKEN_BUDGET),
     )
     for config in configs:
-        if config.name == "token_budget" and max_tokens is None and "max_tokens" not in config.settings:
+        if config.name == TOKEN_BUDGET and max_tokens is None and "max_tokens" not in config.settings:
             raise MissingSetting("the limit of token_budget", "write a number of tokens, such as token_budget:32000")
-    return _composed_manager(PolicyConfig(manager=configs, max_tokens=max_tokens), _ANY_MODEL, RetentionConfig())
+    return composed([manager_of(config, max_tokens, _ANY_MODEL) for config in configs])
 
 
 def _config_from_text(text: str) -> ManagerConfig:
     name, _, options = text.partition(":")
-    setting_types: Mapping[str, Any] = {} if name == DEFAULT_POLICY else _manager_class(name)[1]
+    setting_types: Mapping[str, Any] = {} if name == RETENTION else _manager_class(name)[1]
     settings: dict[str, Any] = {}
     for option in options.split(",") if options else ():
         key, equals, value = option.partition("=")
@@ -392,7 +414,7 @@ def _config_from_text(text: str) -> ManagerConfig:
 def _manager_class(name: str) -> tuple[type, Mapping[str, Any]]:
     """A manager's class and the types of its settings, without those that text cannot express (a counter)."""
     if name not in MANAGERS:
-        raise InvalidSetting("manager", name, one_of([DEFAULT_POLICY, *MANAGERS], name))
+        raise InvalidSetting("manager", name, one_of([RETENTION, *MANAGERS], name))
     manager_class = MANAGERS[name]
     types = {**get_type_hints(manager_class), "active": frozenset[str]}  # in code it may also be a callable
     return manager_class, {

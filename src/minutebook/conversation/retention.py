@@ -1,12 +1,15 @@
-"""Retention: sends the newest turns unchanged, older turns as text only, and at most a number of messages.
+"""Retention: sends the newest turns unchanged, older turns as text only, and at most a number of visible messages.
 
 Retention writes no summaries. The record keeps all messages; only `trim_old_turns` removes tool payloads from it.
+
+The boundaries move in steps. If they moved with every turn, they would change the start of every request, and the provider's
+prompt cache would be lost each time. They are computed from left to right, once per turn, so messages that are appended later
+never change an earlier step.
 """
 
 import logging
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -21,14 +24,21 @@ from minutebook.history.incremental import (
     IncrementalView,
     IncrementalWindow,
     KeepSet,
+    last_exchange,
 )
 from minutebook.history.protocol import CurationContext, HistoryManager, SessionProtocol
 from minutebook.history.tool_calls import ToolStripper
-from minutebook.record.message import Message, is_user
+from minutebook.record.message import Message, call_ids, is_user, role_of, text_of
 from minutebook.record.transcript import Transcript
 from minutebook.store.base import ConversationStore
 
 _LOG: Final = logging.getLogger("minutebook.retention")
+_TARGET: Final = 0.4
+"""Share of the maximum number of messages that remains after a step. Measured: 30 turns of plain chat then cost 0.8 of the
+full history; with one turn per step they cost 3 times as much."""
+_TOOLS_FACTOR: Final = 3
+"""Maximum turns with tools, as a multiple of the minimum. The step rewrites the preserved turns in the cache, so it must
+strip more than these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +71,90 @@ class RetainedContext:
     """All messages to send: those before the first turn, the older turns and the newest."""
 
 
-@dataclass(slots=True, frozen=True)
-class RecentTurns(IncrementalManager):
-    """Keep at most `messages` newest messages, starting at a turn. The newest `turns` turns always stay."""
+def is_visible(message: Message) -> bool:
+    """Whether users see the message: their own ones, and answers with text."""
+    return is_user(message) or (role_of(message) == "assistant" and bool(text_of(message)))
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionLimits:
+    """The limits of the window."""
 
     messages: int
-    """Maximum messages without the leading system messages; 0 keeps only the newest turn."""
-    turns: int = 1
+    """Maximum visible messages of finished turns; 0 keeps only the open turn."""
+    turns: int
+    """Minimum finished turns that are sent."""
+    turns_with_tools: int
+    """Minimum finished turns that are sent with their tool calls."""
+
+
+@dataclass(slots=True)
+class RetentionBoundaries:
+    """The numbers of the first turn that is sent and of the first one with tools, after each turn that was opened."""
+
+    limits: RetentionLimits
+    first: int = 0
+    first_with_tools: int = 0
+    _counts: list[int] = field(default_factory=list)
+    """For each turn, the number of visible messages before it."""
+
+    @classmethod
+    def of(cls, source: Transcript, limits: RetentionLimits) -> "RetentionBoundaries":
+        """The boundaries in a transcript. They are cached with it, so a call costs as much as there are new turns."""
+        boundaries = source.remember((cls.__name__, limits), lambda: cls(limits))
+        boundaries.advance(source)
+        return boundaries
+
+    def advance(self, source: Transcript) -> None:
+        """Process the turns that were opened since the last call."""
+        starts, limits = source.turn_starts, self.limits
+        for turn in range(len(self._counts), len(starts)):
+            start = starts[turn - 1] if turn else starts[0]
+            count = self._counts[-1] if turn else 0
+            self._counts.append(count + sum(map(is_visible, source[start : starts[turn]])))
+            if self._visible(turn) > limits.messages:
+                self._drop_turns(turn)
+                self.first_with_tools = max(self.first_with_tools, turn - limits.turns_with_tools)
+            elif turn - self.first_with_tools > limits.turns_with_tools * _TOOLS_FACTOR:
+                self.first_with_tools = turn - limits.turns_with_tools
+
+    def _visible(self, turn: int) -> int:
+        """The number of visible messages that are sent of turns before this one."""
+        return self._counts[turn] - self._counts[self.first]
+
+    def _drop_turns(self, turn: int) -> None:
+        last = turn - self.limits.turns if self.limits.messages else turn
+        while self.first < last and self._visible(turn) > self.limits.messages * _TARGET:
+            self.first += 1
+
+
+@dataclass(slots=True, frozen=True)
+class RecentTurns(IncrementalManager):
+    """Leave out the oldest turns when finished turns have too many visible messages."""
+
+    limits: RetentionLimits
 
     def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002 - it depends on messages alone
-        reason = f"older than the last {self.messages} messages"
+        reason = f"older than the last {self.limits.messages} messages"
         return IncrementalWindow(source, keep, self._start, _no_extra_indexes, reason)
 
     def fits(self, messages: Sequence[Message]) -> bool:
-        source = Transcript.of(messages)
-        return len(source) - source.leading_system_count <= self.messages
+        return not self._start(Transcript.of(messages))
 
     def _start(self, source: Transcript) -> int:
-        starts = source.turn_starts
-        if len(source) - source.leading_system_count <= self.messages or not starts:
-            return 0
-        turns = self.turns if self.messages else 1
-        return starts[first_turn_in_window(starts, len(source) - self.messages, turns)]
+        first = RetentionBoundaries.of(source, self.limits).first
+        return source.turn_starts[first] if first else 0
+
+
+@dataclass(slots=True, frozen=True)
+class OldToolStripper(ToolStripper):
+    """Show turns before the boundary of retention as text only."""
+
+    limits: RetentionLimits = RetentionLimits(0, 0, 0)
+
+    def _boundary(self, source: Transcript) -> int:
+        first = RetentionBoundaries.of(source, self.limits).first_with_tools
+        return min(source.turn_starts[first], last_exchange(source).start) if first else 0
 
 
 @dataclass(slots=True, frozen=True)
@@ -131,10 +203,10 @@ class RetentionManager(ContextualManager):
             for message, origin in zip(view, view.origins, strict=True)
             if origin is not None and source[origin] is message
         )
-        starts = source.turn_starts[-self.config.preserve_turns :] if self.config.preserve_turns else []
+        first = RetentionBoundaries.of(source, retention_limits(self.config)).first_with_tools
         return PruningDecision(
             loaded=len(source),
-            preserved=len(source) - starts[0] if starts else 0,
+            preserved=len(source) - source.turn_starts[first] if source.turn_starts else 0,
             pruned=len(source) - unchanged,
             tokens_before=source.tokens,
             tokens_after=tokens_of_view(source, view),
@@ -167,6 +239,7 @@ class RetentionPolicy:
             raise InvalidSetting("preserve_turns", preserve_turns, "a whole number, 0 or more")
         source = Transcript.of(Transcript.of(messages_of_rows(messages)).coherent().since(0))
         starts = source.turn_starts
+        count += _has_open_turn(source)
         boundary = (
             starts[-count] if 0 < count <= len(starts) else (len(source) if not count else source.leading_system_count)
         )
@@ -192,7 +265,7 @@ class RetentionPolicy:
     ) -> list[Message]:
         """Load the newest messages of a thread, oldest first, from the start of a turn on.
 
-        The preserved turns are always loaded, unless `limit` is 0. `excluding` are positions to leave out, such as that
+        `limit` is the maximum number of visible messages: those of the user, and answers with text. The preserved turns are always loaded, unless `limit` is 0. `excluding` are positions to leave out, such as that
         of the message being answered. The result is empty if the thread does not exist or, with a warning in the log,
         if the store is unavailable.
 
@@ -218,10 +291,9 @@ class RetentionPolicy:
     ) -> list[Message]:
         if store is None:
             raise StoreUnavailable("conversation store", "no store is configured")
-        turns = max(1, self.config.preserve_turns)
-        loaded = await store.load(thread_id, last_messages=max_messages + len(excluded))
-        if loaded.start and sum(map(is_user, loaded.messages)) <= turns + len(excluded):
-            loaded = await store.load(thread_id, last_turns=turns + len(excluded))
+        preserved = max(1, self.config.preserve_turns)
+        # A turn has at least one visible message, so these turns are enough.
+        loaded = await store.load(thread_id, last_turns=max(max_messages, preserved) + len(excluded))
         lead = loaded.conversation.lead
         included = [
             (position, message)
@@ -233,10 +305,9 @@ class RetentionPolicy:
             leading = (await store.load(thread_id, since=0, limit=lead)).messages
         messages = [message for position, message in included if position >= lead]
         turn_starts = [index for index, message in enumerate(messages) if is_user(message)]
-        if turn_starts and (loaded.start > lead or len(messages) > max_messages):
-            start = max(0, len(messages) - max_messages)
-            messages = messages[turn_starts[first_turn_in_window(turn_starts, start, turns)] :]
-        return [*leading, *messages]
+        while len(turn_starts) > preserved and sum(map(is_visible, messages[turn_starts[0] :])) > max_messages:
+            del turn_starts[0]
+        return [*leading, *(messages[turn_starts[0] :] if turn_starts else messages)]
 
     async def trim_old_turns(self, store: ConversationStore, conversation: str) -> TrimResult:
         """Trim the turns that are no longer preserved, as the configuration says. Each turn is trimmed once."""
@@ -249,19 +320,28 @@ def retention_manager(config: RetentionConfig, report: Report | None = None) -> 
 
 
 @lru_cache(maxsize=64)
+def retention_limits(config: RetentionConfig) -> RetentionLimits:
+    """The limits of the window. The turn being answered is always sent unchanged, and counts nowhere."""
+    with_tools = sending_rule(config, mode="on").latest is Sent.WITH_TOOLS
+    return RetentionLimits(
+        config.max_loaded_messages, config.preserve_turns, config.preserve_turns if with_tools else 0
+    )
+
+
+@lru_cache(maxsize=64)
 def _pruning_manager(config: RetentionConfig) -> ComposedManager:
-    """The managers that prune in mode `on`. The turn being answered always stays unchanged."""
-    rule = sending_rule(config, mode="on")
-    turns = max(1, config.preserve_turns)
-    window = RecentTurns(config.max_loaded_messages, turns)
-    if rule.older is Sent.WITH_TOOLS:
+    """The managers that prune in mode `on`."""
+    limits = retention_limits(config)
+    window = RecentTurns(limits)
+    if sending_rule(config, mode="on").older is Sent.WITH_TOOLS:
         return ComposedManager((window,))
-    return ComposedManager((window, ToolStripper(turns if rule.latest is Sent.WITH_TOOLS else 1)))
+    return ComposedManager((OldToolStripper(limits.turns_with_tools, limits=limits), window))
 
 
-def first_turn_in_window(turn_starts: Sequence[int], start: int, turns: int) -> int:
-    """The number of the first turn at or after index `start`, or an earlier one so that `turns` turns stay."""
-    return max(0, min(bisect_left(turn_starts, start), len(turn_starts) - max(1, turns)))
+def _has_open_turn(source: Transcript) -> bool:
+    """Whether the newest turn waits for its answer."""
+    last = source[-1] if source.turn_starts else None
+    return last is not None and not (role_of(last) == "assistant" and not call_ids(last))
 
 
 def log_decision(decision: PruningDecision) -> None:
@@ -270,5 +350,5 @@ def log_decision(decision: PruningDecision) -> None:
     _LOG.info("pruned %s", " ".join(f"{name}={value}" for name, value in numbers.items()), extra={"pruning": numbers})
 
 
-def _no_extra_indexes(source: Transcript, start: int) -> set[int]:  # noqa: ARG001 - a draft's shape
+def _no_extra_indexes(source: Transcript, start: int) -> set[int]:  # noqa: ARG001 - the signature of a window
     return set()

@@ -22,7 +22,7 @@ _NO_KEY: Final = "none"
 def provider_adapters(
     *,
     base_url: str | None = None,
-    environment: Mapping[str, str] = os.environ,
+    environment: Mapping[str, str] | None = None,
     retry_policy: RetryPolicy | None = None,
 ) -> Adapters:
     """The function that creates the adapter for each model of a program.
@@ -31,11 +31,12 @@ def provider_adapters(
     is in OLLAMA_BASE_URL, and its key in OLLAMA_API_KEY, if it needs one. `base_url` replaces the addresses of all
     providers.
     """
+    variables = os.environ if environment is None else environment
 
     def adapter(model: ModelSpec) -> ProviderAdapter:
         prefix = "".join(letter if letter.isalnum() else "_" for letter in model.provider.upper())
-        url = base_url or environment.get(f"{prefix}_BASE_URL") or None
-        key = environment.get(f"{prefix}_API_KEY") or None
+        url = base_url or variables.get(f"{prefix}_BASE_URL") or None
+        key = variables.get(f"{prefix}_API_KEY") or None
         if model.provider in {"openai", "anthropic"}:
             if key is None and url is None:
                 how_to_set = f"export {prefix}_API_KEY=…, or set the base URL of a server that needs no key"

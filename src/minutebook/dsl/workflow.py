@@ -76,9 +76,10 @@ class DslWorkflow:
         bus: InProcessEventBus | None = None,
         summarizer: Summarizer | None = None,
         externals: ExternalTools | None = None,
-        environment: Mapping[str, str] = os.environ,
+        environment: Mapping[str, str] | None = None,
         root: Path | None = None,
     ) -> None:
+        environment = os.environ if environment is None else environment
         if isinstance(program, str):
             from minutebook.compaction.registry import strategy_names
 

@@ -42,7 +42,7 @@ def with_truncated_text(message: Message, max_length: int, suffix: str) -> Messa
                 text = _cut(text + suffix, length_left, suffix)
             parts.append({**part, "text": text})
             length_left -= len(text)
-    return {**message, "content": parts}
+    return {**message, "content": parts or ""}  # providers reject an empty list
 
 
 def with_middle_cut(message: Message, max_length: int) -> Message:

@@ -108,18 +108,38 @@ FUNCTION_ID_PREFIX: Final = "function:"
 """The deprecated `function_call` has no id; it is paired with its result by this prefix and the function's name."""
 
 
+CALL_BLOCKS: Final = frozenset({"tool_use", "tool_result"})
+"""Types of Anthropic's content blocks that are calls and results. In chat messages calls and results are never content."""
+
+
 def require_message(message: Any, index: int | None = None) -> Message:
     """Return the message if it is a mapping and its `tool_calls`, if any, are a list of mappings.
 
+    Anthropic's call blocks and Responses items are refused, because their calls and results would not be found.
+
     Raises:
-        InvalidMessage: it is not.
+        InvalidMessage: it is not such a message.
     """
     if type(message) is not dict and not isinstance(message, Mapping):  # the first test is faster and usually enough
         raise InvalidMessage("it", f"is a {type(message).__name__}; expected a mapping with a role", index)
     calls = message.get("tool_calls")
     if calls is not None and not (isinstance(calls, (list, tuple)) and all(isinstance(c, Mapping) for c in calls)):
         raise InvalidMessage("tool_calls", "is not a list of mappings with the keys id, type and function", index)
+    content = message.get("content")
+    if type(content) is not str and content is not None:
+        _refuse_call_blocks(content, index)
+    if "role" not in message and isinstance(message.get("type"), str):
+        raise InvalidMessage("it", f"is a Responses item of type {message['type']}; {_CONVERT}", index)
     return message
+
+
+_CONVERT: Final = "convert the messages first: minutebook.wire.read.read(messages)"
+
+
+def _refuse_call_blocks(content: Any, index: int | None) -> None:
+    for number, part in enumerate(content if isinstance(content, (list, tuple)) else ()):
+        if isinstance(part, Mapping) and part.get("type") in CALL_BLOCKS:
+            raise InvalidMessage(f"content[{number}]", f"is Anthropic's {part['type']} block; {_CONVERT}", index)
 
 
 def role_of(message: Message) -> str:

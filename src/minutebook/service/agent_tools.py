@@ -37,10 +37,14 @@ class ConfiguredTools:
         self,
         config: Sequence[ToolConfig],
         *,
-        environment: Mapping[str, str] = os.environ,
+        environment: Mapping[str, str] | None = None,
         root: Path | None = None,
     ) -> None:
-        self._toolbox = Toolbox(tool_origins(config), environment, Path.cwd() if root is None else root)
+        self._toolbox = Toolbox(
+            tool_origins(config),
+            os.environ if environment is None else environment,
+            Path.cwd() if root is None else root,
+        )
 
     async def tools(self) -> list[AnyTool]:
         """Start the servers, concurrently, and return every tool in the order of the configuration.

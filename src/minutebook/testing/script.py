@@ -50,7 +50,10 @@ class ReceivedRequest:
 
     @property
     def messages(self) -> list[Mapping[str, Any]]:
-        messages = self.body.get("messages")
+        """The messages, or the items of a request to the Responses API."""
+        messages = self.body.get("messages", self.body.get("input"))
+        if isinstance(messages, str):
+            return [{"role": "user", "content": messages}]
         return [message for message in messages if isinstance(message, Mapping)] if isinstance(messages, list) else []
 
     @property

@@ -1,10 +1,12 @@
 """Chat messages to the format of Anthropic's Messages API and back.
 
-A reply may contain blocks that only Anthropic can read: signed thinking, blocks of Anthropic's server tools. The message of
-such a reply also stores its blocks, and they are sent back byte for byte while the message is unchanged. If a manager has
-changed it (removed calls, shortened text), the blocks are left out: Anthropic rejects a signature that does not match, and
-thinking belongs to the calls it led to. Newer models also reject thinking if any earlier message has changed, as after a
-cut. A message with the digest of its prompt (`PROMPT_DIGEST_KEY`) is then sent without its thinking too.
+A message that is read from Anthropic's format comes back unchanged. A reply may contain what a chat message cannot
+express: signed thinking, citations, blocks of Anthropic's server tools. The message of such a reply also stores its blocks,
+and they are sent back byte for byte while the message is unchanged. If a manager has changed it (removed calls, shortened
+text), the blocks are left out: Anthropic rejects a signature that does not match, and thinking belongs to the calls it led
+to. Newer models also reject thinking if any earlier message has changed, as after a cut. A message with the digest of its
+prompt (`PROMPT_DIGEST_KEY`) is then sent without its thinking too. A user message or a tool result stores only the
+difference between its blocks and those that are built from it (`PATCH_KEY`).
 """
 
 import json
@@ -19,10 +21,12 @@ from minutebook.record.message import (
     is_system,
     is_user,
     leading_system_count,
+    plain_copy,
     result_id,
     role_of,
     text_of,
 )
+from minutebook.wire.json_patch import patch_between, with_patch
 
 BLOCKS_KEY: Final = "anthropic_blocks"
 """The key of the original blocks in an assistant message."""
@@ -30,6 +34,11 @@ BLOCKS_KEY: Final = "anthropic_blocks"
 PROMPT_DIGEST_KEY: Final = "anthropic_prompt"
 """The key of the digest of the prompt that such a message answered."""
 
+PATCH_KEY: Final = "anthropic_patch"
+"""The key of the difference between a message's original blocks and those that are built from it."""
+
+_SIMPLE_KEYS: Final = ("role", "content", "tool_calls")
+_THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 _EMPTY: Final = "[empty]"
 """Replaces empty and blank texts, which Anthropic rejects."""
 
@@ -50,7 +59,7 @@ def to_anthropic(messages: Sequence[Message], *, tools: Sequence[Mapping[str, An
     """The conversation as system blocks and alternating user and assistant messages.
 
     Leading system messages become the system prompt; later ones become user messages at their position. Adjacent messages of
-    one role become one message. `tools` are part of the prompt digest.
+    one role become one message, as Anthropic would combine them. `tools` are part of the prompt digest.
     """
     lead = leading_system_count(messages)
     system = [block for message in messages[:lead] for block in _blocks(message) if block != _text(_EMPTY)]
@@ -63,34 +72,37 @@ def to_anthropic(messages: Sequence[Message], *, tools: Sequence[Mapping[str, An
             original_prompt = message.get(PROMPT_DIGEST_KEY)
             prompt_changed = original_prompt is not None and original_prompt != digest.update()
             thinking_dropped = prompt_changed and bool(message.get("tool_calls"))
-            blocks = _assistant_blocks(without_blocks(message) if prompt_changed else message)
+            content = _assistant_content(without_blocks(message) if prompt_changed else message)
         else:
-            blocks = _user_blocks(message)
+            content = _user_content(message)
         if converted and converted[-1]["role"] == role:
-            converted[-1]["content"] += blocks
+            converted[-1]["content"] = _as_blocks(converted[-1]["content"]) + _as_blocks(content)
         else:
-            converted.append({"role": role, "content": blocks})
+            converted.append({"role": role, "content": content})
     return AnthropicMessages(system, converted, digest.update(), thinking_dropped)
 
 
 def from_anthropic(content: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The assistant message for the content blocks of a reply."""
-    text = "".join(block["text"] for block in content if block.get("type") == "text")
-    calls = [
-        {
-            "id": block["id"],
-            "type": "function",
-            "function": {"name": block["name"], "arguments": json.dumps(block["input"], ensure_ascii=False)},
-        }
-        for block in content
-        if block.get("type") == "tool_use"
-    ]
-    message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None}
-    if calls:
-        message["tool_calls"] = calls
-    if any(block.get("type") not in {"text", "tool_use"} for block in content):
-        message[BLOCKS_KEY] = [dict(block) for block in content]
+    """The assistant message for the content blocks of a reply. It stores the blocks if it cannot express them."""
+    message = _simple_message(content)
+    blocks = [plain_copy(block) for block in content if not _is_blank(block)]
+    if blocks and _as_blocks(_simple_content(message)) != blocks:
+        message[BLOCKS_KEY] = blocks
     return message
+
+
+def user_from_anthropic(content: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The chat messages for the content blocks of a user message: the tool results first, as Anthropic requires."""
+    messages = [_with_difference(_result_message(block), [block]) for block in content if _is_tool_result(block)]
+    rest = [block for block in content if not _is_tool_result(block) and not _is_blank(block)]
+    if rest or not messages:
+        messages.append(_with_difference({"role": "user", "content": list(map(_chat_part, rest)) or ""}, rest))
+    return messages
+
+
+def has_thinking(message: Message) -> bool:
+    """Whether the message stores blocks with signed thinking."""
+    return any(block.get("type") in _THINKING for block in message.get(BLOCKS_KEY) or ())
 
 
 def without_blocks(message: Message) -> Message:
@@ -117,6 +129,8 @@ class _PromptDigest:
 
 
 def _canonical_json(value: Any) -> bytes:
+    if isinstance(value, Mapping):
+        value = {**value, "content": _as_blocks(value["content"])}
     return json.dumps(_without_cache_control(value), sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -126,15 +140,38 @@ def _without_cache_control(value: Any) -> Any:
     return [_without_cache_control(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
-def _assistant_blocks(message: Message) -> list[dict[str, Any]]:
-    original_blocks = message.get(BLOCKS_KEY)
-    if original_blocks:
-        current = {key: value for key, value in message.items() if key in {"role", "content", "tool_calls"}}
-        original = {key: value for key, value in from_anthropic(original_blocks).items() if key != BLOCKS_KEY}
-        if current == original:
-            return [dict(block) for block in original_blocks]
-    blocks = [block for block in _blocks(message) if block != _text(_EMPTY) or not message.get("tool_calls")]
-    return blocks + [_tool_use(call) for call in message.get("tool_calls") or ()]
+def _as_blocks(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [_text(content)] if isinstance(content, str) else content
+
+
+def _simple_message(content: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The assistant message with the text and the calls of the blocks."""
+    text = "".join(block["text"] for block in content if block.get("type") == "text")
+    calls = [
+        {
+            "id": block["id"],
+            "type": "function",
+            "function": {"name": block["name"], "arguments": json.dumps(block["input"], ensure_ascii=False)},
+        }
+        for block in content
+        if block.get("type") == "tool_use"
+    ]
+    message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None}
+    return {**message, "tool_calls": calls} if calls else message
+
+
+def _assistant_content(message: Message) -> str | list[dict[str, Any]]:
+    blocks = message.get(BLOCKS_KEY)
+    if blocks and {key: message.get(key) for key in _SIMPLE_KEYS if key in message} == _simple_message(blocks):
+        return [plain_copy(block) for block in blocks]
+    return _simple_content(message)
+
+
+def _simple_content(message: Message) -> str | list[dict[str, Any]]:
+    calls = [_tool_use(call) for call in message.get("tool_calls") or ()]
+    if not calls:
+        return _content(message)
+    return [block for block in _blocks(message) if block != _text(_EMPTY)] + calls
 
 
 def _tool_use(call: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,16 +195,64 @@ def _arguments(arguments: Any) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else {"arguments": arguments}
 
 
-def _user_blocks(message: Message) -> list[dict[str, Any]]:
+def _user_content(message: Message) -> str | list[dict[str, Any]]:
+    blocks = _derived_content(message)
+    patch = message.get(PATCH_KEY)
+    if patch is None or isinstance(blocks, str):
+        return blocks
+    original = with_patch(blocks, patch)
+    if _is_read_from(message, original):
+        return original  # type: ignore[no-any-return]  # JSON in, JSON out
+    # The message has changed. Only the cache marks are still right.
+    return [
+        {**block, "cache_control": before["cache_control"]} if "cache_control" in before else block
+        for block, before in zip(blocks, original, strict=False)
+    ] + blocks[len(original) :]
+
+
+def _is_read_from(message: Message, blocks: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether reading the blocks gives this message."""
+    read = user_from_anthropic(blocks)
+    return len(read) == 1 and all(read[0].get(key) == message.get(key) for key in ("role", "content", "tool_call_id"))
+
+
+def _derived_content(message: Message) -> str | list[dict[str, Any]]:
+    """The content built from a user message, a tool result or a system message alone, without `PATCH_KEY`."""
     if is_result(message):
         result = {"type": "tool_result", "tool_use_id": result_id(message), "content": _result_content(message)}
         return [{**result, "is_error": True} if message.get("is_error") else result]
-    return _blocks(message) if is_user(message) or is_system(message) else []
+    return _content(message) if is_user(message) or is_system(message) else []
+
+
+def _with_difference(message: dict[str, Any], blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The message, with the difference between the blocks and those that are built from it."""
+    patch = patch_between(_derived_content(message), [plain_copy(block) for block in blocks])
+    return message if patch is None else {**message, PATCH_KEY: patch}
+
+
+def _is_tool_result(block: Mapping[str, Any]) -> bool:
+    return block.get("type") == "tool_result"
+
+
+def _result_message(block: Mapping[str, Any]) -> dict[str, Any]:
+    content = block.get("content") or ""
+    message: dict[str, Any] = {
+        "role": "tool",
+        "tool_call_id": block.get("tool_use_id", ""),
+        "content": content if isinstance(content, str) else [_chat_part(part) for part in content],
+    }
+    return {**message, "is_error": True} if block.get("is_error") else message
 
 
 def _result_content(message: Message) -> str | list[dict[str, Any]]:
     content = message.get("content")
     return content if isinstance(content, str) else [block for block in _blocks(message) if block != _text(_EMPTY)]
+
+
+def _content(message: Message) -> str | list[dict[str, Any]]:
+    """The content of a message without calls and results: a plain text stays one."""
+    content = message.get("content")
+    return content if isinstance(content, str) and content.strip() else _blocks(message)
 
 
 def _blocks(message: Message) -> list[dict[str, Any]]:
@@ -189,16 +274,44 @@ def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
+def _chat_part(block: Mapping[str, Any]) -> dict[str, Any]:
+    """The block as a part of a chat message. What chat completions do not have becomes a text with its JSON."""
+    kind, text, source = block.get("type"), block.get("text"), block.get("source")
+    if kind == "text" and isinstance(text, str):
+        return _text(text)
+    source = source if isinstance(source, Mapping) else {}
+    source_type = source.get("type")
+    if kind == "image" and source_type in {"base64", "url"}:
+        return {"type": "image_url", "image_url": {"url": _url(source)}}
+    if kind == "document" and source_type == "base64":
+        return {"type": "file", "file": {"filename": block.get("title") or _FILE_NAME, "file_data": _url(source)}}
+    if kind == "document" and source_type == "text":
+        return _text(str(source.get("data", "")))
+    return _text(json.dumps(plain_copy(block), ensure_ascii=False, separators=(",", ":")))
+
+
 def _block_of(part: Mapping[str, Any]) -> dict[str, Any]:
     cache_control = {key: value for key, value in part.items() if key == "cache_control"}
-    kind = part.get("type")
-    if kind in {"text", "input_text", "output_text", "refusal"}:
+    kind, file = part.get("type"), part.get("file")
+    if kind in {"input_text", "output_text", "refusal"}:
         return {**_text(str(part.get("text", part.get("refusal", "")))), **cache_control}
     if kind == "image_url":
         image = part.get("image_url")
         url = image.get("url", "") if isinstance(image, Mapping) else str(image)
         return {"type": "image", "source": _source(url), **cache_control}
+    if kind == "file" and isinstance(file, Mapping) and isinstance(file.get("file_data"), str):
+        title = {} if file.get("filename") in {None, _FILE_NAME} else {"title": file["filename"]}
+        return {"type": "document", "source": _source(file["file_data"]), **title, **cache_control}
     return dict(part)
+
+
+_FILE_NAME: Final = "document.pdf"
+"""The name of a document without a title. Chat completions require one."""
+
+
+def _url(source: Mapping[str, Any]) -> str:
+    is_url = source["type"] == "url"
+    return str(source.get("url")) if is_url else f"data:{source.get('media_type')};base64,{source.get('data')}"
 
 
 def _source(url: str) -> dict[str, Any]:

@@ -6,28 +6,31 @@ message cannot express stay with it under keys of our own, so that writing it ba
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import Any, Final
 
 from minutebook.errors import InvalidMessage
-from minutebook.record.message import Message, plain_copy
-from minutebook.wire.anthropic import from_anthropic
-from minutebook.wire.responses import items_to_messages
+from minutebook.record.message import CALL_BLOCKS, Message
+from minutebook.wire.anthropic import from_anthropic, user_from_anthropic
+from minutebook.wire.responses import ITEMS_KEY, items_to_messages
 
 _READABLE: Final = (
     "text, a chat message, an Anthropic message, a Responses item, a list of these, or a response object of the openai or "
     "anthropic client"
 )
-ANTHROPIC_BLOCKS: Final = frozenset(
-    {
-        *("tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document", "search_result"),
-        *("server_tool_use", "web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result"),
-        *("mcp_tool_use", "mcp_tool_result", "container_upload", "bash_code_execution_tool_result"),
-        "text_editor_code_execution_tool_result",
-    }
-)
+_ANTHROPIC_BLOCKS: Final = CALL_BLOCKS | {
+    *("search_result", "container_upload", "tool_reference", "server_tool_use", "mcp_tool_use", "mcp_tool_result"),
+    *("redacted_thinking", "compaction"),
+}
 """Types of content blocks that only Anthropic's Messages API has."""
+_REQUIRED_FIELDS: Final = {"text": "citations", "thinking": "signature", "image": "source", "document": "source"}
+"""Types of content blocks that other providers have too, and the field that only Anthropic's have."""
 _RESPONSES_PARTS: Final = frozenset({"input_text", "output_text", "input_image", "input_file", "summary_text"})
 """Types of content parts that only the Responses API has."""
+_PARSED_FIELDS: Final = frozenset({"parsed", "parsed_arguments", "parsed_output"})
+"""Fields that the clients' `parse` methods add to a response. Providers reject them."""
+_RESPONSE_FIELDS: Final = frozenset({"choices", "message", "tool_calls", "function", "output", "content"})
+"""Fields of a response that contain objects with parsed fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,25 +68,35 @@ def read_input(given: Any) -> ClientInput:
     value = _plain(given)
     if isinstance(value, Mapping):
         response = _read_response(value)
-        return response if response is not None else ClientInput(list(_messages([value])))
+        return response if response is not None else ClientInput(list(_messages([given])))
     if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray)):
         return ClientInput(list(_messages(value)))
     raise InvalidMessage("it", f"is a {type(given).__name__}; expected {_READABLE}")
 
 
-def foreign_block(message: Message) -> str | None:
-    """The type of the first content block or item that only Anthropic or the Responses API has; None for a chat message."""
-    content = message.get("content")
-    if not isinstance(content, (list, tuple)):
-        return None
-    types = (part.get("type") for part in content if isinstance(part, Mapping))
-    return next((kind for kind in types if kind in ANTHROPIC_BLOCKS or kind in _RESPONSES_PARTS), None)
-
-
 def _plain(given: Any) -> Any:
-    """A client's object as JSON data. The official clients' objects are pydantic models; null fields are left out."""
+    """A client's object as JSON data, also inside lists. The clients' objects are pydantic models; null fields are left out."""
     dump = getattr(given, "model_dump", None)
-    return dump(mode="json", exclude_none=True) if callable(dump) and not isinstance(given, type) else given
+    if callable(dump) and not isinstance(given, type):
+        return _without_parsed(dump(mode="json", by_alias=True, exclude_none=True, warnings=False))
+    content = given.get("content") if type(given) is dict else None
+    if isinstance(content, Iterable) and not isinstance(content, (str, Mapping)):
+        blocks = [_plain(block) for block in content]
+        same = isinstance(content, (list, tuple)) and all(map(is_, blocks, content))
+        return given if same else {**given, "content": blocks}
+    return given
+
+
+def _without_parsed(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_parsed(inner) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: _without_parsed(inner) if key in _RESPONSE_FIELDS else inner
+        for key, inner in value.items()
+        if key not in _PARSED_FIELDS
+    }
 
 
 def _read_response(value: Mapping[str, Any]) -> ClientInput | None:
@@ -91,7 +104,7 @@ def _read_response(value: Mapping[str, Any]) -> ClientInput | None:
     if isinstance(value.get("choices"), (list, tuple)):
         return _read_completion(value)
     if value.get("object") == "response" and isinstance(value.get("output"), (list, tuple)):
-        messages: list[Message] = list(items_to_messages([_mapping(item, 0) for item in value["output"]]))
+        messages = _item_messages([_mapping(_plain(item), 0) for item in value["output"]])
         return ClientInput(messages, value.get("usage"), value.get("model"), value.get("status"))
     if value.get("type") == "message" and "stop_reason" in value:
         messages = list(_anthropic_messages(value, 0))
@@ -112,29 +125,37 @@ def _read_completion(completion: Mapping[str, Any]) -> ClientInput:
 
 def _messages(values: Iterable[Any]) -> Iterator[Message]:
     """Read a list. Neighbouring Responses items are read together, because they may be parts of one message."""
+    given = list(values)
+    plain = [_mapping(_plain(value), index) for index, value in enumerate(given)]
+    has_items, has_blocks = any(map(_is_item, plain)), any(map(_is_anthropic, plain))
     items: list[Mapping[str, Any]] = []
-    for index, given in enumerate(values):
-        if isinstance(given, str):
-            raise InvalidMessage("it", "is text in a list; write {'role': 'user', 'content': …}", index)
-        value = _mapping(_plain(given), index)
-        if _is_item(value):
+    for index, value in enumerate(plain):
+        if _is_item(value) or (has_items and _is_easy_message(value)):
             items.append(value)
             continue
-        if items:
-            yield from items_to_messages(items)
-            items = []
+        yield from _item_messages(items)
+        items = []
         response = _read_response(value)
         if response is not None:
             yield from response.messages
-        elif _is_anthropic(value):
+        elif _is_anthropic(value) or (has_blocks and _has_cache_marks(value)):
             yield from _anthropic_messages(value, index)
         else:
-            yield _require_chat(value, index, is_object=value is not given)
-    if items:
-        yield from items_to_messages(items)
+            yield _require_chat(value, index, is_object=value is not given[index])
+    yield from _item_messages(items)
+
+
+def _item_messages(items: Iterable[Mapping[str, Any]]) -> list[Message]:
+    """The chat messages of items. One with only a role and a text is marked, or it would be sent as a chat message."""
+    return [
+        {**message, ITEMS_KEY: {"marks": [{"of": 0}]}} if message.keys() == {"role", "content"} else message
+        for message in items_to_messages(items)
+    ]
 
 
 def _mapping(value: Any, index: int) -> Mapping[str, Any]:
+    if isinstance(value, str):
+        raise InvalidMessage("it", "is text in a list; write {'role': 'user', 'content': …}", index)
     if not isinstance(value, Mapping):
         raise InvalidMessage("it", f"is a {type(value).__name__}; expected {_READABLE}", index)
     return value
@@ -155,68 +176,61 @@ def _is_item(value: Mapping[str, Any]) -> bool:
     kind = value.get("type")
     if isinstance(kind, str) and kind != "message":
         return "role" not in value
-    content = value.get("content")
-    parts = content if isinstance(content, (list, tuple)) else ()
-    if any(isinstance(part, Mapping) and part.get("type") in _RESPONSES_PARTS for part in parts):
+    if any(part.get("type") in _RESPONSES_PARTS for part in _parts(value)):
         return True
     return kind == "message" and "stop_reason" not in value and not _is_anthropic(value)
 
 
+def _is_easy_message(value: Mapping[str, Any]) -> bool:
+    """Whether a chat message has the same form as a message of the Responses API."""
+    return value.get("role") in _ITEM_ROLES and value.keys() <= {"role", "content"} and not _is_anthropic(value)
+
+
+_ITEM_ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
+
+
 def _is_anthropic(value: Mapping[str, Any]) -> bool:
-    content = value.get("content")
-    if value.get("role") not in {"user", "assistant"} or not isinstance(content, (list, tuple)):
+    return value.get("role") in {"user", "assistant"} and any(map(_is_anthropic_block, _parts(value)))
+
+
+def _has_cache_marks(value: Mapping[str, Any]) -> bool:
+    """Whether parts of a user or assistant message have cache marks. Servers with a chat API may accept these too."""
+    return value.get("role") in {"user", "assistant"} and any("cache_control" in part for part in _parts(value))
+
+
+def _is_anthropic_block(block: Mapping[str, Any]) -> bool:
+    kind = block.get("type")
+    if not isinstance(kind, str):
         return False
-    return any(isinstance(block, Mapping) and block.get("type") in ANTHROPIC_BLOCKS for block in content)
+    field = _REQUIRED_FIELDS.get(kind)
+    return field in block if field is not None else kind in _ANTHROPIC_BLOCKS or kind.endswith("_tool_result")
 
 
-def _anthropic_messages(message: Mapping[str, Any], index: int) -> Iterator[Message]:
+def _parts(value: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    content = value.get("content")
+    return (part for part in (content if isinstance(content, (list, tuple)) else ()) if isinstance(part, Mapping))
+
+
+def _anthropic_messages(message: Mapping[str, Any], index: int) -> Iterable[Message]:
     """The chat messages of an Anthropic message: tool results become messages of their own, before the rest."""
     blocks = message.get("content")
     if isinstance(blocks, str):
-        yield {"role": message["role"], "content": blocks}
-        return
+        return [{"role": message["role"], "content": blocks}]
     if not isinstance(blocks, (list, tuple)) or not all(isinstance(block, Mapping) for block in blocks):
         raise InvalidMessage("content", "is not a list of content blocks", index)
     if message.get("role") == "assistant":
-        _require_fields(blocks, "tool_use", ("id", "name", "input"), index)
-        yield from_anthropic(blocks)
-        return
-    _require_fields(blocks, "tool_result", ("tool_use_id",), index)
-    rest = [block for block in blocks if block.get("type") != "tool_result"]
-    for block in blocks:
-        if block.get("type") == "tool_result":
-            yield _tool_message(block)
-    if rest:
-        yield {"role": "user", "content": [_chat_part(block) for block in rest]}
+        _require_fields(blocks, "tool_use", {"id": str, "name": str, "input": Mapping}, index)
+        return [from_anthropic(blocks)]
+    _require_fields(blocks, "tool_result", {"tool_use_id": str}, index)
+    return user_from_anthropic(blocks)
 
 
-def _require_fields(blocks: Sequence[Mapping[str, Any]], kind: str, names: Sequence[str], index: int) -> None:
+def _require_fields(blocks: Sequence[Mapping[str, Any]], kind: str, fields: Mapping[str, type], index: int) -> None:
     for position, block in enumerate(blocks):
-        for name in names if block.get("type") == kind else ():
-            if name not in block:
+        if block.get("type") in CALL_BLOCKS and block["type"] != kind:
+            raise InvalidMessage(
+                f"content[{position}]", f"is a {block['type']} block in a message of the wrong role", index
+            )
+        for name, expected in fields.items() if block.get("type") == kind else ():
+            if not isinstance(block.get(name), expected):
                 raise InvalidMessage(f"content[{position}].{name}", f"is missing in a {kind} block", index)
-
-
-def _tool_message(block: Mapping[str, Any]) -> Message:
-    content = block.get("content", "")
-    message: dict[str, Any] = {
-        "role": "tool",
-        "tool_call_id": block["tool_use_id"],
-        "content": content if isinstance(content, str) else [_chat_part(part) for part in content],
-    }
-    if block.get("is_error"):
-        message["is_error"] = True
-    if "cache_control" in block:
-        message["cache_control"] = plain_copy(block["cache_control"])
-    return message
-
-
-def _chat_part(block: Mapping[str, Any]) -> dict[str, Any]:
-    """A block as a part of a chat message. An image becomes an `image_url`; other blocks stay as they are."""
-    source = block.get("source")
-    if block.get("type") != "image" or not isinstance(source, Mapping) or source.get("type") not in {"base64", "url"}:
-        return dict(block)
-    is_url = source["type"] == "url"
-    url = source.get("url", "") if is_url else f"data:{source.get('media_type')};base64,{source.get('data', '')}"
-    rest = {key: value for key, value in block.items() if key not in {"type", "source"}}
-    return {"type": "image_url", "image_url": {"url": url}, **rest}

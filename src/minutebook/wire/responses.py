@@ -2,8 +2,8 @@
 
 One assistant message corresponds to several items: its reasoning, text and calls. So adjacent items become one message,
 which keeps parallel calls in one exchange. What the message cannot express (ids, `phase`, annotations, items of types that
-chat completions do not have) is stored in it under `ITEMS_KEY`. `without_items` removes that key before a message is sent.
-If the message was changed, the change takes precedence over what is stored.
+chat completions do not have) is stored in it under `ITEMS_KEY`, which is never sent to a provider. If the message was
+changed, the change takes precedence over what is stored.
 """
 
 import json
@@ -58,11 +58,6 @@ def message_to_items(message: Message) -> list[dict[str, Any]]:
 
 def _valid_part_counts(value: Any) -> Sequence[int]:
     return value if isinstance(value, list) and all(type(count) is int and count > 0 for count in value) else ()
-
-
-def without_items(message: Message) -> Message:
-    """The message without `ITEMS_KEY`, as it is sent to a provider."""
-    return {key: value for key, value in message.items() if key != ITEMS_KEY} if ITEMS_KEY in message else message
 
 
 _Slot: TypeAlias = Literal["text", "call", "opaque"]

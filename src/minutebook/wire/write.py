@@ -4,16 +4,26 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from minutebook.record.message import Message, leading_system_count, plain_copy, text_of
-from minutebook.wire.anthropic import BLOCKS_KEY, PROMPT_DIGEST_KEY, to_anthropic
+from minutebook.wire.anthropic import BLOCKS_KEY, PATCH_KEY, PROMPT_DIGEST_KEY, to_anthropic
 from minutebook.wire.responses import ITEMS_KEY, message_to_items
 
-OWN_KEYS: Final = frozenset({"kind", "is_error", "interrupted", BLOCKS_KEY, PROMPT_DIGEST_KEY, ITEMS_KEY})
+_OWN_KEYS: Final = frozenset({"is_error", "interrupted", BLOCKS_KEY, PATCH_KEY, PROMPT_DIGEST_KEY, ITEMS_KEY})
 """Message keys that only minutebook reads. OpenAI rejects messages with unknown keys."""
+_OWN_KINDS: Final = frozenset({"summary", "marker"})
+"""The values of `kind` in messages that a fold shows."""
 
 
 def openai_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """The messages for `client.chat.completions.create`."""
-    return [plain_copy({key: value for key, value in message.items() if key not in OWN_KEYS}) for message in messages]
+    return [plain_copy(without_own_keys(message)) for message in messages]
+
+
+def without_own_keys(message: Message) -> Message:
+    """The message without the keys that only minutebook reads; itself if it has none. Other unknown keys stay."""
+    own = message.keys() & _OWN_KEYS
+    if "kind" in message and message["kind"] in _OWN_KINDS:
+        own |= {"kind"}
+    return {key: value for key, value in message.items() if key not in own} if own else message
 
 
 def anthropic_arguments(messages: Sequence[Message]) -> dict[str, Any]:
@@ -26,5 +36,13 @@ def responses_arguments(messages: Sequence[Message]) -> dict[str, Any]:
     """`input`, and `instructions` if there is a system message, for `client.responses.create`."""
     leading = leading_system_count(messages)
     instructions = "\n\n".join(map(text_of, messages[:leading]))
-    items = [item for message in messages[leading:] for item in message_to_items(message)]
+    items = [item for message in messages[leading:] for item in _items(message)]
     return {"input": items, **({"instructions": instructions} if instructions else {})}
+
+
+def _items(message: Message) -> list[dict[str, Any]]:
+    """The items of a message. A message with only a role and a text has the same form in both APIs, and stays as it is."""
+    plain = without_own_keys(message)
+    if ITEMS_KEY not in message and plain.keys() == {"role", "content"} and isinstance(plain["content"], str):
+        return [dict(plain)]
+    return message_to_items(message)

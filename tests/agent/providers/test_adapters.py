@@ -32,6 +32,7 @@ from minutebook.testing import (
     say,
     think,
 )
+from minutebook.testing.provider.anthropic import blocks_of
 from tests.agent.parts import (
     ADAPTERS,
     INSTANT_RETRIES,
@@ -290,7 +291,7 @@ def test_signed_thinking_is_sent_back_unchanged_or_left_out(mode, bound):
 
     assert provider.problems == []
     kinds = [
-        [block["type"] for message in request.messages for block in message["content"]] for request in provider.requests
+        [block["type"] for message in request.messages for block in blocks_of(message)] for request in provider.requests
     ]
     assert "thinking" in kinds[1]
 
@@ -305,7 +306,7 @@ def test_thinking_is_sent_back_while_nothing_before_it_changed():
     thoughts = [
         block["thinking"]
         for message in provider.requests[-1].messages
-        for block in message["content"]
+        for block in blocks_of(message)
         if block["type"] == "thinking"
     ]
     assert thoughts == ["Thought 0.", "Thought 1.", "Thought 2."]
@@ -410,3 +411,18 @@ def test_of_several_choices_in_a_stream_the_first_is_the_answer():
 
     assert reply == ModelReply({"role": "assistant", "content": "yes"}, finish="stop", model="m", response_id="a")
     assert deltas == [TextDelta("yes")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_request_may_have_anthropic_blocks(kind):
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+    request = {"role": "user", "content": [{"type": "text", "text": "What is this?"}, image]}
+
+    _, _, provider, _ = evaluate(kind, "async", ScriptedModel("A cat."), request=request)
+
+    assert provider.problems == []
+    parts = provider.requests[0].messages[-1]["content"]
+    assert parts[1] == (image if kind == "anthropic" else {"type": "image_url", "image_url": {"url": IMAGE_URL}})
+
+
+IMAGE_URL = "data:image/png;base64,iVBORw0KGgo="

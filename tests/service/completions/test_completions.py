@@ -410,7 +410,7 @@ class Broken:
 def test_a_manager_that_fails_keeps_nobody_from_an_answer():
     with served(ScriptedModel(otherwise="Yes.")) as here:
         here.service.policy("gpt-4o")
-        here.service._policies["gpt-4o", "retention"] = Policy("broken", Broken())
+        here.service._policies["gpt-4o", "token_budget"] = Policy("broken", Broken())
         made = here.client().chat.completions.with_raw_response.create(
             model="gpt-4o", messages=[user("one")], extra_headers=HERE
         )
@@ -535,3 +535,17 @@ def test_a_key_for_one_recipient_has_no_access_to_other_conversations():
         completed(bob, [user("two")], headers={"X-Conversation-Id": "bobs"})
         assert len(recorded(here, "bobs")) == 2
         assert len(recorded(here, "nobodys")) == len(recorded(here, "anns")) == 2
+
+
+def test_messages_with_anthropic_blocks_are_recorded_and_sent_as_chat_messages():
+    call_block = {"type": "tool_use", "id": "t1", "name": "look_up", "input": {"at": "a"}}
+    result_block = {"type": "tool_result", "tool_use_id": "t1", "content": "Found."}
+    history = [user("one"), {"role": "assistant", "content": [call_block]}, {"role": "user", "content": [result_block]}]
+    with served(ScriptedModel(otherwise="Fine.")) as here:
+        client = here.client()
+        history += [completed(client, history), user("two")]
+        completed(client, history)
+        assert [message["role"] for message in recorded(here)] == [
+            *("user", "assistant", "tool", "assistant", "user", "assistant")
+        ]
+        assert here.provider.problems == []

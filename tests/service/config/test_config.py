@@ -441,6 +441,23 @@ def test_a_section_with_all_keys_commented_out_has_its_defaults(write_config):
 
 
 @pytest.mark.parametrize(
+    ("text", "policy", "threads_policy"),
+    [
+        ("server: {port: 81}\n", "token_budget", "retention"),
+        ("conversation: {include_history: true}\n", "token_budget", "retention"),
+        ("conversation:\n  retention: {mode: shadow}\n", "retention", "retention"),
+        ("conversation: {history_limit: 8}\n", "retention", "retention"),
+        ("conversation:\n  policy: turns\n  retention: {mode: shadow}\n", "turns", "turns"),
+    ],
+)
+def test_the_policy_depends_on_whether_the_file_configures_retention(text, policy, threads_policy, write_config):
+    loaded = load(write_config(text))
+
+    assert (loaded.config.conversation.policy, loaded.config.conversation.threads_policy) == (policy, threads_policy)
+    assert (loaded.origin("conversation.policy").kind == "default") == (policy == "token_budget")
+
+
+@pytest.mark.parametrize(
     ("persist", "persistence", "expected"),
     [
         (None, None, (True, "full")),

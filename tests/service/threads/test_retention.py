@@ -12,12 +12,14 @@ import pytest
 
 from minutebook.conversation.config import KEPT, SENT, Persistence, Sent
 from minutebook.conversation.trimming import TRIMMED_MARKER
+from minutebook.tokens import model_info
 from tests.service.parts import has_tools
 from tests.service.talking import TOOLS, adding, empty_database, talking
 from tests.service.talking_tools import found
 
-TURNS = 4
-PRESERVED = 2
+TURNS = 5
+PRESERVED = 1
+"""Minimum turns with tools. There are at most 3 times as many, so the fifth question comes after a step."""
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
@@ -26,7 +28,7 @@ def db(request, tmp_path):
 
 
 def config_of(**retention):
-    return TOOLS + f"conversation: {{retention: {json.dumps(retention)}}}\n"
+    return TOOLS + f"conversation: {{retention: {json.dumps({'preserve_turns': PRESERVED, **retention})}}}\n"
 
 
 def talk(here, turns=TURNS):
@@ -65,7 +67,7 @@ def test_older_turns_are_sent_as_text_only(db, tmp_path):  # C28, C9, C24
         turns = turns_of(here.sent()[question(TURNS - 1)])
 
     assert len(turns) == TURNS
-    older = turns[:-PRESERVED]
+    older = turns[: -PRESERVED - 1]
     assert [has_tools(turn) for turn in older] == [False] * len(older)
     assert [[message["role"] for message in turn] for turn in older] == [["user", "assistant"]] * len(older)
     assert not here.provider.problems
@@ -76,7 +78,7 @@ def test_preserved_turns_are_sent_with_all_their_tools(db, tmp_path):  # C29, C2
         talk(here)
         sent = here.sent()[question(TURNS - 1)]
 
-    answered = turns_of(sent)[-PRESERVED]
+    answered = turns_of(sent)[-PRESERVED - 1]
     assert [message["role"] for message in answered] == ["user", "assistant", "tool", "assistant"]
     asked = answered[1]["tool_calls"][0]["function"]
     assert json.loads(asked["arguments"]) == {"a": TURNS - 2, "b": 1_000_000}
@@ -129,9 +131,9 @@ def test_what_is_sent_is_what_the_truth_table_says(row, prune, preserve, db, tmp
         turns = turns_of(here.sent()[question(TURNS - 1)])
 
     with_tools = [has_tools(turn) for turn in turns]
-    older, latest = with_tools[:-PRESERVED], with_tools[-PRESERVED:-1]
-    assert older == [row.older is Sent.WITH_TOOLS] * (TURNS - PRESERVED)
-    assert latest == [row.latest is Sent.WITH_TOOLS]
+    older, latest = with_tools[: -PRESERVED - 1], with_tools[-PRESERVED - 1 : -1]
+    assert older == [row.older is Sent.WITH_TOOLS] * (TURNS - PRESERVED - 1)
+    assert latest == [row.latest is Sent.WITH_TOOLS] * PRESERVED
     assert not here.provider.problems
 
 
@@ -172,24 +174,24 @@ def test_persist_tool_invocations_false_trims_older_rows_and_true_keeps_them(db,
     assert whole == [found(turn) for turn in range(4)]
 
 
-def test_history_is_limited_to_the_newest_messages_from_the_start_of_a_turn_on(db, tmp_path):  # C14, DC-1
-    with talking(adding(TURNS), db=db, config=config_of(max_loaded_messages=9), folder=tmp_path) as here:
+def test_history_is_limited_to_a_number_of_visible_messages_from_the_start_of_a_turn_on(db, tmp_path):  # C14, DC-1
+    with talking(adding(TURNS), db=db, config=config_of(max_loaded_messages=7), folder=tmp_path) as here:
         thread = talk(here)
         sent = here.sent()[question(TURNS - 1)]
         rows = thread.messages(limit=100)
 
-    assert sent[0]["content"] == f"Question {TURNS - 3}"
+    assert here.sent()[question(TURNS - 2)][0]["content"] == "Question 0"
+    assert sent[0]["content"] == f"Question {TURNS - 2}"
     assert len(rows) == 2 * TURNS
 
 
-@pytest.mark.parametrize("preserved", [0, 1, 3])
-def test_the_configured_number_of_turns_keep_their_tools(preserved, db, tmp_path):  # C13
+@pytest.mark.parametrize(("preserved", "with_tools"), [(0, 0), (1, 1), (3, 4)])
+def test_at_least_the_configured_number_of_finished_turns_keep_their_tools(preserved, with_tools, db, tmp_path):  # C13
     with talking(adding(TURNS), db=db, config=config_of(preserve_turns=preserved), folder=tmp_path) as here:
         talk(here)
         turns = turns_of(here.sent()[question(TURNS - 1)])
 
     answered = [has_tools(turn) for turn in turns[:-1]]
-    with_tools = max(0, preserved - 1)  # the one that is being answered counts
     assert answered == [False] * (TURNS - 1 - with_tools) + [True] * with_tools
 
 
@@ -241,3 +243,20 @@ def test_shadow_mode_sends_everything_and_logs_what_it_would_have_pruned(db, tmp
     assert (last.mode, last.loaded) == ("shadow", 4 * (TURNS - 1) + 1)
     assert last.pruned > 0
     assert last.tokens_after < last.tokens_before
+
+
+def test_by_default_threads_use_retention_and_completions_the_model_s_window(tmp_path):
+    with talking(adding(2), config=TOOLS, folder=tmp_path) as here:
+        thread = talk(here, 1)
+        here.client().chat.completions.create(
+            model="gpt-4o",
+            messages=[{"role": "user", "content": "Hello"}],
+            extra_headers={"X-Conversation-Id": "order-17"},
+        )
+        policies = [
+            here.http().get(f"/v1/conversations/{name}/requests").json()["data"][0]["policy"]
+            for name in (thread.id, "order-17")
+        ]
+
+    assert [policy["name"] for policy in policies] == ["retention", "token_budget"]
+    assert policies[1]["max_tokens"] == model_info("gpt-4o").room()

@@ -76,6 +76,29 @@ BAD_CHATS = {
 }
 
 
+UNKNOWN_KEYS = {
+    "messages[0].kind": [{**HELLO, "kind": "summary"}],
+    "messages[0].content[0].cache_control": [
+        {"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}]}
+    ],
+    "messages[1].tool_calls[0].mood": [HELLO, {**calls(), "tool_calls": [{**calls("a")["tool_calls"][0], "mood": 3}]}],
+    "messages[2].is_error": [HELLO, calls("a"), {**result("a"), "is_error": True}],
+}
+
+
+@pytest.mark.parametrize("param", UNKNOWN_KEYS)
+def test_openai_refuses_unknown_keys(param, chat):
+    with pytest.raises(openai.BadRequestError) as error:
+        chat(UNKNOWN_KEYS[param])
+
+    assert error.value.body == {
+        "message": f"Unknown parameter: '{param}'.",
+        "type": "invalid_request_error",
+        "param": param,
+        "code": "unknown_parameter",
+    }
+
+
 @pytest.mark.parametrize("name", BAD_CHATS)
 def test_openai_refuses_invalid_messages(name, chat):
     messages, problem = BAD_CHATS[name]
@@ -93,7 +116,7 @@ GOOD_CHATS = {
     "the assistant first": [{"role": "assistant", "content": "Welcome."}, HELLO],
     "the assistant last": [HELLO, {"role": "assistant", "content": "Well,"}],
     "two users in a row": [HELLO, HELLO],
-    "unknown keys": [{**HELLO, "reasoning_content": "x", "mood": 3}],
+    "the keys of an answer": [HELLO, {"role": "assistant", "content": "x", "refusal": None, "annotations": []}],
     "an id used again in a later exchange": [HELLO, calls("a"), result("a"), HELLO, calls("a"), result("a")],
     "results in another order": [HELLO, calls("a", "b"), result("b"), result("a")],
     "arguments that are no JSON": [
@@ -128,6 +151,11 @@ BAD_MESSAGES = {
     "no blocks": ([{"role": "user", "content": []}], "non-empty content"),
     "empty text": ([{"role": "user", "content": [text("")]}], "text content blocks must be non-empty"),
     "blank text": ([{"role": "user", "content": " \n"}], "contain non-whitespace text"),
+    "unknown key": ([{**HELLO, "kind": "summary"}], "messages.0.kind: Extra inputs are not permitted"),
+    "unknown key of a block": (
+        [{"role": "user", "content": [{**text("x"), "mood": 3}]}],
+        "messages.0.content.0.text.mood: Extra inputs are not permitted",
+    ),
     "unknown block": ([{"role": "user", "content": [{"type": "smell"}]}], "unknown block type 'smell'"),
     "a call of the user": ([{**use("a"), "role": "user"}], "`tool_use` blocks cannot be in user messages"),
     "a result of the assistant": (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 from minutebook.agent.messages import ModelReply, ModelRequest, OnDelta, TextDelta, ThinkingDelta, usage_from
 from minutebook.agent.providers.client import ClientAdapter, ClientOptions
 from minutebook.record.message import Provider
-from minutebook.wire.anthropic import BLOCKS_KEY, PROMPT_DIGEST_KEY, from_anthropic, to_anthropic
+from minutebook.wire.anthropic import PROMPT_DIGEST_KEY, from_anthropic, has_thinking, to_anthropic
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -91,7 +91,7 @@ class AnthropicAdapter(ClientAdapter):
 
 def _reply(response: Mapping[str, Any], prompt_digest: str) -> ModelReply:
     message = from_anthropic([_without_nulls(block) for block in response["content"]])
-    if BLOCKS_KEY in message:
+    if has_thinking(message):
         message[PROMPT_DIGEST_KEY] = prompt_digest
     reason = response.get("stop_reason") or "end_turn"
     if reason == "refusal":

@@ -30,6 +30,7 @@ from minutebook.service.upstream import parse_chunks
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import Lease
 from minutebook.wire.chat import entry_to_provider_message
+from minutebook.wire.read import read
 
 SURFACE: Final = "chat.completions"
 _OWN_FIELDS: Final = frozenset({"conversation", "metadata_recipient"})
@@ -104,7 +105,7 @@ class ChatAnswer(AnswerRun):
 
     async def _find_branch(self, store: ConversationStore, root_id: str) -> HistoryBranch:
         """The branch that the request continues, which becomes the current branch unless it must be forked."""
-        messages = self.body["messages"]
+        messages = read(self.body["messages"])
         root = await load_or_none(store, root_id)
         if root is not None:
             require_access(self.caller, root.conversation)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from minutebook.conversation.config import RETENTION
 from minutebook.errors import InvalidConfig
 from minutebook.service.config.schema import ServiceConfig
 from minutebook.service.config.sources import DEFAULT, Sources, ValueSource, dotted_key, leaf_values
@@ -48,15 +49,16 @@ class LoadedConfig:
         return self.origins.get(key, DEFAULT)
 
 
-def config_path(environment: Mapping[str, str] = os.environ) -> Path | None:
+def config_path(environment: Mapping[str, str] | None = None) -> Path | None:
     """The default file: $MINUTEBOOK_CONFIG, else the first of `config_paths` that exists; None if there is none."""
+    environment = os.environ if environment is None else environment
     path = environment.get(CONFIG_VARIABLE)
     return Path(path) if path else next(filter(Path.is_file, config_paths(environment)), None)
 
 
-def config_paths(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+def config_paths(environment: Mapping[str, str] | None = None) -> tuple[Path, ...]:
     """The current folder's file and the user's file."""
-    config_home = Path(environment.get("XDG_CONFIG_HOME", ""))
+    config_home = Path((os.environ if environment is None else environment).get("XDG_CONFIG_HOME", ""))
     home = config_home if config_home.is_absolute() else Path.home() / ".config"
     return Path(FILE_NAME), home / "minutebook" / FILE_NAME
 
@@ -64,10 +66,12 @@ def config_paths(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...
 def load_config(
     path: Path | str | None = None,
     *,
-    environment: Mapping[str, str] = os.environ,
+    environment: Mapping[str, str] | None = None,
     flags: Mapping[str, CommandLineFlag] | None = None,
 ) -> LoadedConfig:
     """Load the configuration from a file, the environment and flags (dotted key → flag). None for `path` is no file.
+
+    `environment` is by default the environment of the process.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -77,7 +81,7 @@ def load_config(
     sources = Sources()
     if path is not None:
         sources.add_yaml(path.read_bytes(), str(path))
-    sources.add_environment(environment)
+    sources.add_environment(os.environ if environment is None else environment)
     for key, flag in (flags or {}).items():
         if flag.value is not None:
             sources.set(key, flag.value, ValueSource("flag", flag.name))
@@ -94,6 +98,8 @@ def load_config(
     for key, other_key in (_PERSIST, _PERSIST[::-1]):
         if key in origins:  # each of the two determines the other
             origins.setdefault(other_key, origins[key])
+    if config.conversation.policy == RETENTION and (origin := sources.origin_of(("conversation", "retention"))):
+        origins.setdefault("conversation.policy", origin)  # the block determines the policy
     return LoadedConfig(config, origins, path, warnings)
 
 
@@ -104,7 +110,7 @@ class ConfigHolder:
         self,
         path: Path | str | None = None,
         *,
-        environment: Mapping[str, str] = os.environ,
+        environment: Mapping[str, str] | None = None,
         flags: Mapping[str, CommandLineFlag] | None = None,
     ) -> None:
         self._path, self._environment, self._flags = path, environment, flags

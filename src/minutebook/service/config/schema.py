@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, Strict, model_validator
 
 from minutebook.agent.toolbox import BUILTINS
-from minutebook.conversation.config import DEFAULT_POLICY, ConversationConfig, PolicyConfig, Settings
+from minutebook.conversation.config import RETENTION, ConversationConfig, PolicyConfig, Settings
 from minutebook.errors import InvalidSetting
 
 _PYTHON: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -146,7 +146,7 @@ class ServiceConfig(Settings):
     """The configuration of the service.
 
     Raises:
-        InvalidSetting: a policy has the name of the default policy.
+        InvalidSetting: a policy has the name `retention`.
     """
 
     conversation: ConversationConfig = ConversationConfig()
@@ -162,8 +162,6 @@ class ServiceConfig(Settings):
 
     @model_validator(mode="after")
     def _require_other_policy_names(self) -> Self:
-        if DEFAULT_POLICY in self.policies:
-            raise InvalidSetting(
-                "policies", DEFAULT_POLICY, "other names: conversation.retention configures this policy"
-            )
+        if RETENTION in self.policies:
+            raise InvalidSetting("policies", RETENTION, "other names: conversation.retention configures this policy")
         return self

@@ -153,8 +153,11 @@ class Sources:
         if not isinstance(conversation, dict):
             return ()
         at = ("conversation", "retention")
-        if conversation.get("retention", {}) is None and not self.texts[at]:
-            conversation["retention"] = {}  # all lines of the section are commented out
+        if conversation.get("retention", {}) is None and not self.texts[at]:  # all lines are commented out
+            if "history_limit" in conversation:
+                conversation["retention"] = {}
+            else:
+                del conversation["retention"]
         if "history_limit" in conversation:
             if conversation.setdefault("retention") is not None:
                 origin = self.origins["conversation", "history_limit"]

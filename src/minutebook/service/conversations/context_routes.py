@@ -1,6 +1,6 @@
 """Endpoints for what models get of a conversation: the next view, past requests and compactions."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
@@ -8,9 +8,15 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from minutebook.conversation.minutes import REQUEST_KIND, CallSettings, messages_digest, sent_messages
+from minutebook.conversation.minutes import (
+    CallSettings,
+    find_request,
+    messages_digest,
+    read_requests,
+    sent_messages,
+)
 from minutebook.conversation.model_call import ModelCall
-from minutebook.errors import CannotFit, DocumentNotFound, FoldNotFound, RequestRefused
+from minutebook.errors import CannotFit, FoldNotFound, RequestRefused
 from minutebook.service.conversations.objects import hold_for_writing, read_header
 from minutebook.service.conversations.routes import ConversationId, MayRead, MayWrite
 from minutebook.service.http.openapi import (
@@ -23,16 +29,14 @@ from minutebook.service.http.openapi import (
     error_responses,
 )
 from minutebook.service.http.requests import StrictRoute
-from minutebook.service.http.responses import After, JsonResponse, Limit, etag_header, iterate_pages, new_id, page_after
+from minutebook.service.http.responses import After, JsonResponse, Limit, etag_header, new_id, page_after
 from minutebook.service.responses.compaction import compact_now
 from minutebook.service.responses.items import items_of
 from minutebook.service.state import CurrentService, counter_of
-from minutebook.store.base import ConversationStore
 from minutebook.store.types import Document, StoredFold
-from minutebook.wire.responses import without_items
+from minutebook.wire.write import without_own_keys
 
 router = APIRouter(prefix="/v1/conversations/{conversation_id}", tags=["conversations"], route_class=StrictRoute)
-_PAGE = 200
 
 
 class CompactionRequest(BaseModel):
@@ -98,7 +102,7 @@ async def list_requests(
     """The model calls of this conversation, newest first, without message contents."""
     conversation = await read_header(service, caller, conversation_id)
     store = service.store_of(caller)
-    requests = [request_object(number, document) async for number, document in _read_requests(store, conversation.id)]
+    requests = [request_object(number, document) async for number, document in read_requests(store, conversation.id)]
     return JsonResponse(page_after(requests, limit=limit, order="desc", after=after))
 
 
@@ -109,7 +113,8 @@ async def show_request(
     """The messages that one model call was sent, and the record at that time. `request` is an id or a number from 1."""
     conversation = await read_header(service, caller, conversation_id)
     store = service.store_of(caller)
-    number, document = await _find_request(store, conversation.id, request)
+    is_number = request.isascii() and request.isdecimal()
+    number, document = await find_request(store, conversation.id, int(request) if is_number else request)
     minutes = document.body
     loaded = await store.load(
         conversation.id, since=conversation.first, limit=max(0, minutes["length"] - conversation.first)
@@ -118,29 +123,12 @@ async def show_request(
     sent = sent_messages(minutes["parts"], record)
     facts = {
         "record": list(items_of(loaded)),
-        "sent": [without_items(message) for message in sent],
+        "sent": [without_own_keys(message) for message in sent],
         "agrees": messages_digest(sent) == minutes["sha256"],
         "parts": minutes["parts"],
         "other_choices": minutes.get("other_choices", []),
     }
     return JsonResponse({**request_object(number, document), **facts})
-
-
-async def _find_request(store: ConversationStore, conversation: str, id_or_number: str) -> tuple[int, Document]:
-    async for number, document in _read_requests(store, conversation):
-        if id_or_number in {document.id, str(number)}:
-            return number, document
-    raise DocumentNotFound(REQUEST_KIND, id_or_number)
-
-
-async def _read_requests(store: ConversationStore, conversation: str) -> AsyncIterator[tuple[int, Document]]:
-    """The minutes of all requests of a conversation, oldest first, with numbers from 1."""
-    number = 0
-    async for document in iterate_pages(
-        lambda cursor: store.documents(conversation, REQUEST_KIND, cursor=cursor, limit=_PAGE)
-    ):
-        number += 1
-        yield number, document
 
 
 _CONTENT_FIELDS: Final = frozenset({"parts", "partial", "other_choices"})
@@ -215,7 +203,7 @@ def fold_object(stored: StoredFold) -> Mapping[str, Any]:
         "start": fold.start,
         "stop": fold.stop,
         "reason": fold.reason,
-        "shown": [without_items(message) for message in fold.shown],
+        "shown": [without_own_keys(message) for message in fold.shown],
         "created_at": int(stored.created_at.timestamp()),
         "reverted_at": None if stored.undone_at is None else int(stored.undone_at.timestamp()),
         "final": stored.sealed,

@@ -224,7 +224,7 @@ async def create_message(
         caller=caller,
         idempotency_key=idempotency_key,
         authorization=upstream_key(service, request),
-        policy=body.policy or request.headers.get("x-history-policy"),
+        policy=body.policy or request.headers.get("x-history-policy") or service.config.conversation.threads_policy,
         question=question,
         run=run,
     )

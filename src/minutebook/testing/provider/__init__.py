@@ -1,1 +1,1 @@
-"""A strict provider on loopback: chat completions and Messages. Start with `server`."""
+"""A strict provider on loopback: chat completions, Responses and Messages. Start with `server`."""

@@ -19,6 +19,7 @@ from minutebook.testing.provider.anthropic import ThinkingHistory, event, events
 from minutebook.testing.provider.errors import error_body, error_headers, error_text
 from minutebook.testing.provider.openai import chat_problem, chunks, completion, data, model_page
 from minutebook.testing.provider.rate_limit import RateLimiter
+from minutebook.testing.provider.responses import ResponseStream, response, responses_problem
 from minutebook.testing.provider.usage import PromptMeasure, PromptMeter, answer_usage
 from minutebook.testing.script import (
     CallPart,
@@ -111,19 +112,28 @@ def answer_reply(
     usage, body, number = answer_usage(answer, measure, meter), request.body, request.number
     sign_thinking = partial(sign, prompt=measure.digests[-1])
     if not body.get("stream"):
-        if request.provider == "openai":
-            response = completion(answer, usage, body, number, now)
+        if request.path == RESPONSES:
+            answer_body = response(answer, usage, body, number, now)
+        elif request.provider == "openai":
+            answer_body = completion(answer, usage, body, number, now)
         else:
-            response = message(answer, usage, body, number, sign_thinking)
-        plain = json_reply(200, response, ids)
+            answer_body = message(answer, usage, body, number, sign_thinking)
+        plain = json_reply(200, answer_body, ids)
         return Reply(200, plain.headers, plain.chunks, False, answer.cut_after, answer.before_seconds)
-    if request.provider == "openai":
+    response_stream = ResponseStream()
+    if request.path == RESPONSES:
+        stream = list(response_stream.events(answer, usage, body, number, now))
+    elif request.provider == "openai":
         stream = list(chunks(answer, usage, body, number, now))
     else:
         stream = list(events(answer, usage, body, number, sign_thinking))
     if answer.failure is not None:
         error = error_body(answer.failure, request.provider, ids["request-id"])
-        stream.append(data(error) if request.provider == "openai" else event("error", error=error["error"]))
+        if request.path == RESPONSES:
+            facts = {key: error["error"][key] for key in ("code", "message", "param")}
+            stream.append(response_stream.event("error", **facts))
+        else:
+            stream.append(data(error) if request.provider == "openai" else event("error", error=error["error"]))
     return Reply(
         200,
         {**STREAM_HEADERS, **ids},
@@ -135,7 +145,8 @@ def answer_reply(
     )
 
 
-CHAT, MESSAGES, COUNT, MODELS = "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/models"
+CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
+COUNT, MODELS = "/v1/messages/count_tokens", "/v1/models"
 
 ModelFor = Callable[[ReceivedRequest], ScriptedModel]
 
@@ -207,7 +218,7 @@ class RequestHandler:
 
     def _access_problem(self, method: str, path: str, headers: Mapping[str, str]) -> ScriptedFailure | None:
         expected_method = "GET" if path == MODELS or path.startswith(f"{MODELS}/") else "POST"
-        if expected_method == "POST" and path not in {CHAT, MESSAGES, COUNT}:
+        if expected_method == "POST" and path not in {CHAT, RESPONSES, MESSAGES, COUNT}:
             return ScriptedFailure(404, f"unknown path: {method} {path}")
         if method != expected_method:
             return ScriptedFailure(405, f"{path} takes {expected_method}, not {method}")
@@ -221,6 +232,8 @@ class RequestHandler:
     def _rule_problem(self, request: ReceivedRequest) -> ScriptedFailure | None:
         if not self._strict and _is_readable(request.body):
             return None
+        if request.path == RESPONSES:
+            return responses_problem(request.body)
         if request.provider == "openai":
             return chat_problem(request.body)
         if "anthropic-version" not in request.headers:
@@ -281,8 +294,10 @@ class RequestHandler:
 
 
 def _is_readable(body: Mapping[str, Any]) -> bool:
-    """Whether the body has a model and a list of message objects."""
-    messages = body.get("messages")
+    """Whether the body has a model and a list of message objects or items."""
+    messages = body.get("messages", body.get("input"))
+    if isinstance(messages, str):
+        messages = []
     readable = isinstance(messages, list) and all(isinstance(message, dict) for message in messages)
     return readable and isinstance(body.get("model"), str)
 

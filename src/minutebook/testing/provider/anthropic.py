@@ -9,7 +9,7 @@ loopback provider accepts the signatures of another one, because a conversation 
 import base64
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -28,6 +28,14 @@ REQUIRED_FIELDS: Final[dict[str, dict[str, type]]] = {
     "search_result": {"source": str, "title": str, "content": list},
     "container_upload": {"file_id": str},
 }
+OPTIONAL_FIELDS: Final[dict[str, frozenset[str]]] = {
+    "text": frozenset({"citations"}),
+    "tool_use": frozenset({"caller"}),
+    "tool_result": frozenset({"content", "is_error"}),
+    "document": frozenset({"title", "context", "citations"}),
+    "search_result": frozenset({"citations"}),
+}
+"""Beyond the required fields, `type` and `cache_control`."""
 ASSISTANT_BLOCKS: Final = frozenset({"tool_use", "thinking", "redacted_thinking"})
 USER_BLOCKS: Final = frozenset({"tool_result", "image", "document", "search_result", "container_upload"})
 RESULT_BLOCKS: Final = frozenset({"text", "image", "document", "search_result", "tool_reference"})
@@ -65,9 +73,16 @@ def _block_problem(block: Any, role: str, path: str) -> str | None:
     for key, expected_type in REQUIRED_FIELDS[kind].items():
         if not isinstance(block.get(key), expected_type):
             return f"{path}.{kind}.{key}: field required, a {expected_type.__name__}"
+    known_keys = {"type", "cache_control", *REQUIRED_FIELDS[kind], *OPTIONAL_FIELDS.get(kind, ())}
+    if problem := _extra_key(block, known_keys, f"{path}.{kind}"):
+        return problem
     if kind == "text" and not block["text"].strip():
         return "messages: text content blocks must be non-empty and contain non-whitespace text"
     return _result_problem(block, path) if kind == "tool_result" else None
+
+
+def _extra_key(value: Mapping[str, Any], known_keys: Collection[str], path: str) -> str | None:
+    return next((f"{path}.{key}: Extra inputs are not permitted" for key in value if key not in known_keys), None)
 
 
 def _result_problem(block: Mapping[str, Any], path: str) -> str | None:
@@ -255,7 +270,8 @@ def _message_problem(messages: list[Any]) -> str | None:
             return "messages.0: use the top-level 'system' parameter for the system prompt"
         if role == "system" and messages[index - 1]["role"] == "assistant":
             return f"messages.{index}: a system message must follow a user message"
-        if problem := content_problem(message, f"messages.{index}"):
+        problem = _extra_key(message, {"role", "content"}, f"messages.{index}")
+        if problem := problem or content_problem(message, f"messages.{index}"):
             return problem
     return None if messages[0]["role"] == "user" else 'messages: first message must use the "user" role'
 

@@ -1,12 +1,12 @@
 """OpenAI's chat completions: the rules for requests, and responses, streamed or not; also the list of models.
 
-Types of fields are checked first, then the pairing of calls and results with `minutebook.check`. Unknown keys are accepted,
-and so is a conversation of system messages only.
+Types of fields and unknown keys are checked first, then the pairing of calls and results with `minutebook.check`. A
+conversation of system messages only is accepted.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -125,6 +125,20 @@ def _usage(usage: AnswerUsage) -> dict[str, Any]:
 
 
 PART_TYPES: Final = frozenset({"text", "image_url", "input_audio", "file", "refusal"})
+MESSAGE_KEYS: Final[dict[str, frozenset[str]]] = {
+    "system": frozenset({"role", "content", "name"}),
+    "developer": frozenset({"role", "content", "name"}),
+    "user": frozenset({"role", "content", "name"}),
+    "assistant": frozenset(
+        {
+            *("role", "content", "name", "refusal", "audio", "tool_calls", "function_call"),
+            *("annotations", "reasoning_content"),  # answers have these, and clients send answers back unchanged
+        }
+    ),
+    "tool": frozenset({"role", "content", "tool_call_id", "name"}),
+    "function": frozenset({"role", "content", "name"}),
+}
+CALL_KEYS: Final = frozenset({"id", "type", "function", "custom"})
 PROBLEM_TEXTS: Final = {
     FindingKind.ORPHAN_RESULT: "messages with role 'tool' must answer a message with 'tool_calls' before them",
     FindingKind.DANGLING_CALL: "an assistant message with 'tool_calls' needs a tool message for each 'tool_call_id'; without one:",
@@ -140,12 +154,12 @@ PROBLEM_TEXTS: Final = {
 def chat_problem(body: Mapping[str, Any]) -> ScriptedFailure | None:
     """The first problem for which OpenAI would return status 400."""
     if not isinstance(body.get("model"), str):
-        return _invalid_parameter("you must provide a model parameter", "model", "missing_required_parameter")
+        return invalid_parameter("you must provide a model parameter", "model", "missing_required_parameter")
     messages = body.get("messages")
     if not isinstance(messages, list):
-        return _invalid_parameter("'messages' must be an array", "messages", "invalid_type")
+        return invalid_parameter("'messages' must be an array", "messages", "invalid_type")
     if not messages:
-        return _invalid_parameter(
+        return invalid_parameter(
             "'messages' is an empty array; it needs at least one message", "messages", "empty_array"
         )
     for index, message in enumerate(messages):
@@ -157,14 +171,19 @@ def chat_problem(body: Mapping[str, Any]) -> ScriptedFailure | None:
 
 def _message_problem(message: Any, path: str) -> ScriptedFailure | None:
     if not isinstance(message, Mapping):
-        return _invalid_parameter(f"'{path}' must be an object", path, "invalid_type")
+        return invalid_parameter(f"'{path}' must be an object", path, "invalid_type")
     role = message.get("role")
     if role not in ROLES:
-        return _invalid_parameter(f"'{role}' is none of {sorted(ROLES)}", f"{path}.role", "invalid_value")
+        return invalid_parameter(f"'{role}' is none of {sorted(ROLES)}", f"{path}.role", "invalid_value")
+    known_keys = MESSAGE_KEYS[role] | (
+        {"tool_calls"} if role != "tool" else set()
+    )  # misplaced calls have their own error
+    if problem := unknown_key(message, known_keys, path):
+        return problem
     if "tool_calls" in message and (problem := _calls_problem(message["tool_calls"], f"{path}.tool_calls")):
         return problem
     if role == "tool" and not isinstance(message.get("tool_call_id"), str):
-        return _invalid_parameter(
+        return invalid_parameter(
             f"'{path}.tool_call_id' is required", f"{path}.tool_call_id", "missing_required_parameter"
         )
     return _content_problem(message, f"{path}.content")
@@ -176,21 +195,23 @@ def _content_problem(message: Mapping[str, Any], path: str) -> ScriptedFailure |
         has_other_content = any(message.get(key) for key in ("tool_calls", "function_call", "refusal", "audio"))
         if message["role"] == "function" or (message["role"] == "assistant" and has_other_content):
             return None
-        return _invalid_parameter(f"'{path}' must be a string, not null", path, "invalid_type")
+        return invalid_parameter(f"'{path}' must be a string, not null", path, "invalid_type")
     if isinstance(content, str):
         return None
     if not isinstance(content, list):
-        return _invalid_parameter(f"'{path}' must be a string or an array of parts", path, "invalid_type")
+        return invalid_parameter(f"'{path}' must be a string or an array of parts", path, "invalid_type")
     if not content:
-        return _invalid_parameter(f"'{path}' is an empty array", path, "empty_array")
+        return invalid_parameter(f"'{path}' is an empty array", path, "empty_array")
     for index, part in enumerate(content):
         where = f"{path}[{index}]"
         if not isinstance(part, Mapping):
-            return _invalid_parameter(f"'{where}' must be an object", where, "invalid_type")
+            return invalid_parameter(f"'{where}' must be an object", where, "invalid_type")
         if part.get("type") not in PART_TYPES:
-            return _invalid_parameter(
+            return invalid_parameter(
                 f"'{part.get('type')}' is none of {sorted(PART_TYPES)}", f"{where}.type", "invalid_value"
             )
+        if problem := unknown_key(part, {"type", part["type"]}, where):
+            return problem
     return None
 
 
@@ -198,33 +219,44 @@ def _calls_problem(calls: Any, path: str) -> ScriptedFailure | None:
     if calls is None:
         return None
     if not isinstance(calls, list):
-        return _invalid_parameter(f"'{path}' must be an array", path, "invalid_type")
+        return invalid_parameter(f"'{path}' must be an array", path, "invalid_type")
     if not calls:
-        return _invalid_parameter(f"'{path}' is an empty array; leave it out instead", path, "empty_array")
+        return invalid_parameter(f"'{path}' is an empty array; leave it out instead", path, "empty_array")
     for index, call in enumerate(calls):
         where = f"{path}[{index}]"
         if not isinstance(call, Mapping):
-            return _invalid_parameter(f"'{where}' must be an object", where, "invalid_type")
+            return invalid_parameter(f"'{where}' must be an object", where, "invalid_type")
+        if problem := unknown_key(call, CALL_KEYS, where):
+            return problem
         if call.get("type") == "custom":
             continue
         function = call.get("function")
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            return _invalid_parameter(
+            return invalid_parameter(
                 f"'{where}.function.name' is required", f"{where}.function", "missing_required_parameter"
             )
         if not isinstance(function.get("arguments"), str):
-            return _invalid_parameter(
+            return invalid_parameter(
                 f"'{where}.function.arguments' must be a string", f"{where}.function", "invalid_type"
             )
     return None
 
 
+def unknown_key(value: Mapping[str, Any], known_keys: Collection[str], path: str) -> ScriptedFailure | None:
+    """The error for the first key that OpenAI does not know."""
+    for key in value:
+        if key not in known_keys:
+            param = f"{path}.{key}" if path else key
+            return ScriptedFailure(400, f"Unknown parameter: '{param}'.", code="unknown_parameter", param=param)
+    return None
+
+
 def _finding_failure(finding: Finding) -> ScriptedFailure:
     call_id = f" {finding.call_id}" if finding.call_id else ""
-    return _invalid_parameter(f"{PROBLEM_TEXTS[finding.kind]}{call_id}", f"messages.[{finding.index}].role", None)
+    return invalid_parameter(f"{PROBLEM_TEXTS[finding.kind]}{call_id}", f"messages.[{finding.index}].role", None)
 
 
-def _invalid_parameter(message: str, param: str, code: str | None) -> ScriptedFailure:
+def invalid_parameter(message: str, param: str, code: str | None) -> ScriptedFailure:
     return ScriptedFailure(400, f"Invalid parameter: {message}", code=code, param=param)
 
 

@@ -88,7 +88,7 @@ class PromptMeter:
         # Every request repeats the earlier messages, and counting is slow.
         tokens = self._counts.get(text)
         if tokens is None:
-            if index == 0:
+            if index == 0 or (index > 1 and "role" not in item):  # the tools, or an item that is not a message
                 tokens = self._counter.count(text)
             else:
                 tokens = self._counter.message({"role": "system", "content": item} if index == 1 else item)
@@ -103,7 +103,11 @@ class PromptMeter:
 
 def prompt_items(body: Mapping[str, Any]) -> list[Any]:
     """The items of a prompt, in the order in which providers combine them."""
-    return [body.get("tools"), body.get("system"), *body["messages"]]
+    if "messages" in body:
+        return [body.get("tools"), body.get("system"), *body["messages"]]
+    given = body["input"]
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    return [body.get("tools"), body.get("instructions"), *items]
 
 
 def canonical(item: Any) -> str:

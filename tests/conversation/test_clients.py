@@ -1,0 +1,74 @@
+"""Views are accepted by the strict provider of each protocol, through the official clients."""
+
+import json
+
+import anthropic
+import openai
+import pytest
+
+from minutebook.conversation import Conversation
+from minutebook.testing.provider.server import LoopbackProvider
+from minutebook.testing.script import ScriptedModel, call, say, think
+
+RESULT = {"type": "tool_result", "tool_use_id": "call_1", "content": "not found", "is_error": True}
+
+
+@pytest.fixture
+def provider():
+    answer = think("Two files.") + say("Looking.") + call("find_order", number=17)
+    with LoopbackProvider(ScriptedModel(answer, otherwise="Done.")) as loopback:
+        yield loopback
+
+
+@pytest.fixture
+def anthropic_client(provider):
+    with anthropic.Anthropic(base_url=provider.anthropic_url, api_key="any", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+def openai_client(provider):
+    with openai.OpenAI(base_url=provider.base_url, api_key="any", max_retries=0) as client:
+        yield client
+
+
+def test_a_conversation_with_folds_and_blocks_is_accepted_in_every_protocol(provider, anthropic_client, openai_client):
+    chat = Conversation(system="Be brief.", max_tokens=10_000)
+    for number in range(8):
+        chat.append(f"Question {number}: " + "word " * 50)
+        chat.append({"role": "assistant", "content": f"Answer {number}. " + "word " * 50})
+    chat.append("Find my order.")
+    assert chat.compact()
+    view = chat.view(provider="anthropic")
+    reply = anthropic_client.messages.create(model="m", max_tokens=99, **view.anthropic())
+    chat.append(reply, {"role": "user", "content": [RESULT]})
+
+    view = chat.view(provider="anthropic")
+    anthropic_client.messages.create(model="m", max_tokens=99, **view.anthropic())
+    openai_client.chat.completions.create(model="m", **view.openai())
+    openai_client.responses.create(model="m", **view.responses())
+
+    assert provider.problems == []
+    assert len(provider.requests) == 4
+    sent_back = provider.requests[1].messages[-2:]
+    assert [block["type"] for block in sent_back[0]["content"]] == ["thinking", "text", "tool_use"]
+    assert sent_back[1]["content"] == [RESULT]
+    assert not any('"kind"' in json.dumps(request.body) for request in provider.requests)
+
+
+def test_each_client_can_hold_a_conversation(provider, anthropic_client, openai_client):
+    answers = {
+        "chat": lambda view: openai_client.chat.completions.create(model="m", **view.openai()),
+        "responses": lambda view: openai_client.responses.create(model="m", **view.responses()),
+        "anthropic": lambda view: anthropic_client.messages.create(model="m", max_tokens=99, **view.anthropic()),
+    }
+    chat = Conversation(system="Be brief.", max_tokens=10_000)
+    chat.append("Find my order.")
+    chat.append(answers["responses"](chat.view()))
+    chat.append({"type": "function_call_output", "call_id": "call_1", "output": "not found"})
+    for protocol in ("responses", "chat", "anthropic", "responses", "chat"):
+        chat.append(answers[protocol](chat.view(provider="anthropic" if protocol == "anthropic" else "openai")))
+        chat.append("And now?")
+
+    assert provider.problems == []
+    assert [message["role"] for message in chat][:4] == ["system", "user", "assistant", "tool"]

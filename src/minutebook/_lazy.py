@@ -63,16 +63,16 @@ def exports(
 
     A package's `__init__.pyi`, which `make docs` writes from the same table, tells type checkers the names.
     """
-    home = {name: module for module, names in modules.items() for name in names}
+    module_of = {name: module for module, names in modules.items() for name in names}
 
     def load(name: str) -> object:
-        if name not in home:
+        if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_with_extra(f"{package}.{home[name]}"), name)
+        value = getattr(import_with_extra(f"{package}.{module_of[name]}"), name)
         setattr(sys.modules[package], name, value)
         return value
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *home})
+        return sorted({*vars(sys.modules[package]), *module_of})
 
-    return sorted(home), load, names
+    return sorted(module_of), load, names

@@ -14,7 +14,7 @@ COMMANDS: Final = {
     "agent": "Check, format and run agent programs.",
     "chat": "Chat with a model and inspect what it is sent.",
     "check": "Check conversations against provider rules.",
-    "compact": "Replace old messages by a summary in what models get.",
+    "compact": "Replace old messages with a summary in the view for models.",
     "completion": "Print a completion script for bash, zsh or fish.",
     "config": "Show and validate the service configuration.",
     "db": "Create, migrate, check and back up the database.",

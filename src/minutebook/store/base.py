@@ -44,8 +44,8 @@ from minutebook.store.types import (
     SearchHit,
     StoredFold,
     require_documents,
+    require_lease_on,
     require_name,
-    require_own_lease,
 )
 
 
@@ -161,7 +161,7 @@ class ConversationStore(DocumentOperations, LeaseOperations):
             digest,
             broken,
             require_documents(documents),
-            require_own_lease(conversation, lease),
+            require_lease_on(conversation, lease),
             release,
         )
         return await self.backend.append(command)

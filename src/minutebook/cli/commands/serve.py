@@ -38,7 +38,7 @@ from minutebook.cli.options import is_json, json_option
     "--host",
     "-h",
     metavar="ADDRESS",
-    help="Address to listen on. Other than loopback it requires API keys. Example: -h ::1",
+    help="Address to listen on. Any other than loopback requires API keys. Example: -h ::1",
 )
 @click.option(
     "--port",

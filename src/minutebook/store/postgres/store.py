@@ -60,7 +60,7 @@ class PostgresBackend(SqlBackend):
         await self.write(self._delete_expired)
 
         async def work(db: AsyncConnection) -> None:
-            await _rewrite_tables(db, self._engine.store)
+            await _rewrite_tables(db, self._engine.address)
 
         await self._engine.run_on_new_connection(work)
 

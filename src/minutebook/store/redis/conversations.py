@@ -37,7 +37,7 @@ async def fork(
             existing, _ = await index.find(new_id)
             if existing is not None:
                 raise VersionConflict(new_id, existing.conversation.version, 0)
-            length = require_fork_position(row.conversation, position, splits=bool(reply[2]))
+            length = require_fork_position(row.conversation, position, splits_an_exchange=bool(reply[2]))
             claim = await index.claim_id(new_id, row.conversation.recipient, microseconds(at))
             if claim is None:
                 continue

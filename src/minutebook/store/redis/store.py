@@ -15,9 +15,9 @@ fence is written to the conversation before the lease is returned. A server that
 
 Durability depends on the server. With `appendonly yes` and `appendfsync always`, acknowledged writes are on its disk. With
 `everysec`, the default, a crash of the machine loses up to two seconds; without `appendonly`, everything since the last
-snapshot. A failover may lose writes that the replica had not received. `RedisStore.durable` has the result of the check,
-and a warning is logged. `maxmemory-policy` must be `noeviction`: with any other the server may evict parts of a
-conversation, and a load then raises `StoreDamaged`.
+snapshot. A failover may lose writes that the replica had not received. Opening the store checks the server's settings:
+`RedisStore.durable` has the result, and a warning is logged if writes may be lost. `maxmemory-policy` must be `noeviction`:
+with any other the server may evict parts of a conversation, and a load then raises `StoreDamaged`.
 """
 
 import asyncio

@@ -133,7 +133,7 @@ class SqlBackend(Backend):
     ) -> T:
         """Run a function that changes one conversation. Its row is locked until the transaction ends."""
 
-        async def locked_work(tx: SqlTransaction) -> T:
+        async def run_locked(tx: SqlTransaction) -> T:
             return await work(tx, await headers.get(tx, conversation, lock=True))
 
-        return await self.write(locked_work, inline_ok=inline_ok, cache_safe=cache_safe)
+        return await self.write(run_locked, inline_ok=inline_ok, cache_safe=cache_safe)

@@ -131,27 +131,28 @@ async def purge(tx: SqlTransaction, row: ConversationRow, before: int) -> int:
 
 
 async def fork(
-    tx: SqlTransaction, row: ConversationRow, new_id: str, at: int | None, when: datetime
+    tx: SqlTransaction, row: ConversationRow, new_id: str, position: int | None, at: datetime
 ) -> ConversationHeader:
-    """Create a conversation that shares the entries before `at`. Only folds and pins are copied."""
+    """Create a conversation that shares the entries before a position. Only folds and pins are copied."""
     header = row.conversation
     existing = await headers.find(tx, new_id)
     if existing is not None:
         raise VersionConflict(new_id, existing.conversation.version, 0)
-    length = require_fork_position(header, at, splits=at is not None and await entries.splits_exchange(tx, row, at))
-    is_whole = length == header.length
+    is_split = position is not None and await entries.splits_exchange(tx, row, position)
+    length = require_fork_position(header, position, splits_an_exchange=is_split)
+    shares_all = length == header.length
     lineage = [(number, min(stop, length)) for number, stop in row.lineage]
     if length > row.own_start:
         lineage.append((row.number, length))
     new = ConversationHeader(
-        *(header.tenant, new_id, header.recipient, when, when, when),
+        *(header.tenant, new_id, header.recipient, at, at, at),
         version=1,
         length=length,
-        turns=header.turns if is_whole else await entries.count_turns_before(tx, row, length),
+        turns=header.turns if shares_all else await entries.count_turns_before(tx, row, length),
         lead=min(header.lead, length),
         first=header.first,
-        open_calls=header.open_calls if is_whole else (),
-        open_at=header.open_at if is_whole else None,
+        open_calls=header.open_calls if shares_all else (),
+        open_at=header.open_at if shares_all else None,
         labels=header.labels,
         origin=ForkOrigin(header.id, length),
     )
@@ -216,7 +217,10 @@ async def _lock_forks(tx: SqlTransaction, numbers: Iterable[int]) -> dict[int, C
 
 
 async def _lock_reading_forks(tx: SqlTransaction, row: ConversationRow) -> list[tuple[ConversationRow, int]]:
-    """The forks, at any depth, that read entries of this conversation, and the position before which they do."""
+    """Lock and return the forks, at any depth, that read entries of this conversation.
+
+    Each is returned with the position before which it reads them.
+    """
     forks = (await _lock_forks(tx, [row.number])).values()
     return [(fork, stop) for fork in forks for number, stop in fork.lineage if number == row.number]
 

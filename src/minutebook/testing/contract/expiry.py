@@ -13,7 +13,15 @@ from minutebook.errors import (
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import NewDocument
 from minutebook.testing.contract.erase import ATTEMPTS, add_full_conversation
-from minutebook.testing.contract.samples import SOME_TIME, expect_error, note, scenario, text_entries, texts, turns
+from minutebook.testing.contract.samples import (
+    SOME_TIME,
+    expect_error,
+    scenario,
+    summary_fold,
+    text_entries,
+    texts,
+    turns,
+)
 
 MONTH = timedelta(days=30)
 MOMENT = timedelta(microseconds=1)
@@ -106,7 +114,7 @@ class ExpiryContract:
             await expiring.append(
                 name, turns(2), recipient="alice", idempotency_key="k", documents=[NewDocument("d", name, {"n": 1})]
             )
-            await expiring.add_fold(name, note(f"fold of {name}", 0, 5))
+            await expiring.add_fold(name, summary_fold(f"fold of {name}", 0, 5))
         clock.advance(MONTH + MOMENT)
         await expect_error(ConversationNotFound, expiring.header("removed"))
 

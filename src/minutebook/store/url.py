@@ -49,8 +49,8 @@ def open_store(
 
         return SqliteStore(file, tenant=tenant, clock=clock, expire_after=expire_after)
     url = str(url)
-    scheme, _, rest = url.partition(":")
-    if scheme == "memory" and rest in {"", "//"}:
+    scheme, _, after_scheme = url.partition(":")
+    if scheme == "memory" and after_scheme in {"", "//"}:
         return MemoryStore(tenant=tenant, clock=clock, expire_after=expire_after)
     if scheme in SERVERS:
         module, name = SERVERS[scheme]
@@ -67,9 +67,9 @@ def _file_name(url: str | Path) -> str | None:
     """
     if isinstance(url, Path):
         return str(url)
-    scheme, colon, rest = url.partition(":")
+    scheme, colon, after_scheme = url.partition(":")
     if colon and scheme == "sqlite":
-        return _path(url, rest)
+        return _path(url, after_scheme)
     if colon and len(scheme) > 1 and "/" not in scheme and "\\" not in scheme:  # one letter is a drive
         return None
     first, slashes, _ = url.partition("//")
@@ -78,9 +78,9 @@ def _file_name(url: str | Path) -> str | None:
     return url
 
 
-def _path(url: str, rest: str) -> str:
-    path = unquote(rest.removeprefix("///"))
-    if not rest.startswith("///") or not path or "?" in rest or "\0" in path:
+def _path(url: str, after_scheme: str) -> str:
+    path = unquote(after_scheme.removeprefix("///"))
+    if not after_scheme.startswith("///") or not path or "?" in after_scheme or "\0" in path:
         raise _invalid(url)
     return path
 

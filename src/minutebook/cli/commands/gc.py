@@ -170,8 +170,8 @@ def _expire(age: timedelta, url: str | None, tenant: str, *, write: bool, vacuum
     summary = {"expired": conversations, "messages": messages, "written": write}
     emit({"summary": summary}, f"{conversations:,} conversations with {messages:,} messages {action}")
     if conversations and not is_json() and not vacuum:
-        remaining = "deleted data may remain in the database files; use --write --vacuum to remove it"
-        click.echo(remaining if write else "nothing was changed; --write deletes them permanently", err=True)
+        advice = "deleted data may remain in the database files; use --write --vacuum to remove it"
+        click.echo(advice if write else "nothing was changed; --write deletes them permanently", err=True)
 
 
 def _expired(headers: Sequence[ConversationHeader], before: datetime) -> list[ConversationHeader]:

@@ -92,8 +92,11 @@ bench-compare: .venv/.dev
 torture: .venv/.dev
 	@$(BIN)/python -m torture $(ARGS)
 
+# Writes the generated pages and the .pyi files, then builds the site into site/. A warning, such as a broken link, fails.
 docs: .venv/.dev
 	@$(BIN)/python docs/generate.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "built site/index.html"
 
 fuzz: .venv/.dev
 	MINUTEBOOK_EXAMPLES=$$(( $(or $(N),100000) / $$($(BIN)/python -m pytest --collect-only -q -m fuzz | grep -c ::) + 1 )) \
@@ -147,4 +150,4 @@ fuzz: .venv/.dev
 	@touch $@
 
 clean:
-	rm -rf .node .venv .venv-* .bench build dist .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .schemathesis
+	rm -rf .node site .venv .venv-* .bench build dist .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .schemathesis

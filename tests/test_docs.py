@@ -1,5 +1,6 @@
 """Every block in README and docs runs, and prints what the page says it prints."""
 
+import ast
 import contextlib
 import io
 import os
@@ -12,10 +13,40 @@ from pathlib import Path
 
 import pytest
 
+from minutebook.testing import LoopbackProvider, ScriptedModel, call, say
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PUBLIC_MODULES = {line.partition(":")[0] for line in (ROOT / "tests/public_names.txt").read_text().splitlines()}
+PUBLIC_MODULES |= {"minutebook.errors"}
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+
+
+def support_answer(request):
+    """The answer of a support agent that is asked about an order."""
+    order = re.search(r"order (\d+)", str(request.messages[-1].get("content")))
+    text = f"Order {order[1]} left the depot on Monday." if order else "You are welcome."
+    return say(text + " It arrives within three days, between 9 and 17." * 2)
+
+
+SCRIPTS = {
+    "with-the-openai-client": (call("find_order", number=17), "Order 17 is packed and leaves today."),
+    "with-the-anthropic-client": (call("find_order", number=17), "Order 17 is packed and leaves today."),
+}
+"""The first answers that a page's provider gives. After them it is `support_answer`."""
+
+
+@pytest.fixture
+def provider(page, tmp_path, monkeypatch):
+    """The provider that the official clients of a page call. The page runs in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    with LoopbackProvider(ScriptedModel(*SCRIPTS.get(page.stem, ()), otherwise=support_answer)) as provider:
+        for client, url in (("OPENAI", provider.base_url), ("ANTHROPIC", provider.anthropic_url)):
+            monkeypatch.setenv(f"{client}_BASE_URL", url)
+            monkeypatch.setenv(f"{client}_API_KEY", "any")
+        yield provider
+        assert [request for request in provider.requests if request.status != 200] == []
 
 
 def blocks(page):
@@ -33,7 +64,7 @@ def alike(said, expected):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_python_block_runs_and_prints_what_it_says(page):
+def test_every_python_block_runs_and_prints_what_it_says(page, provider):
     namespace = {"__name__": "docs"}
     found = blocks(page)
     for place, (language, code) in enumerate(found):
@@ -67,6 +98,33 @@ def test_every_command_runs_and_prints_what_it_says(page, tmp_path):
             assert alike(done.stdout + done.stderr, expected), f"{command}\n{done.stdout}{done.stderr}"
 
 
+def test_every_python_block_passes_the_type_checker(tmp_path, monkeypatch):
+    """mypy strict, once over all pages: a module per page, with the line numbers of the page."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    modules = import_module("blocks").write_modules(tmp_path)
+    command = [sys.executable, "-m", "mypy", *map(str, modules)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert len(modules) > 20
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_page_imports_public_names_only(page):
+    imports = [
+        node
+        for language, code in blocks(page)
+        if language == "python"
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    modules = [node.module or "" for node in imports if isinstance(node, ast.ImportFrom)]
+    modules += [alias.name for node in imports if isinstance(node, ast.Import) for alias in node.names]
+    ours = {module for module in modules if module.partition(".")[0] == "minutebook"}
+
+    assert ours <= PUBLIC_MODULES
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_link_leads_somewhere(page):
     for target in LINK.findall(page.read_text(encoding="utf-8")):
@@ -79,6 +137,24 @@ def test_the_generated_pages_are_up_to_date(monkeypatch):
 
     for page, make in generate.PAGES.items():
         assert page.read_text(encoding="utf-8") == make(), f"run `make docs`: {page.name} is stale"
+
+
+def test_the_site_builds_without_warnings_and_loads_nothing_from_other_servers(tmp_path):
+    """Warnings are, among others, links to missing pages or headings, and pages that the navigation leaves out."""
+    pytest.importorskip("material", reason="mkdocs-material is not installed; it is part of minutebook[dev]")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    html = {page: page.read_text(encoding="utf-8") for page in tmp_path.rglob("*.html")}
+    loaded = {
+        url
+        for text in html.values()
+        for url in re.findall(r"""(?:src|<link[^>]* href)=["']?(https?://[^"' >]+)""", text)
+    }
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(html) > len(PAGES) // 2
+    assert loaded == set()
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ class EvaluateOptions(TypedDict, total=False):
     resume: bool
     max_tokens: int | None
     compactor: Compactor | None
+    max_calls: int
 
 
 class ProviderAdapter(ABC):
@@ -94,7 +95,8 @@ class ProviderAdapter(ABC):
         `compactor` (a `CompactionManager`) may fold old messages before every call.
 
         Raises:
-            VisibilityExpansionRequired: the model asks for sections to be opened; evaluate again with its overrides.
+            VisibilityExpansionRequired: the model asks for sections that are shown as a summary; evaluate again
+                with the error's `requested_overrides`.
             CannotFit: the messages that must be sent exceed the token limit.
             OutputParseError: the answer does not match the prompt's output type.
             DeadlineExceeded, BudgetExceeded, TooManyCalls: a limit was reached.

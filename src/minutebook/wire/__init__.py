@@ -7,7 +7,13 @@ from minutebook._lazy import exports
 
 _EXPORTS = {
     "anthropic": ("AnthropicMessages", "from_anthropic", "to_anthropic"),
-    "chat": ("entry_from_json", "entry_to_json", "entry_to_provider_message", "provider_message_to_entry"),
+    "chat": (
+        "entry_from_json",
+        "entry_to_json",
+        "entry_to_provider_message",
+        "new_entries",
+        "provider_message_to_entry",
+    ),
     "responses": ("items_to_messages", "message_to_items"),
 }
 __all__, __getattr__, __dir__ = exports(__name__, _EXPORTS)

@@ -7,6 +7,7 @@ from minutebook.wire.chat import (
     entry_from_json as entry_from_json,
     entry_to_json as entry_to_json,
     entry_to_provider_message as entry_to_provider_message,
+    new_entries as new_entries,
     provider_message_to_entry as provider_message_to_entry,
 )
 from minutebook.wire.responses import (
@@ -22,6 +23,7 @@ __all__ = [
     "from_anthropic",
     "items_to_messages",
     "message_to_items",
+    "new_entries",
     "provider_message_to_entry",
     "to_anthropic",
 ]

@@ -106,7 +106,7 @@ class ChatConversation:
             request_id=run_id,
             provider=self.adapter.name,
             lease=lease,
-            facts={"surface": "cli"},
+            minutes_fields={"surface": "cli"},
         )
         call = AgentCall(self.store, settings, loaded, new_messages, new_id=lambda: f"req_{uuid4().hex}")
         await call.begin(recipient=RECIPIENT)

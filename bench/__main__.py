@@ -9,6 +9,7 @@ from pathlib import Path
 from time import perf_counter
 
 from bench import (
+    adapter_cpu,
     calls,
     conversation,
     decision,
@@ -26,6 +27,7 @@ from bench.peers_env import Peers, find_or_install_peers
 from bench.report import Part, comma_separated, progress
 
 PARTS: dict[str, Callable[[Peers, bool], Part]] = {
+    "adapter": lambda _, quick: adapter_cpu.measure(quick=quick),
     "calls": lambda peers, quick: calls.measure(peers, quick=quick),
     "conversation": lambda _, quick: conversation.measure(quick=quick),
     "decision": lambda peers, quick: decision.measure(peers, quick=quick),

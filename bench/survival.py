@@ -102,11 +102,11 @@ FIRST, SECOND, OTHERS = "first half", "second half", "others"
 CURRENT, NO_WEIGHTS = "current", "no weights"
 WEIGHINGS = {
     CURRENT: DEFAULT_WEIGHTS,
-    "own words 1": replace(DEFAULT_WEIGHTS, own_words=1),
-    "own words 16": replace(DEFAULT_WEIGHTS, own_words=16),
+    "outside results 1": replace(DEFAULT_WEIGHTS, outside_results=1),
+    "outside results 16": replace(DEFAULT_WEIGHTS, outside_results=16),
     "half-life 100": replace(DEFAULT_WEIGHTS, half_life=100),
     "half-life 1,000": replace(DEFAULT_WEIGHTS, half_life=1_000),
-    NO_WEIGHTS: FactWeights(own_words=1, half_life=inf),
+    NO_WEIGHTS: FactWeights(outside_results=1, half_life=inf),
 }
 LIMIT = 1_500
 LONGEST = 9

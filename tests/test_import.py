@@ -2,14 +2,17 @@
 
 import ast
 import inspect
+import os
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import minutebook
+from minutebook import _lazy
 
 HEAVY = {"asyncio", "click", "rich", "splintr", "tiktoken", "dataclasses", "typing_extensions", "json", "re", "uuid"}
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
@@ -115,11 +118,20 @@ def test_an_unknown_name_is_an_attribute_error():
         minutebook.Nonsense  # noqa: B018 - looking is the point
 
 
+OPTIONAL = sorted({*_lazy._EXTRAS, "opentelemetry", "litellm", "tiktoken"})
+"""The libraries of extras, by their modules."""
+BLOCK = f"import sys; sys.modules.update(dict.fromkeys({OPTIONAL}))"
+"""A statement after which none of them can be imported."""
+
+
 @pytest.mark.parametrize(
     ("library", "use", "extra"),
     [
         ("psycopg", "from minutebook.store import PostgresStore", "postgres"),
+        ("psycopg", "from minutebook import open_store; open_store('postgresql://localhost/x')", "postgres"),
         ("redis", "from minutebook.store import RedisStore", "redis"),
+        ("redis", "from minutebook import open_store; open_store('redis://localhost')", "redis"),
+        ("cryptography", "from minutebook.store import EncryptedStore", "encryption"),
         (
             "cryptography",
             "from minutebook.store import MemoryStore, encrypted; encrypted(MemoryStore(), bytes(32))",
@@ -127,15 +139,80 @@ def test_an_unknown_name_is_an_attribute_error():
         ),
         ("fastapi", "from minutebook.service import create_app", "service"),
         ("procrastinate", "from minutebook.conversation import run_worker", "postgres"),
+        ("google-adk", "from minutebook.integrations.adk import AdkCompaction", "adk"),
+        ("openai", "from minutebook.agent import OpenAIAdapter; OpenAIAdapter('m')", "openai"),
+        ("anthropic", "from minutebook.agent import AnthropicAdapter; AnthropicAdapter('m')", "anthropic"),
+        ("lark", "from minutebook.dsl import parse_agents; parse_agents('agent a:')", "dsl"),
+        ("litellm", "from minutebook.tokens import ModelInfo; ModelInfo.from_litellm('m')", "litellm"),
     ],
 )
 def test_a_name_whose_library_is_missing_says_which_extra_to_install(library, use, extra):
-    code = f"import sys; sys.modules[{library!r}] = None; {use}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", f"{BLOCK}; {use}"], capture_output=True, text=True, check=False)
 
     assert done.stderr.rstrip().endswith(
         f"MissingExtra: {library} is not installed; run: pip install 'minutebook[{extra}]'"
     )
+
+
+def test_without_any_extra_every_public_name_resolves_or_says_which_extra_to_install():
+    code = f"""{BLOCK}
+from importlib import import_module
+from minutebook.errors import MissingExtra
+for package in {sorted(PINNED)}:
+    module = import_module(package)
+    for name in module.__all__:
+        try:
+            getattr(module, name)
+        except MissingExtra:
+            pass
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.stderr == ""
+
+
+def test_every_extra_that_an_error_names_exists():
+    extras = tomllib.loads((REFERENCE.parents[1] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    source = Path(minutebook.__file__).parent
+    calls = [
+        node
+        for path in source.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "MissingExtra"
+    ]
+    named = {call.args[1].value for call in calls if isinstance(call.args[1], ast.Constant)}
+
+    assert named | {*_lazy._EXTRAS.values()} <= {*extras}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "library", "extra"),
+    [
+        (["serve"], "uvicorn", "service"),
+        (["keys", "list"], "fastapi", "service"),
+        (["demo", "--serve"], "openai", "service"),
+        (["agent", "check", "-"], "lark", "dsl"),
+        (["ls", "--db", "postgresql://localhost/x"], "psycopg", "postgres"),
+        (["ls", "--db", "redis://localhost"], "redis", "redis"),
+        (["chat", "hello", "-m", "m", "--base-url", "http://127.0.0.1:9"], "openai", "openai"),
+        (["config", "show", "--config", "pyproject.toml"], "pyyaml", "service"),
+    ],
+    ids=str,
+)
+def test_a_command_whose_library_is_missing_says_which_extra_to_install(arguments, library, extra, tmp_path):
+    code = f"{BLOCK}; sys.argv[1:] = {arguments}; from minutebook.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        cwd=REFERENCE.parents[1],
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path), "NO_COLOR": "1"},
+    )
+
+    assert done.stderr == f"error: {library} is not installed; run: pip install 'minutebook[{extra}]'\n"
+    assert done.returncode == 1
 
 
 CORE_LIBRARIES = (

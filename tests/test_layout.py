@@ -1,7 +1,7 @@
 """The rules of the package layout: how large a folder may be, how a module and a class may be named, and no import cycles.
 
-Directions of imports between packages are in `pyproject.toml` (import-linter). The exceptions are in `layout.toml`; they may
-only become fewer: a test fails when one is no longer needed.
+Directions of imports between packages are in `pyproject.toml` (import-linter). `layout.toml` has the words that a module may
+have in its name; a test fails when one is no longer needed.
 """
 
 import ast
@@ -26,8 +26,6 @@ UNLIMITED = frozenset({"cli/commands", "scripts"})
 LISTS = tomllib.loads(Path(__file__).with_name("layout.toml").read_text(encoding="utf-8"))
 NOUNS = LISTS["accepted_words"]
 IRREGULAR = frozenset(LISTS["words"]["irregular_participles"].split())
-PARTICIPLES_TODAY = frozenset(LISTS["today"]["participle_modules"].split())
-CLASSES_TODAY = frozenset(LISTS["today"]["classes_defined_twice"].split())
 
 
 def shown(path):
@@ -94,13 +92,23 @@ def names():
 
 
 def test_every_module_is_named_by_a_noun():
-    found = {place for place, name in names().items() if participle(name)}
-    new, gone = sorted(found - PARTICIPLES_TODAY), sorted(PARTICIPLES_TODAY - found)
+    found = sorted(path for path, name in names().items() if participle(name))
 
-    assert new == [], (
-        f"participles or gerunds: name these by a noun, or add the word to accepted_words in layout.toml: {', '.join(new)}"
+    assert found == [], (
+        f"participles or gerunds: name these by a noun, or add the word to accepted_words in layout.toml: {found}"
     )
-    assert gone == [], f"remove from participle_modules in layout.toml: {', '.join(gone)}"
+
+
+def test_a_function_with_effects_is_named_by_a_verb():
+    """Async functions have effects; their names start with an imperative, never with a participle."""
+    found = [
+        f"{shown(path)}: {node.name}"
+        for path in MODULES
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.AsyncFunctionDef) and participle(node.name.strip("_").split("_")[0])
+    ]
+
+    assert found == [], f"name these by what they do: {found}"
 
 
 def test_every_accepted_word_names_a_module():
@@ -117,13 +125,8 @@ def test_one_class_name_has_one_meaning():
             if isinstance(node, ast.ClassDef):
                 homes[node.name].append(shown(path))
     twice = {name: places for name, places in homes.items() if len(places) > 1}
-    new = {name: places for name, places in sorted(twice.items()) if name not in CLASSES_TODAY}
-    gone = sorted(CLASSES_TODAY - twice.keys())
 
-    assert new == {}, f"these class names are taken; give the new class a name of its own: {new}"
-    assert gone == [], (
-        f"these are defined once now; remove from classes_defined_twice in layout.toml: {', '.join(gone)}"
-    )
+    assert twice == {}, f"these class names are defined more than once: {twice}"
 
 
 KNOWN = {dotted(path) for path in MODULES}

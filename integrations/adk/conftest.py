@@ -11,7 +11,7 @@ from google.adk.sessions import InMemorySessionService
 from google.genai import types
 
 from minutebook import MemoryStore, ModelInfo
-from minutebook.integrations.adk.contents import KEY, messages_of
+from minutebook.integrations.adk.contents import ADK_KEY, messages_of
 from minutebook.testing import LoopbackProvider, ScriptedModel, call
 
 WINDOW = 3_000
@@ -37,7 +37,7 @@ def reading_script(count=12):
 
 
 def without_extension(message):
-    return {key: value for key, value in message.items() if key != KEY}
+    return {key: value for key, value in message.items() if key != ADK_KEY}
 
 
 def recorded(store, conversation=CONVERSATION):

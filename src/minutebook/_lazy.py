@@ -3,6 +3,11 @@
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import ModuleType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from minutebook.errors import MissingExtra
 
 _EXTRAS = {
     "aiohttp": "service",
@@ -20,9 +25,35 @@ _EXTRAS = {
     "redis": "redis",
     "starlette": "service",
     "uvicorn": "service",
+    "xllamacpp": "local",
     "yaml": "service",
 }
 """Module of an optional library → the extra that installs it."""
+_LIBRARIES = {"google": "google-adk", "yaml": "pyyaml"}
+"""Module → the name of its library, if that is another one."""
+
+
+def missing_extra(error: ModuleNotFoundError) -> "MissingExtra | None":
+    """The error with the pip command, if the missing module is a part of an optional library."""
+    from minutebook.errors import MissingExtra
+
+    library = (error.name or "").partition(".")[0]
+    return MissingExtra(_LIBRARIES.get(library, library), _EXTRAS[library]) if library in _EXTRAS else None
+
+
+def import_with_extra(module: str) -> ModuleType:
+    """Import a module of ours that may need an optional library.
+
+    Raises:
+        MissingExtra: the library is not installed.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error)
+        if missing is None:
+            raise
+        raise missing from error
 
 
 def exports(
@@ -32,24 +63,16 @@ def exports(
 
     A package's `__init__.pyi`, which `make docs` writes from the same table, tells type checkers the names.
     """
-    home = {name: module for module, names in modules.items() for name in names}
+    module_of = {name: module for module, names in modules.items() for name in names}
 
     def load(name: str) -> object:
-        if name not in home:
+        if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        try:
-            value = getattr(import_module(f"{package}.{home[name]}"), name)
-        except ModuleNotFoundError as error:
-            from minutebook.errors import MissingExtra
-
-            missing = (error.name or "").partition(".")[0]
-            if missing not in _EXTRAS:
-                raise
-            raise MissingExtra(missing, _EXTRAS[missing]) from error
+        value = getattr(import_with_extra(f"{package}.{module_of[name]}"), name)
         setattr(sys.modules[package], name, value)
         return value
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *home})
+        return sorted({*vars(sys.modules[package]), *module_of})
 
-    return sorted(home), load, names
+    return sorted(module_of), load, names

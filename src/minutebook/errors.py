@@ -1,7 +1,7 @@
-"""Every error minutebook raises on purpose. The reference has the tree of them.
+"""Every error that minutebook raises on purpose. The API reference shows the class hierarchy.
 
-An error declares its facts as fields; `template` builds the message, which says what is wrong and what to do. Fields are
-positional, so every error survives pickling.
+An error declares its details as fields; `template` builds the message, which says what is wrong and what to do. Fields
+are positional arguments of the constructor, so every error survives pickling.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,8 +10,8 @@ from datetime import datetime
 from inspect import get_annotations
 from typing import Any, ClassVar, Final, Self, dataclass_transform, get_origin
 
-_IMMUTABLE_TYPES: Final[dict[Any, Any]] = {Sequence: tuple, Mapping: dict}
-"""The declared type of a field → the type that its value is converted to, so that callers cannot share the value."""
+_COPY_TYPES: Final[dict[Any, Any]] = {Sequence: tuple, Mapping: dict}
+"""The declared type of a field → the type of the copy that the error stores, so that the caller's object is not shared."""
 _MAX_PROBLEMS = 20
 
 
@@ -26,10 +26,10 @@ class MinutebookError(Exception):
             dataclass(eq=False, repr=False)(cls)
 
     def __post_init__(self) -> None:
-        for fact in fields(self):  # type: ignore[arg-type]
-            value, convert = getattr(self, fact.name), _IMMUTABLE_TYPES.get(get_origin(fact.type))
-            setattr(self, fact.name, value if convert is None else convert(value))
-        self.args = tuple(getattr(self, fact.name) for fact in fields(self) if fact.init)  # type: ignore[arg-type]
+        for detail in fields(self):  # type: ignore[arg-type]
+            value, copy_type = getattr(self, detail.name), _COPY_TYPES.get(get_origin(detail.type))
+            setattr(self, detail.name, value if copy_type is None else copy_type(value))
+        self.args = tuple(getattr(self, detail.name) for detail in fields(self) if detail.init)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         return self.template.format_map(vars(self)) if self.template else " ".join(map(str, self.args))
@@ -115,7 +115,7 @@ class CannotFit(MinutebookError, ValueError):
 
 
 class GuaranteeViolated(MinutebookError):
-    """A manager returned a view that violates a guarantee, and the guard is strict."""
+    """A manager returned a view that violates a guarantee, and `strict` is set."""
 
     violations: Sequence[Any]
 
@@ -171,7 +171,7 @@ class UnreadableInput(MinutebookError, ValueError):
 class InvalidConfig(MinutebookError, ValueError):
     """A configuration has an unknown key or an invalid value; `others` are its further problems.
 
-    `file` is the environment variable or the command-line flag if the value came from there. Line and column count from 1.
+    `file` is the file, environment variable or command-line flag that the value came from. Line and column count from 1.
     """
 
     file: str
@@ -190,7 +190,7 @@ class InvalidConfig(MinutebookError, ValueError):
 
 
 class ProgramInvalid(MinutebookError, ValueError):
-    """A program in the agent language does not compile; `diagnostics` have positions and problems."""
+    """A program in the agent language does not compile; `diagnostics` lists the problems with their positions."""
 
     source: str
     diagnostics: Sequence[Any]
@@ -409,7 +409,7 @@ class BudgetExceeded(MinutebookError):
 
 
 class TooManyCalls(MinutebookError):
-    """A model made the maximum number of requests (`max_calls`) without a final answer."""
+    """The model was called the maximum number of times (`max_calls`) without giving a final answer."""
 
     prompt_name: str
     calls: int

@@ -9,7 +9,7 @@ from minutebook.compaction.summarizer import SummaryRequest
 from minutebook.conversation.history import ConversationHistory
 from minutebook.errors import DeadlineExceeded, InvalidSetting, MinutebookError, ProviderFailed, SummaryRejected
 from minutebook.store.memory import MemoryStore
-from minutebook.testing import LoopbackProvider, ScriptedModel, ends, fail, say
+from minutebook.testing import LoopbackProvider, ScriptedModel, call, ends, fail, say
 from minutebook.tokens import EstimatedCounter
 from tests.agent.parts import ADAPTERS, open_adapter
 
@@ -77,6 +77,15 @@ def test_after_the_last_attempt_an_invalid_summary_is_an_error():
     assert isinstance(result, SummaryRejected)
     assert "stopped with 'length'" in str(result)
     assert len(requests) == 2
+
+
+def test_a_model_that_calls_tools_instead_of_writing_gets_one_call_per_attempt():
+    result, requests, _ = summarize([call("search", query="x")] * 300, attempts=2)
+
+    assert isinstance(result, SummaryRejected)
+    assert "called a tool" in str(result)
+    assert len(requests) == 2
+    assert "called a tool" in requests[1]
 
 
 def test_a_provider_that_fails_is_an_error():

@@ -362,7 +362,7 @@ def test_too_little_to_make_shorter_stays_as_it_is(run):
     due, result = run(scenario)
     assert due
     assert result.outcome == "nothing to fold"
-    assert "folding them would save no tokens" in result.reason
+    assert "folding would save no tokens" in result.reason
 
 
 def test_what_is_pinned_is_shown_as_it_is_for_as_long_as_it_is_pinned(run):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from minutebook import PassthroughManager, check, view_of
 from minutebook.conversation.config import (
-    KEPT,
-    SENT,
+    PERSISTENCE_RULES,
+    SENDING_RULES,
     Persistence,
     RetentionConfig,
     Sent,
@@ -111,9 +111,9 @@ def test_there_is_one_row_for_every_combination():
         config = RetentionConfig(
             mode=mode, prune_tools_for_llm=prune, preserve_tools_for_latest_turns=preserve, tool_persistence=persistence
         )
-        assert sum(row == sending_rule(config) for row in SENT) == 1
-        assert sum(row == persistence_rule(config) for row in KEPT) == 1
-    assert len(truth_table().splitlines()) == len(SENT) + len(KEPT) + 3
+        assert sum(row == sending_rule(config) for row in SENDING_RULES) == 1
+        assert sum(row == persistence_rule(config) for row in PERSISTENCE_RULES) == 1
+    assert len(truth_table().splitlines()) == len(SENDING_RULES) + len(PERSISTENCE_RULES) + 3
 
 
 def test_older_turns_are_included_as_text_only():
@@ -540,7 +540,7 @@ def test_a_conversation_is_trimmed_page_by_page(monkeypatch):
 
     async def work():
         store = await stored(turns(6))
-        given = {"older_than_turns": 2, "keep": Persistence.STATUS}
+        given = {"older_than_turns": 2, "persistence": Persistence.STATUS}
         dry = await trim_all(store, "c", write=False, **given)
         real = await trim_all(store, "c", write=True, advance=looked_at.append, **given)
         again = await trim_all(store, "c", write=True, **given)
@@ -559,7 +559,7 @@ def test_a_pin_holds_where_a_page_ends_within_its_exchange(monkeypatch):
     async def work():
         store = await stored(turns(4))
         await store.pin("c", 2)
-        await trim_all(store, "c", older_than_turns=1, keep=Persistence.NAME, write=True)
+        await trim_all(store, "c", older_than_turns=1, persistence=Persistence.NAME, write=True)
         return (await store.load("c")).messages
 
     messages = asyncio.run(work())
@@ -569,7 +569,7 @@ def test_a_pin_holds_where_a_page_ends_within_its_exchange(monkeypatch):
 
 def test_the_newest_turn_cannot_be_trimmed_by_hand():
     async def work():
-        return await trim_all(await stored(turns(1)), "c", older_than_turns=0, keep=Persistence.NAME, write=True)
+        return await trim_all(await stored(turns(1)), "c", older_than_turns=0, persistence=Persistence.NAME, write=True)
 
     with pytest.raises(InvalidSetting, match="the newest turn is in use"):
         asyncio.run(work())
@@ -594,7 +594,7 @@ def test_a_message_without_its_payload_is_smaller_and_still_the_same_message(how
 def test_every_conversation_can_be_trimmed_and_stays_valid(chat, how):
     async def work():
         store = await stored(chat)
-        await trim_all(store, "c", older_than_turns=1, keep=how, write=True)
+        await trim_all(store, "c", older_than_turns=1, persistence=how, write=True)
         return (await store.load("c")).messages
 
     messages = asyncio.run(work())

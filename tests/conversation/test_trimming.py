@@ -41,7 +41,7 @@ def test_a_dry_run_says_what_is_then_done(opened):
     async def work():
         async with opened() as store:
             await store.append("c", entries(turns(5)))
-            given = {"older_than_turns": 1, "keep": Persistence.NAME}
+            given = {"older_than_turns": 1, "persistence": Persistence.NAME}
             return [await trim_all(store, "c", write=write, **given) for write in (False, True, True)]
 
     dry, real, again = asyncio.run(work())

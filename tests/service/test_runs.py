@@ -82,8 +82,8 @@ def test_drain_waits_for_runs_and_cancels_overdue_ones():
 
     quick, slow, active = asyncio.run(main())
     assert quick.events == [b"0", b"1"]
-    assert quick.failure is None
-    assert slow.failure.code == "server_stopping"
+    assert quick.error is None
+    assert slow.error.code == "server_stopping"
     assert active == 0
 
 

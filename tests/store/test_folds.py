@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from minutebook.testing.contract.samples import note, text_entries
+from minutebook.testing.contract.samples import summary_fold, text_entries
 from tests.store.backends import BACKENDS
 
 
@@ -12,8 +12,8 @@ def test_a_fold_covers_the_folds_within_it_and_no_other(backend, tmp_path):
         async with BACKENDS[backend](tmp_path) as store:
             await store.append("a", text_entries(*(f"{number}" for number in range(12))))
             for start in (0, 1, 2, 6, 7, 10):
-                await store.add_fold("a", note(f"f{start}", start, start + 1))
-            await store.add_fold("a", note("wide", 1, 7))
+                await store.add_fold("a", summary_fold(f"f{start}", start, start + 1))
+            await store.add_fold("a", summary_fold("wide", 1, 7))
 
             everything = [fold.id for fold in (await store.load("a")).folds]
             middle = [fold.id for fold in (await store.load("a", since=6, limit=2)).folds]

@@ -34,6 +34,7 @@ class EvaluateOptions(TypedDict, total=False):
     conversation: Transcript | Sequence[Message] | None
     max_tokens: int | None
     compactor: Compactor | None
+    max_calls: int
 
 
 class ProviderAdapter(ABC):
@@ -93,7 +94,8 @@ class ProviderAdapter(ABC):
         `compactor` (a `CompactionManager`) may fold old messages before every call.
 
         Raises:
-            VisibilityExpansionRequired: the model asks for sections to be opened; evaluate again with its overrides.
+            VisibilityExpansionRequired: the model asks for sections that are shown as a summary; evaluate again
+                with the error's `requested_overrides`.
             CannotFit: the messages that must be sent exceed the token limit.
             OutputParseError: the answer does not match the prompt's output type.
             DeadlineExceeded, BudgetExceeded, TooManyCalls: a limit was reached.

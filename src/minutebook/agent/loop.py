@@ -96,7 +96,7 @@ class AgentRun(Generic[Out]):
         """Run until the model gives a final answer."""
         deadline = self.runner.deadline
         try:
-            async with asyncio.timeout(None if deadline is None else deadline.remaining_seconds()) as limit:
+            async with asyncio.timeout(None if deadline is None else deadline.remaining_seconds()) as timeout:
                 self.recorder.close_open_calls({})  # the given conversation may end with unanswered tool calls
                 for message in self.first_messages:
                     self.recorder.record(message, is_prompt=self.prompt_message.is_prompt(message))
@@ -110,7 +110,7 @@ class AgentRun(Generic[Out]):
                             await self._compact()
                         return response
         except TimeoutError as error:
-            if deadline is None or not limit.expired():
+            if deadline is None or not timeout.expired():
                 raise
             raise deadline.exceeded(f"prompt {self.runner.prompt.name!r}") from error
         finally:

@@ -49,7 +49,11 @@ class JsonTool(Tool[JsonArguments, Any]):
 
     def schema(self, *, strict: bool = False) -> dict[str, Any]:
         if strict:
-            raise UnsupportedType(f"tool {self.name!r}", "given by its MCP server", "use strict=False")
+            raise UnsupportedType(
+                f"tool {self.name!r}",
+                "MCP tool with strict=True",
+                "use strict=False: its MCP server defines the schema",
+            )
         return {"type": "object", "properties": {}, **cast("dict[str, Any]", self.parameters)}
 
 
@@ -176,7 +180,7 @@ class ToolServer:
                 await stop.wait()
         except Exception as error:  # noqa: BLE001 - any error must reach the callers that wait for `ready`
             if not ready.done():
-                ready.set_exception(self._failure(error))
+                ready.set_exception(self._error_for_callers(error))
             # An error after `ready` only ends the connection; the next call opens a new one.
         finally:
             ready.cancel()
@@ -229,7 +233,7 @@ class ToolServer:
             parameters=schema,
         )
 
-    def _failure(self, error: BaseException) -> BaseException:
+    def _error_for_callers(self, error: BaseException) -> BaseException:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         if type(error).__module__.startswith("minutebook."):

@@ -64,9 +64,9 @@ def error_from_transport(provider: str, error: Exception) -> ProviderFailed:
 
 def retry_after(headers: Mapping[str, str], *, clock: Callable[[], datetime] = now) -> float | None:
     """The seconds to wait according to the headers (milliseconds, seconds or a date); None if they do not say."""
-    for name, per_second in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+    for name, units_per_second in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:
-            seconds = float(headers.get(name, "")) / per_second
+            seconds = float(headers.get(name, "")) / units_per_second
         except ValueError:
             continue
         if 0 <= seconds < float("inf"):

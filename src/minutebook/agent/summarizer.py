@@ -10,7 +10,7 @@ from minutebook.agent.adapter import ProviderAdapter
 from minutebook.agent.limits import Deadline
 from minutebook.agent.messages import PromptResponse
 from minutebook.compaction.summarizer import SummaryRequest, paragraphs, quotation, request_summary, summarize_in_chunks
-from minutebook.errors import InvalidSetting, require_type
+from minutebook.errors import InvalidSetting, SummaryRejected, TooManyCalls, require_type
 from minutebook.prompt.markdown import MarkdownSection
 from minutebook.prompt.template import Prompt, PromptTemplate
 from minutebook.session.state import Session
@@ -37,7 +37,7 @@ _WORDS_PER_TOKEN: Final = 0.6
 class ModelSummarizer:
     """Summarizes conversations with the model of an adapter.
 
-    A text longer than `max_input_tokens` is summarized in pieces, so that every request fits and nothing is skipped. A
+    A text longer than `max_input_tokens` is summarized in chunks, so that every request fits and nothing is skipped. A
     rejected summary is returned to the model with the problem, until it has had `attempts` attempts.
 
     Raises:
@@ -79,30 +79,35 @@ class ModelSummarizer:
         if not parts:
             parts = ["(There is no text; the assistant only called tools.)"]
 
-        async def write(piece: str, previous: str | None) -> str:
-            return await self._summarize_piece(piece, previous, request)
+        async def write(chunk: str, previous: str | None) -> str:
+            return await self._summarize_chunk(chunk, previous, request)
 
-        return await summarize_in_chunks(parts, request, write, max_chunk_tokens=self._max_piece_tokens(request))
+        return await summarize_in_chunks(parts, request, write, max_chunk_tokens=self._max_chunk_tokens(request))
 
-    def _max_piece_tokens(self, request: SummaryRequest) -> int:
+    def _max_chunk_tokens(self, request: SummaryRequest) -> int:
         """The tokens of the record that fit into one request with the prompt, the previous summary and rejected answers."""
-        prompt = request.counter.count(self._prompt.render().text) + 200
-        previous = max(request.max_tokens, request.counter.count(request.previous or ""))
-        rejected = (self._attempts - 1) * (2 * request.max_tokens + 100)
-        available = self._max_input_tokens - prompt - previous - rejected
+        prompt_tokens = request.counter.count(self._prompt.render().text) + 200
+        previous_tokens = max(request.max_tokens, request.counter.count(request.previous or ""))
+        rejected_tokens = (self._attempts - 1) * (2 * request.max_tokens + 100)
+        available = self._max_input_tokens - prompt_tokens - previous_tokens - rejected_tokens
         if available < 1:
             minimum = self._max_input_tokens - available + 100
             expected = f"{minimum:,} or more for a summary of {request.max_tokens:,} tokens"
             raise InvalidSetting("max_input_tokens", self._max_input_tokens, expected)
         return available
 
-    async def _summarize_piece(self, piece: str, previous: str | None, request: SummaryRequest) -> str:
+    async def _summarize_chunk(self, chunk: str, previous: str | None, request: SummaryRequest) -> str:
         words = max(10, int(request.max_tokens * _WORDS_PER_TOKEN))
-        question = f"{quotation(piece, previous)}\n\nWrite the new minutes in at most {words:,} words."
+        question = f"{quotation(chunk, previous)}\n\nWrite the new minutes in at most {words:,} words."
         deadline = Deadline.after(self._timeout_seconds)
 
         async def ask(text: str) -> PromptResponse[str]:
             with Session() as session:
-                return await self._adapter.evaluate(self._prompt, session=session, request=text, deadline=deadline)
+                try:
+                    return await self._adapter.evaluate(
+                        self._prompt, session=session, request=text, deadline=deadline, max_calls=1
+                    )
+                except TooManyCalls as error:
+                    raise SummaryRejected("is missing: the model called a tool, and it was given none") from error
 
         return await request_summary(ask, question, request, attempts=self._attempts)

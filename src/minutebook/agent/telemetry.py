@@ -65,7 +65,7 @@ ATTRIBUTE_NAMES: Final = {
     "compaction_before": "minutebook.compaction.tokens_before",
     "compaction_after": "minutebook.compaction.tokens_after",
 }
-"""Our keyword for a fact → the name of the span attribute."""
+"""Keyword of `Span.set` and `Telemetry.span` → name of the span attribute."""
 
 
 class Span:
@@ -74,10 +74,10 @@ class Span:
     def __init__(self, telemetry: "Telemetry", span: "trace.Span | None" = None) -> None:
         self._telemetry, self._span = telemetry, span
 
-    def set(self, **facts: Any) -> None:
+    def set(self, **values: Any) -> None:
         """Set attributes, by their keywords in `ATTRIBUTE_NAMES`. A value of None is skipped."""
         if self._span is not None and self._span.is_recording():
-            self._span.set_attributes(self._telemetry.attributes(facts))
+            self._span.set_attributes(self._telemetry.attributes(values))
 
     def rename(self, name: str) -> None:
         if self._span is not None:
@@ -99,7 +99,7 @@ class Span:
         response_id: str | None = None,
         message: Message | None = None,
     ) -> None:
-        """Set the attributes of the model's answer. Missing facts are skipped."""
+        """Set the attributes of the model's answer. Missing values are skipped."""
         self.set(finish=None if finish is None else [finish], response_model=model, response_id=response_id)
         if usage is not None:
             self.set(
@@ -124,12 +124,12 @@ class Telemetry:
         """The tracer that opens the spans; None turns tracing off."""
         return None
 
-    def attributes(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """The span attributes of the facts that are not None."""
-        return {ATTRIBUTE_NAMES[name]: value for name, value in facts.items() if value is not None}
+    def attributes(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The span attributes of the values, by their keywords. Values that are None are skipped."""
+        return {ATTRIBUTE_NAMES[name]: value for name, value in values.items() if value is not None}
 
     @contextmanager
-    def span(self, name: str, kind: Kind = "internal", *, context: Any = None, **facts: Any) -> Iterator[Any]:
+    def span(self, name: str, kind: Kind = "internal", *, context: Any = None, **values: Any) -> Iterator[Any]:
         """Open a span for a block, and yield it as a `span_type`. An error in the block marks the span as failed."""
         tracer = self.tracer()
         if tracer is None:
@@ -141,7 +141,7 @@ class Telemetry:
             name,
             context=context,
             kind=SpanKind[kind.upper()],
-            attributes=self.attributes(facts),
+            attributes=self.attributes(values),
             record_exception=self.content,
             set_status_on_exception=False,
         ) as trace_span:
@@ -166,7 +166,7 @@ class Telemetry:
     def call(
         self, provider: str, model: str, request: ModelRequest, sizes: Mapping[str, int]
     ) -> AbstractContextManager[Span]:
-        """A span for one model call; `sizes` are more facts, such as `tokens_before`."""
+        """A span for one model call; `sizes` are further attributes, such as `tokens_before`."""
         messages = json.dumps(plain_copy(list(request.messages))) if self.content else None
         return self.span(
             f"chat {model}",

@@ -91,14 +91,14 @@ async def _run_tool(call: ToolCall, context: ToolContext) -> ToolOutcome:
 async def _call_handler(tool: AnyTool, call: ToolCall, context: ToolContext) -> ToolResult[Any]:
     """Call the tool's handler within its timeout. A sync handler runs in a thread, to keep the event loop free."""
     try:
-        async with asyncio.timeout(tool.timeout_seconds) as limit:
+        async with asyncio.timeout(tool.timeout_seconds) as timeout:
             if tool.is_async:
                 returned: Any = tool.call(call.arguments, context=context)
             else:
                 returned = await asyncio.to_thread(tool.call, call.arguments, context=context)
             result = await returned if isawaitable(returned) else returned
     except TimeoutError as error:
-        if not limit.expired():
+        if not timeout.expired():
             raise
         raise ToolValidationError(f"{tool.name} exceeded its timeout of {tool.timeout_seconds:g} seconds.") from error
     if not isinstance(result, ToolResult):

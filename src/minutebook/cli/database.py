@@ -58,8 +58,9 @@ class Database:
         except ConversationNotFound as error:
             error.add_note(self._runner.run(_hint(self.store, error.conversation)))
             raise
-        except DocumentNotFound as error:  # API keys are the only documents that commands look up
-            error.add_note("'minutebook keys list' lists the keys")
+        except DocumentNotFound as error:
+            if error.kind == "key":
+                error.add_note("'minutebook keys list' lists the keys")
             raise
 
     def each(self, items: AsyncIterator[T]) -> Iterator[T]:
@@ -168,7 +169,7 @@ def conversation_problems(database: Database, conversation: str, advance: Callab
             for finding in pairing.problems(position, message):
                 if finding.kind is not FindingKind.REUSED_ID:
                     yield str(finding)
-            pairing.take(position, message)
+            pairing.add(position, message)
             turns += is_user(message)
             expected = position + 1
         start = min(start + BATCH_SIZE, header.length)
@@ -210,9 +211,9 @@ def file_status(path: Path) -> dict[str, Any]:
         if db.execute("PRAGMA application_id").get != APPLICATION_ID:
             raise StoreDamaged(f"sqlite:///{path}", "is a database of another program")
         counts = {name: int(db.execute(query).get) for name, query in _COUNTS.items()} if schema_version else {}
-    new = open_connection(":memory:")  # a new database has the newest schema
-    newest_schema_version = int(new.execute("PRAGMA user_version").get)
-    new.close()
+    new_database = open_connection(":memory:")  # it has the newest schema
+    newest_schema_version = int(new_database.execute("PRAGMA user_version").get)
+    new_database.close()
     wal = Path(f"{path}-wal")
     return {
         "file": str(path),

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import click
 
+from minutebook._lazy import missing_extra
 from minutebook.cli.options import is_json
 from minutebook.errors import (
     BrokenConversation,
@@ -81,8 +82,9 @@ class Command(click.Command):
         except Exception as error:
             if os.environ.get("MINUTEBOOK_DEBUG"):
                 raise
-            print_error(error)
-            ctx.exit(exit_code(error))
+            reported = (missing_extra(error) if isinstance(error, ModuleNotFoundError) else None) or error
+            print_error(reported)
+            ctx.exit(exit_code(reported))
         if code:
             ctx.exit(code)
 

@@ -8,7 +8,8 @@
 | JSONL with a message per line | one conversation |
 | JSONL with such an object or a list of messages per line | many conversations, read one at a time |
 
-All of them may be gzipped. Rewriting preserves the layout, and conversations that do not change byte for byte.
+All of them may be gzipped. Rewriting preserves the layout. Conversations that are not edited are written byte for byte as
+they were read.
 """
 
 import gzip
@@ -57,6 +58,7 @@ class FileConversation:
     data: Any
     """The JSON value that contains the messages: the list itself, or an object with other keys."""
     line: int | None
+    """The line it starts at, if the layout is LINES."""
     raw: tuple[bytes, ...]
     """The lines it was read from, if the layout is LINES or MESSAGES."""
 
@@ -71,8 +73,8 @@ class FileConversation:
     @property
     def name(self) -> str:
         """Its index, line and id, for output."""
-        where = f"conversation {self.index}" if self.line is None else f"conversation {self.index}, line {self.line}"
-        return where if self.id is None else f"{where}, id {self.id!r}"
+        location = f"conversation {self.index}" if self.line is None else f"conversation {self.index}, line {self.line}"
+        return location if self.id is None else f"{location}, id {self.id!r}"
 
 
 class ConversationReader:
@@ -89,8 +91,8 @@ class ConversationReader:
         self.gzipped = False
         self.document: Any = None
         """The parsed input, if its layout is DOCUMENT."""
-        self.tail: list[bytes] = []
-        """The lines after the last conversation. If the layout is DOCUMENT, all bytes of the input."""
+        self.pending_lines: list[bytes] = []
+        """The lines read since the last conversation. At the end of a DOCUMENT, one item with the whole input."""
         self._advance = advance
 
     def __iter__(self) -> Iterator[FileConversation]:
@@ -107,9 +109,9 @@ class ConversationReader:
                 raise UnreadableInput(self.name, f"the gzip data is damaged: {error}") from None
 
     def conversations(self, lines: Iterator[tuple[int, bytes]]) -> Iterator[FileConversation]:
-        """The conversations on these lines, which are all lines of the input."""
+        """The conversations of the input. `lines` must be all of its lines."""
         count = 0
-        for conversation in self._conversations(lines):
+        for conversation in self._read_by_layout(lines):
             count += 1
             yield conversation
         if not count:
@@ -119,12 +121,12 @@ class ConversationReader:
         """Parse one line of the layout MESSAGES."""
         return self._checked_message(self._parse(line, number), index, number)
 
-    def _conversations(self, lines: Iterator[tuple[int, bytes]]) -> Iterator[FileConversation]:
+    def _read_by_layout(self, lines: Iterator[tuple[int, bytes]]) -> Iterator[FileConversation]:
         number, first = self._next_line(lines)
         if number is None:
             raise UnreadableInput(self.name, f"is empty; {EXPECTED}")
         value = _parse_line(first)
-        first_raw, self.tail = self.tail, []
+        first_raw, self.pending_lines = self.pending_lines, []
         second_number, second = self._next_line(lines) if value is not INCOMPLETE else (None, b"")
         if isinstance(value, Mapping) and "role" in value and "messages" not in value:
             yield self._read_message_lines(value, number, b"".join(first_raw), (second_number, second), lines)
@@ -135,14 +137,14 @@ class ConversationReader:
         elif second_number is not None:
             self._reject(value, 0, number)
         else:
-            rest = [line for _, line in lines]
-            self.tail = [b"".join([*first_raw, *self.tail, *rest])]
-            yield from self._document_conversations(self._parse(self.tail[0], 1))
+            other_lines = [line for _, line in lines]
+            self.pending_lines = [b"".join([*first_raw, *self.pending_lines, *other_lines])]
+            yield from self._document_conversations(self._parse(self.pending_lines[0], 1))
 
     def _next_line(self, lines: Iterator[tuple[int, bytes]]) -> tuple[int | None, bytes]:
-        """Return the next line that is not blank. It and the blank lines before it are added to `tail`."""
+        """Return the next line that is not blank. It and the blank lines before it are added to `pending_lines`."""
         for number, line in lines:
-            self.tail.append(line)
+            self.pending_lines.append(line)
             if line.strip() and line.strip() != BOM:
                 return number, line
         return None, b""
@@ -160,8 +162,8 @@ class ConversationReader:
         next_number, line = second
         while next_number is not None:
             messages.append(self.message(line, len(messages), next_number))
-            raw_lines.append(b"".join(self.tail))
-            self.tail = []
+            raw_lines.append(b"".join(self.pending_lines))
+            self.pending_lines = []
             next_number, line = self._next_line(lines)
         return FileConversation(messages, 0, messages, None, tuple(raw_lines))
 
@@ -171,7 +173,7 @@ class ConversationReader:
         number, line = second
         index = 1
         while number is not None:
-            raw, self.tail = b"".join(self.tail), []
+            raw, self.pending_lines = b"".join(self.pending_lines), []
             yield self._conversation(self._parse(line, number), index, number, raw)
             index += 1
             number, line = self._next_line(lines)
@@ -188,7 +190,9 @@ class ConversationReader:
         messages = value.get("messages") if isinstance(value, Mapping) else value
         if not isinstance(messages, list):
             self._reject(value, index, line)
-        checked = [self._checked_message(message, number, line) for number, message in enumerate(messages)]
+        checked = [
+            self._checked_message(message, message_index, line) for message_index, message in enumerate(messages)
+        ]
         return FileConversation(checked, index, value, line, (raw,))
 
     def _checked_message(self, value: Any, index: int, line: int | None) -> Message:
@@ -293,9 +297,9 @@ def rewrite(reader: ConversationReader, edit: MessageEdit) -> Iterator[bytes]:
         else:
             yield from _message_lines(conversation, messages)
     if changes:
-        yield json_like(reader.tail[0], _with_changes(reader.document, changes)) + b"\n"
+        yield json_like(reader.pending_lines[0], _with_changes(reader.document, changes)) + b"\n"
     else:
-        yield from reader.tail
+        yield from reader.pending_lines
 
 
 def replace_file(

@@ -25,7 +25,7 @@ class InterruptibleRunner:
     def __init__(self) -> None:
         self._task: asyncio.Task[Any] | None = None
         self._is_running = False
-        self._received: set[int] = set()
+        self._received_signals: set[int] = set()
         self._resources = ExitStack()
 
     def __enter__(self) -> Self:
@@ -58,24 +58,24 @@ class InterruptibleRunner:
             KeyboardInterrupt: Ctrl-C was pressed; the coroutine was cancelled and has finished.
             SystemExit: SIGTERM or SIGHUP was received; the coroutine was cancelled and has finished.
         """
-        self._received.clear()
+        self._received_signals.clear()
         self._is_running = True
         try:
             self._task = task = self._loop.create_task(coroutine)
-            if self._received:  # a signal was received before the task existed
+            if self._received_signals:  # a signal was received before the task existed
                 task.cancel()
             return self._loop.run_until_complete(task)
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
         finally:
             self._is_running, self._task = False, None
-            if self._received.intersection(_TERMINATION_SIGNALS):
+            if self._received_signals.intersection(_TERMINATION_SIGNALS):
                 raise SystemExit(TERMINATED)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if not self._is_running:
             _raise_for(number)
-        self._received.add(number)
+        self._received_signals.add(number)
         if self._task is not None:
             self._loop.call_soon_threadsafe(self._task.cancel)
 

@@ -2,19 +2,19 @@
 
 import os
 import sys
-from importlib import import_module
 from io import TextIOWrapper
 from typing import Final
 
 import click
 
 from minutebook import __version__
+from minutebook._lazy import import_with_extra
 
 COMMANDS: Final = {
     "agent": "Check, format and run agent programs.",
     "chat": "Chat with a model and inspect what it is sent.",
     "check": "Check conversations against provider rules.",
-    "compact": "Replace old messages by a summary in what models get.",
+    "compact": "Replace old messages with a summary in the view for models.",
     "completion": "Print a completion script for bash, zsh or fish.",
     "config": "Show and validate the service configuration.",
     "db": "Create, migrate, check and back up the database.",
@@ -22,7 +22,7 @@ COMMANDS: Final = {
     "erase": "Delete conversations permanently.",
     "export": "Export conversations as JSONL.",
     "fork": "Copy a conversation under a new id.",
-    "gc": "Delete the arguments and results of old tool calls.",
+    "gc": "Delete old tool calls or unused conversations.",
     "import": "Add the conversations of a file to the database.",
     "keys": "Manage API keys and show the audit log.",
     "ls": "List stored conversations.",
@@ -51,10 +51,18 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
         return sorted(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = import_module(_module_of(cmd_name)).command
+        from minutebook.errors import MissingExtra
+
+        try:
+            command = import_with_extra(_module_of(cmd_name)).command
+        except MissingExtra as error:
+            from minutebook.cli.exits import exit_code, print_error
+
+            print_error(error)
+            ctx.exit(exit_code(error))
         assert isinstance(command, click.Command)
         return command
 

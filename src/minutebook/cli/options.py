@@ -85,7 +85,7 @@ def store_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """`--db` and `--tenant`, the arguments of `open_database`."""
     database = click.option(
         "--db", "url", metavar="URL", envvar="MINUTEBOOK_DB",
-        help="Database URL. Default: $MINUTEBOOK_DB, else a file in $XDG_STATE_HOME/minutebook. Example: --db sqlite:///chat.db",
+        help="Database URL or SQLite file. Default: $MINUTEBOOK_DB, else a file in $XDG_STATE_HOME/minutebook. Example: --db chat.db",
     )  # fmt: skip
     tenant = click.option(
         "--tenant", metavar="NAME", envvar="MINUTEBOOK_TENANT", default="default",

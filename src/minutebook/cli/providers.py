@@ -30,8 +30,8 @@ class ProviderAccess:
     has_key: bool
 
     @property
-    def where(self) -> str:
-        """The server, for messages."""
+    def server(self) -> str:
+        """The base URL, or the name of the provider if it is the provider's own."""
         return self.base_url or self.provider
 
     def adapter(self, model: str) -> ProviderAdapter:
@@ -72,7 +72,7 @@ class ProviderAccess:
 
 
 def provider_access(provider: str, base_url: str | None) -> ProviderAccess:
-    """How to reach a provider, by the arguments and the environment.
+    """The access to a provider, from the arguments and the environment.
 
     Raises:
         InvalidSetting: the provider is unknown, or the base URL is invalid.

@@ -81,10 +81,10 @@ def _call_preview(call: Mapping[str, Any]) -> str:
         return "call"
     try:
         arguments = json.loads(function.get("arguments") or "{}")
-        first = next(iter(arguments.values()), "") if isinstance(arguments, dict) else arguments
+        first_argument = next(iter(arguments.values()), "") if isinstance(arguments, dict) else arguments
     except (TypeError, ValueError, RecursionError):
-        first = function.get("arguments")
-    return f"{function.get('name')}({first if isinstance(first, (str, int, float)) else '…'})"
+        first_argument = function.get("arguments")
+    return f"{function.get('name')}({first_argument if isinstance(first_argument, (str, int, float)) else '…'})"
 
 
 def role_family(role: str) -> str:
@@ -138,5 +138,5 @@ def bar(tokens: Mapping[str, int], width: int, scale: int, styles: Mapping[str, 
     return text
 
 
-def percent(part: float, whole: float) -> str:
-    return f"{part / whole:.0%}" if whole else "-"
+def percent(part: float, total: float) -> str:
+    return f"{part / total:.0%}" if total else "-"

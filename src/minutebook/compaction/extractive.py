@@ -2,8 +2,8 @@
 
 It invents nothing, takes milliseconds, and is the same for the same conversation. Sentences are selected in this order:
 
-1. the first request, which is usually the task;
-2. the newest request and the newest answer, because the conversation continues from there;
+1. the best sentence of the first user message, which is usually the task;
+2. the best sentences of the newest user message and of the newest answer, because the conversation continues from there;
 3. the sentences with the highest gain per token: decisions, wishes and findings; facts that no selected sentence has
    (numbers, dates, paths, ids, names), weighted by how often they occur; topics that several messages share. Sentences of
    the user weigh more than those of the assistant, newer ones slightly more than older ones, greetings and the
@@ -162,7 +162,7 @@ class _Selection:
         for sentence in _anchors(self._sentences):
             self._select(sentence, int(self._tokens_left * _ANCHOR_SHARE))
         self._fill()
-        if not self._lines:  # not even the beginning of the first request fits together with its speaker
+        if not self._lines:  # not even the beginning of a sentence fits together with its speaker
             return [head(self._sentences[0].text, self._counter, self._tokens_left)]
         return [self._lines[index] for index in sorted(self._lines)]
 
@@ -269,18 +269,19 @@ def _sentences_of_summary(summary: str) -> Iterator[_SourceSentence]:
 
 
 def _anchors(sentences: Sequence[Sentence]) -> Iterable[Sentence]:
-    """The sentences that are selected first: of the first request, the newest request and the newest answer."""
+    """The sentences that are selected first: one each of the first and newest user message and of the newest answer."""
     relevant = [sentence for sentence in sentences if not sentence.is_trivial]
-    requests = [sentence for sentence in relevant if sentence.is_users or sentence.speaker == _EARLIER]
+    user_sentences = [sentence for sentence in relevant if sentence.is_users or sentence.speaker == _EARLIER]
     answers = [
         sentence
         for sentence in relevant
         if sentence.speaker.startswith("Assistant") and not sentence.text.endswith("?")
     ]
-    first = [sentence for sentence in requests if sentence.source == requests[0].source][:6]  # its subject comes early
-    newest = [sentence for sentence in requests if sentence.source == requests[-1].source]
+    first = [sentence for sentence in user_sentences if sentence.source == user_sentences[0].source]
+    newest = [sentence for sentence in user_sentences if sentence.source == user_sentences[-1].source]
     answer = [sentence for sentence in answers if sentence.source == answers[-1].source]
-    return [*_strongest(first), *_strongest(newest), *_strongest(answer)] or sentences[:1]
+    # The first message names its subject early.
+    return [*_strongest(first[:6]), *_strongest(newest), *_strongest(answer)] or sentences[:1]
 
 
 def _strongest(sentences: Sequence[Sentence]) -> Sequence[Sentence]:

@@ -1,12 +1,13 @@
 """The ledger of the facts in a range of a conversation, made without a model.
 
 A summary is prose, and prose loses details that later steps need exactly: a path, an order number, the command that
-worked. The ledger is a list of them that follows the summary. Facts are found by patterns (paths, ids, URLs, numbers,
-errors) and in the arguments of tool calls. They are ranked by how often and how recently they were used, also outside of
-tool results, per token that they cost. The best are listed within a bound, without those that the view shows anyway.
+worked. The ledger is a list of such facts that follows the summary. Facts are found by patterns (paths, ids, URLs,
+numbers, errors) and in the arguments of tool calls. A fact ranks higher the more often and the more recently it was used,
+and the fewer tokens it costs; a use outside of tool results counts more. The best facts are listed up to a maximum number
+of tokens, without those that the view shows anyway.
 
-The ledger depends on the messages only, so it is always the same for the same messages, and the facts of an earlier
-ledger in the text are carried over. Folded ranges only grow, so each message is counted once for all ledgers of a record.
+The same messages always give the same ledger. If a message contains an earlier ledger, its facts are included. Folded
+ranges usually only grow, so each message is counted once for all ledgers of a record.
 """
 
 import heapq
@@ -34,11 +35,11 @@ HEADING: Final = "Facts named in it, word for word:"
 _MAX_REQUEST_CHARACTERS: Final = 100
 _MAX_FACT_CHARACTERS: Final = 120
 _GUARANTEED_PER_KIND: Final = 2
-"""Facts of each kind that come before all others: many paths must not crowd out the one order number."""
+"""Number of facts of each kind that are listed first, so that many paths do not displace the only order number."""
 _PACKING_ROUNDS: Final = 3
-"""Facts cost fewer tokens together than the sum of their estimates, so packing is repeated with the tokens left."""
+"""Facts cost fewer tokens together than the sum of their maxima, so more facts are added with the tokens left."""
 _KIND_ORDER: Final = ("requests", "commands", "ids", "numbers", "paths", "URLs", "errors")
-"""Order of the kinds in a ledger."""
+"""Order of the kinds in a ledger. Requests are the beginnings of user messages."""
 _KINDS_WITHOUT_SPACES: Final = frozenset({"URLs", "paths", "ids"})
 """Facts of these kinds are searched in the distinct words of a message: a word that is repeated is examined once."""
 _COMMAND_KEYS: Final = frozenset({"command", "cmd", "script", "bash"})
@@ -90,7 +91,7 @@ class Fact:
     kind: str
     text: str
     uses: int
-    """Number of uses. A use in a request, an answer or a call counts several times."""
+    """Number of uses. A use in a user message, an answer or a call counts several times."""
     last: int
     """Index of the last message that uses it."""
 
@@ -99,9 +100,9 @@ class Fact:
 class FactWeights:
     """Weights of the ranking. They are the same for all kinds of facts."""
 
-    own_words: int = 4
-    """Number of uses that a use in a request, an answer or a call counts as. Such facts are used again far more often
-    than those that occur only in tool results."""
+    outside_results: int = 4
+    """Number of uses that a use in a user message, an answer or a call counts as. Such facts are used again far more
+    often than those that occur only in tool results."""
     half_life: float = 300
     """Number of messages after which a fact is half as likely to be used again."""
 
@@ -178,9 +179,9 @@ def _find_facts(message: Message) -> Iterator[FactKey]:
 def _facts_of_ledger(text: str) -> Iterator[FactKey]:
     """The facts in the lines of a ledger, the inverse of `_render`."""
     for line in text.splitlines():
-        kind, colon, rest = line.removeprefix("- ").partition(": ")
+        kind, colon, listed = line.removeprefix("- ").partition(": ")
         if colon and line.startswith("- "):
-            yield from ((kind, fact) for fact in with_braces_expanded(rest).split(_separator(kind)) if fact)
+            yield from ((kind, fact) for fact in with_braces_expanded(listed).split(_separator(kind)) if fact)
 
 
 def _call_arguments(message: Message) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -250,7 +251,7 @@ class FactTally:
 
     def add(self, index: int, message: Message, keys: Iterable[FactKey]) -> None:
         """Count the facts of a message. Messages may be added in any order."""
-        weight = 1 if is_result(message) else self.weights.own_words
+        weight = 1 if is_result(message) else self.weights.outside_results
         for key in keys:
             self.uses[key] = self.uses.get(key, 0) + weight
             self.last[key] = max(index, self.last.get(key, index))
@@ -262,20 +263,22 @@ class FactTally:
         The best of every kind come before all others. A path is left out if a longer form of it came before.
         """
         self._rank()
-        first = sorted(
-            fact for kind in self._ranked for fact in islice(self._rest(kind, excluded, summary), _GUARANTEED_PER_KIND)
+        guaranteed = sorted(
+            fact
+            for kind in self._ranked
+            for fact in islice(self._eligible(kind, excluded, summary), _GUARANTEED_PER_KIND)
         )
-        rest = heapq.merge(
-            *(islice(self._rest(kind, excluded, summary), _GUARANTEED_PER_KIND, None) for kind in self._ranked)
+        others = heapq.merge(
+            *(islice(self._eligible(kind, excluded, summary), _GUARANTEED_PER_KIND, None) for kind in self._ranked)
         )
         seen: set[FactKey] = set()
-        for _, text, kind in chain(first, rest):
+        for _, text, kind in chain(guaranteed, others):
             if (kind, text) not in seen:
                 seen.update(forms(kind, text))
                 yield kind, text
 
-    def _rest(self, kind: str, excluded: Container[FactKey], summary: str) -> Iterator[tuple[float, str, str]]:
-        """The ranked facts of a kind that are neither excluded nor in the summary."""
+    def _eligible(self, kind: str, excluded: Container[FactKey], summary: str) -> Iterator[tuple[float, str, str]]:
+        """The sort key, text and kind of each fact of a kind that is neither excluded nor in the summary, best first."""
         for sort_key, text in self._ranked[kind]:
             if (kind, text) not in excluded and text not in summary:
                 yield sort_key, text, kind
@@ -292,12 +295,15 @@ class FactTally:
         self._unranked.clear()
 
     def _score(self, key: FactKey) -> float:
-        """Logarithm of how likely the fact is used again per token. Time lowers all scores alike, so they stay valid."""
+        """Logarithm of the likelihood, per token, that the fact is used again.
+
+        A new message would lower all scores by the same amount, so they need not be computed again.
+        """
         kind, text = key
         folder, name = folder_and_name(kind, text)
         if kind == "requests":
-            cost: float = _MAX_REQUEST_CHARACTERS / 5  # a request is not better for being short
-        else:  # other files share the folder, so half of it is counted
+            cost: float = _MAX_REQUEST_CHARACTERS / 5  # the same for all: a short request is not worth more
+        else:  # other files are likely to be in the same folder, so half of its tokens are counted
             cost = self.count_tokens(name) + 1 + self.count_tokens(folder) / 2
         return log2(self.uses[key] / cost) + self.last[key] / self.weights.half_life
 

@@ -36,7 +36,7 @@ class HybridStrategy(WindowStrategy):
     threshold: float = DEFAULT_THRESHOLD
     """Share of the window above which compaction is due."""
     target: float = DEFAULT_TARGET
-    """Clearing is enough if it reaches this share of the window; otherwise a summary would be due soon anyway."""
+    """Clearing is enough if at most this share of the window is used after it; otherwise a summary would be due soon."""
     summarize: SummarizeStrategy = field(default_factory=SummarizeStrategy)
 
     async def apply(self, history: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:

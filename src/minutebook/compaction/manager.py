@@ -27,7 +27,7 @@ folded the same messages in the meantime."""
 
 @dataclass(frozen=True, slots=True)
 class HistoryCompacted:
-    """Emitted when a compaction was due, with its `outcome`. It is not sent to a model."""
+    """Published after each compaction, except if there was nothing to fold. The event is never sent to a model."""
 
     strategy: str
     folds: tuple[str, ...]
@@ -57,7 +57,7 @@ _MIN_GROWTH: Final = 0.02
 """Share of the window that must have been added since the last attempt before there is another."""
 _MAX_FAILURES: Final = 3
 """After this many failures in a row the strategy is not called again; only truncation remains."""
-_NOTHING_TO_FOLD: Final = "the messages that are not folded must be kept, or folding them would save no tokens"
+_NOTHING_TO_FOLD: Final = "every message that is not folded yet is required, or folding would save no tokens"
 
 SaveFold = Callable[[Fold], Awaitable[object]]
 """Stores a fold. If it returns a fold, that one was stored instead: its id or its positions may differ."""
@@ -65,7 +65,10 @@ SaveFold = Callable[[Fold], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """The result of a compaction. It is true if messages were folded; if not, nothing was changed and `reason` is set."""
+    """The result of a compaction. It is true if messages were folded; if not, nothing was changed.
+
+    `reason` says why, except if no compaction was due.
+    """
 
     folds: tuple[Fold, ...] = field(default=(), repr=False)
     """All folds of the conversation, for the view."""
@@ -99,7 +102,7 @@ class CompactionResult:
 
     @property
     def fold_id(self) -> str | None:
-        """Id of the added fold, for undoing a compaction by turns, which adds only one."""
+        """Id of the first added fold. `TurnStrategy` adds only this one, so its compactions can be undone by this id."""
         return self.added[0].id if self.added else None
 
     @property
@@ -122,7 +125,8 @@ class CompactionManager:
     """Folds old messages of one conversation with a strategy when the model's context window fills up.
 
     Without a strategy nothing is folded. Folds are kept in `folds`; if `save_fold` is set, each is stored before it is
-    added. Every compaction that was due is published on `bus`, with `conversation` and `tenant`.
+    added. Every compaction is published on `bus`, except if there was nothing to fold. `conversation` and `tenant` are
+    part of that event.
     """
 
     def __init__(
@@ -172,8 +176,10 @@ class CompactionManager:
         strategy, history = self.strategy, self.compaction_input(record, overhead_tokens)
         if strategy is None or not strategy.should_trigger(history):
             return CompactionResult(self.folds)
-        attempt = _Attempt([], "nothing to fold", "too few messages were added since the last attempt")
-        if self._should_attempt(history):
+        reason_to_skip = self._reason_to_skip(history)
+        if reason_to_skip:
+            attempt = _Attempt([], "nothing to fold", reason_to_skip)
+        else:
             attempt = await self._attempt(strategy, history)
             self._failures = 0 if attempt.error is None else self._failures + 1
             self._last_attempt = len(record)
@@ -205,7 +211,7 @@ class CompactionManager:
             return await self._finish(strategy, history, _Attempt([], "conflict", str(error), error), session)
 
     async def _attempt(self, strategy: HistoryStrategy, history: CompactionInput) -> _Attempt:
-        """Run the strategy. Its folds are discarded if they do not reduce the tokens."""
+        """Call the strategy. Its folds are discarded if they do not reduce the tokens."""
         try:
             folds = await folds_of(strategy, history, self.summarizer)
         except InvalidResult:  # a mistake in the strategy, which no retry repairs
@@ -219,13 +225,15 @@ class CompactionManager:
             return _Attempt(folds, "folded")
         return _Attempt([], "nothing to fold", _NOTHING_TO_FOLD)
 
-    def _should_attempt(self, history: CompactionInput) -> bool:
-        """Whether the record has grown enough since the last attempt, and attempts do not keep failing."""
+    def _reason_to_skip(self, history: CompactionInput) -> str:
+        """Why the strategy is not called although it is due; empty if it is called."""
         if self._failures >= _MAX_FAILURES:
-            return False
+            return f"the strategy failed {self._failures} times in a row and is no longer called"
         record = history.record
         new_tokens = sum(map(record.tokens_of, range(min(self._last_attempt, len(record)), len(record))))
-        return not self._last_attempt or new_tokens >= history.limit * _MIN_GROWTH
+        if not self._last_attempt or new_tokens >= history.limit * _MIN_GROWTH:
+            return ""
+        return "too few messages were added since the last attempt"
 
     async def _finish(
         self,

@@ -47,7 +47,7 @@ class CompactionInput:
 
     @property
     def turns(self) -> int:
-        """Number of turns that no fold covers. Found by binary search, because records can have many turns."""
+        """Number of turns that no fold hides. Found by binary search, because records can have many turns."""
         starts = self.record.turn_starts
         hidden = (bisect_left(starts, fold.stop) - bisect_left(starts, fold.start) for fold in self.active_folds)
         return len(starts) - sum(hidden)
@@ -92,13 +92,13 @@ def is_summary_fold(fold: Fold) -> bool:
 def required_indexes(record: Transcript) -> set[int]:
     """Indexes of the messages that are never folded.
 
-    These are the leading system messages, the pins, the first and the newest request, and the last exchange.
+    These are the leading system messages, the pins, the first and the newest user message, and the last exchange.
     """
     required = set(range(record.leading_system_count)) | set(last_exchange(record))
     required |= {index for pin in record.pins for index in record.exchange_of(pin)}
-    for request in (record.first_request, record.newest_request):
-        if request is not None:
-            required |= set(record.exchange_of(request))
+    for user_message in (record.first_request, record.newest_request):
+        if user_message is not None:
+            required |= set(record.exchange_of(user_message))
     return required
 
 
@@ -132,14 +132,17 @@ def has_at_most(record: Transcript, start: int, stop: int, max_tokens: int) -> b
 
 
 def foldable_ranges(history: CompactionInput, required: set[int], stop: int) -> list[range]:
-    """The ranges before `stop` that may be folded: messages that are not required, or already folded."""
+    """The ranges before `stop` that may be folded.
+
+    They contain the messages that are not required, and those that are already folded, required or not.
+    """
     active, start = history.active_folds, history.record.leading_system_count
-    between = sorted(
+    separators = sorted(
         index
         for index in required
         if start <= index < stop and not any(fold.start <= index < fold.stop for fold in active)
     )
-    ranges = [range(before + 1, after) for before, after in pairwise([start - 1, *between, max(start, stop)])]
+    ranges = [range(before + 1, after) for before, after in pairwise([start - 1, *separators, max(start, stop)])]
     return [indexes for indexes in ranges if indexes]
 
 

@@ -1,4 +1,4 @@
-"""Summarize the middle of a conversation: the first request, the last exchanges and those about recent files stay."""
+"""Summarize the middle of a conversation: the first user message, the last exchanges and those about recent files stay."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -44,10 +44,10 @@ _MIN_SUMMARY_TOKENS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class SummarizeStrategy(WindowStrategy):
-    """Above 80 % of the window, summarize all but the first request, the last exchanges and those about recent files.
+    """Above 80 % of the window, summarize all but the first user message, the last exchanges and those about recent files.
 
-    The last turn is kept whole if it has at most a quarter of the window, otherwise its request and the last exchanges
-    are kept. With `keep_turns` that number of turns is kept whole, if they have at most the target.
+    The last turn is kept whole if it has at most a quarter of the window, otherwise its user message and the last
+    exchanges are kept. With `keep_turns` that number of turns is kept whole, if they have at most the target.
 
     Raises:
         InvalidSetting: a share or `keep_turns` is out of range.
@@ -74,14 +74,14 @@ class SummarizeStrategy(WindowStrategy):
         required = required_indexes(record) | self._file_exchanges(record, floor, stop, int(limit * _FILES_SHARE))
         ranges, previous = foldable_ranges(history, required, stop), history.summary
         summarized_ranges = [] if previous is None else [range(previous.start, previous.stop)]
-        new = [record[index] for indexes in ranges for index in indexes_outside(indexes, summarized_ranges)]
-        if not new:
+        new_messages = [record[index] for indexes in ranges for index in indexes_outside(indexes, summarized_ranges)]
+        if not new_messages:
             return
         ledger_tokens = min(self.max_ledger_tokens, int(limit * _LEDGER_SHARE))
         text = await write_summary(
             record,
             ranges,
-            new,
+            new_messages,
             summarizer,
             previous_summary=None if previous is None else next(filter(is_summary, previous.shown)),
             max_summary_tokens=max(_MIN_SUMMARY_TOKENS, min(self.max_summary_tokens, int(limit * _SUMMARY_SHARE))),
@@ -94,7 +94,7 @@ class SummarizeStrategy(WindowStrategy):
             yield Fold(fold_id, indexes.start, indexes.stop, shown, f"{count} earlier messages summarized")
 
     def _tail_start(self, history: CompactionInput, limit: int, floor: int) -> int:
-        """The index from which messages are kept whole."""
+        """The index from which on all messages are kept."""
         record = history.record
         if self.keep_turns is not None:
             max_tokens = int(history.limit * self.target)
@@ -127,7 +127,7 @@ class SummarizeStrategy(WindowStrategy):
 async def write_summary(
     record: Transcript,
     ranges: Sequence[range],
-    new: Sequence[Message],
+    new_messages: Sequence[Message],
     summarizer: Summarizer,
     *,
     previous_summary: Message | None,
@@ -142,7 +142,7 @@ async def write_summary(
         SummaryRejected: the summary is not usable.
     """
     request = SummaryRequest(
-        new,
+        new_messages,
         previous=None if previous_summary is None else without_ledger(summary_text(previous_summary)),
         max_tokens=max_summary_tokens,
         counter=record.counter,

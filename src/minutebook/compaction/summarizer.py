@@ -100,13 +100,13 @@ def _is_data(text: str) -> bool:
 SummarizeText: TypeAlias = Callable[[str, str | None], Awaitable[str]]
 """Summarizes a text, given the summary of the text before it."""
 
-_QUOTATION_MARK: Final = re.compile(r"</?(?=\s*(?:record|minutes)\b)", re.IGNORECASE)
+_QUOTATION_TAG: Final = re.compile(r"</?(?=\s*(?:record|minutes)\b)", re.IGNORECASE)
 
 
 def quotation(record: str, minutes: str | None) -> str:
     """The minutes so far and the record as quotations for a model. Tags inside them are escaped."""
     parts = {"minutes": minutes, "record": record} if minutes else {"record": record}
-    quoted = {tag: _QUOTATION_MARK.sub(lambda mark: mark[0].replace("<", "< "), text) for tag, text in parts.items()}
+    quoted = {tag: _QUOTATION_TAG.sub(lambda mark: mark[0].replace("<", "< "), text) for tag, text in parts.items()}
     return "\n\n".join(f"<{tag}>\n{text}\n</{tag}>" for tag, text in quoted.items())
 
 
@@ -120,7 +120,7 @@ async def request_summary(
 ) -> str:
     """Have a model write the summary. After a summary that is not usable, the prompt is sent again with the problem.
 
-    `call_model` returns the model's reply, with its `text`, `finish` and `refusal`.
+    `call_model` returns the model's reply, with its `text`, `finish` and `refusal`. It may raise `SummaryRejected`.
 
     Raises:
         SummaryRejected: the summary of the last attempt is not usable either.
@@ -128,9 +128,8 @@ async def request_summary(
     error: SummaryRejected | None = None
     for _ in range(attempts):
         correction = f"\n\nAn earlier attempt was rejected: the summary {error.problem}. Fix that." if error else ""
-        reply = await call_model(prompt + correction)
         try:
-            return _require_reply(reply, request, max_characters)
+            return _require_reply(await call_model(prompt + correction), request, max_characters)
         except SummaryRejected as rejected:
             error = rejected
     assert error is not None
@@ -284,7 +283,7 @@ def readable_text(message: Message) -> str:
     content = message.get("content")
     refusal = message.get("refusal")
     parts = content if isinstance(content, (list, tuple)) else [content]
-    texts = [_part(part) for part in parts] + ([refusal] if isinstance(refusal, str) else [])
+    texts = [_part_text(part) for part in parts] + ([refusal] if isinstance(refusal, str) else [])
     return "\n".join(text for text in texts if text.strip())
 
 
@@ -307,7 +306,7 @@ def _paragraph(message: Message, *, tool_details: bool) -> str:
     return "\n".join(lines)
 
 
-def _part(part: Any) -> str:
+def _part_text(part: Any) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):

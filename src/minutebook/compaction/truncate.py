@@ -1,4 +1,4 @@
-"""Truncate the middle of a conversation: the first request and the newest messages stay, a marker replaces the rest."""
+"""Truncate the middle of a conversation: the first user message and the newest messages stay, a marker replaces the rest."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _MARKER_TOKENS: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class TruncateStrategy(WindowStrategy):
-    """Above 80 % of the window, keep the first request and as many of the last whole exchanges as fit in 70 %.
+    """Above 80 % of the window, keep the first user message and as many of the last whole exchanges as fit in 70 %.
 
     With `keep_turns` at most that number of turns is kept, and they are kept whole if they fit.
 
@@ -49,18 +49,23 @@ class TruncateStrategy(WindowStrategy):
 
 
 def truncation_folds(history: CompactionInput, max_tokens: int, *, keep_turns: int | None = None) -> list[Fold]:
-    """The folds that truncate a conversation to about `max_tokens`; none if it cannot be truncated further."""
+    """The folds that truncate a conversation to about `max_tokens`; an empty list if it cannot be truncated further."""
     record = history.record
     required = required_indexes(record)
     first = record.first_request
-    if first is not None and first != record.newest_request and _tokens_before_tail(record, required) > max_tokens // 2:
-        required -= set(record.exchange_of(first))  # so long a first request leaves too little for the newest messages
-    tail_tokens = max_tokens - history.overhead_tokens - _MARKER_TOKENS - _tokens_before_tail(record, required)
+    if (
+        first is not None
+        and first != record.newest_request
+        and _other_required_tokens(record, required) > max_tokens // 2
+    ):
+        # A first user message this long would leave too few tokens for the newest messages.
+        required -= set(record.exchange_of(first))
+    tail_tokens = max_tokens - history.overhead_tokens - _MARKER_TOKENS - _other_required_tokens(record, required)
     floor = history.folded_until
-    stop = None if keep_turns is None else last_turns_start(record, keep_turns, tail_tokens, no_earlier_than=floor)
-    if stop is None:
-        stop = tail_start(record, tail_tokens, no_earlier_than=floor)
-    ranges = foldable_ranges(history, required, stop)
+    kept_from = None if keep_turns is None else last_turns_start(record, keep_turns, tail_tokens, no_earlier_than=floor)
+    if kept_from is None:
+        kept_from = tail_start(record, tail_tokens, no_earlier_than=floor)
+    ranges = foldable_ranges(history, required, kept_from)
     folded = {(fold.start, fold.stop) for fold in history.active_folds}
     if all((indexes.start, indexes.stop) in folded for indexes in ranges):
         return []
@@ -95,6 +100,6 @@ def clipped_newest_exchange(history: CompactionInput) -> Fold | None:
     return Fold(fold_id, newest.start, newest.stop, tuple(view), reason)
 
 
-def _tokens_before_tail(record: Transcript, required: set[int]) -> int:
-    """Tokens of the required messages, without the last exchange, which is in every tail."""
+def _other_required_tokens(record: Transcript, required: set[int]) -> int:
+    """Tokens of the required messages that are not in the last exchange, which is in every tail."""
     return sum(record.tokens_of(index) for index in required - set(last_exchange(record)))

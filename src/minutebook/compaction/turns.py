@@ -64,9 +64,9 @@ class TurnStrategy:
             (fold for fold in history.active_folds if fold.start == folded.start and is_summary_fold(fold)), None
         )
         summarized_ranges = [] if previous is None else [range(previous.start, previous.stop)]
-        lead = record.leading_system_count
-        new = [record[index] for index in indexes_outside(folded, summarized_ranges) if index >= lead]
-        turns = sum(map(is_user, new))
+        leading = record.leading_system_count
+        new_messages = [record[index] for index in indexes_outside(folded, summarized_ranges) if index >= leading]
+        turns = sum(map(is_user, new_messages))
         if not turns:
             return
         tokens = _shown_tokens(history, folded)
@@ -83,7 +83,7 @@ class TurnStrategy:
         text = await write_summary(
             record,
             [folded],
-            new,
+            new_messages,
             summarizer,
             previous_summary=next(filter(is_summary, previous.shown)) if previous else None,
             max_summary_tokens=summary_tokens,
@@ -118,10 +118,10 @@ class TurnStrategy:
     def _messages_with_summary(self, history: CompactionInput, folded: range, summary: str) -> tuple[Message, ...]:
         """The messages that the fold shows: leading messages of the range, the summary, and pinned exchanges."""
         record = history.record
-        lead = record.leading_system_count
-        exchanges = (record.exchange_of(pin) for pin in record.pins if pin in folded and pin >= lead)
+        leading = record.leading_system_count
+        exchanges = (record.exchange_of(pin) for pin in record.pins if pin in folded and pin >= leading)
         pinned = [record[index] for index in sorted({index for exchange in exchanges for index in exchange})]
-        return (*record[folded.start : lead], summary_message(summary, self.summary_role), *pinned)
+        return (*record[folded.start : leading], summary_message(summary, self.summary_role), *pinned)
 
     def _tokens_with_summary(self, history: CompactionInput, folded: range, summary: str) -> int:
         return total(history.record.counter, self._messages_with_summary(history, folded, summary))

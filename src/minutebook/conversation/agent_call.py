@@ -32,31 +32,31 @@ class AgentCall(ModelCall):
         store: ConversationStore,
         call: CallSettings,
         loaded: LoadedConversation | None,
-        new: Sequence[Message],
+        new_messages: Sequence[Message],
         *,
         new_id: Callable[[], str],
         has_stored_question: bool = False,
     ) -> None:
         """`has_stored_question`: an earlier attempt has stored the new messages. `loaded` never contains them."""
-        super().__init__(store, call, loaded, new)
+        super().__init__(store, call, loaded, new_messages)
         self._new_id = new_id
         self._has_stored_question = has_stored_question
         self.manager: HistoryManager = self._manager if call.policy.mode == "on" else PassthroughManager()
         """The agent's manager. In shadow mode it leaves nothing out: what would be pruned is only computed."""
 
-    def _source(self, loaded: LoadedConversation | None, new: Sequence[Message]) -> ViewSource:
-        return super()._source(loaded, new[:-1])  # the agent appends the question itself
+    def _source(self, loaded: LoadedConversation | None, new_messages: Sequence[Message]) -> ViewSource:
+        return super()._source(loaded, new_messages[:-1])  # the agent appends the question itself
 
     @property
     def max_tokens(self) -> int | None:
         """The token budget of a request's messages; None for no limit."""
         return self._adaptive_view.max_tokens if self.call.policy.mode == "on" else None
 
-    def compactor(self, *, keep: bool) -> Compactor | None:
-        """The compaction to run before each request, None if the policy has none. With `keep` its folds are stored."""
+    def compactor(self, *, store_folds: bool) -> Compactor | None:
+        """The compaction to run before each request; None if the policy has none."""
         if not compacts(self.call.policy):
             return None
-        return self.call.policy.compaction(self.source.folds, self._keep_fold if keep else None)
+        return self.call.policy.compaction(self.source.folds, self._save_fold if store_folds else None)
 
     async def begin(self, *, documents: Sequence[NewDocument] = (), recipient: str | None = None) -> None:
         """Store the new messages, unless an earlier attempt did."""
@@ -66,7 +66,7 @@ class AgentCall(ModelCall):
             await self._append_new(documents, recipient)
 
     def on_event(self, event: RunEvent) -> SentRequest | None:
-        """Record an event of the agent's run. Return the new request if the event is one."""
+        """Record an event of the agent's run. Return the new request if the event starts one."""
         if isinstance(event, ModelAnswered):
             self.request.outcome = {"finish": event.finish, "usage": usage_json(event.usage)}
         if not isinstance(event, ViewBuilt):

@@ -35,7 +35,7 @@ _FIRST_PAGE_RADIUS: Final = 32
 
 
 class FoldStorage:
-    """Stores the folds of one conversation; pass `keep` to a `CompactionManager`.
+    """Stores the folds of one conversation; pass `save` to a `CompactionManager`.
 
     Each fold gets a new unique id. A strategy gives equal folds equal ids, and a store rejects the id of an undone fold.
     """
@@ -51,7 +51,7 @@ class FoldStorage:
         self.unstored: list[tuple[Fold, list[str]]] = []
         """Folds over entries that are not stored yet, each with the ids of the folds that it replaces."""
 
-    async def keep(self, fold: Fold, *, fold_id: str | None = None) -> Fold:
+    async def save(self, fold: Fold, *, fold_id: str | None = None) -> Fold:
         """Store a fold, replacing the active folds in its range, and return it with its new id.
 
         If it covers entries that are not stored yet, it is queued until `flush`.
@@ -132,16 +132,16 @@ class TurnCompactor:
         earlier_folds = loaded_view.loaded.folds
         storage = FoldStorage(self.store, conversation, earlier_folds)
 
-        async def keep(fold: Fold) -> Fold:
+        async def save_fold(fold: Fold) -> Fold:
             stored = loaded_view.at_stored_positions(fold, with_leading=self._purge)
-            return await storage.keep(stored, fold_id=str(self._new_id()))
+            return await storage.save(stored, fold_id=str(self._new_id()))
 
         manager = CompactionManager(
             self.strategy,
             _ANY_MODEL,
             summarizer or self._summarizer,
             folds=loaded_view.folds,
-            save_fold=keep,
+            save_fold=save_fold,
             bus=self._bus,
             conversation=conversation,
             tenant=self.store.tenant,
@@ -169,7 +169,7 @@ class TurnCompactor:
         """The messages that a fold hides or, if they are summarized or purged, the messages that it shows instead."""
         conversation, first = loaded.conversation.id, loaded.conversation.first
         if not is_summary_fold(fold):
-            if fold.stop <= first:  # purged: what the fold shows is kept unchanged, as leading system messages are
+            if fold.stop <= first:  # purged: as system messages, the shown messages stay unchanged
                 return [_Row(fold.start, {**message, "role": "system"}) for message in fold.shown]
             start = max(fold.start, first)
             hidden = await self.store.load(conversation, since=start, limit=fold.stop - start)

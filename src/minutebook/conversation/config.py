@@ -1,6 +1,6 @@
-"""Settings of retention and policies, and tables of what the retention settings mean together.
+"""Settings of retention and policies, and two tables of rules for combinations of retention settings.
 
-The code looks the rules up in the tables, the tests check them, and the docs print them.
+The code looks up the rules in the tables, the tests check the tables, and the docs print them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -263,14 +263,14 @@ class PersistenceRule:
     latest: Persistence
 
 
-SENT: Final = (
+SENDING_RULES: Final = (
     SendingRule("off", None, None, Sent.WITH_TOOLS, Sent.WITH_TOOLS),
     SendingRule("shadow", None, None, Sent.WITH_TOOLS, Sent.WITH_TOOLS),
     SendingRule("on", False, None, Sent.WITH_TOOLS, Sent.WITH_TOOLS),
     SendingRule("on", True, True, Sent.TEXT_ONLY, Sent.WITH_TOOLS),
     SendingRule("on", True, False, Sent.TEXT_ONLY, Sent.TEXT_ONLY),
 )
-KEPT: Final = (
+PERSISTENCE_RULES: Final = (
     PersistenceRule("off", None, Persistence.ALL, Persistence.ALL),
     PersistenceRule("shadow", None, Persistence.ALL, Persistence.ALL),
     PersistenceRule("on", "full", Persistence.ALL, Persistence.ALL),
@@ -284,7 +284,7 @@ def sending_rule(config: RetentionConfig, *, mode: Mode | None = None) -> Sendin
     settings = (mode or config.mode, config.prune_tools_for_llm, config.preserve_tools_for_latest_turns)
     return next(
         rule
-        for rule in SENT
+        for rule in SENDING_RULES
         if _matches(settings, (rule.mode, rule.prune_tools_for_llm, rule.preserve_tools_for_latest_turns))
     )
 
@@ -292,7 +292,7 @@ def sending_rule(config: RetentionConfig, *, mode: Mode | None = None) -> Sendin
 def persistence_rule(config: RetentionConfig, *, mode: Mode | None = None) -> PersistenceRule:
     """The rule for a configuration; `mode` overrides the configuration's."""
     settings = (mode or config.mode, config.tool_persistence)
-    return next(rule for rule in KEPT if _matches(settings, (rule.mode, rule.tool_persistence)))
+    return next(rule for rule in PERSISTENCE_RULES if _matches(settings, (rule.mode, rule.tool_persistence)))
 
 
 def truth_table() -> str:
@@ -301,11 +301,14 @@ def truth_table() -> str:
         (
             _table(
                 ["mode", "prune_tools_for_llm", "preserve_tools_for_latest_turns", "older turns", "latest turns"],
-                ((r.mode, r.prune_tools_for_llm, r.preserve_tools_for_latest_turns, r.older, r.latest) for r in SENT),
+                (
+                    (r.mode, r.prune_tools_for_llm, r.preserve_tools_for_latest_turns, r.older, r.latest)
+                    for r in SENDING_RULES
+                ),
             ),
             _table(
                 ["mode", "tool_persistence", "stored of older turns", "stored of latest turns"],
-                ((r.mode, r.tool_persistence, r.older, r.latest) for r in KEPT),
+                ((r.mode, r.tool_persistence, r.older, r.latest) for r in PERSISTENCE_RULES),
             ),
         )
     )

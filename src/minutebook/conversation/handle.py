@@ -352,7 +352,7 @@ class AsyncConversation:
             self._policy.model,
             self._policy.summarizer,
             folds=source.folds,
-            save_fold=storage.keep,
+            save_fold=storage.save,
             conversation=self.id,
             tenant=self.store.tenant,
         )
@@ -448,11 +448,11 @@ class AsyncConversation:
         except ConversationNotFound:
             self._version, self._source = (
                 0,
-                self._source or ViewSource(None, (), counter=self._policy.counter, whole=True),
+                self._source or ViewSource(None, (), counter=self._policy.counter, whole_record=True),
             )
             return self._source
         self._version, self._first = loaded.conversation.version, loaded.conversation.first
-        self._source = ViewSource(loaded, (), counter=self._policy.counter, whole=True)
+        self._source = ViewSource(loaded, (), counter=self._policy.counter, whole_record=True)
         self._last_request = await last_request_number(self.store, self._id)
         return self._source
 

@@ -148,7 +148,7 @@ class ConversationHistory:
         """
         pairing = Pairing()
         for index, message in enumerate(messages):
-            pairing.take(index, require_message(message, index))
+            pairing.add(index, require_message(message, index))
         if pairing.open:
             raise BrokenConversation(
                 [Finding(FindingKind.DANGLING_CALL, pairing.start, call_id) for call_id in pairing.open]
@@ -328,8 +328,8 @@ def history_settings(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _camel_case(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(map(str.capitalize, rest))
+    first_word, *other_words = name.split("_")
+    return first_word + "".join(map(str.capitalize, other_words))
 
 
 def _require_turns(turns: int) -> int:

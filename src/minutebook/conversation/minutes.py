@@ -37,7 +37,7 @@ Part = list[int] | dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Minutes:
-    """The messages that one request sent, and what was changed or left out."""
+    """The messages that one request sent, and the messages that were changed or left out."""
 
     parts: list[Part]
     left_out: list[dict[str, Any]]
@@ -233,8 +233,8 @@ class CallSettings:
     """System messages that replace the record's leading ones in this call; None to send the record's."""
     retention: RetentionConfig | None = None
     """How old tool payloads are trimmed after the answer; None for no trimming."""
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """Further keys of the stored minutes, such as `reconcile`."""
+    minutes_fields: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the stored minutes, such as `reconcile`."""
     rules: Provider = "openai"
     """The provider whose rules the view satisfies."""
     fails_open: bool = True
@@ -280,7 +280,7 @@ class SentRequest:
             policy=self.call.policy.name,
             stripped=stripped,
             budget=self.budget,
-            reconcile=self.call.facts.get("reconcile"),
+            reconcile=self.call.minutes_fields.get("reconcile"),
         )
 
     def document(self, length: int) -> NewDocument:
@@ -302,7 +302,7 @@ class SentRequest:
             "length": length,
             "bypass": self.bypass,
             "asked_at": self.asked_at.isoformat(),
-            **self.call.facts,
+            **self.call.minutes_fields,
             **self.outcome,
         }
         return NewDocument(REQUEST_KIND, self.call.request_id, plain_copy(body), replace=is_stored or not is_numbered)

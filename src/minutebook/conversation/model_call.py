@@ -55,7 +55,7 @@ class ModelCall:
         store: ConversationStore,
         call: CallSettings,
         loaded: LoadedConversation | None = None,
-        new: Sequence[Message] = (),
+        new_messages: Sequence[Message] = (),
         *,
         source: ViewSource | None = None,
     ) -> None:
@@ -64,22 +64,22 @@ class ModelCall:
         self.requests: list[SentRequest] = []
         """The requests to the provider, each with its outcome."""
         self.notices: list[str] = []
-        """Texts for the user, such as that old messages were compacted."""
+        """Texts for the user, for example about a compaction."""
         self.version = 0 if loaded is None else loaded.conversation.version
-        self.evaluation: UUID = uuid4()
+        self.evaluation_id: UUID = uuid4()
         """The `evaluation_id` of the entries of this call."""
         self.is_stored = False
         """Whether the answer is in the record."""
         self._store = store
-        self._new = new
+        self._new_messages = new_messages
         self._header = None if loaded is None else loaded.conversation
         self._stored_length = 0 if loaded is None else loaded.conversation.length
         if source is not None:
             self._stored_length = len(source.record)
-        self.source = self._source(loaded, new) if source is None else source
+        self.source = self._source(loaded, new_messages) if source is None else source
         self._overhead_tokens = call.overhead_tokens
         if call.instructions is not None:
-            self._overhead_tokens += self.source.instruct(call.instructions)
+            self._overhead_tokens += self.source.set_instructions(call.instructions)
         limit = call.policy.max_tokens
         manager = call.policy.with_overhead(self._overhead_tokens).manager
         self._manager = FailOpenManager(manager)
@@ -94,10 +94,10 @@ class ModelCall:
         self._asked_at = datetime.now(UTC)
         self._sequence = 0
         folds = self.source.folds if loaded is None else loaded.folds
-        self._folds = FoldStorage(store, call.conversation, folds, length=self.length)
+        self._fold_storage = FoldStorage(store, call.conversation, folds, length=self.length)
 
-    def _source(self, loaded: LoadedConversation | None, new: Sequence[Message]) -> ViewSource:
-        return ViewSource(loaded, new, counter=self.call.counter, whole=compacts(self.call.policy))
+    def _source(self, loaded: LoadedConversation | None, new_messages: Sequence[Message]) -> ViewSource:
+        return ViewSource(loaded, new_messages, counter=self.call.counter, whole_record=compacts(self.call.policy))
 
     @property
     def messages(self) -> list[Message]:
@@ -124,7 +124,7 @@ class ModelCall:
     @property
     def length(self) -> int:
         """The number of entries in the record after `begin`."""
-        return self._stored_length + len(self._new)
+        return self._stored_length + len(self._new_messages)
 
     @property
     def trims(self) -> bool:
@@ -185,9 +185,9 @@ class ModelCall:
                     raise
                 header = await self._store.header(self.call.conversation)
                 self.version, start = header.version, header.length
-        while self._folds.unstored:
+        while self._fold_storage.unstored:
             try:
-                await self._folds.flush()
+                await self._fold_storage.flush()
             except (FoldConflict, StoreUnavailable) as error:
                 _warn_fold_not_stored(error)
         await self._trim()
@@ -209,7 +209,7 @@ class ModelCall:
         entries = [
             provider_message_to_entry(
                 message,
-                evaluation_id=self.evaluation,
+                evaluation_id=self.evaluation_id,
                 sequence=sequence,
                 created_at=datetime.now(UTC),
                 provider=self.call.provider,
@@ -249,8 +249,8 @@ class ModelCall:
         except CannotFit:
             if is_pruning:
                 raise
-            view = self.source.whole_view(self.call.rules)
-        sent = view if is_pruning else self.source.whole_view(self.call.rules)
+            view = self.source.unpruned_view(self.call.rules)
+        sent = view if is_pruning else self.source.unpruned_view(self.call.rules)
         self._view, self._sent = view, sent
         request = self._request(self.call, view, sent, self.source.positions)
         request.asked_at = self._asked_at
@@ -269,7 +269,7 @@ class ModelCall:
             loaded=len(view.record),
             budget=self._adaptive_view.max_tokens,
             bypass=self.bypass,
-            folds=self._folds.active,
+            folds=self._fold_storage.active,
         )
 
     def _note_answer(self, start: int) -> None:
@@ -280,12 +280,12 @@ class ModelCall:
         return [request.document(min(stored_length, self.length)) for request in self.requests]
 
     async def _append_new(self, documents: Sequence[NewDocument], recipient: str | None) -> None:
-        if self._stored_length and not self._new:
+        if self._stored_length and not self._new_messages:
             await self._put(documents)
             return
         self.version = await self._store.append(
             self.call.conversation,
-            self.entries(self._new),
+            self.entries(self._new_messages),
             expected_version=self.version,
             lease=self.call.lease,
             documents=documents,
@@ -319,7 +319,9 @@ class ModelCall:
 
     async def _compact(self, *, is_dry_run: bool = False) -> None:
         """Let the policy's strategy add folds if the window is too full. A dry run stores none and calls no model."""
-        manager = self.call.policy.compaction(folds=self.source.folds, keep=None if is_dry_run else self._keep_fold)
+        manager = self.call.policy.compaction(
+            folds=self.source.folds, save_fold=None if is_dry_run else self._save_fold
+        )
         if manager is None or not compacts(self.call.policy):
             return
         if is_dry_run:
@@ -329,10 +331,10 @@ class ModelCall:
         if result.event is not None:
             self.notices.append(str(result.event))
 
-    async def _keep_fold(self, fold: Fold) -> Fold:
-        """Store a fold once the messages it covers are stored. If that fails, only this call uses the fold."""
+    async def _save_fold(self, fold: Fold) -> Fold:
+        """Store a fold, or queue it until its messages are stored. If that fails, only this call uses the fold."""
         try:
-            return await self._folds.keep(fold)
+            return await self._fold_storage.save(fold)
         except (FoldConflict, StoreUnavailable) as error:
             _warn_fold_not_stored(error)
             return fold

@@ -96,12 +96,12 @@ class Policy:
     """Cached result of `describe`: every request stores it."""
 
     def compaction(
-        self, folds: Sequence[Fold] = (), keep: SaveFold | None = None, *, bus: EventBus | None = None
+        self, folds: Sequence[Fold] = (), save_fold: SaveFold | None = None, *, bus: EventBus | None = None
     ) -> CompactionManager | None:
-        """The compaction of one conversation; None if the policy has no strategy. `keep` stores its folds."""
+        """The compaction of one conversation; None if the policy has no strategy. `save_fold` stores its folds."""
         if self.strategy is None:
             return None
-        return CompactionManager(self.strategy, self.model, self.summarizer, folds=folds, save_fold=keep, bus=bus)
+        return CompactionManager(self.strategy, self.model, self.summarizer, folds=folds, save_fold=save_fold, bus=bus)
 
     def with_overhead(self, tokens: int) -> "Policy":
         """The policy for requests that send this many tokens besides messages, such as tools. The budget includes them."""
@@ -121,7 +121,7 @@ class Policy:
         return self.manager.managers if isinstance(self.manager, ComposedManager) else (self.manager,)
 
     def decision(self, record: Transcript) -> PruningDecision | None:
-        """What retention would prune from a record in shadow mode. None in other modes and without retention."""
+        """How much retention would prune from a record in shadow mode. None in other modes and without retention."""
         retention = next((manager for manager in self._managers if isinstance(manager, RetentionManager)), None)
         return None if retention is None or self.mode != "shadow" else retention.decision(record)
 

@@ -23,7 +23,7 @@ from minutebook.history.incremental import (
     IncrementalManager,
     IncrementalView,
     IncrementalWindow,
-    KeepSet,
+    PreservedMessages,
     last_exchange,
 )
 from minutebook.history.protocol import CurationContext, HistoryManager, SessionProtocol
@@ -66,7 +66,7 @@ class RetainedContext:
     preserved: tuple[Message, ...]
     """The newest turns."""
     discarded: tuple[Message, ...]
-    """The messages of older turns that are still sent, without tool details."""
+    """The messages of older turns. They are still sent, but without tool details."""
     messages: list[Message]
     """All messages to send: those before the first turn, the older turns and the newest."""
 
@@ -134,9 +134,9 @@ class RecentTurns(IncrementalManager):
 
     limits: RetentionLimits
 
-    def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002 - it depends on messages alone
+    def new_view(self, source: Transcript, preserved: PreservedMessages, basis: Hashable) -> IncrementalView:  # noqa: ARG002 - it depends on messages alone
         reason = f"older than the last {self.limits.messages} messages"
-        return IncrementalWindow(source, keep, self._start, _no_extra_indexes, reason)
+        return IncrementalWindow(source, preserved, self._start, _no_extra_indexes, reason)
 
     def fits(self, messages: Sequence[Message]) -> bool:
         return not self._start(Transcript.of(messages))
@@ -182,7 +182,7 @@ class RetentionManager(ContextualManager):
         return self.config.mode != "on" or _pruning_manager(self.config).fits(messages)
 
     def decision(self, source: Transcript) -> PruningDecision:
-        """What is pruned from a record, or would be in shadow mode."""
+        """How much is pruned from a record, or would be in shadow mode."""
         return self._decision(source, self._pruned_view(source, None, None))
 
     def _pruned_view(
@@ -228,8 +228,8 @@ class RetentionPolicy:
     def build_context(self, messages: Sequence[Message], preserve_turns: int | None = None) -> RetainedContext:
         """Split messages (oldest first) into the preserved and the older turns, and prune the older ones.
 
-        Rows with `tools_used` become tool calls and results. Calls without a result and results without a call are
-        repaired or left out, as in every view.
+        A message with the key `tools_used`, such as a row of a database, becomes tool calls and results. Calls without a
+        result and results without a call are repaired or left out, as in every view.
 
         Raises:
             InvalidSetting: `preserve_turns` is negative.
@@ -294,16 +294,17 @@ class RetentionPolicy:
         preserved = max(1, self.config.preserve_turns)
         # A turn has at least one visible message, so these turns are enough.
         loaded = await store.load(thread_id, last_turns=max(max_messages, preserved) + len(excluded))
-        lead = loaded.conversation.lead
+        leading_count = loaded.conversation.lead
         included = [
             (position, message)
             for position, message in zip(loaded.positions, loaded.messages, strict=True)
             if position not in excluded
         ]
-        leading = [message for position, message in included if position < lead]
-        if loaded.start and lead and not loaded.conversation.first:
-            leading = (await store.load(thread_id, since=0, limit=lead)).messages
-        messages = [message for position, message in included if position >= lead]
+        leading = [message for position, message in included if position < leading_count]
+        has_purged = loaded.conversation.first > 0
+        if loaded.start and leading_count and not has_purged:
+            leading = (await store.load(thread_id, since=0, limit=leading_count)).messages
+        messages = [message for position, message in included if position >= leading_count]
         turn_starts = [index for index, message in enumerate(messages) if is_user(message)]
         while len(turn_starts) > preserved and sum(map(is_visible, messages[turn_starts[0] :])) > max_messages:
             del turn_starts[0]
@@ -350,5 +351,5 @@ def log_decision(decision: PruningDecision) -> None:
     _LOG.info("pruned %s", " ".join(f"{name}={value}" for name, value in numbers.items()), extra={"pruning": numbers})
 
 
-def _no_extra_indexes(source: Transcript, start: int) -> set[int]:  # noqa: ARG001 - the signature of a window
+def _no_extra_indexes(source: Transcript, start: int) -> set[int]:  # noqa: ARG001 - IncrementalWindow's signature
     return set()

@@ -1,4 +1,6 @@
-"""Trimming: removes the arguments and results of old tool calls from the record. Also, the list of tool uses for clients.
+"""Trimming: removes the arguments and results of old tool calls from the record.
+
+`tool_uses` lists the tool calls for clients.
 
 A turn is trimmed once, when it is no longer among the preserved newest turns (`trim_old_turns`). `trim_all` trims
 conversations that were stored before trimming was enabled.
@@ -151,7 +153,7 @@ class TrimResult:
 
 
 def trims(config: RetentionConfig) -> bool:
-    """Whether old turns are trimmed, or in shadow mode checked."""
+    """Whether old turns are trimmed or, in shadow mode, checked for what would be trimmed."""
     return config.mode != "off" and persistence_rule(config, mode="on").older is not Persistence.ALL
 
 
@@ -164,7 +166,7 @@ async def trim_old_turns(store: ConversationStore, conversation: str, config: Re
     result = TrimResult()
     if not trims(config):
         return result
-    keep = persistence_rule(config, mode="on").older
+    persistence = persistence_rule(config, mode="on").older
     preserve_turns = max(1, config.preserve_turns)
     step_turns = 1
     stop: int | None = None
@@ -177,7 +179,7 @@ async def trim_old_turns(store: ConversationStore, conversation: str, config: Re
         if stop is None:
             stop = turn_starts[-preserve_turns]
         older = [(position, message) for position, message in messages if position < stop]
-        step_result = await _trim(store, conversation, older, loaded.pins, keep, write=config.mode == "on")
+        step_result = await _trim(store, conversation, older, loaded.pins, persistence, write=config.mode == "on")
         if not step_result.trimmed:
             return result
         result += step_result
@@ -189,13 +191,13 @@ async def trim_all(
     conversation: str,
     *,
     older_than_turns: int,
-    keep: Persistence,
+    persistence: Persistence,
     write: bool,
     advance: Callable[[int], None] = lambda _count: None,
 ) -> TrimResult:
     """Trim all but the newest `older_than_turns` turns. `advance` is called with the number of messages checked.
 
-    `keep` is what stays of each tool call; without `write` nothing is changed.
+    `persistence` is what stays of each tool call; without `write` nothing is changed.
 
     Raises:
         InvalidSetting: `older_than_turns` is below 1, so that the newest turn would be trimmed.
@@ -205,9 +207,9 @@ async def trim_all(
         raise InvalidSetting("older_than_turns", older_than_turns, "1 or more, because the newest turn is in use")
     newest = await store.load(conversation, last_turns=older_than_turns)
     result = TrimResult()
-    if keep is not Persistence.ALL:
+    if persistence is not Persistence.ALL:
         async for page in _pages(store, conversation, newest.conversation.first, newest.start):
-            result += await _trim(store, conversation, page, newest.pins, keep, write=write)
+            result += await _trim(store, conversation, page, newest.pins, persistence, write=write)
             advance(len(page))
     return result
 
@@ -239,7 +241,7 @@ async def _trim(
     conversation: str,
     messages: Sequence[tuple[int, Message]],
     pins: frozenset[int],
-    keep: Persistence,
+    persistence: Persistence,
     *,
     write: bool,
 ) -> TrimResult:
@@ -251,7 +253,7 @@ async def _trim(
         if any(position in pins for position, _ in exchange_messages):
             continue
         for position, message in exchange_messages:
-            trimmed = without_payload(message, keep)
+            trimmed = without_payload(message, persistence)
             if trimmed is not message:
                 changes[position] = trimmed
                 freed_bytes += _size(message) - _size(trimmed)
@@ -260,17 +262,17 @@ async def _trim(
     return TrimResult(await store.trim(conversation, changes), freed_bytes, written=True)
 
 
-def without_payload(message: Message, keep: Persistence) -> Message:
+def without_payload(message: Message, persistence: Persistence) -> Message:
     """The message without tool arguments or result; the message itself if that is not smaller."""
     trimmed = message
     if is_result(message):
         trimmed = {
             **message,
-            "content": TRIMMED_MARKER.format(status=status_of(message)) if keep is Persistence.STATUS else "",
+            "content": TRIMMED_MARKER.format(status=status_of(message)) if persistence is Persistence.STATUS else "",
         }
     elif role_of(message) == "assistant" and call_ids(message):
         trimmed = _without_arguments(message)
-    return trimmed if keep is not Persistence.ALL and _size(trimmed) < _size(message) else message
+    return trimmed if persistence is not Persistence.ALL and _size(trimmed) < _size(message) else message
 
 
 def _without_arguments(message: Message) -> Message:
@@ -299,6 +301,6 @@ def _size(message: Message) -> int:
     """The bytes of a message in a store: its text in UTF-8 and the other fields as JSON."""
     content = message.get("content")
     text = content if isinstance(content, str) else ""
-    rest = {**message, "content": 0} if isinstance(content, str) else message
-    rest_json = json.dumps(rest, default=dict, ensure_ascii=False, separators=(",", ":"))
-    return len(text.encode("utf-8", "surrogatepass")) + len(rest_json.encode("utf-8", "surrogatepass"))
+    other_fields = {**message, "content": 0} if isinstance(content, str) else message
+    other_json = json.dumps(other_fields, default=dict, ensure_ascii=False, separators=(",", ":"))
+    return len(text.encode("utf-8", "surrogatepass")) + len(other_json.encode("utf-8", "surrogatepass"))

@@ -26,12 +26,17 @@ _NO_SESSION: Final = Session()
 class ViewSource:
     """A record, its folds, and the position of each of its messages in the store.
 
-    A compaction strategy addresses messages by position, so it needs the `whole` record. Otherwise the part that the
+    A compaction strategy addresses messages by position, so it needs the `whole_record`. Otherwise the part that the
     view shows is enough.
     """
 
     def __init__(
-        self, loaded: LoadedConversation | None, new: Sequence[Message], *, counter: TokenCounter, whole: bool
+        self,
+        loaded: LoadedConversation | None,
+        new_messages: Sequence[Message],
+        *,
+        counter: TokenCounter,
+        whole_record: bool,
     ) -> None:
         self.folds: tuple[Fold, ...] = ()
         """The folds that a view applies to the record."""
@@ -42,15 +47,15 @@ class ViewSource:
             self.record, self.positions = Transcript(counter=counter), list[int | None]()
         else:
             start = loaded.conversation.length
-            self._load(loaded, counter, whole=whole)
-        self.extend(new, start)
+            self._load(loaded, counter, whole_record=whole_record)
+        self.extend(new_messages, start)
 
-    def _load(self, loaded: LoadedConversation, counter: TokenCounter, *, whole: bool) -> None:
-        if not whole:
+    def _load(self, loaded: LoadedConversation, counter: TokenCounter, *, whole_record: bool) -> None:
+        if not whole_record:
             self.record = loaded.transcript(counter=counter)
             self.positions = [position for position, _ in loaded.shown()]
             return
-        # Empty messages stand in for the purged ones, so that index and position are equal. Active folds hide them.
+        # Purged messages are replaced by empty ones, so that index and position are equal. Active folds hide them.
         purged: list[Message] = [{"role": "user", "content": ""}] * loaded.start
         self.record = Transcript([*purged, *loaded.messages], counter=counter)
         self.positions = list(range(len(self.record)))
@@ -73,10 +78,10 @@ class ViewSource:
             if position < len(self.record) and position not in self.record.pins:
                 self.record.pin(position)
 
-    def instruct(self, messages: Sequence[Message]) -> int:
-        """Replace the record's leading system messages in this request. Return the tokens of those sent in `front`.
+    def set_instructions(self, messages: Sequence[Message]) -> int:
+        """Replace the record's leading system messages in this request. Return the tokens of the messages in `front`.
 
-        The fold that shows them is never stored: it belongs to the request.
+        They are shown by a fold that is never stored, or are in `front` if the record has none to replace.
         """
         leading_count = leading_system_count(self.record)
         if list(self.record[:leading_count]) == list(messages):
@@ -94,7 +99,7 @@ class ViewSource:
         """The view within the current limit of `adaptive_view`."""
         return adaptive_view.view(self.record, self.folds)
 
-    def whole_view(self, provider: Provider = "openai") -> View:
+    def unpruned_view(self, provider: Provider = "openai") -> View:
         """The view of all messages, without a manager or limit, valid for the provider."""
         return self.view(adaptive_view_of(PassthroughManager(), None, provider))
 

@@ -88,7 +88,7 @@ def _helper_tool(
 
     async def handler(params: HelperRequest, *, context: ToolContext) -> ToolResult[Any]:
         try:
-            async with caller.pool.acquire(helper, caller, lasting=handover is not None) as instance:
+            async with caller.pool.acquire(helper, caller, reuse=handover is not None) as instance:
                 output = await instance.run(
                     params.request,
                     events=events.nested(),
@@ -218,15 +218,19 @@ class AgentInstance:
         fold = self.compactor.compaction_input(self.conversation).summary
         return "\n\n".join(text_of(message) for message in fold.shown if is_summary(message)) if fold else ""
 
-    def _deadline(self, callers: Deadline | None) -> Deadline | None:
+    def _deadline(self, caller_deadline: Deadline | None) -> Deadline | None:
         """The earlier of the agent's deadline and the caller's."""
         if self.agent.timeout_seconds is None:
-            return callers
-        own = Deadline.after(self.agent.timeout_seconds)
-        return own if callers is None or own.expires_at < callers.expires_at else callers
+            return caller_deadline
+        own_deadline = Deadline.after(self.agent.timeout_seconds)
+        return (
+            own_deadline
+            if caller_deadline is None or own_deadline.expires_at < caller_deadline.expires_at
+            else caller_deadline
+        )
 
 
-_MAX_PIECE_TOKENS = 16_000
+_MAX_CHUNK_TOKENS = 16_000
 """Maximum tokens of the record that a model summarizes in one call."""
 
 RunFlow = Callable[[str, str], Awaitable[Any]]
@@ -256,7 +260,7 @@ class AgentPool:
         self._adapters: dict[str, ProviderAdapter] = {}
         self._strategies = self._all_strategies()
         self.instances: list[AgentInstance] = []
-        self._lasting: dict[tuple[int, str], list[AgentInstance]] = {}
+        self._reusable: dict[tuple[int, str], list[AgentInstance]] = {}
         """The id of the parent and the name of an agent → its instances that are used again."""
 
     def adapter(self, model: str, retry: RetrySpec | None = None) -> ProviderAdapter:
@@ -281,19 +285,19 @@ class AgentPool:
 
     @asynccontextmanager
     async def acquire(
-        self, agent: AgentSpec, parent: AgentInstance | None, *, lasting: bool
+        self, agent: AgentSpec, parent: AgentInstance | None, *, reuse: bool
     ) -> AsyncIterator[AgentInstance]:
-        """An instance of the agent for one run: with `lasting` the one of its last run, else a new one.
+        """An instance of the agent for one run: with `reuse` the instance of an earlier run, else a new one.
 
-        If that instance is busy, because the agent runs several times in parallel, another one is created.
+        If all earlier instances are busy, because the agent runs several times in parallel, a new one is created.
         """
-        instance = self._idle_instance(agent, parent) if lasting else self._new_instance(agent, parent)
+        instance = self._idle_instance(agent, parent) if reuse else self._new_instance(agent, parent)
         instance.busy = True
         try:
             yield instance
         finally:
             instance.busy = False
-            if not lasting:
+            if not reuse:
                 instance.session.close()
 
     async def aclose(self) -> None:
@@ -304,7 +308,7 @@ class AgentPool:
         await asyncio.gather(self.toolbox.aclose(), *(adapter.aclose() for adapter in self._adapters.values()))
 
     def _idle_instance(self, agent: AgentSpec, parent: AgentInstance | None) -> AgentInstance:
-        group = self._lasting.setdefault((id(parent), agent.name), [])
+        group = self._reusable.setdefault((id(parent), agent.name), [])
         for instance in group:
             if not instance.busy:
                 return instance
@@ -340,7 +344,7 @@ class AgentPool:
             windows = [model.max_input_tokens for model in self.spec.models if model.max_input_tokens is not None]
             return FlowSummarizer(
                 lambda text: self._run_flow(flow, text),
-                min(_MAX_PIECE_TOKENS, info.max_input_tokens // 2, *(window // 2 for window in windows)),
+                min(_MAX_CHUNK_TOKENS, info.max_input_tokens // 2, *(window // 2 for window in windows)),
             )
         if self._summarizer is not None:
             return self._summarizer
@@ -348,7 +352,7 @@ class AgentPool:
         window = self._info(model_name).max_input_tokens
         return ModelSummarizer(
             self.adapter(model_name, agent.retry),
-            max_input_tokens=min(_MAX_PIECE_TOKENS, window * 3 // 4),
+            max_input_tokens=min(_MAX_CHUNK_TOKENS, window * 3 // 4),
             tool_details=True,
         )
 

@@ -28,7 +28,7 @@ class Comments:
         return self.after_block.get(line, ())
 
 
-def comments_in(ends: Iterable[Token], *, leading: bool) -> Comments:
+def comments_in(line_ends: Iterable[Token], *, leading: bool) -> Comments:
     """The comments in the tokens for line ends, in order.
 
     With `leading`, there is no code before the first of them.
@@ -37,20 +37,20 @@ def comments_in(ends: Iterable[Token], *, leading: bool) -> Comments:
     above: dict[int, list[str]] = {}
     beside: dict[int, str] = {}
     blanks: set[int] = set()
-    blocks = [(0, 0)]  # how deep a block is, and the line that opens it
+    blocks = [(0, 0)]  # the depth of each open block, and the line that opens it
     line, depth = 0 if leading else 1, 0
-    for end in ends:
-        remark, *rows = end.split("\n")
+    for end in line_ends:
+        beside_comment, *rows = end.split("\n")
         if line:
-            beside[line] = remark.strip()
+            beside[line] = beside_comment.strip()
         else:
-            rows.insert(0, remark)
+            rows.insert(0, beside_comment)
         indentation = rows.pop()
-        following, deeper = end.end_line or 0, depth_of(indentation)
-        if deeper > depth and line:
-            blocks.append((deeper, line))
-        next_rows = _assign_to_blocks(rows, blocks, deeper, comments)
-        line, depth = following, deeper
+        next_line, next_depth = end.end_line or 0, depth_of(indentation)
+        if next_depth > depth and line:
+            blocks.append((next_depth, line))
+        next_rows = _assign_to_blocks(rows, blocks, next_depth, comments)
+        line, depth = next_line, next_depth
         while blocks[-1][0] > depth:
             blocks.pop()
         if next_rows and not next_rows[0]:
@@ -65,18 +65,18 @@ def comments_in(ends: Iterable[Token], *, leading: bool) -> Comments:
 
 def _assign_to_blocks(rows: Sequence[str], blocks: list[tuple[int, int]], depth: int, comments: Comments) -> list[str]:
     """Assign comments to the ended blocks with the same indentation; return the rows for the next line of code."""
-    ended = [block for block in blocks if block[0] > depth]
+    ended_blocks = [block for block in blocks if block[0] > depth]
     next_rows: list[str] = []
     block_rows: dict[int, list[str]] = {}
     for row in rows:
-        words = row.lstrip(" \t")
-        row_depth = depth_of(row[: len(row) - len(words)])
-        while words and ended and ended[-1][0] > row_depth:
-            ended.pop()
-        if ended:
-            block_rows.setdefault(ended[-1][1], []).append(words.rstrip())
+        comment = row.lstrip(" \t")
+        row_depth = depth_of(row[: len(row) - len(comment)])
+        while comment and ended_blocks and ended_blocks[-1][0] > row_depth:
+            ended_blocks.pop()
+        if ended_blocks:
+            block_rows.setdefault(ended_blocks[-1][1], []).append(comment.rstrip())
         else:
-            next_rows.append(words.rstrip())
+            next_rows.append(comment.rstrip())
     for opener, lines in block_rows.items():
         if lines and not lines[-1]:
             next_rows.insert(0, "")

@@ -92,36 +92,36 @@ class _Compiler:
         return s.HistorySpec(flow=name.text)
 
     def _policy(self, node: t.PolicyDef | None) -> s.CompactionSpec:
-        given = properties(node) if node else {}
+        by_key = properties(node) if node else {}
         values: dict[str, Any] = {
-            key: value.value for key, value in given.items() if isinstance(value, (t.Number, t.Flag))
+            key: value.value for key, value in by_key.items() if isinstance(value, (t.Number, t.Flag))
         }
-        model = given.get("model")
+        model = by_key.get("model")
         return s.CompactionSpec(
-            history=self._history(given.get("strategy")), model=model.text if model else None, **values
+            history=self._history(by_key.get("strategy")), model=model.text if model else None, **values
         )
 
     def _agent(self, node: t.AgentDef) -> s.AgentSpec:
-        given = properties(node)
-        instruction = self.scope.tables["prompt"][given["instruction"].text]
-        prompt = self.scope.tables["prompt"][given["prompt"].text] if "prompt" in given else None
-        answers = (given.get("produces"), modifier(instruction, "expecting"), modifier(prompt, "expecting"))
+        by_key = properties(node)
+        instruction = self.scope.tables["prompt"][by_key["instruction"].text]
+        prompt = self.scope.tables["prompt"][by_key["prompt"].text] if "prompt" in by_key else None
+        answers = (by_key.get("produces"), modifier(instruction, "expecting"), modifier(prompt, "expecting"))
         model = self.scope.model_of(instruction)
         assert model is not None
-        retry = given.get("retry")
+        retry = by_key.get("retry")
         return s.AgentSpec(
             name=node.name.text if node.name else "",
             model=model,
             instruction=instruction.name.text,
             prompt=prompt.name.text if prompt else None,
-            tools=tuple(map(self._ref, names_in(given.get("tools")))),
+            tools=tuple(map(self._ref, names_in(by_key.get("tools")))),
             produces=next((name.text for name in answers if name is not None), None),
             retry=self.retries.get(retry.text if retry else DEFAULT),
-            timeout_seconds=self._timeout(given.get("timeout")),
-            description=given["description"].value if "description" in given else "",
-            delegate=_texts(names_in(given.get("delegate"))),
-            use=_texts(names_in(given.get("use"))),
-            history=self._history(given["history"]) if "history" in given else self.compaction.history,
+            timeout_seconds=self._timeout(by_key.get("timeout")),
+            description=by_key["description"].value if "description" in by_key else "",
+            delegate=_texts(names_in(by_key.get("delegate"))),
+            use=_texts(names_in(by_key.get("use"))),
+            history=self._history(by_key["history"]) if "history" in by_key else self.compaction.history,
         )
 
     def _timeout(self, value: t.Name | t.Duration | None) -> float | None:
@@ -143,13 +143,13 @@ def _model(node: Model) -> s.ModelSpec:
     if isinstance(node, t.ModelShort):
         provider, _, model = node.target.value.partition("/")
         return s.ModelSpec(node.name.text, provider, model)
-    given: dict[str, Any] = {key: value.value for key, value in properties(node).items()}
-    return s.ModelSpec(node.name.text, given.pop("provider"), given.pop("name"), **given)
+    by_key: dict[str, Any] = {key: value.value for key, value in properties(node).items()}
+    return s.ModelSpec(node.name.text, by_key.pop("provider"), by_key.pop("name"), **by_key)
 
 
 def _retry(node: t.RetryDef) -> s.RetrySpec:
-    first = {"first_wait_seconds": seconds(node.first)} if node.first else {}
-    return s.RetrySpec(node.name.text, int(node.times.value), node.backoff or "exponential", **first)
+    first_wait = {"first_wait_seconds": seconds(node.first_wait)} if node.first_wait else {}
+    return s.RetrySpec(node.name.text, int(node.times.value), node.backoff or "exponential", **first_wait)
 
 
 def _schema(node: t.SchemaDef) -> s.SchemaSpec:
@@ -208,7 +208,7 @@ def _entry(
     summary_flows = {history.flow for history in histories if history}
     callable_flows = [flow.name for flow in flows if flow.name not in summary_flows]
     helpers = {name for agent in agents for name in (*agent.delegate, *agent.use)}
-    top = [agent.name for agent in agents if agent.name not in helpers]
+    uncalled = [agent.name for agent in agents if agent.name not in helpers]
     if "main" in callable_flows:
         return s.Entry("flow", "main")
     for name in ("main", ""):
@@ -216,4 +216,4 @@ def _entry(
             return s.Entry("agent", name)
     if len(callable_flows) == 1:
         return s.Entry("flow", callable_flows[0])
-    return s.Entry("agent", top[0]) if len(top) == 1 and not callable_flows else None
+    return s.Entry("agent", uncalled[0]) if len(uncalled) == 1 and not callable_flows else None

@@ -128,7 +128,9 @@ class Findings:
 
     def in_order(self) -> tuple[Diagnostic, ...]:
         """The diagnostics without duplicates, in the order of the text."""
-        return tuple(sorted(dict.fromkeys(self.diagnostics), key=lambda found: (found.line, found.column)))
+        return tuple(
+            sorted(dict.fromkeys(self.diagnostics), key=lambda diagnostic: (diagnostic.line, diagnostic.column))
+        )
 
 
 def errors_in(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

@@ -28,18 +28,18 @@ class FlowStrategy:
 
 
 class FlowSummarizer:
-    """Has a flow write the summary. The flow gets the messages as text, in pieces that fit a model's window."""
+    """Has a flow write the summary. The flow gets the messages as text, in chunks that fit a model's window."""
 
-    def __init__(self, run: Callable[[str], Awaitable[Any]], max_piece_tokens: int) -> None:
-        self._run, self._max_piece_tokens = run, max_piece_tokens
+    def __init__(self, run: Callable[[str], Awaitable[Any]], max_chunk_tokens: int) -> None:
+        self._run, self._max_chunk_tokens = run, max_chunk_tokens
 
     async def summarize(self, request: SummaryRequest) -> str:
-        async def write(piece: str, before: str | None) -> str:
-            text = f"Summary of what came before: {before}\n\n{piece}" if before else piece
+        async def write(chunk: str, previous_summary: str | None) -> str:
+            text = f"Summary of what came before: {previous_summary}\n\n{chunk}" if previous_summary else chunk
             return text_in_prompt(await self._run(text))
 
         parts = paragraphs(request.messages, tool_details=True) or ["(Nothing was said in words.)"]
-        return await summarize_in_chunks(parts, request, write, max_chunk_tokens=self._max_piece_tokens)
+        return await summarize_in_chunks(parts, request, write, max_chunk_tokens=self._max_chunk_tokens)
 
 
 def strategy_of(history: HistorySpec, policy: CompactionSpec) -> tuple[HistoryStrategy, set[str]]:

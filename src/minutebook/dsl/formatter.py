@@ -11,11 +11,11 @@ from typing import Final
 
 from minutebook.dsl import syntax as t
 
-_STEP: Final = "    "
+_INDENT: Final = "    "
 _MODEL_NAME: Final = re.compile(r"[A-Za-z0-9][\w.:/@-]*")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-_LEVELS: Final = {
+_PRECEDENCE: Final = {
     "or": 1,
     "and": 2,
     "not": 3,
@@ -91,7 +91,7 @@ def _block(node: t.Block, head: str, items: Iterable[Iterable[str]]) -> Iterator
 
 
 def _indented(lines: Iterable[str]) -> Iterator[str]:
-    return (f"{_STEP}{line}" if line else "" for line in lines)
+    return (f"{_INDENT}{line}" if line else "" for line in lines)
 
 
 def _model_property(node: t.Property) -> Iterator[str]:
@@ -156,8 +156,8 @@ def _clause(clause: t.With) -> str:
 
 def _retry(node: t.RetryDef) -> str:
     times = f"{_number(node.times.value)} {'time' if node.times.value == 1 else 'times'}"
-    first = f" from {_duration(node.first)}" if node.first else ""
-    return f"{times}, {node.backoff} backoff{first}" if node.backoff else times
+    first_wait = f" from {_duration(node.first_wait)}" if node.first_wait else ""
+    return f"{times}, {node.backoff} backoff{first_wait}" if node.backoff else times
 
 
 def _duration(node: t.Duration) -> str:
@@ -206,7 +206,7 @@ def _statements(body: Sequence[t.Statement]) -> Iterator[Iterable[str]]:
 def _statement(node: t.Statement) -> Iterator[str]:
     match node:
         case t.Assign():
-            yield from _line(node, f"${node.target.text} = {_right(node.value)}")
+            yield from _line(node, f"${node.target.text} = {_right_side(node.value)}")
         case t.Perform():
             yield from _line(node, _action(node.action))
         case t.If():
@@ -220,10 +220,10 @@ def _statement(node: t.Statement) -> Iterator[str]:
         case t.Parallel():
             yield from _block(node, "parallel:", _statements(node.body))
         case t.Return():
-            yield from _line(node, "return" if node.value is None else f"return {_right(node.value)}")
+            yield from _line(node, "return" if node.value is None else f"return {_right_side(node.value)}")
 
 
-def _right(value: t.Expression | t.Action) -> str:
+def _right_side(value: t.Expression | t.Action) -> str:
     return _action(value) if isinstance(value, t.Action) else _expression(value)
 
 
@@ -254,13 +254,13 @@ def _text_and_level(node: t.Expression) -> tuple[str, int]:
         case t.Index():
             return f"{_expression(node.of, _ATOM)}[{_expression(node.index)}]", _ATOM
         case t.Unary(operator="not"):
-            return f"not {_expression(node.operand, _LEVELS['not'])}", _LEVELS["not"]
+            return f"not {_expression(node.operand, _PRECEDENCE['not'])}", _PRECEDENCE["not"]
         case t.Unary():
             return f"-{_expression(node.operand, _SIGN)}", _SIGN
         case t.Binary():
-            level = _LEVELS[node.operator]
-            left = level + 1 if level == _LEVELS["=="] else level  # comparisons do not chain
-            sides = _expression(node.left, left), _expression(node.right, level + 1)
+            level = _PRECEDENCE[node.operator]
+            left_level = level + 1 if level == _PRECEDENCE["=="] else level  # comparisons do not chain
+            sides = _expression(node.left, left_level), _expression(node.right, level + 1)
             return f"{sides[0]} {node.operator} {sides[1]}", level
 
 

@@ -25,11 +25,11 @@ class IndentationTokens(PostLex):
 
     def process(self, stream: Iterator[Token]) -> Iterator[Token]:
         levels = [0]
-        first, token = True, None
+        is_first, token = True, None
         for token in stream:
-            if first and token.type != "NL" and (token.column or 1) > 1:
+            if is_first and token.type != "NL" and (token.column or 1) > 1:
                 yield _token("_INDENT", 1, token.column or 1, token)
-            first = False
+            is_first = False
             yield token
             if token.type == "NL":
                 yield from _level_changes(levels, token)

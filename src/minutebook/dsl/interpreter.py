@@ -193,11 +193,13 @@ class Interpreter:
     async def _statement(self, node: t.Statement, variables: dict[str, Any]) -> _ReturnValue | None:
         match node:
             case t.Assign():
-                variables[node.target.text] = await self._right(node.value, node.at, variables)
+                variables[node.target.text] = await self._right_side(node.value, node.at, variables)
             case t.Perform():
                 await self._action(node.action, node.at, variables)
             case t.Return():
-                return _ReturnValue(None if node.value is None else await self._right(node.value, node.at, variables))
+                return _ReturnValue(
+                    None if node.value is None else await self._right_side(node.value, node.at, variables)
+                )
             case t.If():
                 for branch in node.branches:
                     if branch.condition is None or self._value(branch.condition, branch.at, variables):
@@ -213,18 +215,18 @@ class Interpreter:
 
     async def _parallel(self, node: t.Parallel, variables: dict[str, Any]) -> None:
         """Run all calls concurrently. The first failure cancels the others and is raised."""
-        before = dict(variables)
+        variables_before = dict(variables)
 
         async def run(statement: t.Statement) -> None:
             match statement:
                 case t.Assign(value=t.Action() as action):
-                    variables[statement.target.text] = await self._action(action, statement.at, before)
+                    variables[statement.target.text] = await self._action(action, statement.at, variables_before)
                 case t.Perform(action=action):
-                    await self._action(action, statement.at, before)
+                    await self._action(action, statement.at, variables_before)
 
         await run_concurrently([run(statement) for statement in node.body])
 
-    async def _right(self, node: t.Expression | t.Action, at: t.Position, variables: dict[str, Any]) -> Any:
+    async def _right_side(self, node: t.Expression | t.Action, at: t.Position, variables: dict[str, Any]) -> Any:
         if isinstance(node, t.Action):
             return await self._action(node, at, variables)
         return self._value(node, at, variables)

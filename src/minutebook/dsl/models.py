@@ -87,12 +87,12 @@ class BackoffPolicy(RetryPolicy):
     def _wait_seconds(self, attempt: int, retry_after_seconds: float | None) -> float:
         match self.backoff:
             case "exponential":
-                times: float = 2 ** (attempt - 1)
+                factor: float = 2 ** (attempt - 1)
             case "linear":
-                times = attempt
+                factor = attempt
             case "fixed":
-                times = 1
-        return max(self.first_wait_seconds * times, retry_after_seconds or 0.0)
+                factor = 1
+        return max(self.first_wait_seconds * factor, retry_after_seconds or 0.0)
 
 
 def with_retry_policy(adapter: ProviderAdapter, retry: RetrySpec | None) -> ProviderAdapter:

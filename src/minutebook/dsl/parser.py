@@ -42,18 +42,19 @@ def parse_with_diagnostics(text: str, *, source: str = "<text>") -> tuple[Progra
     except ModuleNotFoundError as error:
         raise MissingExtra("lark", "dsl") from error
 
-    clean = text.removeprefix("\N{BYTE ORDER MARK}").replace("\r\n", "\n").replace("\r", "\n")
-    findings = Findings(source, clean)
-    rest = f"{clean}\n"
+    normalized = text.removeprefix("\N{BYTE ORDER MARK}").replace("\r\n", "\n").replace("\r", "\n")
+    findings = Findings(source, normalized)
+    remaining_text = f"{normalized}\n"
+    parser, explainer = _parser_and_explainer()
     while len(findings.diagnostics) < _MAX_ERRORS:
         try:
-            root = _parser()[0].parse(rest)
+            root = parser.parse(remaining_text)
         except (UnexpectedInput, MisalignedLine) as error:
-            line = _parser()[1].add(error, findings)
-            rest = _beyond_definition(rest, line)
+            line = explainer.add(error, findings)
+            remaining_text = _after_definition(remaining_text, line)
         else:
             if not findings.diagnostics and _is_shallow(root, findings):
-                program = build_program(root, findings, source, clean)
+                program = build_program(root, findings, source, normalized)
                 if not findings.diagnostics:
                     return program, ()
             break
@@ -61,8 +62,8 @@ def parse_with_diagnostics(text: str, *, source: str = "<text>") -> tuple[Progra
 
 
 @cache
-def _parser() -> "tuple[Lark, Explainer]":
-    """The parser, created once: creating it takes longer than parsing a page."""
+def _parser_and_explainer() -> "tuple[Lark, Explainer]":
+    """Created once: creating the parser takes longer than parsing a page."""
     from lark import Lark
 
     from minutebook.dsl.indentation import IndentationTokens
@@ -73,8 +74,8 @@ def _parser() -> "tuple[Lark, Explainer]":
     return parser, Explainer(parser)
 
 
-def _beyond_definition(text: str, line: int) -> str:
-    """The text with empty lines up to the end of the definition around a line, to find the errors after it."""
+def _after_definition(text: str, line: int) -> str:
+    """The text with empty lines in place of everything up to the end of the definition around `line`."""
     from minutebook.dsl.syntax_errors import DEFINITIONS
 
     lines = text.split("\n")
@@ -95,7 +96,7 @@ def _is_shallow(root: "Tree[Any]", findings: Findings) -> bool:
         if not level:
             return True
     deepest = next((node for node in level if hasattr(node, "meta") and not node.meta.empty), None)
-    place = deepest.meta if deepest is not None else level[0]
-    at = Position(place.line or 1, place.column or 1)
+    lark_position = deepest.meta if deepest is not None else level[0]
+    at = Position(lark_position.line or 1, lark_position.column or 1)
     findings.add("too-deep", at, "this is nested too deeply; move a part of it to a variable or to another flow")
     return False

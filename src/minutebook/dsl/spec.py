@@ -90,7 +90,7 @@ class RetrySpec:
     """Maximum number of retries after the first attempt."""
     backoff: Backoff = "exponential"
     first_wait_seconds: float = 1.0
-    """The wait before the first retry. It doubles, grows by itself or stays the same, as `backoff` says."""
+    """The wait before the first retry. Later waits double, grow by this amount or stay the same, depending on `backoff`."""
 
     @property
     def attempts(self) -> int:
@@ -267,17 +267,17 @@ def _field(spec: FieldSpec, schemas: tuple[SchemaSpec, ...]) -> tuple[str, Any, 
     return spec.name, hint, field(default=None) if spec.type.kind == "optional" else field()
 
 
-def _hint(kind: FieldType, schemas: tuple[SchemaSpec, ...]) -> Any:
-    match kind.kind:
+def _hint(field_type: FieldType, schemas: tuple[SchemaSpec, ...]) -> Any:
+    match field_type.kind:
         case "choice":
-            return Literal[kind.options]
+            return Literal[field_type.options]
         case "list":
-            assert kind.item is not None
-            item: Any = _hint(kind.item, schemas)
+            assert field_type.item is not None
+            item: Any = _hint(field_type.item, schemas)
             return tuple[item, ...]
         case "optional":
-            assert kind.item is not None
-            return _hint(kind.item, schemas) | None
+            assert field_type.item is not None
+            return _hint(field_type.item, schemas) | None
         case "schema":
-            return _schema_class(next(schema for schema in schemas if schema.name == kind.schema), schemas)
-    return {"string": str, "int": int, "float": float, "bool": bool}[kind.kind]
+            return _schema_class(next(schema for schema in schemas if schema.name == field_type.schema), schemas)
+    return {"string": str, "int": int, "float": float, "bool": bool}[field_type.kind]

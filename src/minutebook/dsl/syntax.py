@@ -223,7 +223,7 @@ class RetryDef(Line):
     name: Name
     times: Number
     backoff: Backoff | None = None
-    first: Duration | None = None
+    first_wait: Duration | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,13 +259,13 @@ class PolicyDef(Block):
 
 @dataclass(frozen=True, slots=True)
 class LiteralValue:
-    """A text, a number, true, false or null, as it stands."""
+    """A literal: a text, a number, true, false or null."""
 
     value: str | int | float | bool | None
     at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
     def __eq__(self, other: object) -> bool:
-        # True is not 1 here, though Python thinks so.
+        # In Python True equals 1, but in the language it does not.
         if not isinstance(other, LiteralValue):
             return NotImplemented
         return type(self.value) is type(other.value) and self.value == other.value
@@ -390,13 +390,13 @@ Definition: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A whole file: definitions in the order in which they stand."""
+    """The program of one file. Definitions are in the order of the text."""
 
     version: Version | None = None
     definitions: tuple[Definition, ...] = ()
     below: tuple[str, ...] = ()
     """The comments at the end."""
     source: str = field(default="<text>", compare=False, kw_only=True)
-    """What messages call the file."""
+    """The name of the file in messages."""
     text: str = field(default="", compare=False, repr=False, kw_only=True)
-    """What it was parsed from, for the lines that messages show."""
+    """The text it was parsed from. Messages quote its lines."""

@@ -40,7 +40,7 @@ _VALUE: Final = frozenset({"VARIABLE", "STRING", "NUMBER", "BOOL", "NULL", "LSQB
 _OPERATORS: Final = frozenset({"COMPARE", "PLUS", "STAR", "SLASH", "OR", "AND", "CONTAINS", "DOT", "LSQB"})
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\$?\w+|[=!<>]=|.", re.DOTALL)
 _ALTERNATIVES: Final = re.compile(r"\(\?:([a-z|?]+)\)\\b|([a-z_]+)\\b.*")
-_HABITS: Final = {
+_FOREIGN_WORDS: Final = {
     "elseif": "elif",
     "elsif": "elif",
     "do": ":",
@@ -77,31 +77,37 @@ class Explainer:
             at = Position(error.line, error.column)
             findings.add("indentation", at, "this line is indented less than its block and more than the enclosing one")
             return error.line
-        at, found = _place(error, findings.lines)
+        at, found_word = _error_position(error, findings.lines)
         expected = _expected(error)
         if isinstance(error, UnexpectedToken) and error.token.type == "_INDENT":
             findings.add("indentation", at, "this line is indented, but the line above does not open a block")
-        elif found.startswith('"') and isinstance(error, UnexpectedCharacters) and "STRING" in expected:
+        elif found_word.startswith('"') and isinstance(error, UnexpectedCharacters) and "STRING" in expected:
             findings.add("unclosed-text", at, "this text has no closing quote")
         elif expected == {"_INDENT"}:
-            findings.add("syntax", at, f"expected an indented block below the line above, found {_quoted(found)}")
-            return _code_before(findings.lines, at.line) if found else at.line
+            findings.add("syntax", at, f"expected an indented block below the line above, found {_quoted(found_word)}")
+            return _code_before(findings.lines, at.line) if found_word else at.line
         else:
-            rest = findings.lines[at.line - 1][at.column - 1 :] if at.line <= len(findings.lines) else ""
-            before = findings.lines[at.line - 1][: at.column - 1].split() if rest else []
-            suggestion = "elif" if [*before, found] == ["else", "if"] else self._suggestion(found, rest, expected)
-            findings.add("syntax", at, f"expected {self._expected_text(expected)}, found {_quoted(found)}", suggestion)
+            rest_of_line = findings.lines[at.line - 1][at.column - 1 :] if at.line <= len(findings.lines) else ""
+            before = findings.lines[at.line - 1][: at.column - 1].split() if rest_of_line else []
+            suggestion = (
+                "elif"
+                if [*before, found_word] == ["else", "if"]
+                else self._suggestion(found_word, rest_of_line, expected)
+            )
+            findings.add(
+                "syntax", at, f"expected {self._expected_text(expected)}, found {_quoted(found_word)}", suggestion
+            )
         return at.line
 
-    def _suggestion(self, found: str, rest: str, expected: frozenset[str]) -> str | None:
-        possible = [word for name in expected for word in self.words.get(name, ()) if word.isidentifier()]
-        for habit, ours in _HABITS.items():
-            fits = ours in possible or any(ours in self.words.get(name, ()) for name in expected)
-            if fits and re.match(rf"{re.escape(habit)}(?!\w)", rest):
-                return ours
-        if not found.isidentifier():
+    def _suggestion(self, found_word: str, rest_of_line: str, expected: frozenset[str]) -> str | None:
+        expected_words = [word for name in expected for word in self.words.get(name, ()) if word.isidentifier()]
+        for foreign, replacement in _FOREIGN_WORDS.items():
+            fits = replacement in expected_words or any(replacement in self.words.get(name, ()) for name in expected)
+            if fits and re.match(rf"{re.escape(foreign)}(?!\w)", rest_of_line):
+                return replacement
+        if not found_word.isidentifier():
             return None
-        return found.lower() if found.lower() in possible else closest(found, possible)
+        return found_word.lower() if found_word.lower() in expected_words else closest(found_word, expected_words)
 
     def _expected_text(self, expected: frozenset[str]) -> str:
         names = set(expected)
@@ -118,7 +124,7 @@ class Explainer:
         return _either([*parts, *sorted(others - {""}, key=lambda words: (words[0] == "'", words))]) or "nothing more"
 
 
-def _place(error: UnexpectedInput, lines: list[str]) -> tuple[Position, str]:
+def _error_position(error: UnexpectedInput, lines: list[str]) -> tuple[Position, str]:
     """The position of an error and the word there; no word at the end of a line or of the file."""
     line, column = max(1, error.line), max(1, error.column)
     ended = isinstance(error, UnexpectedToken) and error.token.type == "$END"
@@ -127,12 +133,12 @@ def _place(error: UnexpectedInput, lines: list[str]) -> tuple[Position, str]:
         return Position(last, len(lines[last - 1]) + 1), ""
     text = lines[line - 1]
     word = _WORD.match(text[column - 1 :])
-    found = word[0] if word else ""
-    if isinstance(error, UnexpectedToken) and (error.token.type == "NL" or found == "#"):
-        found = ""
-    if isinstance(error, UnexpectedToken) and error.token.type == "_DEDENT" and not found:
+    found_word = word[0] if word else ""
+    if isinstance(error, UnexpectedToken) and (error.token.type == "NL" or found_word == "#"):
+        found_word = ""
+    if isinstance(error, UnexpectedToken) and error.token.type == "_DEDENT" and not found_word:
         column = len(text) + 1
-    return Position(line, column, max(1, len(found))), found
+    return Position(line, column, max(1, len(found_word))), found_word
 
 
 def _code_before(lines: list[str], line: int) -> int:
@@ -154,10 +160,10 @@ def _expected(error: UnexpectedInput) -> frozenset[str]:
     return frozenset()
 
 
-def _quoted(found: str) -> str:
-    if not found:
+def _quoted(found_word: str) -> str:
+    if not found_word:
         return "the end of the line"
-    return repr(found) if found.isprintable() else f"the character U+{ord(found[0]):04X}"
+    return repr(found_word) if found_word.isprintable() else f"the character U+{ord(found_word[0]):04X}"
 
 
 def _either(words: Iterable[str]) -> str:

@@ -23,8 +23,8 @@ _ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "n": "\n", "t": "\t", "r": "\
 def build_program(root: Node, findings: Findings, source: str, text: str) -> t.Program:
     """Build the syntax tree; errors inside a token are added to the findings."""
     leading = bool(root.children) and isinstance(root.children[0], Token)
-    ends = root.scan_values(lambda value: _is(value, "NL"))
-    builder = _Builder(comments_in(ends, leading=leading), findings)
+    line_ends = root.scan_values(lambda value: _is(value, "NL"))
+    builder = _Builder(comments_in(line_ends, leading=leading), findings)
     nodes = [builder.node(child) for child in root.children if isinstance(child, Tree)]
     version = nodes.pop(0) if nodes and isinstance(nodes[0], t.Version) else None
     return t.Program(version, tuple(nodes), builder.comments.below(0), source=source, text=text)
@@ -151,19 +151,19 @@ class _Builder:
     def python(self, _meta: Any, target: Token) -> t.Python:
         return t.Python(_name(target))
 
-    def with_clause(self, _meta: Any, kind: Token, *rest: Any) -> t.With:
-        key = self.text(rest[0]) if len(rest) > 1 else None
-        return t.With(cast("Any", str(kind)), key, self.node(rest[-1]), at=_at(kind))
+    def with_clause(self, _meta: Any, kind: Token, *key_and_secret: Any) -> t.With:
+        key = self.text(key_and_secret[0]) if len(key_and_secret) > 1 else None
+        return t.With(cast("Any", str(kind)), key, self.node(key_and_secret[-1]), at=_at(kind))
 
     def secret(self, _meta: Any, token: Token) -> t.SecretText:
         if token.type == "STRING":
             return t.SecretText(self.text(token).value, from_environment=False, at=_at(token))
         return t.SecretText(token[len("${env:") : -1], from_environment=True, at=_at(token))
 
-    def retry(self, meta: Any, name: Token, times: Node, *rest: Any) -> t.RetryDef:
-        backoff = cast("t.Backoff", str(rest[0])) if rest else None
-        first = self.node(rest[1]) if len(rest) > 1 else None
-        return t.RetryDef(_name(name), self.node(times), backoff, first, **self.line(meta))
+    def retry(self, meta: Any, name: Token, times: Node, *options: Any) -> t.RetryDef:
+        backoff = cast("t.Backoff", str(options[0])) if options else None
+        first_wait = self.node(options[1]) if len(options) > 1 else None
+        return t.RetryDef(_name(name), self.node(times), backoff, first_wait, **self.line(meta))
 
     def timeout(self, meta: Any, name: Token, duration: Node) -> t.TimeoutDef:
         return t.TimeoutDef(_name(name), self.node(duration), **self.line(meta))
@@ -171,8 +171,8 @@ class _Builder:
     def policy(self, meta: Any, name: Token, *properties: Node) -> t.PolicyDef:
         return t.PolicyDef(_name(name), self.nodes(properties), **self.block(meta))
 
-    def prompt(self, meta: Any, name: Token, *rest: Any) -> t.PromptDef:
-        *modifiers, body = rest
+    def prompt(self, meta: Any, name: Token, *parts: Any) -> t.PromptDef:
+        *modifiers, body = parts
         node = t.PromptDef(_name(name), self.body(body), self.nodes(tuple(modifiers)), **self.line(meta))
         if body.type == "TEXT" and body.startswith("#"):
             node = replace(node, trivia=replace(node.trivia, beside=body.partition("\n")[0].rstrip()))
@@ -195,9 +195,9 @@ class _Builder:
         return t.Modifier("model" if kind == "model" else "expecting", name)
 
     def agent(self, meta: Any, *parts: Any) -> t.AgentDef:
-        named = bool(parts) and isinstance(parts[0], Token)
-        name = _name(parts[0]) if named else None
-        return t.AgentDef(name, self.nodes(parts[1:] if named else parts), **self.block(meta))
+        has_name = bool(parts) and isinstance(parts[0], Token)
+        name = _name(parts[0]) if has_name else None
+        return t.AgentDef(name, self.nodes(parts[1:] if has_name else parts), **self.block(meta))
 
     def flow(self, meta: Any, name: Token, *parts: Any) -> t.FlowDef:
         parameters = tuple(_variable(part) for part in parts if isinstance(part, Token))

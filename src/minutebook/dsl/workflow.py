@@ -48,7 +48,7 @@ def toolbox_of(spec: WorkflowSpec, externals: ExternalTools, environment: Mappin
             if ref.tool not in tools:
                 name = f"{ref.tool}.{ref.member}" if ref.member else ref.tool
                 raise InvalidSetting(
-                    "externals", tuple(externals), f"{ref.tool!r} too: agent {agent.name!r} uses {name}"
+                    "externals", tuple(externals), f"also {ref.tool!r}, because agent {agent.name!r} uses {name}"
                 )
     return toolbox
 
@@ -203,7 +203,7 @@ class WorkflowActions:
     events: EventEmitter
 
     async def run_agent(self, name: str, input_value: Any) -> Any:
-        async with self.pool.acquire(self.pool.spec.agent(name), None, lasting=True) as instance:
+        async with self.pool.acquire(self.pool.spec.agent(name), None, reuse=True) as instance:
             return await instance.run(input_value, events=self.events)
 
     async def call_prompt(self, name: str, input_value: Any, variables: Mapping[str, Any]) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from minutebook.errors import CannotFit, InvalidSetting
 from minutebook.history.curation import Curated, NoteStatus, ViewNote
-from minutebook.history.incremental import IncrementalManager, IncrementalView, KeepSet, last_exchange
+from minutebook.history.incremental import IncrementalManager, IncrementalView, PreservedMessages, last_exchange
 from minutebook.history.tool_results import cleared_result, with_middle_cut
 from minutebook.history.window import require_count
 from minutebook.record.message import Message, call_ids, is_result, is_user, text_of
@@ -20,10 +20,10 @@ from minutebook.tokens import TokenCounter, counter_for
 
 _MARKER = "[cleared: {characters} characters]"
 _DROP_FACTOR = 0.8
-"""Factor of the target for a cut that drops messages. It invalidates the cache from the first request on, so it should be
-rare: measured on recorded agent sessions, costs fall and recall stays the same."""
+"""Factor of the target for a cut that drops messages. Such a cut invalidates the prompt cache from the first user message
+on, so it should be rare. Measured on recorded agent sessions, the lower target costs less at the same recall."""
 _MIN_CLIPPED_CHARACTERS = 200
-"""Minimum length of a clipped result. A shorter one is cleared: its marker says as much."""
+"""Minimum length of a clipped result. A result that would be shorter is cleared instead."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -32,8 +32,8 @@ class TokenBudgetManager(IncrementalManager):
 
     Over budget, old tool results are cleared first, then the oldest whole turns are dropped, then the oldest exchanges of
     the current turn, until the view has at most `target`. Leading system messages, pins, the first and the newest user
-    request and the exchange that the model is about to answer always stay. If that exchange alone is too large, its
-    results are clipped. If the view still does not fit, `curate` raises `CannotFit`.
+    message and the exchange that the model is about to answer always stay. If the view is still too large, the results of
+    that exchange are clipped. If that is not enough, `curate` raises `CannotFit`.
 
     Raises:
         InvalidSetting: a setting is out of range.
@@ -71,8 +71,8 @@ class TokenBudgetManager(IncrementalManager):
         """Maximum tokens of the messages after a cut."""
         return int(self.limit * self.target)
 
-    def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002
-        return BudgetView(source, keep, self)
+    def new_view(self, source: Transcript, preserved: PreservedMessages, basis: Hashable) -> IncrementalView:  # noqa: ARG002
+        return BudgetView(source, preserved, self)
 
     def fits(self, messages: Sequence[Message]) -> bool:
         if isinstance(messages, Transcript) and (self.counter is None or self.counter == messages.counter):
@@ -91,32 +91,41 @@ class BudgetView(IncrementalView):
     do not change it.
     """
 
-    __slots__ = ("_cleared", "_costs", "_count", "_counter", "_has_source_counter", "_limit", "_manager", "_size")
+    __slots__ = (
+        "_counter",
+        "_examined_results",
+        "_has_source_counter",
+        "_limit",
+        "_manager",
+        "_message_tokens",
+        "_tokens",
+        "_tokens_of",
+    )
 
-    def __init__(self, source: Transcript, keep: KeepSet, manager: TokenBudgetManager) -> None:
-        super().__init__(source, keep)
+    def __init__(self, source: Transcript, preserved: PreservedMessages, manager: TokenBudgetManager) -> None:
+        super().__init__(source, preserved)
         self._manager = manager
         self._limit = manager.limit
         self._counter = manager.counter or source.counter
         self._has_source_counter = self._counter == source.counter
-        self._count: Callable[[int], int] = (
+        self._tokens_of: Callable[[int], int] = (
             source.tokens_of if self._has_source_counter else lambda index: self._counter.message(source[index])
         )
-        self._costs: list[int] = []
-        self._size = 0
-        self._cleared = 0
-        """Number of results of the source that are old, and cleared if that makes them smaller."""
+        self._message_tokens: list[int] = []
+        self._tokens = 0
+        self._examined_results = 0
+        """Number of the oldest results that were already examined: each was cleared if that made it smaller."""
 
     def advance(self) -> None:
         limit = self._limit
         for index, message in enumerate(self.source.since(self.seen), self.seen):
-            cost = self._count(index)
+            cost = self._tokens_of(index)
             self.messages.append(message)
             self.indexes.append(index)
-            self._costs.append(cost)
-            self._size += cost
+            self._message_tokens.append(cost)
+            self._tokens += cost
             self.seen = index + 1
-            if self._size > limit and self._awaits_answer(index):
+            if self._tokens > limit and self._awaits_answer(index):
                 self._cut()
 
     def _awaits_answer(self, index: int) -> bool:
@@ -131,7 +140,7 @@ class BudgetView(IncrementalView):
         return index - start == len(call_ids(self.source[start]))
 
     def final(self) -> "BudgetView":
-        if self._size <= self._limit:
+        if self._tokens <= self._limit:
             return self
         if not self._awaits_answer(self.seen - 1):
             return self._temporary_cut()
@@ -139,15 +148,19 @@ class BudgetView(IncrementalView):
         return self
 
     def _require_fit(self) -> None:
-        if self._size > self._limit:
+        if self._tokens > self._limit:
             manager = self._manager
-            raise CannotFit(manager.max_tokens, self._size + manager.reserve, self._irreducible())
+            raise CannotFit(manager.max_tokens, self._tokens + manager.reserve, self._irreducible())
 
     def _temporary_cut(self) -> "BudgetView":
         """A cut copy of this view, for a call of the model in the middle of an exchange. This view is not changed."""
-        copy = BudgetView(self.source, self.keep, self._manager)
-        copy.messages, copy.indexes, copy._costs = self.messages.copy(), self.indexes.copy(), self._costs.copy()
-        copy._cleared, copy._size = self._cleared, self._size
+        copy = BudgetView(self.source, self.preserved, self._manager)
+        copy.messages, copy.indexes, copy._message_tokens = (
+            self.messages.copy(),
+            self.indexes.copy(),
+            self._message_tokens.copy(),
+        )
+        copy._examined_results, copy._tokens = self._examined_results, self._tokens
         copy.seen, copy.note_chain = self.seen, self.note_chain
         copy._cut()
         copy._require_fit()
@@ -155,50 +168,50 @@ class BudgetView(IncrementalView):
 
     def to_curated(self) -> Curated:
         view = super().to_curated()
-        view.tokens = self._size if self._has_source_counter else None
+        view.tokens = self._tokens if self._has_source_counter else None
         return view
 
     def _cut(self) -> None:
-        live = last_exchange(self.source, self.seen)
+        newest_exchange = last_exchange(self.source, self.seen)
         fixed = self._fixed()
         self.generation += 1
-        self._clear_results(fixed, live)
-        if self._size > self._manager.goal:
+        self._clear_results(fixed, newest_exchange)
+        if self._tokens > self._manager.goal:
             goal = int(self._manager.goal * _DROP_FACTOR)
-            self._drop_turns({*fixed, *live}, goal)
-            self._drop_exchanges({*fixed, *live}, goal)
-        if self._size > self._manager.limit:
-            self._clip(fixed, live)
+            self._drop_turns({*fixed, *newest_exchange}, goal)
+            self._drop_exchanges({*fixed, *newest_exchange}, goal)
+        if self._tokens > self._manager.limit:
+            self._clip(fixed, newest_exchange)
 
     def _fixed(self) -> set[int]:
         """Indexes of the messages that always stay unchanged."""
-        source, keep, end = self.source, self.keep, self.seen
-        fixed = {index for index in keep.pinned(source) if index < end}
-        fixed.update(range(min(keep.leading_count(source), end)))
+        source, preserved, end = self.source, self.preserved, self.seen
+        fixed = {index for index in preserved.pinned(source) if index < end}
+        fixed.update(range(min(preserved.leading_count(source), end)))
         fixed.update(self._last_messages())
         fixed.update(self._requests())
         return fixed
 
     def _last_messages(self) -> range:
-        """The last messages, if the caller requires them."""
-        end, last = self.seen, self.keep.last
+        """The last messages that the caller requires (`preserve_last_n`); empty if there are none."""
+        end, last = self.seen, self.preserved.last
         return range(self.source.exchange_of(max(0, end - last)).start if last else end, end)
 
     def _requests(self) -> list[int]:
-        """The newest user message so far and, if it is preserved, the first."""
+        """Indexes of the newest user message so far and, if it is preserved, of the first."""
         turns = self.source.turn_starts
         count = bisect_left(turns, self.seen)
         if not count:
             return []
         return [turns[count - 1], turns[0]] if self._manager.preserve_first_request else [turns[count - 1]]
 
-    def _clear_results(self, fixed: set[int], live: range) -> None:
+    def _clear_results(self, fixed: set[int], newest_exchange: range) -> None:
         """Clear all old results. The cache is lost from the first one on, so the others cost nothing more."""
         results = self.source.result_indexes
-        stop = max(self._cleared, bisect_left(results, self.seen) - self._manager.keep_results)
-        newest = min(live.start, self._last_messages().start)
+        stop = max(self._examined_results, bisect_left(results, self.seen) - self._manager.keep_results)
+        newest = min(newest_exchange.start, self._last_messages().start)
         notes = {}
-        for index in results[self._cleared : stop]:
+        for index in results[self._examined_results : stop]:
             if index >= newest:
                 stop = bisect_left(results, index)  # too new; the next cut examines it again
                 break
@@ -206,21 +219,21 @@ class BudgetView(IncrementalView):
             if index in fixed or view_index == len(self.indexes) or self.indexes[view_index] != index:
                 continue
             rewrite = cleared_result(self.source, index, marker=_MARKER)
-            if rewrite and (cost := self._counter.message(rewrite[0])) < self._costs[view_index]:
+            if rewrite and (cost := self._counter.message(rewrite[0])) < self._message_tokens[view_index]:
                 self._replace(view_index, rewrite[0], cost)
                 notes[index] = self._note_of(NoteStatus.CLEARED, "an old tool result")
-        self._cleared = stop
+        self._examined_results = stop
         self.note(notes)
 
     def _drop_turns(self, required: set[int], goal: int) -> None:
         """Drop the oldest turns until the view reaches the goal; at most all but the newest."""
-        left, end = self._size, 0
+        view_tokens, end = self._tokens, 0
         for view_index, index in enumerate(self.indexes):
             if is_user(self.messages[view_index]):
                 end = view_index
-                if left <= goal:
+                if view_tokens <= goal:
                     break
-            left -= self._costs[view_index] if index not in required else 0
+            view_tokens -= self._message_tokens[view_index] if index not in required else 0
         self._drop(
             [index for index in self.indexes[:end] if index not in required],
             self._note_of(NoteStatus.DROPPED, "one of the oldest turns"),
@@ -229,29 +242,29 @@ class BudgetView(IncrementalView):
     def _drop_exchanges(self, required: set[int], goal: int) -> None:
         """Drop the oldest exchanges of the current turn until the view reaches the goal."""
         dropped: list[int] = []
-        left, end = self._size, 0
+        view_tokens, end = self._tokens, 0
         for view_index, index in enumerate(self.indexes):
             if index in required:
                 continue
-            if index >= end and left <= goal:
+            if index >= end and view_tokens <= goal:
                 break
             end = self.source.exchange_of(index).stop
-            left -= self._costs[view_index]
+            view_tokens -= self._message_tokens[view_index]
             dropped.append(index)
         self._drop(dropped, self._note_of(NoteStatus.DROPPED, "an early exchange of the current turn"))
 
-    def _clip(self, fixed: set[int], live: range) -> None:
+    def _clip(self, fixed: set[int], newest_exchange: range) -> None:
         """Clip the results of the exchange that the model is about to answer, each to an equal share of the tokens left."""
         view_indexes = [
             view_index
-            for view_index in range(self.view_index(live.start), len(self.indexes))
+            for view_index in range(self.view_index(newest_exchange.start), len(self.indexes))
             if is_result(self.messages[view_index]) and self.indexes[view_index] not in fixed
         ]
-        costs = [self._costs[view_index] for view_index in view_indexes]
-        share = _share(costs, self._manager.limit - (self._size - sum(costs)))
+        costs = [self._message_tokens[view_index] for view_index in view_indexes]
+        share = _share(costs, self._manager.limit - (self._tokens - sum(costs)))
         notes = {}
         for view_index in view_indexes:
-            if self._costs[view_index] > share:
+            if self._message_tokens[view_index] > share:
                 index = self.indexes[view_index]
                 short = self._clipped(index, share)
                 if short is None:
@@ -262,7 +275,7 @@ class BudgetView(IncrementalView):
 
     def _clipped(self, index: int, share: int) -> Message | None:
         message = self.source[index]
-        length = len(text_of(message)) * share // max(1, self._count(index))
+        length = len(text_of(message)) * share // max(1, self._tokens_of(index))
         while length > _MIN_CLIPPED_CHARACTERS:
             short = with_middle_cut(message, length)
             if self._counter.message(short) <= share:
@@ -272,27 +285,27 @@ class BudgetView(IncrementalView):
         return rewrite[0] if rewrite else None
 
     def _replace(self, view_index: int, message: Message, cost: int) -> None:
-        self._size += cost - self._costs[view_index]
-        self.messages[view_index], self._costs[view_index] = message, cost
+        self._tokens += cost - self._message_tokens[view_index]
+        self.messages[view_index], self._message_tokens[view_index] = message, cost
 
     def _drop(self, dropped: list[int], note: ViewNote) -> None:
         dropped_indexes = set(dropped)
-        stay = [view_index for view_index, index in enumerate(self.indexes) if index not in dropped_indexes]
-        self.messages = [self.messages[view_index] for view_index in stay]
-        self.indexes = [self.indexes[view_index] for view_index in stay]
-        self._costs = [self._costs[view_index] for view_index in stay]
-        self._size = sum(self._costs)
+        remaining = [view_index for view_index, index in enumerate(self.indexes) if index not in dropped_indexes]
+        self.messages = [self.messages[view_index] for view_index in remaining]
+        self.indexes = [self.indexes[view_index] for view_index in remaining]
+        self._message_tokens = [self._message_tokens[view_index] for view_index in remaining]
+        self._tokens = sum(self._message_tokens)
         self.note(dict.fromkeys(dropped, note))
 
-    def _note_of(self, status: NoteStatus, what: str) -> ViewNote:
-        return ViewNote(status, f"over {self._manager.max_tokens:,} tokens: {what}")
+    def _note_of(self, status: NoteStatus, description: str) -> ViewNote:
+        return ViewNote(status, f"over {self._manager.max_tokens:,} tokens: {description}")
 
     def _irreducible(self) -> list[tuple[str, int, int]]:
-        requests, lead = self._requests(), self.keep.leading_count(self.source)
-        pinned = self.keep.pinned(self.source)
+        requests, leading_count = self._requests(), self.preserved.leading_count(self.source)
+        pinned = self.preserved.pinned(self.source)
         parts = []
-        for index, cost in zip(self.indexes, self._costs, strict=True):
-            if index < lead:
+        for index, cost in zip(self.indexes, self._message_tokens, strict=True):
+            if index < leading_count:
                 name = "a system message"
             elif index in requests[:1]:
                 name = "the newest request"
@@ -303,7 +316,7 @@ class BudgetView(IncrementalView):
             else:
                 name = "the exchange to be answered"
             parts.append((name, self.source.position_of(index), cost))
-        return [(name, root, cost) for name, root, cost in parts if root is not None]
+        return [(name, position, cost) for name, position, cost in parts if position is not None]
 
 
 def _share(costs: list[int], tokens_left: int) -> int:

@@ -1,4 +1,4 @@
-"""Managers made of other managers: composed in sequence, or observed by an event bus; and the one that changes nothing."""
+"""Managers that wrap other managers, to apply several in order or to publish an event, and one that changes nothing."""
 
 import re
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from minutebook.errors import InvalidResult, InvalidSetting
 from minutebook.history.curation import Curated, NoteChain
-from minutebook.history.incremental import ContextualManager, IncrementalManager, IncrementalView, KeepSet
+from minutebook.history.incremental import ContextualManager, IncrementalManager, IncrementalView, PreservedMessages
 from minutebook.history.origins import curated_of
 from minutebook.history.protocol import (
     NO_CONTEXT,
@@ -34,8 +34,8 @@ class PassthroughManager(ContextualManager):
         session: SessionProtocol | None = None,  # noqa: ARG002 - the protocol's
         context: CurationContext | None = None,  # noqa: ARG002 - nothing is removed, so everything is preserved
     ) -> Curated:
-        roots = messages.roots if isinstance(messages, Transcript) else None
-        return Curated(messages, range(len(messages)) if roots is None else roots.copy(), ())
+        record_positions = messages.record_positions if isinstance(messages, Transcript) else None
+        return Curated(messages, range(len(messages)) if record_positions is None else record_positions.copy(), ())
 
     def fits(self, messages: Sequence[Message]) -> bool:  # noqa: ARG002
         return True
@@ -63,7 +63,7 @@ class ComposedManager(ContextualManager):
         with record.lock:
             source = record.coherent()
             derived = source.remember(
-                (self, KeepSet.of(context, source)), lambda: [_DerivedTranscript() for _ in self.managers]
+                (self, PreservedMessages.of(context, source)), lambda: [_DerivedTranscript() for _ in self.managers]
             )
             note_chains: tuple[NoteChain | None, ...] = ()
             for manager, transcript in zip(self.managers, derived, strict=True):
@@ -207,7 +207,7 @@ class ObservableManager(ContextualManager):
 
 @dataclass(slots=True, frozen=True)
 class ObservableSlidingWindowManager(ObservableManager):
-    """SlidingWindowManager with event emission."""
+    """Another name of `ObservableManager`. Pass a `SlidingWindowManager` as `inner`."""
 
 
 def strategy_name(part: object) -> str:

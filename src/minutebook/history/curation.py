@@ -81,6 +81,7 @@ class Curated(list[Message]):
         super().__init__(messages)
         self.origins = origins
         self.note_chains = note_chains
+        """The notes of each manager that was applied, in order; None for a manager that made no cut."""
         self.tokens = tokens
         """Tokens of all messages by the record's counter, if the manager has counted them."""
 
@@ -102,11 +103,11 @@ def tokens_of_view(record: Transcript, view: Curated) -> int:
     """Tokens of a view. Unchanged messages of the record are not counted again."""
     if view.tokens is not None:
         return view.tokens
-    if len(view) == len(record) and record.roots is None and all(map(is_, view, record)):
+    if len(view) == len(record) and record.record_positions is None and all(map(is_, view, record)):
         return record.tokens
     return sum(
         record.tokens_of(origin)
-        if origin is not None and record.roots is None and record[origin] is message
+        if origin is not None and record.record_positions is None and record[origin] is message
         else record.counter.message(message)
         for origin, message in zip(view.origins, view, strict=True)
     )

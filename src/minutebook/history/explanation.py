@@ -86,13 +86,15 @@ def explain(
     view_origins = view.origins
     notes = _notes(transcript, view, hidden or {})
     counts = [_tokens(transcript, message, origin) for message, origin in zip(view, view_origins, strict=True)]
-    view_index_of_root = {root: view_index for view_index, root in enumerate(view_origins) if root is not None}
+    view_index_of_position = {
+        position: view_index for view_index, position in enumerate(view_origins) if position is not None
+    }
     lines = []
     for index, message in enumerate(transcript):
-        view_index = view_index_of_root.get(index)
+        view_index = view_index_of_position.get(index)
         status, reason = _status_and_reason(message, None if view_index is None else view[view_index], notes.get(index))
-        sent = 0 if view_index is None else counts[view_index]
-        lines.append(ExplanationLine(index, role_of(message), status, reason, transcript.tokens_of(index), sent))
+        sent_tokens = 0 if view_index is None else counts[view_index]
+        lines.append(ExplanationLine(index, role_of(message), status, reason, transcript.tokens_of(index), sent_tokens))
     lines = _with_added(lines, view, view_origins, counts)
     cached = None if previous is None else sum(counts[: shared_prefix_length(previous, view)])
     return Explanation(tuple(lines), cached)
@@ -113,9 +115,9 @@ def changed_messages(
                 yield index, status, reason
 
 
-def _tokens(transcript: Transcript, message: Message, root: int | None) -> int:
-    if root is not None and transcript[root] is message:
-        return transcript.tokens_of(root)
+def _tokens(transcript: Transcript, message: Message, position: int | None) -> int:
+    if position is not None and transcript[position] is message:
+        return transcript.tokens_of(position)
     return transcript.counter.message(message)
 
 
@@ -144,15 +146,15 @@ def _with_added(
     lines: list[ExplanationLine], view: Sequence[Message], view_origins: Sequence[int | None], counts: Sequence[int]
 ) -> list[ExplanationLine]:
     """The lines, with lines for messages that are only in the view, each after the message that precedes it there."""
-    after: dict[int, list[ExplanationLine]] = {}
+    lines_after: dict[int, list[ExplanationLine]] = {}
     last = -1
-    for message, root, tokens in zip(view, view_origins, counts, strict=True):
-        if root is not None:
-            last = root
+    for message, position, tokens in zip(view, view_origins, counts, strict=True):
+        if position is not None:
+            last = position
         else:
             line = ExplanationLine(None, role_of(message), NoteStatus.ADDED, "not in the record", 0, tokens)
-            after.setdefault(last, []).append(line)
-    result = after.get(-1, [])
+            lines_after.setdefault(last, []).append(line)
+    result = lines_after.get(-1, [])
     for line in lines:
-        result += [line, *after.get(line.index or 0, [])]
+        result += [line, *lines_after.get(line.index or 0, [])]
     return result

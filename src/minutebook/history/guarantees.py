@@ -12,7 +12,7 @@ from enum import StrEnum
 from minutebook.errors import CannotFit, GuaranteeViolated
 from minutebook.history.budget import TokenBudgetManager
 from minutebook.history.curation import Curated, NoteChain, NoteStatus, ViewNote
-from minutebook.history.incremental import ContextualManager, KeepSet, last_exchange
+from minutebook.history.incremental import ContextualManager, PreservedMessages, last_exchange
 from minutebook.history.origins import curated_of
 from minutebook.history.protocol import NO_CONTEXT, CurationContext, HistoryManager
 from minutebook.record.finding import Finding, FindingKind, errors
@@ -94,7 +94,7 @@ class _GuardedView:
         self.provider = provider
         self.violations: list[Violation] = []
         self.requires_first_request = False
-        """The manager preserves the first request, which is not one of the guarantees."""
+        """Whether the manager preserves the first user message. That is not one of the guarantees."""
         self._record_problems: set[tuple[FindingKind, int | None, str | None]] | None = None
         self.view = curated_of(record, view)
 
@@ -107,20 +107,20 @@ class _GuardedView:
             self.view = Curated(self.record, range(len(self.record)), ())
 
     def restore_required(self) -> None:
-        """Guarantee 3: leading system messages, pins, open calls and the newest request are included verbatim."""
+        """Guarantee 3: leading system messages, pins, open calls and the newest user message are included unchanged."""
         sent = dict(zip(self.view.origins, self.view, strict=True))
-        missing = [(index, reason) for index, reason in self._required().items() if not self._is_included(sent, index)]
+        missing = {index: name for index, name in self._required().items() if not self._is_included(sent, index)}
         if not missing:
             return
-        for reason in dict.fromkeys(reason for _, reason in missing):
-            self._report(Guarantee.KEEPS, f"{reason} was missing or changed")
-        rows = list(zip(self.view.origins, self.view, strict=True))
-        for index, _ in missing:
-            root = self.source.position_of(index)
-            rows = [row for row in rows if row[0] != root]
-            before = sum(1 for origin, message in rows if _precedes(origin, root, message))
-            rows.insert(before, (root, self.source[index]))
-        self.view = Curated([row[1] for row in rows], [row[0] for row in rows], self.view.note_chains)
+        for name in dict.fromkeys(missing.values()):
+            self._report(Guarantee.KEEPS, f"{name} was missing or changed")
+        view = list(zip(self.view.origins, self.view, strict=True))
+        for index in missing:
+            position = self.source.position_of(index)
+            view = [(origin, message) for origin, message in view if origin != position]
+            view_index = sum(1 for origin, message in view if _precedes(origin, position, message))
+            view.insert(view_index, (position, self.source[index]))
+        self.view = Curated([message for _, message in view], [origin for origin, _ in view], self.view.note_chains)
 
     def make_valid(self) -> None:
         """Guarantee 1: the view passes the provider's rules."""
@@ -133,14 +133,14 @@ class _GuardedView:
                 self._report(Guarantee.VALID, str(finding))
         if findings:
             repaired = repair(self.view, provider=self.provider)
-            roots = [None if index is None else self.view.origins[index] for index in repaired.origins]
+            record_positions = [None if index is None else self.view.origins[index] for index in repaired.origins]
             notes = {
-                root: ViewNote(NoteStatus.DROPPED, change.what)
+                position: ViewNote(NoteStatus.DROPPED, change.what)
                 for change in repaired.repairs
-                if change.action is RepairAction.DROPPED and (root := self.view.origins[change.index]) is not None
+                if change.action is RepairAction.DROPPED and (position := self.view.origins[change.index]) is not None
             }
             note_chains = (*self.view.note_chains, NoteChain(notes, None)) if notes else self.view.note_chains
-            self.view = Curated(repaired.messages, roots, note_chains)
+            self.view = Curated(repaired.messages, record_positions, note_chains)
 
     def _answer_open_calls(self) -> None:
         """Add placeholder results for the open calls at the end of the record."""
@@ -168,11 +168,11 @@ class _GuardedView:
         if transcript.tokens <= max_tokens:
             return
         self._report(Guarantee.FITS, f"{transcript.tokens:,} tokens, more than the maximum of {max_tokens:,}")
-        shorter = self._within(max_tokens, transcript)
+        shorter = self._shortened(max_tokens, transcript)
         self.view = Curated(shorter, shorter.origins, (*self.view.note_chains, *shorter.note_chains))
         self.make_valid()
 
-    def _within(self, max_tokens: int, transcript: Transcript) -> Curated:
+    def _shortened(self, max_tokens: int, transcript: Transcript) -> Curated:
         """The view within `max_tokens`. The first request is dropped only if nothing else helps."""
         budget = TokenBudgetManager(max_tokens, counter=self.record.counter)
         try:
@@ -183,12 +183,12 @@ class _GuardedView:
             return replace(budget, preserve_first_request=False).curate(transcript, context=self.context)
 
     def _required(self) -> dict[int, str]:
-        """Index of each required message → its description."""
-        source, keep = self.source, KeepSet.of(self.context, self.source)
-        required = dict.fromkeys(range(keep.leading_count(source)), "a leading system message")
-        required |= dict.fromkeys(sorted(keep.pinned(source)), "a pinned message")
-        if keep.last:
-            required |= dict.fromkeys(range(keep.tail_start(source), len(source)), "one of the last messages")
+        """Index of each required message → its name in a report."""
+        source, preserved = self.source, PreservedMessages.of(self.context, self.source)
+        required = dict.fromkeys(range(preserved.leading_count(source)), "a leading system message")
+        required |= dict.fromkeys(sorted(preserved.pinned(source)), "a pinned message")
+        if preserved.last:
+            required |= dict.fromkeys(range(preserved.tail_start(source), len(source)), "one of the last messages")
         if source.newest_request is not None:
             required[source.newest_request] = "the newest request"
         if source.open_calls or (source.newest_request is None and len(source) > source.leading_system_count):
@@ -196,24 +196,24 @@ class _GuardedView:
         return required
 
     def _is_included(self, sent: dict[int | None, Message], index: int) -> bool:
-        root = self.source.position_of(index)
-        message = sent.get(root)
-        return root is None or message is self.source[index] or message == self.source[index]
+        position = self.source.position_of(index)
+        message = sent.get(position)
+        return position is None or message is self.source[index] or message == self.source[index]
 
     def _is_in_record(self, finding: Finding) -> bool:
         """Whether the record itself has this problem, so that it is no violation by the manager."""
         if self._record_problems is None:
             findings = check(self.record, provider=self.provider)
             self._record_problems = {(problem.kind, problem.index, problem.call_id) for problem in findings}
-        root = self.view.origins[finding.index] if self.view else 0
-        return (finding.kind, root, finding.call_id) in self._record_problems
+        position = self.view.origins[finding.index] if self.view else 0
+        return (finding.kind, position, finding.call_id) in self._record_problems
 
     def _report(self, guarantee: Guarantee, detail: str) -> None:
         self.violations.append(Violation(guarantee, detail))
 
 
-def _precedes(origin: int | None, root: int | None, message: Message) -> bool:
-    """Whether a message of the view comes before the position `root` of the record. Added system messages come first."""
-    if origin is None or root is None:
+def _precedes(origin: int | None, position: int | None, message: Message) -> bool:
+    """Whether a message of the view comes before the `position` of the record. Added system messages come first."""
+    if origin is None or position is None:
         return is_system(message)
-    return origin < root
+    return origin < position

@@ -1,10 +1,10 @@
 """Views that are updated as their transcript grows.
 
 A manager's view of a transcript is cached with it and only processes the messages that were appended since the last call.
-So curating before every model call costs as much as the view has messages. A view that got the messages one by one equals
-a view that got all of them at once.
+So the time for a view depends on the number of its messages, not on the length of the record. A view that got the
+messages one by one equals a view that got all of them at once.
 
-`KeepSet` is the set of messages that a manager must not change in one call.
+`PreservedMessages` says which messages a manager must neither change nor leave out in one call.
 """
 
 from abc import ABC, abstractmethod
@@ -21,19 +21,21 @@ from minutebook.tokens import TokenCounter
 
 
 @dataclass(frozen=True, slots=True)
-class KeepSet:
+class PreservedMessages:
     """The messages of a transcript that the caller requires. It is part of the cache keys of views."""
 
     system: bool
+    """Whether the leading system messages are required."""
     last: int
+    """Number of last messages that are required."""
     pins: frozenset[int]
 
     @classmethod
-    def of(cls, context: CurationContext, source: Transcript) -> "KeepSet":
+    def of(cls, context: CurationContext, source: Transcript) -> "PreservedMessages":
         """The messages required by the context and by the pins of the transcript."""
         pins = source.pins
         if context is NO_CONTEXT and not pins:
-            return DEFAULT_KEEP_SET
+            return DEFAULT_PRESERVED
         if context.pins:
             pins |= frozenset(index for index in range(len(source)) if source.position_of(index) in context.pins)
         return cls(context.preserve_system, context.preserve_last_n or 0, pins)
@@ -49,14 +51,14 @@ class KeepSet:
         return {index for pin in self.pins for index in source.exchange_of(pin)}
 
     def tail_start(self, source: Transcript) -> int:
-        """The start of the last messages that always stay; the end of the transcript if none do."""
+        """Index of the first of the last messages that always stay; the length of the transcript if none do."""
         end = len(source)
         if not self.last or not end:
             return end
         return source.exchange_of(max(0, end - self.last)).start
 
 
-DEFAULT_KEEP_SET = KeepSet(system=True, last=0, pins=frozenset())
+DEFAULT_PRESERVED = PreservedMessages(system=True, last=0, pins=frozenset())
 """The default. One object, so that cache keys are compared by identity."""
 
 
@@ -79,11 +81,11 @@ Rewrite: TypeAlias = Callable[[Transcript, int], tuple[Message | None, ViewNote]
 class IncrementalView(ABC):
     """The view of one transcript by one manager, brought up to date by `advance`."""
 
-    __slots__ = ("generation", "indexes", "keep", "messages", "note_chain", "seen", "source")
+    __slots__ = ("generation", "indexes", "messages", "note_chain", "preserved", "seen", "source")
 
-    def __init__(self, source: Transcript, keep: KeepSet) -> None:
+    def __init__(self, source: Transcript, preserved: PreservedMessages) -> None:
         self.source = source
-        self.keep = keep
+        self.preserved = preserved
         self.messages: list[Message] = []
         self.indexes: list[int] = []
         """Index in the source of each message of the view."""
@@ -103,8 +105,10 @@ class IncrementalView(ABC):
 
     def to_curated(self) -> Curated:
         """A new list of the messages with their origins."""
-        roots = self.source.roots
-        origins = self.indexes.copy() if roots is None else [roots[index] for index in self.indexes]
+        record_positions = self.source.record_positions
+        origins = (
+            self.indexes.copy() if record_positions is None else [record_positions[index] for index in self.indexes]
+        )
         return Curated(self.messages, origins, (self.note_chain,))
 
     def view_index(self, index: int) -> int:
@@ -113,9 +117,11 @@ class IncrementalView(ABC):
 
     def note(self, notes: dict[int, ViewNote]) -> None:
         """Add the reasons why messages, by their index in the source, were changed or left out."""
-        rooted = {root: note for index, note in notes.items() if (root := self.source.position_of(index)) is not None}
-        if rooted:
-            self.note_chain = NoteChain(rooted, self.note_chain)
+        notes_by_position = {
+            position: note for index, note in notes.items() if (position := self.source.position_of(index)) is not None
+        }
+        if notes_by_position:
+            self.note_chain = NoteChain(notes_by_position, self.note_chain)
 
 
 class ContextualManager(ABC):
@@ -166,16 +172,16 @@ class IncrementalManager(ContextualManager):
     def current_view(
         self, source: Transcript, session: SessionProtocol | None, context: CurationContext
     ) -> IncrementalView:
-        """The cached view of a coherent transcript, brought up to date."""
-        keep = KeepSet.of(context, source)
+        """The cached view of a transcript that needs no repair, brought up to date."""
+        preserved = PreservedMessages.of(context, source)
         basis = self.basis(session)
-        view = source.remember((self, basis, keep), lambda: self.new_view(source, keep, basis))
+        view = source.remember((self, basis, preserved), lambda: self.new_view(source, preserved, basis))
         if view.seen != len(source):
             view.advance()
         return view
 
     @abstractmethod
-    def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:
+    def new_view(self, source: Transcript, preserved: PreservedMessages, basis: Hashable) -> IncrementalView:
         """A new view of the transcript, without messages yet."""
 
     def basis(self, session: SessionProtocol | None) -> Hashable:  # noqa: ARG002 - most views depend on the messages only
@@ -184,34 +190,42 @@ class IncrementalManager(ContextualManager):
 
 
 class IncrementalWindow(IncrementalView):
-    """A view of all messages from an index on, and of the required messages before it."""
+    """A view of all messages from an index on, and of the required messages before it.
 
-    __slots__ = ("_extra", "_head", "_reason", "_start", "_starts_at")
+    `find_start` returns that index, and `find_required` the indexes of messages that the manager requires besides those
+    of `preserved`.
+    """
+
+    __slots__ = ("_find_required", "_find_start", "_head", "_reason", "_start")
 
     def __init__(
         self,
         source: Transcript,
-        keep: KeepSet,
-        starts_at: Callable[[Transcript], int],
-        extra: Callable[[Transcript, int], set[int]],
+        preserved: PreservedMessages,
+        find_start: Callable[[Transcript], int],
+        find_required: Callable[[Transcript, int], set[int]],
         reason: str,
     ) -> None:
-        super().__init__(source, keep)
-        self._starts_at = starts_at
-        self._extra = extra
+        super().__init__(source, preserved)
+        self._find_start = find_start
+        self._find_required = find_required
         self._reason = reason
         self._start = 0
         self._head: list[int] = []
         """Indexes of the required messages before the window."""
 
     def advance(self) -> None:
-        source, keep = self.source, self.keep
-        start = min(self._starts_at(source), keep.tail_start(source))
+        source, preserved = self.source, self.preserved
+        start = min(self._find_start(source), preserved.tail_start(source))
         if start <= source.leading_system_count:
             start, head = 0, []
         else:
-            kept = {*range(keep.leading_count(source)), *keep.pinned(source), *self._extra(source, start)}
-            head = sorted(index for index in kept if index < start)
+            required = {
+                *range(preserved.leading_count(source)),
+                *preserved.pinned(source),
+                *self._find_required(source, start),
+            }
+            head = sorted(index for index in required if index < start)
         if (start, head) == (self._start, self._head):
             self.messages += source.since(self.seen)
             self.indexes += range(self.seen, len(source))
@@ -232,26 +246,29 @@ class IncrementalWindow(IncrementalView):
 
 
 class IncrementalRewrite(IncrementalView):
-    """A view in which each message is rewritten or left out once, when it has become old."""
+    """A view in which each message is rewritten or left out once, when it has become old.
 
-    __slots__ = ("_boundary", "_done", "_rewrite")
+    Messages before the index that `boundary` returns are old.
+    """
+
+    __slots__ = ("_boundary", "_rewrite", "_rewritten_until")
 
     def __init__(
-        self, source: Transcript, keep: KeepSet, boundary: Callable[[Transcript], int], rewrite: Rewrite
+        self, source: Transcript, preserved: PreservedMessages, boundary: Callable[[Transcript], int], rewrite: Rewrite
     ) -> None:
-        super().__init__(source, keep)
+        super().__init__(source, preserved)
         self._boundary = boundary
         self._rewrite = rewrite
-        self._done = 0
-        """Number of messages of the source that were rewritten."""
+        self._rewritten_until = 0
+        """Number of messages of the source that have become old, and were rewritten if necessary."""
 
     def advance(self) -> None:
         source = self.source
-        end = max(self._done, min(self._boundary(source), self.keep.tail_start(source)))
+        end = max(self._rewritten_until, min(self._boundary(source), self.preserved.tail_start(source)))
         old = min(end, self.seen)
-        if old > self._done:
-            low, high = self.view_index(self._done), self.view_index(old)
-            messages, indexes, changed = self._rewrite_range(self._done, old)
+        if old > self._rewritten_until:
+            low, high = self.view_index(self._rewritten_until), self.view_index(old)
+            messages, indexes, changed = self._rewrite_range(self._rewritten_until, old)
             if changed:
                 self.messages[low:high], self.indexes[low:high] = messages, indexes
                 self.generation += 1
@@ -259,14 +276,14 @@ class IncrementalRewrite(IncrementalView):
         messages, indexes, _ = self._rewrite_range(self.seen, unchanged_start)
         self.messages += messages + source.since(unchanged_start)
         self.indexes += [*indexes, *range(unchanged_start, len(source))]
-        self._done, self.seen = end, len(source)
+        self._rewritten_until, self.seen = end, len(source)
 
     def _rewrite_range(self, start: int, stop: int) -> tuple[list[Message], list[int], bool]:
-        """Rewrite the messages from `start` to `stop`; return them, their indexes, and whether anything changed."""
+        """Rewrite the messages from `start` to `stop`; return those that stay, their indexes, and whether any changed."""
         messages: list[Message] = []
         indexes: list[int] = []
         notes: dict[int, ViewNote] = {}
-        pinned = self.keep.pinned(self.source)
+        pinned = self.preserved.pinned(self.source)
         for index in range(start, stop):
             message: Message | None = self.source[index]
             rewrite = None if index in pinned else self._rewrite(self.source, index)

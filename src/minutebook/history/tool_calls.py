@@ -9,7 +9,7 @@ from minutebook.history.incremental import (
     IncrementalManager,
     IncrementalRewrite,
     IncrementalView,
-    KeepSet,
+    PreservedMessages,
     last_exchange,
 )
 from minutebook.history.protocol import SessionProtocol
@@ -41,8 +41,8 @@ class ToolStripper(IncrementalManager):
         require_count("preserve_turns", self.preserve_turns)
         require_count("slack", self.slack)
 
-    def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002
-        return IncrementalRewrite(source, keep, self._boundary, self._rewrite)
+    def new_view(self, source: Transcript, preserved: PreservedMessages, basis: Hashable) -> IncrementalView:  # noqa: ARG002
+        return IncrementalRewrite(source, preserved, self._boundary, self._rewrite)
 
     def fits(self, messages: Sequence[Message]) -> bool:
         transcript = Transcript.of(messages)
@@ -83,13 +83,13 @@ class ActiveToolsManager(IncrementalManager):
     def basis(self, session: SessionProtocol | None) -> Hashable:
         return frozenset(self.active(session)) if callable(self.active) else self.active
 
-    def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:
+    def new_view(self, source: Transcript, preserved: PreservedMessages, basis: Hashable) -> IncrementalView:
         assert isinstance(basis, frozenset)
 
         def rewrite(source: Transcript, index: int) -> tuple[Message | None, ViewNote] | None:
             return _without_inactive_calls(source, index, basis)
 
-        return IncrementalRewrite(source, keep, _boundary_of_past, rewrite)
+        return IncrementalRewrite(source, preserved, _last_exchange_start, rewrite)
 
     def fits(self, messages: Sequence[Message]) -> bool:
         if callable(self.active):
@@ -97,7 +97,7 @@ class ActiveToolsManager(IncrementalManager):
         return all(name in self.active for message in messages for name in call_names(message))
 
 
-def _boundary_of_past(source: Transcript) -> int:
+def _last_exchange_start(source: Transcript) -> int:
     return last_exchange(source).start
 
 

@@ -13,7 +13,7 @@ from minutebook.history.incremental import (
     IncrementalManager,
     IncrementalRewrite,
     IncrementalView,
-    KeepSet,
+    PreservedMessages,
     last_exchange,
 )
 from minutebook.history.window import count_before_window, require_count
@@ -93,8 +93,8 @@ class ToolResultTruncator(IncrementalManager):
         require_count("max_length", self.max_length)
         require_count("keep_last", self.keep_last)
 
-    def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002
-        return IncrementalRewrite(source, keep, self._boundary, self._rewrite)
+    def new_view(self, source: Transcript, preserved: PreservedMessages, basis: Hashable) -> IncrementalView:  # noqa: ARG002
+        return IncrementalRewrite(source, preserved, self._boundary, self._rewrite)
 
     def fits(self, messages: Sequence[Message]) -> bool:
         return all(self._short(message) is message for message in messages if is_result(message))
@@ -135,8 +135,8 @@ class ToolResultClearer(IncrementalManager):
         require_count("keep", self.keep)
         require_count("slack", self.slack)
 
-    def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002
-        return IncrementalRewrite(source, keep, self._boundary, partial(cleared_result, marker=self.marker))
+    def new_view(self, source: Transcript, preserved: PreservedMessages, basis: Hashable) -> IncrementalView:  # noqa: ARG002
+        return IncrementalRewrite(source, preserved, self._boundary, partial(cleared_result, marker=self.marker))
 
     def fits(self, messages: Sequence[Message]) -> bool:
         return len(Transcript.of(messages).result_indexes) <= self.keep

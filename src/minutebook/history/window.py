@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from minutebook.errors import InvalidSetting
-from minutebook.history.incremental import IncrementalManager, IncrementalView, IncrementalWindow, KeepSet
+from minutebook.history.incremental import IncrementalManager, IncrementalView, IncrementalWindow, PreservedMessages
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
 
@@ -41,17 +41,17 @@ class SlidingWindowManager(IncrementalManager):
         if self.align not in {"exchange", "turn"}:
             raise InvalidSetting("align", self.align, "'exchange' or 'turn'")
 
-    def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002
+    def new_view(self, source: Transcript, preserved: PreservedMessages, basis: Hashable) -> IncrementalView:  # noqa: ARG002
         reason = f"older than the window of {self.window_size} messages"
-        return IncrementalWindow(source, keep, self._start, self._requests, reason)
+        return IncrementalWindow(source, preserved, self._start, self._requests, reason)
 
     def fits(self, messages: Sequence[Message]) -> bool:
         return len(messages) - Transcript.of(messages).leading_system_count <= self.window_size
 
     def _start(self, source: Transcript) -> int:
-        end, lead = len(source), source.leading_system_count
-        start = lead + count_before_window(end - lead, self.window_size, self.slack)
-        if start >= end or start <= lead:
+        end, leading = len(source), source.leading_system_count
+        start = leading + count_before_window(end - leading, self.window_size, self.slack)
+        if start >= end or start <= leading:
             return start
         exchange = source.exchange_of(start)
         if exchange.start < start:
@@ -88,9 +88,9 @@ class TurnWindowManager(IncrementalManager):
         require_count("turns", self.turns)
         require_count("slack", self.slack)
 
-    def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:  # noqa: ARG002
+    def new_view(self, source: Transcript, preserved: PreservedMessages, basis: Hashable) -> IncrementalView:  # noqa: ARG002
         return IncrementalWindow(
-            source, keep, self._start, _no_extra_indexes, f"older than the last {self.turns} turns"
+            source, preserved, self._start, _no_extra_indexes, f"older than the last {self.turns} turns"
         )
 
     def fits(self, messages: Sequence[Message]) -> bool:

@@ -10,7 +10,7 @@ from minutebook.compaction.strategy import DEFAULT_THRESHOLD, require_thresholds
 from minutebook.compaction.summarizer import Summarizer, SummaryRequest, require_summary
 from minutebook.errors import InvalidSetting
 from minutebook.history.curation import NoteStatus, ViewNote
-from minutebook.history.incremental import IncrementalManager, IncrementalView, KeepSet
+from minutebook.history.incremental import IncrementalManager, IncrementalView, PreservedMessages
 from minutebook.history.protocol import EventBus, SessionProtocol
 from minutebook.history.view import view_of
 from minutebook.planning.events import SummarizeStep
@@ -35,28 +35,28 @@ class StepHistoryManager(IncrementalManager):
         history = session.query(TaskHistory).latest() if isinstance(session, Session) else None
         return () if history is None else history.folds
 
-    def new_view(self, source: Transcript, keep: KeepSet, basis: Hashable) -> IncrementalView:
+    def new_view(self, source: Transcript, preserved: PreservedMessages, basis: Hashable) -> IncrementalView:
         assert isinstance(basis, tuple)
-        return _StepDraft(source, keep, basis)
+        return _StepView(source, preserved, basis)
 
     def fits(self, messages: Sequence[Message]) -> bool:  # noqa: ARG002 - depends on the session, which is not passed
         return False
 
 
-class _StepDraft(IncrementalView):
+class _StepView(IncrementalView):
     """All messages except the folded ones. Folds end before the last exchange, so new messages are never hidden."""
 
     __slots__ = ("_folds", "_hidden", "_stop")
 
-    def __init__(self, source: Transcript, keep: KeepSet, folds: Sequence[StepFold]) -> None:
-        super().__init__(source, keep)
+    def __init__(self, source: Transcript, preserved: PreservedMessages, folds: Sequence[StepFold]) -> None:
+        super().__init__(source, preserved)
         self._folds = folds
         self._stop = max((fold.stop for fold in folds), default=0)
         self._hidden: dict[int, int] = {}
 
     def advance(self) -> None:
         source = self.source
-        if self.keep.last or self._seen_position() < self._stop:  # new messages may change which ones are hidden
+        if self.preserved.last or self._seen_position() < self._stop:  # new messages may change which ones are hidden
             self.messages, self.indexes, self.seen, self.note_chain = [], [], 0, None
             self.generation += 1
         if not self.seen:
@@ -93,15 +93,15 @@ class _StepDraft(IncrementalView):
                 continue
             if fingerprint(source[indexes[0]]) == fold.fingerprint:
                 step_ids |= dict.fromkeys(indexes, fold.step_id)
-        keep = {
-            *self.keep.pinned(source),
-            *range(self.keep.leading_count(source)),
-            *range(self.keep.tail_start(source), len(source)),
+        preserved = {
+            *self.preserved.pinned(source),
+            *range(self.preserved.leading_count(source)),
+            *range(self.preserved.tail_start(source), len(source)),
         }
         return {
             index: step_id
             for index, step_id in step_ids.items()
-            if all(other in step_ids and other not in keep for other in source.exchange_of(index))
+            if all(other in step_ids and other not in preserved for other in source.exchange_of(index))
         }
 
 

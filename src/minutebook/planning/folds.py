@@ -2,7 +2,7 @@
 
 The last exchange at the time of the fold and the first and the newest request stay, because the model is about to answer
 them. So do the `keep_tokens` before that, because the next calls mostly depend on the most recent messages. These messages
-are left out at the next change of the plan, which changes the prompt anyway. Between two such changes every view only
+are left out at the next change of the plan, because that changes the prompt too. Between two such changes every view only
 grows at its end, which keeps the provider's prompt cache valid, and expanding a step that was just folded restores the
 previous view.
 """
@@ -17,14 +17,14 @@ from minutebook.tokens import counter_for
 
 def with_folds(histories: Sequence[TaskHistory]) -> tuple[TaskHistory, ...]:
     """The histories, with the folds of the newest one computed from the visibility of all steps."""
-    *before, latest = histories
+    *earlier, latest = histories
     folds: list[StepFold] = []
     for position, step_id, turn in sorted(_folded_turns(histories), key=lambda folded: folded[0]):
         if folds and folds[-1].stop == position and folds[-1].step_id == step_id:
             folds[-1] = replace(folds[-1], stop=position + 1)
         else:
             folds.append(StepFold(step_id, position, position + 1, fingerprint(turn.message())))
-    return (*before, latest if latest.folds == tuple(folds) else replace(latest, folds=tuple(folds)))
+    return (*earlier, latest if latest.folds == tuple(folds) else replace(latest, folds=tuple(folds)))
 
 
 def with_moved_fold_ends(histories: Sequence[TaskHistory]) -> tuple[TaskHistory, ...]:
@@ -42,7 +42,7 @@ def with_moved_fold_ends(histories: Sequence[TaskHistory]) -> tuple[TaskHistory,
 
 
 def fold_end_of(histories: Sequence[TaskHistory], keep_tokens: int) -> int:
-    """The position where a summary written now stops to replace messages.
+    """The position up to which a summary that is written now replaces messages.
 
     At most `keep_tokens`, in whole exchanges, stay before the last exchange.
     """
@@ -50,13 +50,15 @@ def fold_end_of(histories: Sequence[TaskHistory], keep_tokens: int) -> int:
     if not keep_tokens:
         return fold_end
     turns = (turn for history in histories for step in history.steps for turn in step.turns)
-    before = {turn.position: turn for turn in turns if turn.position is not None and turn.position < fold_end}
+    turns_by_position = {
+        turn.position: turn for turn in turns if turn.position is not None and turn.position < fold_end
+    }
     counter, remaining_tokens = counter_for(None), keep_tokens
-    for position in sorted(before, reverse=True):
-        remaining_tokens -= counter.count(before[position].text)
+    for position in sorted(turns_by_position, reverse=True):
+        remaining_tokens -= counter.count(turns_by_position[position].text)
         if remaining_tokens < 0:
             break
-        if before[position].role != "tool":  # an exchange starts here, and stays complete
+        if turns_by_position[position].role != "tool":  # an exchange starts here, and stays complete
             fold_end = position
     return fold_end
 
@@ -69,15 +71,17 @@ def fingerprint(message: Message) -> str:
 
 
 def last_summarized_turn(history: TaskHistory, step: StepHistory) -> int:
-    """The last turn of this step that a summary replaces: its own summary or that of a step above it."""
-    return max((above.summarized_through for above in history.chain(step.step_id) if above.level != "full"), default=0)
+    """The last turn of this step that a summary replaces: its own summary or that of a parent step."""
+    return max(
+        (ancestor.summarized_through for ancestor in history.chain(step.step_id) if ancestor.level != "full"), default=0
+    )
 
 
 def _folded_turns(histories: Sequence[TaskHistory]) -> Iterator[tuple[int, int, Turn]]:
     """The position, the step id and the turn of every message to leave out."""
     for history in histories:
         for step in history.steps:
-            folded_steps = [above for above in history.chain(step.step_id) if above.level != "full"]
+            folded_steps = [ancestor for ancestor in history.chain(step.step_id) if ancestor.level != "full"]
             for turn in step.turns if folded_steps else ():
                 position = turn.position
                 if position is not None and any(_covers(folded, turn, position) for folded in folded_steps):

@@ -54,7 +54,11 @@ class HistoryText:
         for step in history.in_order():
             text = "\n\n".join(self._parts(history, step))
             is_active = step.step_id == history.active_step_id
-            if text or is_active or (step.step_id and all(self._level(up) == "full" for up in _parents(history, step))):
+            if (
+                text
+                or is_active
+                or (step.step_id and all(self._level(parent) == "full" for parent in _parents(history, step)))
+            ):
                 yield step, text
 
     def summarized_turns(self) -> list[Turn]:
@@ -69,17 +73,21 @@ class HistoryText:
         ]
 
     def _parts(self, history: TaskHistory, step: StepHistory) -> Iterator[str]:
-        level, last = self._level(step), last_summarized_turn(history, step)
-        later = [turn for turn in step.turns if turn.position is None and _number(turn) > last] if step.detached else []
+        level, last_summarized = self._level(step), last_summarized_turn(history, step)
+        later_turns = (
+            [turn for turn in step.turns if turn.position is None and _number(turn) > last_summarized]
+            if step.detached
+            else []
+        )
         if any(parent.level != "full" for parent in _parents(history, step)):
-            yield from map(_turn_text, later)
+            yield from map(_turn_text, later_turns)
         elif level == "full":
-            yield from map(_turn_text, self._without_message(step.turns) if last else later)
-        elif last:
+            yield from map(_turn_text, self._without_message(step.turns) if last_summarized else later_turns)
+        elif last_summarized:
             yield from self._replacement(step, level, step.summarized_turns())
-            yield from map(_turn_text, later)
-        elif later:
-            yield from self._replacement(step, level, later)
+            yield from map(_turn_text, later_turns)
+        elif later_turns:
+            yield from self._replacement(step, level, later_turns)
 
     def _replacement(self, step: StepHistory, level: StepVisibility, turns: Sequence[Turn]) -> Iterator[str]:
         """The text that replaces turns which are in no message."""

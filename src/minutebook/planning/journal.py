@@ -68,8 +68,11 @@ class TaskJournal:
         self._store = store
         self._recipient = recipient if recipient is not None else conversation
         self._clock = clock
-        self._ids: dict[type, str] = {ConversationEntry: conversation, PlanningEvent: conversation + _PLAN_SUFFIX}
-        self._versions = dict.fromkeys(self._ids.values(), 0)
+        self._conversation_ids: dict[type, str] = {
+            ConversationEntry: conversation,
+            PlanningEvent: conversation + _PLAN_SUFFIX,
+        }
+        self._versions = dict.fromkeys(self._conversation_ids.values(), 0)
         self._saved = _START
 
     @classmethod
@@ -132,7 +135,7 @@ class TaskJournal:
         return Transcript(map(entry_to_provider_message, entries), counter=counter)
 
     async def _append(self, batch: Sequence[JournalItem]) -> None:
-        conversation = self._ids[type(batch[0])]
+        conversation = self._conversation_ids[type(batch[0])]
         entries = [item if isinstance(item, ConversationEntry) else self._entry_of(item) for item in batch]
         self._versions[conversation] = await self._store.append(
             conversation, entries, expected_version=self._versions[conversation], recipient=self._recipient

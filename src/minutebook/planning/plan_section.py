@@ -22,8 +22,8 @@ from minutebook.planning.setup import install_plan
 from minutebook.planning.summaries import PromptEvaluator, auto_summarize_step
 from minutebook.planning.task_history import DEFAULT_KEEP_TOKENS, TaskHistory, extractive_summary
 from minutebook.planning.tools import (
-    MAX_SUMMARY,
-    MAX_TITLE,
+    MAX_SUMMARY_CHARACTERS,
+    MAX_TITLE_CHARACTERS,
     require_line,
     require_plan,
     require_plan_step,
@@ -37,7 +37,7 @@ from minutebook.session.state import Session
 
 OnStepDone: TypeAlias = Literal["none", "suggest", "extractive", "llm"]
 
-MAX_OBJECTIVE: Final = 500
+MAX_OBJECTIVE_CHARACTERS: Final = 500
 _GUIDE: Final = (
     f"Use a plan for work of several steps. Create it with `{SETUP_PLAN}`. Set a step to in_progress with `{UPDATE_STEP}` "
     "before you work on it, and to done when it is finished."
@@ -127,7 +127,7 @@ class PlanningToolsSection(Section[None]):
     ) -> ToolResult[Plan]:
         """Create a plan: an objective and its steps. It replaces the previous plan, which becomes history."""
         session = require_session(context, self._session)
-        objective = require_line("objective", objective, MAX_OBJECTIVE)
+        objective = require_line("objective", objective, MAX_OBJECTIVE_CHARACTERS)
         session.dispatch(SetupPlan(objective, _new_steps(session, steps, None)))
         return _result("Plan created.", session)
 
@@ -160,13 +160,13 @@ class PlanningToolsSection(Section[None]):
     ) -> ToolResult[Plan]:
         """Change the status or the title of a step."""
         session = require_session(context, self._session)
-        before = require_plan_step(require_plan(session), step_id)
-        title = None if title is None else require_line("title", title, MAX_TITLE)
+        previous = require_plan_step(require_plan(session), step_id)
+        title = None if title is None else require_line("title", title, MAX_TITLE_CHARACTERS)
         if status is None and title is None:
             raise ToolValidationError("Pass a new status (pending, in_progress or done), a new title, or both.")
         session.dispatch(UpdateStep(step_id, status, title))
-        outcome = await self._summarize_done(session, step_id) if status == "done" and before.status != "done" else ""
-        return _result(f"Step {step_id} is {status or before.status}.{outcome}", session)
+        outcome = await self._summarize_done(session, step_id) if status == "done" and previous.status != "done" else ""
+        return _result(f"Step {step_id} is {status or previous.status}.{outcome}", session)
 
     async def _read(self, params: None, *, context: ToolContext) -> ToolResult[Plan]:  # noqa: ARG002 - no parameters
         return ToolResult.ok("", require_plan(require_session(context, self._session)))
@@ -181,7 +181,7 @@ class PlanningToolsSection(Section[None]):
             case "suggest":
                 return f" When its details are no longer needed, call `{SUMMARIZE_STEP}` with step_id={step_id}."
             case "extractive":
-                summary = extractive_summary(step, max_characters=MAX_SUMMARY)
+                summary = extractive_summary(step, max_characters=MAX_SUMMARY_CHARACTERS)
                 session.dispatch(SummarizeStep(step_id, summary, keep_tokens=self._keep_tokens))
                 return " It was summarized."
             case "llm":
@@ -195,7 +195,7 @@ class PlanningToolsSection(Section[None]):
 
 
 def _new_steps(session: Session, titles: tuple[str, ...], parent_id: int | None) -> tuple[PlanStep, ...]:
-    lines = [require_line("title of a step", title, MAX_TITLE) for title in titles]
+    lines = [require_line("title of a step", title, MAX_TITLE_CHARACTERS) for title in titles]
     first_id = next_step_id(session.query(Plan).all())
     return tuple(PlanStep(step_id, title, parent_id=parent_id) for step_id, title in enumerate(lines, first_id))
 

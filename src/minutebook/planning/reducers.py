@@ -1,8 +1,8 @@
 """Reducers of the plan and of the task history, by slice and event.
 
 A plan changes by `SetupPlan`, `AddStep` and `UpdateStep`; the newest value of its slice is the current plan. The task
-history follows these events, takes its turns from `ConversationRecorded` and `AppendTurn`, and shows a step in short or
-in full by `SummarizeStep`, `ExpandStep` and `PinStep`.
+history follows these events and takes its turns from `ConversationRecorded` and `AppendTurn`. `SummarizeStep`,
+`ExpandStep` and `PinStep` change how a step is shown.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -85,13 +85,13 @@ def with_new_plan(plans: Sequence[Plan], event: SetupPlan) -> Append[Plan]:
 
 @on(AddStep, slice_type=Plan)
 def with_plan_steps(plans: Sequence[Plan], event: AddStep) -> Sequence[Plan]:
-    *before, plan = plans
-    return (*before, replace(plan, steps=(*plan.steps, *event.steps)))
+    *earlier, plan = plans
+    return (*earlier, replace(plan, steps=(*plan.steps, *event.steps)))
 
 
 @on(UpdateStep, slice_type=Plan)
 def with_plan_step(plans: Sequence[Plan], event: UpdateStep) -> Sequence[Plan]:
-    *before, plan = plans
+    *earlier, plan = plans
     if plan.step(event.step_id) is None:
         raise InvalidSetting("step_id", event.step_id, "the id of a step of the plan")
 
@@ -99,7 +99,7 @@ def with_plan_step(plans: Sequence[Plan], event: UpdateStep) -> Sequence[Plan]:
         return replace(step, status=event.status or step.status, title=event.title or step.title)
 
     return (
-        *before,
+        *earlier,
         replace(plan, steps=tuple(update(step) if step.step_id == event.step_id else step for step in plan.steps)),
     )
 
@@ -112,14 +112,14 @@ def next_step_id(plans: Sequence[Plan]) -> int:
 @on(SetupPlan, InitializeTaskHistory, starts=True)
 def with_new_task(histories: Sequence[TaskHistory], event: SetupPlan | InitializeTaskHistory) -> Histories:
     """Start a history for the plan. The previous one stays, unless it had no plan yet: then it becomes this plan's."""
-    *before, latest = histories or (TaskHistory(""),)
+    *earlier, latest = histories or (TaskHistory(""),)
     if isinstance(event, InitializeTaskHistory) and latest.objective == event.objective:
-        return (*before, _with_plan_steps(latest, event.steps))
+        return (*earlier, _with_plan_steps(latest, event.steps))
     if not latest.objective:
-        return (*before, _with_plan_steps(replace(latest, objective=event.objective), event.steps))
+        return (*earlier, _with_plan_steps(replace(latest, objective=event.objective), event.steps))
     task = replace(latest, objective=event.objective, active_step_id=None, steps=())
     previous = replace(latest, active_step_id=None, open_calls=(), folds=())
-    return with_moved_fold_ends([*before, previous, _with_plan_steps(task, event.steps)])
+    return with_moved_fold_ends([*earlier, previous, _with_plan_steps(task, event.steps)])
 
 
 @on(TaskHistory, starts=True)
@@ -130,8 +130,8 @@ def with_replacement(histories: Sequence[TaskHistory], event: TaskHistory) -> Hi
 
 @on(AddStep, AddHistorySteps)
 def with_steps(histories: Sequence[TaskHistory], event: AddStep | AddHistorySteps) -> Histories:
-    *before, latest = histories
-    return with_moved_fold_ends([*before, _with_plan_steps(latest, event.steps)])
+    *earlier, latest = histories
+    return with_moved_fold_ends([*earlier, _with_plan_steps(latest, event.steps)])
 
 
 @on(UpdateStep)
@@ -140,7 +140,7 @@ def with_update(histories: Sequence[TaskHistory], event: UpdateStep, *, context:
 
     When a substep is done and its parent is in progress, the parent becomes active again.
     """
-    *before, latest = histories
+    *earlier, latest = histories
     active = latest.active_step_id
     if event.status == "in_progress":
         active = event.step_id
@@ -148,15 +148,15 @@ def with_update(histories: Sequence[TaskHistory], event: UpdateStep, *, context:
         active = _parent_in_progress(context.session.query(Plan).latest(), event.step_id)
     if title := event.title:
         latest = _with_changes(latest, {event.step_id}, lambda step: replace(step, step_title=title))
-    return with_moved_fold_ends([*before, replace(latest, active_step_id=active)])
+    return with_moved_fold_ends([*earlier, replace(latest, active_step_id=active)])
 
 
 @on(SetActiveStep)
 def with_active_step(histories: Sequence[TaskHistory], event: SetActiveStep) -> Histories:
-    *before, latest = histories
+    *earlier, latest = histories
     if event.step_id is not None and latest.step(event.step_id) is None:
         raise InvalidSetting("step_id", event.step_id, "the id of a step of the history, or None")
-    return (*before, replace(latest, active_step_id=event.step_id))
+    return (*earlier, replace(latest, active_step_id=event.step_id))
 
 
 @on(SummarizeStep)
@@ -204,9 +204,11 @@ def with_pin(histories: Sequence[TaskHistory], event: PinStep) -> Histories:
 @on(AppendTurn, starts=True)
 def with_turn(histories: Sequence[TaskHistory], event: AppendTurn, *, context: ReducerContext) -> Sequence[TaskHistory]:
     """Add a turn that was not recorded in this session. A turn whose id is already in the history is not added again."""
-    *before, latest = histories or (TaskHistory(""),)
+    *earlier, latest = histories or (TaskHistory(""),)
     turn = event.turn
-    if turn.turn_id is not None and any(turn.turn_id == known.turn_id for step in latest.steps for known in step.turns):
+    if turn.turn_id is not None and any(
+        turn.turn_id == existing.turn_id for step in latest.steps for existing in step.turns
+    ):
         return histories
     if event.step_id is not None and latest.step(event.step_id) is None:
         raise InvalidSetting("step_id", event.step_id, "the id of a step of the history, or None for the active one")
@@ -214,7 +216,7 @@ def with_turn(histories: Sequence[TaskHistory], event: AppendTurn, *, context: R
     turn = replace(turn, turn_id=turn.turn_id or number, created_at=turn.created_at or context.now)
     latest = replace(latest, next_turn_id=number + 1)
     step_id = _current_step_id(latest) if event.step_id is None else event.step_id
-    return (*before, _with_turn(latest, step_id, turn))
+    return (*earlier, _with_turn(latest, step_id, turn))
 
 
 @on(ConversationRecorded, starts=True)
@@ -244,7 +246,9 @@ def _with_entry(histories: Histories, entry: ConversationEntry, position: int | 
     if entry.role is MessageRole.TOOL:
         open_calls = tuple(other for other in latest.open_calls if other is not call)
     else:
-        open_calls = tuple(OpenCall(new.id, new.name, task, step_id, number) for new in entry.tool_calls or ())
+        open_calls = tuple(
+            OpenCall(new_call.id, new_call.name, task, step_id, number) for new_call in entry.tool_calls or ()
+        )
     histories = (*histories[:-1], replace(latest, next_turn_id=number + 1, open_calls=open_calls))
     history = _with_turn(histories[task], step_id, turn)
     if call is not None:
@@ -283,14 +287,14 @@ def _with_result_covered(history: TaskHistory, call: OpenCall, number: int) -> T
 
 
 def _with_extent(histories: Histories, position: int, entry: ConversationEntry, *, is_prompt: bool) -> Histories:
-    *before, latest = histories
+    *earlier, latest = histories
     extent = replace(latest.extent, length=position + 1)
     if entry.role is MessageRole.USER:
         first = extent.first_request
         extent = replace(extent, newest_request=position, first_request=position if first is None else first)
     if entry.role is not MessageRole.TOOL and not (is_prompt and entry.role is MessageRole.SYSTEM):
         extent = replace(extent, last_exchange_start=position)
-    return (*before, replace(latest, extent=extent))
+    return (*earlier, replace(latest, extent=extent))
 
 
 def _without_positions_from(histories: Histories, position: int) -> Histories:
@@ -305,10 +309,10 @@ def _without_positions_from(histories: Histories, position: int) -> Histories:
         turns = tuple(replace(turn, position=None) if is_after(turn) else turn for turn in step.turns)
         return replace(step, turns=turns, detached=True, fold_end=min(step.fold_end, position))
 
-    *before, latest = [replace(history, steps=tuple(map(change, history.steps))) for history in histories]
+    *earlier, latest = [replace(history, steps=tuple(map(change, history.steps))) for history in histories]
     requests = (
         turn.position
-        for history in (*before, latest)
+        for history in (*earlier, latest)
         for step in history.steps
         for turn in step.turns
         if turn.role == "user" and turn.position is not None
@@ -319,7 +323,7 @@ def _without_positions_from(histories: Histories, position: int) -> Histories:
         first_request=first if first is not None and first < position else None,
         newest_request=max(requests, default=None),
     )
-    return with_folds([*before, replace(latest, extent=extent, open_calls=())])
+    return with_folds([*earlier, replace(latest, extent=extent, open_calls=())])
 
 
 def find_history(histories: Sequence[TaskHistory], step_id: int) -> TaskHistory | None:

@@ -15,7 +15,7 @@ from minutebook.compaction.summarizer import SummaryRequest, paragraphs, quotati
 from minutebook.errors import SummaryRejected
 from minutebook.planning.events import SummarizeStep
 from minutebook.planning.task_history import DEFAULT_KEEP_TOKENS, Turn
-from minutebook.planning.tools import MAX_SUMMARY, require_step
+from minutebook.planning.tools import MAX_SUMMARY_CHARACTERS, require_step
 from minutebook.prompt.markdown import MarkdownSection
 from minutebook.prompt.template import Prompt, PromptTemplate
 from minutebook.session.state import Session
@@ -41,6 +41,7 @@ class StepLedger:
         self._count = counter_for(None).count
         self._facts: dict[int | None, tuple[Turn, FactKeys]] = {}
         self._last: tuple[object, str] = (None, "")
+        """The arguments and the result of the last call of `text`."""
 
     def text(self, turns: Sequence[Turn], *, section_text: str, open_titles: Iterable[str]) -> str:
         """The facts of these turns that are not in `section_text`, up to the token limit.
@@ -83,7 +84,7 @@ class StepLedger:
     def _uses(self, turns: Iterable[Turn]) -> Counter[FactKey]:
         uses: Counter[FactKey] = Counter()
         for turn in turns:
-            weight = 1 if turn.role == "tool" else DEFAULT_WEIGHTS.own_words
+            weight = 1 if turn.role == "tool" else DEFAULT_WEIGHTS.outside_results
             uses.update(dict.fromkeys(self._facts_of(turn), weight))
         return uses
 
@@ -156,7 +157,7 @@ async def auto_summarize_step(
     """Have a model summarize all turns of a step, and show the summary in place of the step.
 
     The model is called in a separate session, so the call does not appear in the history. A step that is longer than
-    `max_input_tokens` is read in pieces. The last `keep_tokens` of the conversation stay until the next change of the plan.
+    `max_input_tokens` is read in chunks. The last `keep_tokens` of the conversation stay until the next change of the plan.
 
     Raises:
         ToolValidationError: there is no such step.
@@ -173,9 +174,9 @@ async def auto_summarize_step(
         with Session() as child:
             return await adapter.evaluate(_PROMPT, session=child, request=question)
 
-    async def write(piece: str, before: str | None) -> str:
-        question = f"Step: {step.step_title}\n\n{quotation(piece, before)}\n\nWrite the minutes in 1-3 sentences."
-        return await request_summary(ask, question, request, max_characters=MAX_SUMMARY)
+    async def write(chunk: str, previous: str | None) -> str:
+        question = f"Step: {step.step_title}\n\n{quotation(chunk, previous)}\n\nWrite the minutes in 1-3 sentences."
+        return await request_summary(ask, question, request, max_characters=MAX_SUMMARY_CHARACTERS)
 
     summary = await summarize_in_chunks(
         parts, request, write, max_chunk_tokens=max(1, max_input_tokens - 2 * _MAX_TOKENS)

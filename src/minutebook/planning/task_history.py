@@ -20,13 +20,13 @@ class Turn:
     """Single conversation turn associated with a plan step."""
 
     turn_id: int | None
-    """The turn's number in the session; None has the history assign the next one."""
+    """The turn's number in the session. If it is None, the history assigns the next one."""
     role: TurnRole
     content: str
     tool_name: str | None = None
     """The tool that returned the result, if the turn is a tool result."""
     created_at: datetime | None = None
-    """None has the session's clock set it."""
+    """If it is None, the session's clock sets it."""
     tool_calls: tuple[ToolCall, ...] = ()
     """The tool calls of an assistant turn."""
     tool_call_id: str | None = None
@@ -325,8 +325,8 @@ class TaskHistory:
         """The task as text, each step shown by its visibility."""
         parts = []
         for step in self.in_order():
-            head, newline, rest = step.render().partition("\n")
-            parts.append(f"{head}{' [active]' if step.step_id == self.active_step_id else ''}{newline}{rest}")
+            title_line, newline, body = step.render().partition("\n")
+            parts.append(f"{title_line}{' [active]' if step.step_id == self.active_step_id else ''}{newline}{body}")
         return "\n\n".join([f"Task: {self.objective}", *(parts or ["<no history recorded>"])])
 
     def to_json(self) -> str:

@@ -26,19 +26,19 @@ from minutebook.prompt.visibility import SectionVisibility
 from minutebook.session.state import Session
 from minutebook.tokens.models import ModelInfo
 
-MAX_SUMMARY: Final = 1000
-MAX_TITLE: Final = 200
+MAX_SUMMARY_CHARACTERS: Final = 1000
+MAX_TITLE_CHARACTERS: Final = 200
 NO_PLAN: Final = f"There is no plan yet. Call `{SETUP_PLAN}` with an objective and its steps first."
 
 
-def session_of(context: RenderContext | ToolContext, own: Session | None) -> Session | None:
-    """The session of the rendering or call, else the section's own session."""
+def session_of(context: RenderContext | ToolContext, default_session: Session | None) -> Session | None:
+    """The session of the rendering or call, else the default session of the section."""
     session: SessionProtocol | None = context.session
-    return session if isinstance(session, Session) else own
+    return session if isinstance(session, Session) else default_session
 
 
-def require_session(context: ToolContext, own: Session | None) -> Session:
-    session = session_of(context, own)
+def require_session(context: ToolContext, default_session: Session | None) -> Session:
+    session = session_of(context, default_session)
     if session is None:
         raise ToolValidationError(
             "Planning is not available: there is no session to store a plan. Continue without a plan."
@@ -91,9 +91,9 @@ def _require_summary(text: str) -> str:
     summary = text.strip()
     if not summary:
         raise ToolValidationError("Summary must not be empty. Write 1-3 sentences: what was done and what was found.")
-    if len(summary) > MAX_SUMMARY:
+    if len(summary) > MAX_SUMMARY_CHARACTERS:
         raise ToolValidationError(
-            f"Summary must be <= {MAX_SUMMARY} characters, and has {len(summary)}. Write 1-3 sentences."
+            f"Summary must be <= {MAX_SUMMARY_CHARACTERS} characters, and has {len(summary)}. Write 1-3 sentences."
         )
     return summary
 
@@ -104,8 +104,9 @@ def _ids(step_ids: list[int]) -> str:
 
 Recommendation: TypeAlias = Literal["ok", "consider_summarizing", "urgent"]
 
-CONSIDER: Final = 0.7
-URGENT: Final = 0.9
+CONSIDER_SHARE: Final = 0.7
+URGENT_SHARE: Final = 0.9
+"""The shares of the window from which `ContextPressure` recommends `consider_summarizing` and `urgent`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +136,9 @@ class ContextPressure:
 
     @property
     def recommendation(self) -> Recommendation:
-        if self.raw < CONSIDER:
+        if self.raw < CONSIDER_SHARE:
             return "ok"
-        return "consider_summarizing" if self.raw < URGENT else "urgent"
+        return "consider_summarizing" if self.raw < URGENT_SHARE else "urgent"
 
     def render(self) -> str:
         """The tool result for the model."""
@@ -156,7 +157,7 @@ class HistoryTools:
 
     key: str
     """The key of the section."""
-    own: Session | None
+    default_session: Session | None
     """The session of the section, used if the call has none."""
     model: ModelInfo | None
     expand_in_view: bool
@@ -200,7 +201,7 @@ class HistoryTools:
         *,
         context: ToolContext,
     ) -> ToolResult[None]:
-        session = require_session(context, self.own)
+        session = require_session(context, self.default_session)
         history, step = require_step(session, step_id)
         summary = _require_summary(summary)
         if not history.turns_of(step_id):
@@ -220,7 +221,7 @@ class HistoryTools:
         *,
         context: ToolContext,
     ) -> ToolResult[StepHistory]:
-        session = require_session(context, self.own)
+        session = require_session(context, self.default_session)
         history, step = require_step(session, step_id)
         last = last_summarized_turn(history, step)
         turns = [turn for turn in history.turns_of(step_id) if (turn.turn_id or 0) <= last]
@@ -243,7 +244,7 @@ class HistoryTools:
         self, step_id: StepId, pinned: Annotated[bool, "false to unpin it."] = True, *, context: ToolContext
     ) -> ToolResult[None]:
         """Keep a step in full: it is not summarized until it is unpinned."""
-        session = require_session(context, self.own)
+        session = require_session(context, self.default_session)
         _, step = require_step(session, step_id)
         if step.pinned == pinned:
             raise ToolValidationError(f"Step {step_id} is {'already' if pinned else 'not'} pinned.")
@@ -259,7 +260,7 @@ class HistoryTools:
         context: ToolContext,
     ) -> ToolResult[None]:
         """Read some turns of a step once, without expanding it."""
-        _, step = require_step(require_session(context, self.own), step_id)
+        _, step = require_step(require_session(context, self.default_session), step_id)
         count = len(step.turns)
         last = count if last_turn is None else min(last_turn, count)
         if first_turn > last:

@@ -37,8 +37,8 @@ def _open(params: OpenSectionsParams, *, context: ToolContext) -> ToolResult[Non
 def _read(params: ReadSectionParams, *, context: ToolContext) -> ToolResult[str]:
     path = _require_summarized(params.section_key, context)
     overrides = {**context.rendered_prompt.visibility_overrides, path: SectionVisibility.FULL}
-    full = context.prompt.render(session=context.session, visibility_overrides=overrides)
-    return ToolResult(full.text_of(path), show_value=False)
+    rendered = context.prompt.render(session=context.session, visibility_overrides=overrides)
+    return ToolResult(rendered.text_of(path), show_value=False)
 
 
 def _require_summarized(key: str, context: ToolContext) -> SectionPath:

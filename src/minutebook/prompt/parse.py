@@ -80,7 +80,8 @@ def _validate(cls: type[Out], data: Any, *, coerce: bool) -> tuple[Out, list[Pro
 def _json_values(text: str) -> Iterator[Any]:
     """The JSON value of the whole text, or else every object in it; for an object with a syntax error, the ValueError.
 
-    The text between a brace and its partner is parsed as a whole: a part of a broken object is never the answer.
+    The text from an opening brace to its closing brace is parsed as one value: a part of a broken object is never the
+    answer.
     """
     fence = _FENCED.fullmatch(text)
     try:
@@ -94,7 +95,7 @@ def _json_values(text: str) -> Iterator[Any]:
 
 
 def _object_texts(text: str) -> Iterator[str]:
-    """The text from each brace that may open a JSON object to its partner, or to the end if it has none."""
+    """The text from each brace that may open a JSON object to its closing brace, or to the end if it has none."""
     position = 0
     while opening := _OPENING.search(text, position):
         depth, position = 0, opening.start()

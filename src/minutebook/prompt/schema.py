@@ -4,7 +4,7 @@ A dataclass that is used several times or contains itself is defined once under 
 which small models understand better. `strict=True` writes what OpenAI's strict mode accepts: every field is required, a
 field with a default is nullable (null is parsed as the default), and keywords that the mode rejects are left out.
 
-`parse` reads back an equal value from the output of `json_data`.
+`minutebook.prompt.parse.parse` reads back an equal value from the output of `json_data`.
 """
 
 import json
@@ -79,20 +79,22 @@ def json_schema(cls: type, *, strict: bool = False) -> dict[str, Any]:
     Raises:
         UnsupportedType: the type of a field has no JSON form, or none that strict mode accepts.
     """
-    return deepcopy(_document(cls, strict))
+    return deepcopy(_cached_schema(cls, strict))
 
 
 @lru_cache(maxsize=1024)
-def _document(cls: type, strict: bool) -> dict[str, Any]:
-    """The cached schema; callers get copies."""
+def _cached_schema(cls: type, strict: bool) -> dict[str, Any]:
+    """The schema, shared by all calls; `json_schema` returns a copy of it."""
     generated = _Generator(union_format="primitive_type_array").generate(core_schema_of(cls))
     definitions = generated.pop("$defs", {})
     root = generated.get("$ref", "").removeprefix(_REF)
     counts = Counter(_references([generated, definitions]))
     writer = _Writer(definitions, {root} | {name for name, count in counts.items() if count > 1}, root, strict=strict)
     document = writer.write(definitions.get(root, generated), cls.__name__)
-    shared = {name: writer.write(definitions[name], name) for name in definitions if name in writer.shared - {root}}
-    return document | ({"$defs": shared} if shared else {})
+    shared_definitions = {
+        name: writer.write(definitions[name], name) for name in definitions if name in writer.not_inlined - {root}
+    }
+    return document | ({"$defs": shared_definitions} if shared_definitions else {})
 
 
 class _Generator(GenerateJsonSchema):
@@ -121,10 +123,10 @@ class _Generator(GenerateJsonSchema):
 
 
 class _Writer:
-    """Inlines definitions that are used once, and applies the rules of strict mode."""
+    """Inlines all definitions that are not in `not_inlined`, and applies the rules of strict mode."""
 
-    def __init__(self, definitions: dict[str, Any], shared: set[str], root: str, *, strict: bool) -> None:
-        self.definitions, self.shared, self.root, self.strict = definitions, shared, root, strict
+    def __init__(self, definitions: dict[str, Any], not_inlined: set[str], root: str, *, strict: bool) -> None:
+        self.definitions, self.not_inlined, self.root, self.strict = definitions, not_inlined, root, strict
 
     def write(self, schema: dict[str, Any], where: str) -> dict[str, Any]:
         if "$ref" in schema:
@@ -156,7 +158,7 @@ class _Writer:
         keywords = {
             key: part for key, part in schema.items() if key != "$ref" and not (self.strict and key == "default")
         }
-        if name not in self.shared:
+        if name not in self.not_inlined:
             return self.write(self.definitions[name], name) | keywords
         target = {"$ref": "#" if name == self.root else schema["$ref"]}
         return target if self.strict else target | keywords  # strict mode rejects keywords next to a $ref

@@ -157,9 +157,9 @@ class Section(ReifiedGeneric, Generic[Params]):
     def hint(self, path: SectionPath) -> str:
         """The line that tells the model how to see the full section."""
         names = ", ".join(f"`{tool.name}`" for tool in self.all_tools())
-        more = f" and get the tools {names}" if names else ""
+        tools_text = f" and get the tools {names}" if names else ""
         key = dotted(path)
-        return f'_Summary only. Call `open_sections` with ["{key}"] to open it{more}, or `read_section` with "{key}" to read it once._'
+        return f'_Summary only. Call `open_sections` with ["{key}"] to open it{tools_text}, or `read_section` with "{key}" to read it once._'
 
     def all_tools(self) -> Iterator[AnyTool]:
         """The tools of the section and of its children."""

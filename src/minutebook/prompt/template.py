@@ -28,10 +28,10 @@ def _with_overrides(
 ) -> tuple[AnySection, ...]:
     """The sections with these templates (by dotted key) and these tool descriptions (by name)."""
     overrides = _Overrides(dict(templates), dict(descriptions))
-    changed = tuple(overrides.section(section, ()) for section in sections)
+    new_sections = tuple(overrides.apply_to_section(section, ()) for section in sections)
     for name in (*overrides.templates, *overrides.descriptions):
         raise InvalidSetting("override", name, "the key of a section or the name of a tool of this prompt")
-    return changed
+    return new_sections
 
 
 class _Overrides:
@@ -40,11 +40,11 @@ class _Overrides:
     def __init__(self, templates: dict[str, str], descriptions: dict[str, str]) -> None:
         self.templates, self.descriptions = templates, descriptions
 
-    def section(self, section: AnySection, above: SectionPath) -> AnySection:
-        path = (*above, section.key)
+    def apply_to_section(self, section: AnySection, parent_path: SectionPath) -> AnySection:
+        path = (*parent_path, section.key)
         template = self.templates.pop(dotted(path), None)
-        tools = tuple(map(self.tool, section.tools))
-        children = tuple(self.section(child, path) for child in section.children)
+        tools = tuple(map(self.apply_to_tool, section.tools))
+        children = tuple(self.apply_to_section(child, path) for child in section.children)
         if template is not None:
             if not isinstance(section, MarkdownSection) or not section.accepts_overrides:
                 expected = "the key of a Markdown section that accepts overrides"
@@ -54,7 +54,7 @@ class _Overrides:
             section = section.clone(tools=tools, children=children)
         return section
 
-    def tool(self, tool: AnyTool) -> AnyTool:
+    def apply_to_tool(self, tool: AnyTool) -> AnyTool:
         description = self.descriptions.pop(tool.name, None)
         if description is None:
             return tool
@@ -111,10 +111,12 @@ class RenderedPrompt(Generic[Out]):
         return cast("Out", result)
 
 
-def _section_tree(sections: Sequence[AnySection], above: SectionPath = ()) -> Iterator[tuple[SectionPath, AnySection]]:
+def _section_tree(
+    sections: Sequence[AnySection], parent_path: SectionPath = ()
+) -> Iterator[tuple[SectionPath, AnySection]]:
     """Every section with its path; a section comes before its children."""
     for section in sections:
-        path = (*above, section.key)
+        path = (*parent_path, section.key)
         yield path, section
         yield from _section_tree(section.children, path)
 
@@ -166,20 +168,20 @@ def _render_sections(
     sections: Sequence[AnySection],
     values: Mapping[type, Any],
     context: RenderContext,
-    above: SectionPath = (),
+    parent_path: SectionPath = (),
     prefix: str = "",
 ) -> Iterator[tuple[RenderedSection, tuple[AnyTool, ...]]]:
     """Render every enabled section, with its tools. The children of a summarized section are not rendered."""
     number = 0
     for section in sections:
-        path = (*above, section.key)
+        path = (*parent_path, section.key)
         params = values.get(section.params_type) if section.params_type else None
         if not section.is_enabled(params, context):
             continue
         number += 1
         visibility = section.effective_visibility(params, path, context)
         text = section.render(
-            params, len(above), f"{prefix}{number}", path=path, visibility=visibility, context=context
+            params, len(parent_path), f"{prefix}{number}", path=path, visibility=visibility, context=context
         )
         is_full = visibility is SectionVisibility.FULL
         yield RenderedSection(path, visibility, text), section.tools if is_full else ()

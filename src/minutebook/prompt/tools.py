@@ -299,8 +299,8 @@ def tool(
     description = inspect.getdoc(function) or "" if description is None else description
     hints = get_type_hints(function, include_extras=True)
     params = make_dataclass(_camel(name), _fields(function, hints, name), frozen=True)
-    typed: Any = Tool.__class_getitem__((params, hints.get("return", Any)))
-    result: AnyTool = typed(
+    tool_class: Any = Tool.__class_getitem__((params, hints.get("return", Any)))
+    result: AnyTool = tool_class(
         name=name, description=description, handler=_handler(function), timeout_seconds=timeout_seconds
     )
     return result

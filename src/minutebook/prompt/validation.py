@@ -96,7 +96,7 @@ def core_schema_of(hint: Any, *, coerce: bool = False) -> core.CoreSchema:
         UnsupportedType: the type or one of its fields has no JSON form.
     """
     builder = _SchemaBuilder(coerce)
-    schema = builder.of(hint, "the type")
+    schema = builder.schema_of(hint, "the type")
     return core.definitions_schema(schema, list(builder.definitions.values()))
 
 
@@ -111,7 +111,7 @@ class _SchemaBuilder:
     definitions: dict[str, Any] = field(default_factory=dict)
     names: dict[type, str] = field(default_factory=dict)
 
-    def of(self, hint: Any, where: str, metadata: Mapping[Any, Any] | None = None) -> core.CoreSchema:
+    def schema_of(self, hint: Any, where: str, metadata: Mapping[Any, Any] | None = None) -> core.CoreSchema:
         """The core schema of a hint with the limits in the metadata; `where` is the field for error messages."""
         unannotated, own_metadata = split_annotated(hint)
         schema = self._unlimited(unannotated, where)
@@ -141,19 +141,19 @@ class _SchemaBuilder:
         if origin in _SCALARS:
             schema = _SCALARS[origin]
         elif origin is tuple and Ellipsis not in parts and hasattr(hint, "__args__"):  # tuple[()] has none
-            items = [self.of(part, where) for part in parts]
+            items = [self.schema_of(part, where) for part in parts]
             schema = _before(partial(_require_items, len(items)), core.tuple_schema(items))
         elif origin in _LISTS:
-            schema = _LISTS[origin](self.of(parts[0] if parts else Any, where))
+            schema = _LISTS[origin](self.schema_of(parts[0] if parts else Any, where))
         elif origin in _SETS:
-            schema = _wrap(_require_distinct, _SETS[origin](self.of(parts[0] if parts else Any, where)))
+            schema = _wrap(_require_distinct, _SETS[origin](self.schema_of(parts[0] if parts else Any, where)))
         elif origin in _MAPPINGS:
             key, value = parts or (str, Any)
             choices = _choices(key)
             is_text = split_annotated(key) == (str, {})
             if not is_text and not (choices and all(isinstance(choice, str) for choice, _ in choices)):
                 raise UnsupportedType(where, f"dict with keys of type {label(key)}", "use str keys, or an enum of str")
-            schema = core.dict_schema(self.of(key, where), self.of(value, where))
+            schema = core.dict_schema(self.schema_of(key, where), self.schema_of(value, where))
         elif isinstance(hint, type) and is_dataclass(hint):
             schema = self._dataclass(hint)
         elif is_dataclass(origin):
@@ -172,8 +172,8 @@ class _SchemaBuilder:
         if ref not in self.definitions:
             self.definitions[ref] = None
             fields = {member.name: self._member(cls, member, hint) for member, hint in fields_of(cls)}
-            known = f"the fields are {', '.join(fields)}" if fields else "there are no fields"
-            reject_unknown = partial(reject, "problem", f"is not a field of {cls.__name__}; {known}")
+            field_list = f"the fields are {', '.join(fields)}" if fields else "there are no fields"
+            reject_unknown = partial(reject, "problem", f"is not a field of {cls.__name__}; {field_list}")
             schema = core.typed_dict_schema(
                 fields,
                 extra_behavior="allow",
@@ -186,7 +186,7 @@ class _SchemaBuilder:
     def _member(self, cls: type, member: "Field[Any]", hint: Any) -> core.TypedDictField:
         where = f"{cls.__name__}.{member.name}"
         metadata = {**split_annotated(hint)[1], **member.metadata}
-        schema = self.of(hint, where, metadata)
+        schema = self.schema_of(hint, where, metadata)
         required = is_required(member)
         if not required:
             schema = _wrap(_default_for_null, schema)
@@ -197,7 +197,7 @@ class _SchemaBuilder:
         dataclasses = tuple(hint for hint in hints if isinstance(hint, type) and is_dataclass(hint))
         options: list[core.CoreSchema | tuple[core.CoreSchema, str]] = []
         for number, hint in enumerate(hints):
-            option = self.of(hint, where)
+            option = self.schema_of(hint, where)
             if hint in dataclasses and len(dataclasses) > 1:
                 option = _before(partial(_require_likely, hint, dataclasses), option)
             options.append((option, str(number)))
@@ -327,7 +327,7 @@ def _construct(cls: type, data: Any, validate: Callable[[Any], Any]) -> Any:
 
 
 def _require_likely(cls: type, dataclasses: tuple[type, ...], data: Any) -> Any:
-    """Reject an object that is rather one of the other dataclasses: trying all of them at every level takes too long."""
+    """Reject an object that matches another of the dataclasses better: trying all of them at every level takes too long."""
     if isinstance(data, Mapping):
         likely = [other for other in dataclasses if _likeness(other, data).is_complete]
         if cls not in (likely or [max(dataclasses, key=lambda other: _likeness(other, data))]):

@@ -40,14 +40,9 @@ DESCRIPTIONS: Final = {
     FindingKind.EMPTY_VIEW: "there are only system messages",
 }
 
-_REJECTED_BY_ALL: Final = frozenset(FindingKind) - {
-    FindingKind.REUSED_ID,
-    FindingKind.BAD_ARGUMENTS,
-    FindingKind.WRONG_FIRST_ROLE,
-}
 
 REJECTED_BY: Final[dict[Provider, frozenset[FindingKind]]] = {
-    "openai": _REJECTED_BY_ALL,
+    "openai": frozenset(FindingKind) - {FindingKind.REUSED_ID, FindingKind.BAD_ARGUMENTS, FindingKind.WRONG_FIRST_ROLE},
     "anthropic": frozenset(FindingKind),
     "gemini": frozenset(FindingKind) - {FindingKind.REUSED_ID, FindingKind.DUPLICATE_ID, FindingKind.MISSING_ID},
 }

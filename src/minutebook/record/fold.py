@@ -65,7 +65,7 @@ class Fold:
 
 
 class HiddenMessages(Mapping[int, Fold]):
-    """Maps each message that is not shown to the fold that replaces it. Its size depends on the folds only."""
+    """Maps the index of each message that is not shown to its fold. It stores only the folds, not the indexes."""
 
     __slots__ = ("_folds", "_starts")
 
@@ -92,7 +92,7 @@ class FoldedRecord:
 
     transcript: Transcript
     hidden: Mapping[int, Fold]
-    """Each message that is not shown → the fold that replaces it."""
+    """Index of each message that is not shown → the fold that replaces it."""
 
 
 def record_with_folds(record: Transcript, folds: Sequence[Fold]) -> FoldedRecord:
@@ -108,7 +108,7 @@ def record_with_folds(record: Transcript, folds: Sequence[Fold]) -> FoldedRecord
 
 
 class _FoldApplier:
-    """Applies a list of folds to a record once, then only appends the messages that the record gets."""
+    """Applies a list of folds to a record once. Later calls only append the messages that were added to the record."""
 
     def __init__(self, record: Transcript, folds: Sequence[Fold]) -> None:
         active = active_folds(record, folds)

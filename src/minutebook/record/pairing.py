@@ -40,7 +40,7 @@ class Pairing:
         """Call id → the assistant messages before `start` with such a call and no result for it."""
         self._used_ids: set[str] = set()
 
-    def take(self, index: int, message: Message) -> None:
+    def add(self, index: int, message: Message) -> None:
         """Add the next message."""
         role = role_of(message)
         if role in RESULT_ROLES:
@@ -53,7 +53,7 @@ class Pairing:
                 self._open_calls(index, call_ids(message))
 
     def problems(self, index: int, message: Message) -> Sequence[Finding]:
-        """The problems that the next message would cause, its own and those of open calls. It is not added."""
+        """The problems if this message came next: its own, and open calls that it leaves without a result."""
         role = role_of(message)
         if role in RESULT_ROLES:
             return self._result_problems(index, result_id(message))
@@ -67,7 +67,7 @@ class Pairing:
         return findings or NO_FINDINGS
 
     def call_index(self, result: Message) -> int | None:
-        """Index of the assistant message that this result answers, if it is the next message.
+        """Index of the assistant message that this result would answer if it came next.
 
         None for an orphan or a duplicate.
         """
@@ -159,7 +159,7 @@ def call_pairs(messages: Sequence[Message], *, in_progress: bool = False) -> Cal
                 orphans.append(finding)
             elif finding.kind is not FindingKind.DANGLING_CALL:
                 pairs.findings.append(finding)
-        pairing.take(index, message)
+        pairing.add(index, message)
     if in_progress:
         pairs.findings += orphans
     else:

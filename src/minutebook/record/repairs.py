@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 NO_RESULT: Final = "[no result was recorded for this call]"
-NO_START: Final = "[the conversation begins with the assistant]"
+MISSING_USER_MESSAGE: Final = "[the conversation begins with the assistant]"
 
 
 class RepairAction(StrEnum):
@@ -194,7 +194,7 @@ class _Repairer:
         if FindingKind.WRONG_FIRST_ROLE not in self.rejected or first is None or is_user(self.output[first]):
             return
         source_index = next(origin for origin in self.origins[first:] if origin is not None)
-        self.output.insert(first, {"role": "user", "content": NO_START})
+        self.output.insert(first, {"role": "user", "content": MISSING_USER_MESSAGE})
         self.origins.insert(first, None)
         self.repairs.append(Repair(FindingKind.WRONG_FIRST_ROLE, RepairAction.PRECEDED, source_index))
 
@@ -240,7 +240,10 @@ _APPEND_ONLY_KINDS = _DROPPED_KINDS | {FindingKind.DANGLING_CALL}
 
 
 class RepairedCopy:
-    """The repaired copy of a transcript. New messages are appended to it; it is rebuilt only if earlier ones change."""
+    """The repaired copy of a transcript.
+
+    New messages are appended to it. It is rebuilt only if the repair of a new message changes earlier ones.
+    """
 
     __slots__ = ("_copy", "_findings_seen", "_length", "_pins", "_source", "repairs")
 

@@ -45,7 +45,7 @@ class Transcript(Sequence[Message]):
         self._counts_on_append = True
         self._messages: list[Message] = []
         self._tokens: list[int] = []
-        self._total = 0
+        self._total_tokens = 0
         self._pairing = Pairing()
         self._findings: list[Finding] = []
         self.leading_system_count = 0
@@ -58,7 +58,7 @@ class Transcript(Sequence[Message]):
         self._pins: frozenset[int] = frozenset()
         self._parent: Transcript | None = None
         self._origins: list[int | None] | None = None
-        self.roots: list[int | None] | None = None
+        self.record_positions: list[int | None] | None = None
         """Position of each message in the record, if this transcript is derived from another one."""
         self._skips_checks = False
         self._repaired = RepairedCopy(self)
@@ -94,16 +94,16 @@ class Transcript(Sequence[Message]):
                 raise BrokenConversation(findings)
             if self._counts_on_append:
                 self._tokens.append(self.counter.message(message))
-                self._total += self._tokens[-1]
+                self._total_tokens += self._tokens[-1]
             self._findings += findings
             self._append(index, message)
-            if self._findings and self._counts_on_append:
+            if self._findings and self._counts_on_append:  # the repaired copy is kept up to date, like the token counts
                 self._repaired.current()
             return index
 
     def _append(self, index: int, message: Message) -> None:
-        self._pairing.take(index, message)
-        self._index(index, role_of(message))
+        self._pairing.add(index, message)
+        self._update_index(index, role_of(message))
         self._messages.append(message)
 
     def extend(self, messages: Iterable[Message]) -> None:
@@ -112,7 +112,7 @@ class Transcript(Sequence[Message]):
         for message in messages:
             self.append(message)
 
-    def _index(self, index: int, role: str) -> None:
+    def _update_index(self, index: int, role: str) -> None:
         if role in RESULT_ROLES:
             self.result_indexes.append(index)
             if self.exchange_starts and self.exchange_starts[-1] == self._pairing.start:
@@ -150,7 +150,7 @@ class Transcript(Sequence[Message]):
         """Tokens of all messages."""
         if len(self._tokens) < len(self._messages):
             self._count()
-        return self._total
+        return self._total_tokens
 
     def tokens_of(self, index: int) -> int:
         """Tokens of one message."""
@@ -169,7 +169,7 @@ class Transcript(Sequence[Message]):
                 tokens = self._parent_tokens(index)
                 tokens = self.counter.message(self._messages[index]) if tokens is None else tokens
                 self._tokens.append(tokens)
-                self._total += tokens
+                self._total_tokens += tokens
 
     def _parent_tokens(self, index: int) -> int | None:
         """The parent's count for a message that was not changed, else None."""
@@ -215,11 +215,11 @@ class Transcript(Sequence[Message]):
     ) -> "Transcript":
         """A transcript of messages derived from these. `origins` are their indexes here, None for added messages.
 
-        Token counts of unchanged messages and pins are taken over. `in_order` is the caller's guarantee that the
-        messages are valid, also those appended later: they are not checked.
+        Pins, and the token counts of unchanged messages, are copied. With `in_order` the caller guarantees that the
+        messages are valid, also those appended later, so they are not checked.
         """
         derived = Transcript(counter=self._counter, broken="mark")
-        derived._parent, derived._origins, derived.roots = self, [], []
+        derived._parent, derived._origins, derived.record_positions = self, [], []
         derived._counts_on_append = False
         derived._skips_checks = in_order
         for message, origin in zip(messages, origins, strict=True):
@@ -230,9 +230,9 @@ class Transcript(Sequence[Message]):
         """Append a message to a derived transcript. `origin` is its index in the parent, None for an added message."""
         assert self._parent is not None
         assert self._origins is not None
-        assert self.roots is not None
+        assert self.record_positions is not None
         self._origins.append(origin)
-        self.roots.append(None if origin is None else self._parent.position_of(origin))
+        self.record_positions.append(None if origin is None else self._parent.position_of(origin))
         if self._skips_checks:
             self._append(len(self._messages), message)
         else:
@@ -242,14 +242,14 @@ class Transcript(Sequence[Message]):
 
     def position_of(self, index: int) -> int | None:
         """Position in the record of the message at `index`, or None if it was added."""
-        return index if self.roots is None else self.roots[index]
+        return index if self.record_positions is None else self.record_positions[index]
 
-    def indexes_of(self, roots: Iterable[int | None]) -> list[int | None]:
+    def indexes_of(self, positions: Iterable[int | None]) -> list[int | None]:
         """Indexes in this transcript of messages at these positions of the record: the inverse of `position_of`."""
-        if self.roots is None:
-            return list(roots)
-        indexes = {root: index for index, root in enumerate(self.roots) if root is not None}
-        return [None if root is None else indexes.get(root) for root in roots]
+        if self.record_positions is None:
+            return list(positions)
+        indexes = {position: index for index, position in enumerate(self.record_positions) if position is not None}
+        return [None if position is None else indexes.get(position) for position in positions]
 
     def coherent(self) -> "Transcript":
         """The repaired conversation; this transcript itself if it has no findings."""

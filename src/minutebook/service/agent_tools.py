@@ -112,7 +112,7 @@ _MAX_LOADED_MODELS: Final = 64
 
 
 class Agents:
-    """Loads what agents need on first use, and closes it at the end."""
+    """The resources that agents share: tools, tokenizers and adapters. They are loaded on first use."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -145,14 +145,14 @@ class Agents:
             InvalidSetting, InvalidPrompt: a tool is configured wrongly.
             ToolServerFailed: a server does not start.
         """
-        current = self._service.config.tools
-        if not current:
+        current_config = self._service.config.tools
+        if not current_config:
             return []
         async with self._tools_lock:
-            configured = next((tools for config, tools in self._tools if config == current), None)
+            configured = next((tools for config, tools in self._tools if config == current_config), None)
             if configured is None:
-                configured = ConfiguredTools(current)
-                self._tools.append((current, configured))
+                configured = ConfiguredTools(current_config)
+                self._tools.append((current_config, configured))
             return await configured.tools()
 
     def adapter(self, model: str, options: Mapping[str, Any], authorization: str | None) -> UpstreamAdapter:

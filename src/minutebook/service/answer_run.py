@@ -35,7 +35,7 @@ T = TypeVar("T")
 class AnswerRun:
     """Answers one request. The events go to a `Run`, so the work continues if the client disconnects."""
 
-    surface: ClassVar[str]
+    api_name: ClassVar[str]
     """Name of the API in the minutes."""
     service: Service
     caller: Caller
@@ -64,8 +64,10 @@ class AnswerRun:
             await self._execute()
         except asyncio.CancelledError:
             if self.run.events:
-                self._send_failure(failure_of(self.run.interruption))
-            self.run.end(None if self.run.events else self.run.interruption)  # or its readers would be cancelled too
+                self._send_failure(failure_of(self.run.interruption_error))
+            self.run.end(
+                None if self.run.events else self.run.interruption_error
+            )  # or its readers would be cancelled too
             raise
         except Exception as error:
             if not self.run.events:
@@ -99,9 +101,9 @@ class AnswerRun:
         lease: Lease | None = None,
         overhead_tokens: int = 0,
         instructions: Sequence[Message] | None = None,
-        **facts: Any,
+        **minutes_fields: Any,
     ) -> CallSettings:
-        """The settings of a model call. `facts` are added to its minutes."""
+        """The settings of a model call. `minutes_fields` are added to its minutes."""
         return CallSettings(
             conversation=conversation,
             model=model,
@@ -113,7 +115,7 @@ class AnswerRun:
             overhead_tokens=overhead_tokens,
             instructions=instructions,
             retention=self.service.config.conversation.effective_retention,
-            facts={"surface": self.surface, **facts},
+            minutes_fields={"surface": self.api_name, **minutes_fields},
         )
 
     async def begin(

@@ -68,6 +68,45 @@ async def _flush(keys: ApiKeys, limiter: Limiter, *, closing: bool = False) -> N
         _LOG.warning("cannot store the use of API keys and tokens: %s", type(error).__name__)
 
 
+EXPIRY_SECONDS: Final = 3_600.0
+"""How often expired conversations are removed. Every server does it; they do not disturb each other."""
+
+
+@asynccontextmanager
+async def remove_expired(service: Service, *, seconds: float = EXPIRY_SECONDS) -> AsyncIterator[None]:
+    """Remove expired conversations regularly during this block, if the store has an age for them."""
+    if service.store.expire_after is None:
+        yield
+        return
+    task = asyncio.create_task(_expire_forever(service, seconds))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _expire_forever(service: Service, seconds: float) -> None:
+    while True:
+        try:
+            await expire_all_tenants(service)
+        except MinutebookError as error:
+            _LOG.warning("cannot remove expired conversations: %s", type(error).__name__)
+        await asyncio.sleep(seconds)
+
+
+async def expire_all_tenants(service: Service) -> int:
+    """Remove the expired conversations of the configured tenant and of all tenants with API keys; return their number."""
+    tenants = {service.store.tenant} | {key.tenant for key in await service.keys.list()}
+    count = 0
+    for tenant in sorted(tenants):
+        count += (await service.store.for_tenant(tenant).expire()).conversations
+    if count:
+        _LOG.info("removed %d expired conversations", count)
+    return count
+
+
 STALE_SECONDS: Final = 3_600.0
 """How long cached API keys stay valid while an optional database is unavailable."""
 
@@ -101,9 +140,10 @@ def build_service(
 
 
 def _store_from(config: ServiceConfig) -> ConversationStore:
-    if config.database.url is None:
+    database = config.database
+    if database.url is None:
         raise MissingSetting("database.url", "set it to a store URL such as sqlite:///chat.db")
-    return open_store(config.database.url, tenant=config.database.tenant)
+    return open_store(database.url, tenant=database.tenant, expire_after=database.age)
 
 
 def upstream_from(config: ServiceConfig) -> Upstream:
@@ -141,7 +181,7 @@ async def run_service(service: Service) -> AsyncIterator[None]:
         _LOG.warning("the database is unavailable: answers are not recorded")
     await asyncio.to_thread(_warm_up, service.model_of(None))
     try:
-        async with flush_usage(service.keys, service.limiter):
+        async with flush_usage(service.keys, service.limiter), remove_expired(service):
             yield
             await service.runs.drain()
     finally:

@@ -1,8 +1,8 @@
 """Idempotent requests: a retry gets the answer of the first attempt, and its messages are not recorded twice.
 
 A client marks a retry with the same `Idempotency-Key`, or only with a retry count, as the official clients do: then a
-request with the same body a short time before is the first attempt. Its answer may be in the record, or another server
-is still making it.
+request with the same body a short time before is the first attempt. Its answer may be in the record, or still be in
+progress on another server.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from minutebook.store.base import ConversationStore
 from minutebook.store.types import Document, NewDocument
 from minutebook.wire.chat import json_bytes
 
-REPLY: Final = "reply"
-"""Kind of the document that maps a request's idempotency key to its run."""
-RUN: Final = "run"
+IDEMPOTENCY_KIND: Final = "reply"
+"""Kind of the document that maps a request's idempotency key to its result."""
+RUN_KIND: Final = "run"
 """Kind of the document with the status of a run."""
 _HEADER_LIFETIME: Final = timedelta(hours=24)
 _BODY_LIFETIME: Final = timedelta(minutes=10)
@@ -42,11 +42,14 @@ class IdempotencyKey:
     """The client sent an `Idempotency-Key` header. Another body with the same key is then an error."""
     may_be_retry: bool
 
-    def document(self, run_id: str) -> NewDocument:
-        """The document that maps this key to a run."""
+    def document(self, result_id: str) -> NewDocument:
+        """The document that maps this key to the result of the request.
+
+        `result_id` is the id of a run, a request or a conversation, or the range of the appended entries.
+        """
         expires = datetime.now(UTC) + (_HEADER_LIFETIME if self.from_header else _BODY_LIFETIME)
-        body = {"run": run_id, "fingerprint": self.fingerprint}
-        return NewDocument(REPLY, self.id, body, expires_at=expires, replace=True)
+        body = {"run": result_id, "fingerprint": self.fingerprint}
+        return NewDocument(IDEMPOTENCY_KIND, self.id, body, expires_at=expires, replace=True)
 
 
 def idempotency_key_of(
@@ -69,15 +72,15 @@ def idempotency_key_of(
     return IdempotencyKey(hashlib.sha256(json_bytes(parts)).hexdigest(), fingerprint, key is not None, may_be_retry)
 
 
-async def store_key(store: ConversationStore, key: IdempotencyKey, conversation: str, run_id: str) -> None:
-    """Map a request without an `Idempotency-Key` that starts a new conversation to its run.
+async def store_key(store: ConversationStore, key: IdempotencyKey, conversation: str, result_id: str) -> None:
+    """Map a request without an `Idempotency-Key` that starts a new conversation to its result.
 
     Equal requests may start any number of conversations; a retry is matched with the newest one. The document is not
     part of the append, because the append must not fail when two equal requests are stored at the same time.
     """
-    await store.delete_document(REPLY, key.id)
+    await store.delete_document(IDEMPOTENCY_KIND, key.id)
     with suppress(DocumentExists):
-        await store.put_document(conversation, key.document(run_id))
+        await store.put_document(conversation, key.document(result_id))
 
 
 def in_flight_error() -> RequestRefused:
@@ -86,8 +89,8 @@ def in_flight_error() -> RequestRefused:
     return RequestRefused(409, problem, "idempotency_in_flight", "Idempotency-Key", (("retry-after-ms", "250"),))
 
 
-async def find_earlier_run_id(store: ConversationStore, key: IdempotencyKey) -> str | None:
-    """The id of the run that an earlier attempt of the same request started; None if there was none.
+async def find_earlier_result_id(store: ConversationStore, key: IdempotencyKey) -> str | None:
+    """The `result_id` that an earlier attempt of the same request stored; None if there was none.
 
     Raises:
         IdempotencyConflict: the key was used with another body.
@@ -95,13 +98,13 @@ async def find_earlier_run_id(store: ConversationStore, key: IdempotencyKey) -> 
     if not key.may_be_retry:
         return None
     try:
-        reply = await store.document(REPLY, key.id)
+        reply = await store.document(IDEMPOTENCY_KIND, key.id)
     except DocumentNotFound:
         return None
     if reply.body["fingerprint"] != key.fingerprint:
         raise IdempotencyConflict(reply.conversation, "Idempotency-Key")
-    run_id: str = reply.body["run"]
-    return run_id
+    result_id: str = reply.body["run"]
+    return result_id
 
 
 UNFINISHED: Final = frozenset({"queued", "in_progress"})
@@ -110,20 +113,20 @@ _POLL_SECONDS: Final = 0.2
 """How often the status of another server's run is read."""
 
 
-async def find_run(store: ConversationStore, run_id: str, surface: str, *, kind: str = RUN) -> Document:
+async def find_run(store: ConversationStore, run_id: str, api_name: str, *, kind: str = RUN_KIND) -> Document:
     """The stored document of a run.
 
     Raises:
-        DocumentNotFound: this API (`surface`) has no run with this id.
+        DocumentNotFound: this API has no run with this id.
     """
     document = await store.document(kind, run_id)
-    if document.body.get("surface") != surface:
+    if document.body.get("surface") != api_name:
         raise DocumentNotFound(kind, run_id)
     return document
 
 
 async def find_earlier_answer(
-    store: ConversationStore, key: IdempotencyKey, surface: str, *, kind: str = RUN
+    store: ConversationStore, key: IdempotencyKey, api_name: str, *, kind: str = RUN_KIND
 ) -> Document | None:
     """The document of an earlier attempt's run; None if there was none. It has an `answer` if any attempt has one.
 
@@ -132,11 +135,11 @@ async def find_earlier_answer(
     Raises:
         IdempotencyConflict: the key was used with another body.
     """
-    run_id = await find_earlier_run_id(store, key)
+    run_id = await find_earlier_result_id(store, key)
     if run_id is None:
         return None
     try:
-        return await find_answered_attempt(store, await find_run(store, run_id, surface, kind=kind))
+        return await find_answered_attempt(store, await find_run(store, run_id, api_name, kind=kind))
     except DocumentNotFound:
         return None
 
@@ -150,7 +153,7 @@ async def find_answered_attempt(store: ConversationStore, run: Document) -> Docu
     body = run.body
     if "answer" in body or "input" not in body:
         return run
-    page = await store.documents(run.conversation, RUN, newest_first=True)
+    page = await store.documents(run.conversation, RUN_KIND, newest_first=True)
     answered = (item for item in page.items if item.body.get("surface") == body["surface"] and "answer" in item.body)
     return next((item for item in answered if item.body.get("input") == body["input"]), run)
 
@@ -170,9 +173,9 @@ async def fail_if_abandoned(
     except ConversationBusy:
         return run
     try:
-        run = await store.document(RUN, run.id)
+        run = await store.document(RUN_KIND, run.id)
         if run.body["status"] in UNFINISHED:
-            document = NewDocument(RUN, run.id, {**run.body, **lost_fields, "status": "failed"}, replace=True)
+            document = NewDocument(RUN_KIND, run.id, {**run.body, **lost_fields, "status": "failed"}, replace=True)
             run = await store.put_document(run.conversation, document)
     finally:
         await store.release_lease(lease)
@@ -196,5 +199,5 @@ async def wait_for_end(
     run = await fail_if_abandoned(service, store, run, lost_fields)
     while run.body["status"] in UNFINISHED and (deadline is None or time.monotonic() < deadline):
         await asyncio.sleep(_POLL_SECONDS)
-        run = await fail_if_abandoned(service, store, await store.document(RUN, run.id), lost_fields)
+        run = await fail_if_abandoned(service, store, await store.document(RUN_KIND, run.id), lost_fields)
     return run

@@ -35,7 +35,7 @@ class Run:
     conversation: str | None
     events: list[bytes] = field(default_factory=list)
     done: bool = False
-    failure: BaseException | None = None
+    error: BaseException | None = None
     """The error that ended the run, unless it was sent as an event."""
     task: "asyncio.Task[None] | None" = None
     cancelled: bool = False
@@ -74,13 +74,13 @@ class Run:
                 self._waiters.remove(waiter)
 
     @property
-    def interruption(self) -> RequestRefused:
+    def interruption_error(self) -> RequestRefused:
         """The error that clients get if the run is stopped early."""
         return _CANCELLED if self.cancelled else _STOPPING
 
-    def end(self, failure: BaseException | None = None) -> None:
-        """Mark the run as done. Readers stop after the last event, or get `failure`."""
-        self.done, self.failure = True, failure
+    def end(self, error: BaseException | None = None) -> None:
+        """Mark the run as done. Readers stop after the last event, or get `error`."""
+        self.done, self.error = True, error
         self._wake()
 
     async def follow(self, after: int = 0) -> AsyncIterator[bytes]:
@@ -97,8 +97,8 @@ class Run:
             if self.done:
                 break
             await self._wait_for_change()
-        if self.failure is not None:
-            raise self.failure
+        if self.error is not None:
+            raise self.error
 
     async def stream(self, after: int = 0, *, heartbeat_seconds: float) -> AsyncIterator[bytes]:
         """Yield the events after the first `after` events, joined if several are pending, and a ping while none comes.
@@ -116,8 +116,8 @@ class Run:
                 break
             elif not await self._wait_for_change(heartbeat_seconds):
                 yield PING
-        if self.failure is not None:
-            raise self.failure
+        if self.error is not None:
+            raise self.error
 
     async def wait_for_first_event(self) -> None:
         """Wait for the first event, so that an earlier error becomes an HTTP error and not a broken stream.
@@ -127,8 +127,8 @@ class Run:
         """
         while not self.events and not self.done:
             await self._wait_for_change()
-        if self.failure is not None and not self.events:
-            raise self.failure
+        if self.error is not None and not self.events:
+            raise self.error
 
 
 def _resolve(waiter: "asyncio.Future[bool]", changed: bool) -> None:
@@ -145,11 +145,11 @@ class Runs:
         self.active = 0
         """Number of runs in progress."""
 
-    def start(self, run: Run, work: Coroutine[Any, Any, None], *, keep: bool = True) -> Run:
-        """Run `work` in a new task. With `keep`, the run can still be read for a while after its end."""
+    def start(self, run: Run, work: Coroutine[Any, Any, None], *, keep_after_end: bool = True) -> Run:
+        """Run `work` in a new task. With `keep_after_end`, its events can still be read for a while."""
         self._runs[run.id] = run
         self.active += 1
-        run.task = asyncio.create_task(self._execute(run, work, keep=keep), name=run.id)
+        run.task = asyncio.create_task(self._execute(run, work, keep_after_end=keep_after_end), name=run.id)
         return run
 
     def get(self, run_id: str, tenant: str) -> Run | None:
@@ -176,12 +176,12 @@ class Runs:
         if overdue:
             await asyncio.wait(overdue, timeout=seconds)
 
-    async def _execute(self, run: Run, work: Coroutine[Any, Any, None], *, keep: bool) -> None:
+    async def _execute(self, run: Run, work: Coroutine[Any, Any, None], *, keep_after_end: bool) -> None:
         try:
             await work
         except asyncio.CancelledError:
             if not run.done:
-                run.end(run.interruption)
+                run.end(run.interruption_error)
             raise
         except Exception as error:  # noqa: BLE001 - the readers of the run get it
             run.end(error)
@@ -189,7 +189,7 @@ class Runs:
             run.end()
         finally:
             self.active -= 1
-            self._forget(run.id, after_delay=keep)
+            self._forget(run.id, after_delay=keep_after_end)
 
     def _forget(self, run_id: str, *, after_delay: bool) -> None:
         if not after_delay:

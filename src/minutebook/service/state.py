@@ -128,7 +128,7 @@ def info_of(model: str) -> ModelInfo:
 
 
 async def service_of(request: Request) -> Service:
-    """The service of this app. It is async because FastAPI runs dependencies that are not in a thread pool."""
+    """The service of this app. It is async because FastAPI runs sync dependencies in a thread pool."""
     service: Service = request.app.state.service
     return service
 

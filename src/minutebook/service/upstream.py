@@ -219,9 +219,9 @@ class UpstreamAdapter(OpenAIAdapter):
     _error_source: ClassVar[str] = _PROVIDER
 
     def __init__(
-        self, upstream: Upstream, model: str, *, authorization: str | None, **shared: Unpack[ClientOptions]
+        self, upstream: Upstream, model: str, *, authorization: str | None, **client_options: Unpack[ClientOptions]
     ) -> None:
-        super().__init__(model, **shared)
+        super().__init__(model, **client_options)
         self._upstream, self._authorization = upstream, authorization
 
     def _arguments(self, request: ModelRequest) -> dict[str, Any]:

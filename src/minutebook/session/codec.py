@@ -1,8 +1,8 @@
 """Lossless conversion of slice values to JSON data and back.
 
-pydantic validates the values against the declared types. In the data, scalars, lists and objects represent themselves;
-an object with a single key is tagged with the name of a type, such as `{"tuple": [1, 2]}`. A value that would not be
-equal when it is read back is rejected, with its path.
+pydantic validates the values against the declared types. Scalars, lists and objects are written as they are, except that
+an object with a single key is a tagged value: the key is the name of its type, as in `{"tuple": [1, 2]}`. A value that
+would not be equal when it is read back is rejected, with its path.
 """
 
 import json
@@ -38,7 +38,7 @@ _AS_TEXT: Final[Mapping[type, JsonFunctions]] = {
 """Types whose values are written as text."""
 _CONTAINERS: Final = (tuple, set, frozenset, dict, FrozenDict, FrozenList)
 _PLAIN: Final = frozenset({type(None), bool, int, str})
-_SUPPORTED: Final = (
+_STORABLE_TYPE_TEXT: Final = (
     "a type that can be stored; declare it as the type of a field, or register it in the TypeRegistry with to_json and "
     "from_json"
 )
@@ -71,8 +71,8 @@ class ConversionError(ValueError):
 class SliceCodec:
     """Converts the values of one slice to JSON data and back.
 
-    The values may contain this type, the types of its fields and the registered types. `functions` has the conversion
-    functions of the types that were registered with their own.
+    The values may contain this type, the types of its fields and the registered types. `functions` maps each type that
+    was registered with `to_json` and `from_json` to these two functions.
     """
 
     def __init__(
@@ -124,9 +124,9 @@ class SliceCodec:
         return InvalidSetting(f"{self._value_type.__name__}{path}", DisplayedValue(_short(value)), expected)
 
     def _encode(self, value: Any, path: str) -> Any:
-        """Any value as JSON data, tagged with its type if JSON alone would not tell it."""
+        """Any value as JSON data, with a tag for its type if the type cannot be seen from the JSON."""
         cls = type(value)
-        if cls not in self._names:  # an unregistered subclass is written as its base, to which it is equal
+        if cls not in self._names:  # a plain value, or one of a subclass, which is written as its base: they are equal
             if value is None or isinstance(value, str | int):
                 return value
             if isinstance(value, list):
@@ -137,7 +137,7 @@ class SliceCodec:
         if cls is dict and len(value) != 1 and _has_text_keys(value):
             return self._encode_as(cls, value, path)
         if cls not in self._names:
-            raise self._not_storable(path, value, _SUPPORTED)
+            raise self._not_storable(path, value, _STORABLE_TYPE_TEXT)
         return {self._names[cls]: self._encode_as(cls, value, path)}
 
     def _encode_as(self, cls: type, value: Any, path: str) -> Any:
@@ -165,7 +165,7 @@ class SliceCodec:
             return {name: self._encode(getattr(value, name), f"{path}.{name}") for name in names}
         if cls in _PLAIN:
             return value
-        raise self._not_storable(path, value, _SUPPORTED)
+        raise self._not_storable(path, value, _STORABLE_TYPE_TEXT)
 
     def _decode(self, data: Any, path: str) -> Any:
         """The value that `_encode` wrote."""
@@ -183,12 +183,12 @@ class SliceCodec:
     def _decode_as(self, cls: type, data: Any, path: str) -> Any:
         """The value that `_encode_as` wrote."""
         if cls in self._functions:
-            return _call(self._functions[cls].from_json, data, f"{path}: from_json of {cls.__name__} failed")
+            return _call_user_code(self._functions[cls].from_json, data, f"{path}: from_json of {cls.__name__} failed")
         if cls in _AS_TEXT:
-            return _convert(_AS_TEXT[cls].from_json, data, f"{path} is {_short(data)}, which is not a {cls.__name__}")
+            return _call(_AS_TEXT[cls].from_json, data, f"{path} is {_short(data)}, which is not a {cls.__name__}")
         if issubclass(cls, Enum):
             problem = f"{path} is {_short(data)}, which is not a member of {cls.__name__}"
-            return _convert(cls if issubclass(cls, Flag) else lambda name: cls[name], data, problem)
+            return _call(cls if issubclass(cls, Flag) else lambda name: cls[name], data, problem)
         if is_dataclass(cls):
             return self._decode_dataclass(cls, data, path)
         if cls in _PLAIN:
@@ -198,21 +198,21 @@ class SliceCodec:
         problem = f"{path} is {_short(data)}, which is not the content of a {cls.__name__}"
         if not isinstance(data, list):
             raise ConversionError(problem)
-        return _convert(cls, self._decode(data, path), problem)
+        return _call(cls, self._decode(data, path), problem)
 
     def _decode_dataclass(self, cls: type, data: Any, path: str) -> Any:
         if not isinstance(data, dict):
             raise ConversionError(f"{path} is {_short(data)}, not an object with the fields of {cls.__name__}")
-        known = {field.name: field for field in fields(cls) if field.init}
+        fields_by_name = {field.name: field for field in fields(cls) if field.init}
         for name in data:
-            if name not in known:
-                names = ", ".join(known) or "none"
+            if name not in fields_by_name:
+                names = ", ".join(fields_by_name) or "none"
                 raise ConversionError(f"{path} has the unknown field {name!r}; fields of {cls.__name__}: {names}")
-        for name, field in known.items():
+        for name, field in fields_by_name.items():
             if name not in data and field.default is MISSING and field.default_factory is MISSING:
                 raise ConversionError(f"{path}.{name} is missing")
         values = {name: self._decode(item, f"{path}.{name}") for name, item in data.items()}
-        return _call(lambda arguments: cls(**arguments), values, f"{path}: cannot create a {cls.__name__}")
+        return _call_user_code(lambda arguments: cls(**arguments), values, f"{path}: cannot create a {cls.__name__}")
 
 
 @lru_cache(maxsize=256)
@@ -221,7 +221,7 @@ def _validator(value_type: type) -> TypeAdapter[list[Any]]:
         validator = TypeAdapter(list[value_type], config=_CONFIG)  # type: ignore[valid-type]
         validator.rebuild()  # fails if a hint names a type that does not exist
     except (AttributeError, NameError, PydanticUserError, SyntaxError, TypeError) as error:
-        # The texts of a PydanticUserError give advice on pydantic's own API.
+        # The text of a PydanticUserError is advice on pydantic's API, which the caller does not use.
         reason = "" if isinstance(error, PydanticUserError) else f" ({str(error).partition(chr(10))[0]})"
         expected = f"a class whose type hints can be resolved{reason}, or one registered with to_json and from_json"
         raise InvalidSetting("type", value_type.__name__, expected) from error
@@ -239,16 +239,16 @@ def _classes_in(schema: Any) -> Iterator[type]:
             yield from [type(part)] if isinstance(part, Enum) else _classes_in(part)
 
 
-def _convert(function: Callable[[Any], Any], value: Any, problem: str) -> Any:
-    """The result of a standard library constructor, or the problem as a `ConversionError`."""
+def _call(function: Callable[[Any], Any], value: Any, problem: str) -> Any:
+    """Call a conversion function. If it fails, raise `ConversionError` with the problem."""
     try:
         return function(value)
     except _CONVERSION_ERRORS as error:
         raise ConversionError(problem) from error
 
 
-def _call(function: Callable[[Any], Any], value: Any, problem: str) -> Any:
-    """The result of a user's function or class, or the problem and its error as a `ConversionError`."""
+def _call_user_code(function: Callable[[Any], Any], value: Any, problem: str) -> Any:
+    """Call a user's function or class. If it fails, raise `ConversionError` with the problem and the user's error text."""
     try:
         return function(value)
     except _CONVERSION_ERRORS as error:
@@ -274,7 +274,7 @@ def _first_mismatch(values: list[Any], errors: list[Any]) -> _Mismatch:
 
 
 def _expectation(error: Any) -> str:
-    """What the value should be, in our words."""
+    """What the value should be, in plain words instead of pydantic's terms."""
     kind, context = error["type"], error.get("ctx", {})
     if kind in _EXPECTED:
         return _EXPECTED[kind]

@@ -1,4 +1,6 @@
-"""Reading and changing one slice: `session.query(T)` and `session.mutate(T)`.
+"""Reading and changing one slice of a session: `session.query(T)` and `session.mutate(T)`.
+
+A slice is the session's values of one type.
 
 `select_all`, `select_where` and `get_evaluation_history` are functions that read a session or a snapshot.
 """
@@ -29,11 +31,11 @@ class Query(Generic[T]):
         self._read = read
 
     def all(self) -> tuple[T, ...]:
-        """Every value, oldest first. The tuple is built once per change of the slice; `slice` builds none."""
+        """Every value, oldest first. The tuple is cached until the slice changes."""
         return self._read().as_tuple()
 
     def slice(self) -> Sequence[T]:
-        """The values as an immutable sequence, without a copy: for a long log that is read after every append."""
+        """The values as an immutable sequence, without building a tuple: for a long log that is read after every append."""
         return self._read()
 
     def latest(self) -> T | None:

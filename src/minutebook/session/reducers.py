@@ -48,7 +48,7 @@ class Reducer(Protocol[T, E_contra]):
 
 
 def append(values: Sequence[T], event: T, *, context: ReducerContext) -> Append[T]:  # noqa: ARG001 - a reducer's signature
-    """Keep every event, in order; O(1)."""
+    """Append the event to the slice; O(1)."""
     return Append(event)
 
 
@@ -76,8 +76,8 @@ _Comparable: TypeAlias = str | bytes | int | float | None
 def is_same_reducer(first: object, second: object, depth: int = 3) -> bool:
     """Whether two reducers are equal, or are functions with the same code and the same closure.
 
-    A lambda or an inner function is a new object each time its line runs. A section that is set up twice registers such
-    a function twice, and every event would be applied twice.
+    A lambda or an inner function is a new object each time its line runs. If code that registers such a function runs
+    twice, every event would be applied twice.
     """
     if isinstance(first, FunctionType) and isinstance(second, FunctionType):
         return first is second or (depth > 0 and _is_same_function(first, second, depth - 1))

@@ -1,8 +1,8 @@
 """The typed slices of one session, their reducers, and atomic changes.
 
-`Values` are the immutable values of a slice. Values that were appended to one another share one list, and each knows how
-many of its items it has. The newest `Values` appends in place; an older one (after a rollback) copies its items first.
-So appends are amortized O(1), and a snapshot copies nothing.
+`Values` is the immutable sequence of the values of a slice. Appending gives a new `Values` that shares one list with the
+old one; each has its own length. An append to the longest `Values` extends the list in place; an append to an older one
+(after a rollback) copies its items first. So appends are amortized O(1), and a snapshot copies nothing.
 
 `SliceTable` applies one change at a time: all reducers of an event succeed, or no slice changes. Readers need no lock,
 since a change builds new slices and then replaces the table in one assignment. A change requested by a reducer is queued
@@ -45,15 +45,15 @@ class Values(Sequence[T]):
         items = list(values)
         self._shared, self._count, self._tuple = _SharedItems(items), len(items), None
 
-    def plus(self, more: tuple[T, ...]) -> "Values[T]":
-        """These values followed by more; amortized O(more)."""
+    def plus(self, appended: tuple[T, ...]) -> "Values[T]":
+        """These values followed by the appended ones, in amortized O(len(appended))."""
         shared = self._shared
         with shared.lock:
             if len(shared.items) != self._count:  # other values were already appended to this list
                 shared = _SharedItems(shared.items[: self._count])
-            shared.items.extend(more)
+            shared.items.extend(appended)
         longer: Values[T] = Values.__new__(Values)
-        longer._shared, longer._count, longer._tuple = shared, self._count + len(more), None
+        longer._shared, longer._count, longer._tuple = shared, self._count + len(appended), None
         return longer
 
     def as_tuple(self) -> tuple[T, ...]:
@@ -163,7 +163,10 @@ def require_values(slice_type: type, values: Iterable[object]) -> tuple[Any, ...
 
 
 class _StagedSlice:
-    """A slice while an event is applied. Appended values are added late, so a failed event never changes the list."""
+    """A slice while an event is applied.
+
+    Appended values are written to the list only when `values` is called.
+    """
 
     __slots__ = ("_appended", "_base", "_is_log", "_slice_type")
 
@@ -178,7 +181,7 @@ class _StagedSlice:
         return self._base
 
     def apply(self, result: object, before: Values[Any]) -> None:
-        """Apply what a reducer returned for the values `before`."""
+        """Apply the result of a reducer that was called with the values `before`."""
         if result is before:
             return
         if isinstance(result, Append):
@@ -212,7 +215,7 @@ class SliceTable:
         self._registrations: dict[type, tuple[Registration, ...]] = {}
         """Event type → the reducers of its events."""
         self._requested: list[Change] | None = None
-        """Changes requested by the change that is being applied; None if none is."""
+        """Changes requested by the change that is being applied; None while no change is applied."""
 
     def values(self, slice_type: type[T]) -> Values[T]:
         return self._slices.get(slice_type) or Values()

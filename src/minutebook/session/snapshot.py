@@ -71,7 +71,11 @@ class TypeRegistry:
         if (to_json is None) != (from_json is None):
             missing = "to_json" if to_json is None else "from_json"
             raise MissingSetting(missing, "pass both to_json and from_json, or neither for a dataclass")
-        others = {other: known_type for other, known_type in self._types.items() if known_type is not value_type}
+        others = {
+            other: registered_type
+            for other, registered_type in self._types.items()
+            if registered_type is not value_type
+        }
         self._types = others | {name: value_type}
         self._functions.pop(value_type, None)
         if to_json is not None and from_json is not None:

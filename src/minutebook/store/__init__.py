@@ -8,6 +8,7 @@ from minutebook._lazy import exports
 
 _EXPORTS = {
     "encryption": ("encrypted",),
+    "encryption.store": ("EncryptedStore",),
     "memory": ("MemoryStore",),
     "postgres.store": ("PostgresStore",),
     "base": ("ConversationStore",),

@@ -4,6 +4,9 @@ from minutebook.store.base import (
 from minutebook.store.encryption import (
     encrypted as encrypted,
 )
+from minutebook.store.encryption.store import (
+    EncryptedStore as EncryptedStore,
+)
 from minutebook.store.memory import (
     MemoryStore as MemoryStore,
 )
@@ -39,6 +42,7 @@ __all__ = [
     "ConversationStatus",
     "ConversationStore",
     "Document",
+    "EncryptedStore",
     "ErasureReceipt",
     "ForkOrigin",
     "ImportCounts",

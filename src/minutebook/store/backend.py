@@ -8,10 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Self
 
+from minutebook.errors import MissingSetting
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message
 from minutebook.record.transcript import OnBroken
@@ -104,6 +105,9 @@ class DocumentQuery:
 class Backend(ABC):
     """Reads and writes the conversations of one tenant. `ConversationStore` documents the methods."""
 
+    expire_after: timedelta | None = None
+    """The time without an append after which a conversation expires; None for never."""
+
     def __init__(self, *, tenant: str = "default", clock: Callable[[], datetime] = now) -> None:
         self.tenant = tenant
         self._clock = clock
@@ -113,8 +117,18 @@ class Backend(ABC):
         other.tenant = tenant
         return other
 
+    def with_expiry(self, expire_after: timedelta | None) -> "Backend":
+        """This backend with another `expire_after`."""
+        from minutebook.store.expiry import ExpiringBackend
+
+        return self if expire_after is None else ExpiringBackend(self, expire_after)
+
     def now(self) -> datetime:
         return self._clock().astimezone(UTC)
+
+    def set_clock(self, clock: Callable[[], datetime]) -> None:
+        """Use another clock, for tests of expiry."""
+        self._clock = clock
 
     @abstractmethod
     async def open(self) -> None:
@@ -172,6 +186,18 @@ class Backend(ABC):
     @abstractmethod
     async def erase(self, conversation: str | None, recipient: str | None) -> ErasureReceipt:
         """Exactly one of the two arguments is not None."""
+
+    async def expire(self) -> ErasureReceipt:
+        """Remove all conversations of the tenant that have expired."""
+        raise MissingSetting("expire_after", "set it: store.with_expiry(timedelta(days=30)).expire()")
+
+    @abstractmethod
+    async def remove_expired(self, conversation: str, before: datetime) -> ErasureReceipt:
+        """Remove a conversation and its forks if the last append to each of them was before this time, else do nothing.
+
+        Other conversations that meet the condition may be removed too. No tombstone is left. The check and the removal
+        are atomic: a conversation that is appended to or forked meanwhile stays.
+        """
 
     @abstractmethod
     async def put_document(self, conversation: str, document: PackedDocument) -> Document: ...

@@ -5,8 +5,8 @@
 - A handle sees one tenant. For every operation, another tenant's conversation does not exist.
 - Every call is atomic: if it raises, nothing has changed. When it returns, the change is stored.
 - Invalid input is rejected before anything is written. Errors are those of `minutebook.errors`, never a driver's.
-- Positions count entries from 0, without gaps, and never change. The record only grows, except by `purge`, `trim` and
-  `erase`.
+- Positions count entries from 0, without gaps, and never change. The record only grows, except by `purge`, `trim`,
+  `erase` and expiry.
 - An exchange is never split. Only the tool calls of the last exchange may have no results yet; the next append must bring
   them.
 - Text is stored unchanged: NUL and lone surrogates survive. A surrogate pair becomes the character that it encodes.
@@ -16,6 +16,7 @@
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from copy import copy
+from datetime import timedelta
 from hashlib import sha256
 from types import TracebackType
 from typing import Self
@@ -25,15 +26,15 @@ from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message
 from minutebook.record.transcript import OnBroken
-from minutebook.store.backend import AppendCommand, Backend, DocumentQuery, ListQuery, LoadQuery, SearchQuery
+from minutebook.store.backend import AppendCommand, Backend, ListQuery, LoadQuery, SearchQuery
 from minutebook.store.codec import body_digest, pack
+from minutebook.store.operations import DocumentOperations, LeaseOperations
 from minutebook.store.rules import require_labels, require_limit, require_part, require_status, require_target
 from minutebook.store.search import query_words
 from minutebook.store.transfer import export_lines, import_lines
 from minutebook.store.types import (
     ConversationHeader,
     ConversationStatus,
-    Document,
     ErasureReceipt,
     ImportCounts,
     Lease,
@@ -42,24 +43,22 @@ from minutebook.store.types import (
     Page,
     SearchHit,
     StoredFold,
-    require_document,
     require_documents,
-    require_lease,
+    require_lease_on,
     require_name,
-    require_own_lease,
 )
 
 
-class ConversationStore:
+class ConversationStore(DocumentOperations, LeaseOperations):
     """Stores conversations. A handle is bound to one tenant and may be used from any thread and event loop.
 
     Every operation on a conversation raises `ConversationNotFound` if the id does not exist, and its subclass
     `ConversationErased` if the conversation was erased. Every operation may raise `StoreUnavailable`.
     """
 
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
+    def __init__(self, backend: Backend, *, expire_after: timedelta | None = None) -> None:
         require_name("tenant", backend.tenant)
+        self.backend = backend if expire_after is None else backend.with_expiry(expire_after)
 
     @property
     def tenant(self) -> str:
@@ -70,6 +69,26 @@ class ConversationStore:
         """A handle for another tenant on the same store. Closing one handle closes all."""
         other = copy(self)
         other.backend = self.backend.for_tenant(require_name("tenant", tenant))
+        return other
+
+    @property
+    def expire_after(self) -> timedelta | None:
+        """The time without an append after which a conversation expires; None for never."""
+        return self.backend.expire_after
+
+    def with_expiry(self, expire_after: timedelta | None) -> Self:
+        """A handle on the same store whose conversations expire after this time without an append; None for never.
+
+        A conversation has expired if neither it nor a fork of it was appended to for that time. Creating a fork counts as
+        an append; writing documents, folds, labels or the status does not. This handle does not find an expired
+        conversation, and its id may be used again. The data is removed by `expire`, by the first operation of this handle
+        that meets it, and some of it by opening the store; until then, handles without expiry find it.
+
+        Raises:
+            InvalidSetting: the time is not positive, or longer than 100 years.
+        """
+        other = copy(self)
+        other.backend = self.backend.with_expiry(expire_after)
         return other
 
     async def append(
@@ -95,8 +114,8 @@ class ConversationStore:
 
         An `idempotency_key` that was used before with the same messages returns the version of the first append and
         adds nothing, whatever the current version is. The time, evaluation, provider and model of the entries are not
-        compared. A wrapper that encodes the same messages differently each time passes their `fingerprint`, which is
-        compared instead.
+        compared. With `fingerprint`, these bytes are compared instead of the messages: an encrypted store needs that,
+        because it encodes the same messages differently each time.
 
         `broken="mark"` accepts messages that do not fit the ones before them, for importing records from elsewhere.
         Views repair them.
@@ -142,7 +161,7 @@ class ConversationStore:
             digest,
             broken,
             require_documents(documents),
-            require_own_lease(conversation, lease),
+            require_lease_on(conversation, lease),
             release,
         )
         return await self.backend.append(command)
@@ -205,11 +224,15 @@ class ConversationStore:
         return await self.backend.undo_fold(require_name("conversation", conversation), fold_id)
 
     async def pin(self, conversation: str, position: int) -> None:
-        """Pin an entry: every view must include it."""
+        """Pin an entry: every view must include it. Pinning it twice has no effect.
+
+        Raises:
+            InvalidSetting: there is no entry at this position.
+        """
         await self.backend.set_pin(require_name("conversation", conversation), position, pinned=True)
 
     async def unpin(self, conversation: str, position: int) -> None:
-        """Remove a pin: views may drop the entry again."""
+        """Remove a pin: views may leave the entry out again. Does nothing if it is not pinned."""
         await self.backend.set_pin(require_name("conversation", conversation), position, pinned=False)
 
     async def purge(self, conversation: str, *, before: int) -> int:
@@ -250,12 +273,16 @@ class ConversationStore:
         return await self.backend.fork(conversation, require_name("conversation", new_id), at)
 
     async def set_status(self, conversation: str, status: ConversationStatus) -> ConversationHeader:
-        """Set the status of a conversation."""
+        """Set the status of a conversation; return the new header. The version does not change."""
         require_name("conversation", conversation)
         return await self.backend.set_status(conversation, require_status(status))
 
     async def set_labels(self, conversation: str, labels: Mapping[str, str | None]) -> ConversationHeader:
-        """Set labels of a conversation; the value None removes a label. Other labels stay."""
+        """Set labels of a conversation; return the new header. The value None removes a label. Other labels stay.
+
+        Raises:
+            InvalidSetting: a label is too long, or there would be too many.
+        """
         require_name("conversation", conversation)
         require_labels(labels)
         return await self.backend.set_labels(conversation, labels)
@@ -270,7 +297,8 @@ class ConversationStore:
     ) -> Page[ConversationHeader]:
         """A page of the conversations, newest first by creation time.
 
-        Pages neither repeat nor skip a conversation that existed when the first page was read.
+        Pages neither repeat nor skip a conversation that existed when the first page was read. A page may have fewer items
+        than `limit`, or none; only a `cursor` of None means that there are no more.
         """
         if recipient is not None:
             require_name("recipient", recipient)
@@ -288,8 +316,9 @@ class ConversationStore:
     ) -> Page[SearchHit]:
         """A page of the entries whose text has every word of the query, in any order and case.
 
-        An entry that forks share is found once, in the original conversation; with `conversation`, it is found there.
-        The newest conversations come first, and in each the newest entries.
+        An entry that forks share is found once, in the conversation that it was appended to. With `conversation`, only
+        that conversation is searched, with the entries that it shares. The newest conversations come first, and in each
+        the newest entries. Pages are as in `list`.
         """
         for kind, name in (("conversation", conversation), ("recipient", recipient)):
             if name is not None:
@@ -305,6 +334,18 @@ class ConversationStore:
         """
         require_target(conversation, recipient)
         return await self.backend.erase(conversation, recipient)
+
+    async def expire(self) -> ErasureReceipt:
+        """Remove this tenant's conversations that have expired, with their folds, pins and documents; return the counts.
+
+        Each conversation is removed in its own transaction, so appends do not wait for long, and a conversation that is
+        appended to meanwhile stays. Several processes may do this at the same time. Call `vacuum` afterwards to remove
+        the data from files too.
+
+        Raises:
+            MissingSetting: the store has no `expire_after`.
+        """
+        return await self.backend.expire()
 
     def export(self, conversation: str) -> AsyncIterator[str]:
         """A conversation as lines of ASCII JSON: a header, then its entries, folds and pins. Documents are not exported."""
@@ -322,88 +363,8 @@ class ConversationStore:
         """
         return await import_lines(self, lines)
 
-    async def put_document(self, conversation: str, document: NewDocument) -> Document:
-        """Put a document into an existing conversation; return the stored document.
-
-        If the conversation has a document with the same kind, id and body, that one is returned. With `replace`, its
-        body and expiry time are replaced. An expired document counts as not existing.
-
-        Documents are found by kind and id, are not searched, and are erased with their conversation. `fork`, `export`
-        and `import_` do not copy them. Kinds and ids are not encrypted in an encrypted store.
-
-        Raises:
-            DocumentExists: there is a different document with the same kind and id, in this or another conversation.
-            InvalidMessage: the body is not a JSON object.
-        """
-        require_name("conversation", conversation)
-        return await self.backend.put_document(conversation, require_document(document))
-
-    async def document(self, kind: str, document_id: str) -> Document:
-        """The document with this kind and id, in any conversation of the tenant.
-
-        An expired document is not found. It is deleted by the next write of that kind to its conversation, or by
-        `vacuum` on a handle of its tenant.
-
-        Raises:
-            DocumentNotFound: it does not exist or has expired.
-        """
-        return await self.backend.document(require_name("kind", kind), require_name("document id", document_id))
-
-    async def documents(
-        self,
-        conversation: str,
-        kind: str,
-        *,
-        cursor: str | None = None,
-        limit: int = 20,
-        newest_first: bool = False,
-    ) -> Page[Document]:
-        """A page of a conversation's documents of one kind, by number.
-
-        Pages neither repeat nor skip a document that existed when the first page was read.
-        """
-        require_name("conversation", conversation)
-        require_name("kind", kind)
-        return await self.backend.documents(
-            DocumentQuery(conversation, kind, cursor, require_limit(limit), newest_first)
-        )
-
-    async def delete_document(self, kind: str, document_id: str) -> bool:
-        """Delete a document; return whether it existed."""
-        require_name("kind", kind)
-        return await self.backend.delete_document(kind, require_name("document id", document_id))
-
-    async def acquire_lease(self, conversation: str, holder: str, *, seconds: float) -> Lease:
-        """Acquire the lease on a conversation, which may not exist yet.
-
-        If the holder has the lease already, it is extended and keeps its fence; a new lease has a higher fence than all
-        before. A lease is cooperative: it excludes other calls of `acquire_lease`, and an append with a lease that is
-        not active, but not an append without a lease. The time is the database server's, if there is a server. In
-        SQLite, a power failure may lose the lease, but it also ends every holder.
-
-        Raises:
-            ConversationBusy: another holder has the lease.
-            ConversationErased: the conversation was erased.
-        """
-        require_lease(conversation, holder, seconds)
-        return await self.backend.acquire_lease(conversation, holder, seconds)
-
-    async def renew_lease(self, lease: Lease, *, seconds: float) -> Lease:
-        """Extend a lease to this many seconds from now.
-
-        Raises:
-            LeaseLost: it has expired, was released, or another holder has it.
-            ConversationErased: the conversation was erased.
-        """
-        require_lease(lease.conversation, lease.holder, seconds)
-        return await self.backend.renew_lease(lease, seconds)
-
-    async def release_lease(self, lease: Lease) -> None:
-        """Release a lease before it expires. Does nothing if it is not active."""
-        await self.backend.release_lease(lease)
-
     async def vacuum(self) -> None:
-        """Free the space of deleted data, and remove it from files. Can be slow; run it rarely."""
+        """Remove deleted data from the files of the database and free its space. Can be slow; run it rarely."""
         await self.backend.vacuum()
 
     async def close(self) -> None:
@@ -411,7 +372,10 @@ class ConversationStore:
         await self.backend.close()
 
     async def __aenter__(self) -> Self:
-        """Open the store, so that a problem with it is reported now and not by the first operation."""
+        """Open the store, so that a problem with it is reported now and not by the first operation.
+
+        With `expire_after`, some expired conversations are removed: at most 200.
+        """
         await self.backend.open()
         return self
 

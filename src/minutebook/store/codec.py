@@ -1,8 +1,8 @@
 """Encodes entries, folds and documents as bytes for a store, and list positions as cursors.
 
 A stored entry has a few plain fields and two pieces of bytes: the text of the message, and the rest of it as JSON. The
-text is separate because it is large, searched, and often repeated: a tool result that is read twice is one text with two
-call ids. Pieces are UTF-8 in which lone surrogates are encoded too (`surrogatepass`), so any text can be stored as bytes.
+text is separate because it is large, searched, and often repeated: two tool results with the same text differ only in
+their call ids. Pieces are UTF-8 in which lone surrogates are encoded too (`surrogatepass`), so any text can be stored.
 """
 
 import json
@@ -33,7 +33,7 @@ _UNCOMPRESSED, _DEFLATED = b"\0", b"\1"
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _ASCII_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _TEXT_PLACEHOLDER: Final = 0
-"""The content in the rest of a message whose text is a separate piece. A real content is never a number."""
+"""Replaces the content in the JSON of a message whose text is a separate piece. A real content is never a number."""
 
 
 class Packed(NamedTuple):
@@ -90,8 +90,8 @@ def _pack_text(entry: ConversationEntry, content: str) -> tuple[Packed, Message]
     except UnicodeEncodeError:
         content = json.loads(json.dumps(content))  # joins surrogate pairs to one character
         text = content.encode("utf-8", "surrogatepass")
-    created_at, source = microseconds(entry.created_at), (entry.provider, entry.model)
-    packed = Packed(entry.role, entry.evaluation_id.bytes, entry.sequence, created_at, *source, text, None)
+    evaluation_id, created_at = entry.evaluation_id.bytes, microseconds(entry.created_at)
+    packed = Packed(entry.role, evaluation_id, entry.sequence, created_at, entry.provider, entry.model, text, None)
     return packed, {"role": entry.role.value, "content": content}
 
 

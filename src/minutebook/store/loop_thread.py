@@ -23,7 +23,7 @@ class LoopThread:
         store: str,
         loop_factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.SelectorEventLoop,
     ) -> None:
-        """The default is a loop that the database drivers support on every platform."""
+        """`store` names the store in errors. The default loop is one that the drivers support on every platform."""
         self._store, self._loop_factory = store, loop_factory
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -81,15 +81,15 @@ class LoopThread:
             if self._loop is not None and not self._closed:
                 self._loop.call_soon_threadsafe(callback, *values)
 
-    async def close(self, last: Coroutine[Any, Any, None]) -> None:
+    async def close(self, last_coroutine: Coroutine[Any, Any, None]) -> None:
         """Accept no more coroutines, run a last one, and end the thread."""
         with self._lock:
             was_closed, self._closed = self._closed, True
             loop, thread = self._loop, self._thread
         if was_closed or loop is None or thread is None:
-            last.close()
+            last_coroutine.close()
             return
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(last, loop))
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(last_coroutine, loop))
         loop.call_soon_threadsafe(loop.stop)
         await asyncio.to_thread(thread.join)
 

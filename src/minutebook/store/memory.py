@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 import apsw
@@ -76,6 +76,12 @@ class MemoryEngine(SqliteEngine):
 class MemoryStore(ConversationStore):
     """Stores conversations for the life of the object: for tests and for services that need no persistence."""
 
-    def __init__(self, *, tenant: str = "default", clock: Callable[[], datetime] = now) -> None:
+    def __init__(
+        self,
+        *,
+        tenant: str = "default",
+        clock: Callable[[], datetime] = now,
+        expire_after: timedelta | None = None,
+    ) -> None:
         self._engine = MemoryEngine()
-        super().__init__(SqliteBackend(self._engine, tenant=tenant, clock=clock))
+        super().__init__(SqliteBackend(self._engine, tenant=tenant, clock=clock), expire_after=expire_after)

@@ -5,7 +5,7 @@ writes the result.
 
 Trimming is the only change of a stored entry besides purging and erasing. Tool arguments and results are most of a long
 conversation and the first part that is no longer needed, so the content of a result and the arguments of a call may be
-replaced by something smaller. Roles, texts and the pairing of calls and results cannot change.
+replaced by shorter ones. Roles, texts and the pairing of calls and results cannot change.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -137,7 +137,7 @@ def header_after_append(
     findings: list[Finding] = []
     for position, message in enumerate(messages, conversation.length):
         findings += pairing.problems(position, message)
-        pairing.take(position, message)
+        pairing.add(position, message)
         turns += is_user(message)
         lead += position == lead and is_system(message)
     if findings and broken == "raise":
@@ -150,7 +150,7 @@ def header_after_append(
 
 
 def _is_plain_text(message: Message) -> bool:
-    """Whether it has only a role and a content, and is not a tool result: it always fits after closed exchanges."""
+    """Whether it has only a role and a content, and is not a tool result: it can follow any exchange without open calls."""
     return len(message) == 2 and "content" in message and message.get("role") in _TEXT_ROLES
 
 
@@ -186,13 +186,13 @@ def require_fold(
     conversation: ConversationHeader,
     fold: Fold,
     *,
-    near: Sequence[Fold],
-    splits: bool,
+    overlapping: Sequence[Fold],
+    splits_an_exchange: bool,
     replacing: Iterable[str] | None,
 ) -> list[Fold]:
-    """Check that a fold can be added; return the active folds that it covers.
+    """Check that a fold can be added; return the active folds that it replaces.
 
-    `near` are the active folds that overlap its range; `splits` says whether one of its ends is within an exchange.
+    `overlapping` are the active folds that overlap its range.
 
     Raises:
         FoldConflict: it cannot be added.
@@ -204,19 +204,19 @@ def require_fold(
 
     if not 0 <= fold.start < fold.stop <= conversation.length:
         raise conflict(f"covers {fold.start}..{fold.stop}, which is not a range within 0..{conversation.length}")
-    if splits:
+    if splits_an_exchange:
         raise conflict(f"covers {fold.start}..{fold.stop}, which splits an exchange")
     if conversation.open_at is not None and fold.stop > conversation.open_at:
         raise conflict(f"covers the tool calls of message {conversation.open_at}, which have no results yet")
-    for other in near:
+    for other in overlapping:
         if not _covers(fold, other):
             raise conflict(f"covers fold {other.id!r} ({other.start}..{other.stop}) only partly")
-    covered = [other.id for other in near]
+    covered = [other.id for other in overlapping]
     replacing = None if replacing is None else sorted(replacing)
     if replacing is not None and set(replacing) != set(covered):
         active, expected = (", ".join(map(repr, ids)) or "none" for ids in (covered, replacing))
         raise conflict(f"the active folds in its range are {active}, but it was made to replace {expected}")
-    return list(near)
+    return list(overlapping)
 
 
 def folds_in_range(folds: Iterable[Fold], start: int, stop: int) -> list[Fold]:
@@ -294,7 +294,7 @@ def require_position(conversation: ConversationHeader, position: int) -> int:
     return position
 
 
-def require_fork_position(conversation: ConversationHeader, at: int | None, *, splits: bool) -> int:
+def require_fork_position(conversation: ConversationHeader, at: int | None, *, splits_an_exchange: bool) -> int:
     """The number of entries that a fork at this position shares; None means all.
 
     Raises:
@@ -304,7 +304,7 @@ def require_fork_position(conversation: ConversationHeader, at: int | None, *, s
         return conversation.length
     if not conversation.first <= at <= conversation.length:
         raise InvalidSetting("at", at, f"{conversation.first} to {conversation.length}")
-    if splits:
+    if splits_an_exchange:
         raise InvalidSetting("at", at, "a position between two exchanges")
     return at
 

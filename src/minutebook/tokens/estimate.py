@@ -1,12 +1,14 @@
 """An estimate of a text's tokens from the kinds of its characters, without a vocabulary.
 
 `bytes.translate` drops lowercase letters and UTF-8 continuation bytes, and replaces every other character by one byte, its
-class. Counting the classes then takes a few calls into C, one or two microseconds for 500 characters.
+character class. Counting the classes then takes a few calls into C, one or two microseconds for 500 characters.
 
-The weights were fitted on our own texts of 40 classes and on 10,000 real messages of 500 characters against o200k_base and
-cl100k_base, then rounded up, so that no class is more than a fifth too low. Rare character sequences cost most: digits and
+The weights were fitted on our own texts of 40 kinds and on 10,000 real messages of 500 characters against o200k_base and
+cl100k_base, then rounded up, so that the estimate is at most a fifth too low for each kind of text. Rare character sequences cost most: digits and
 capitals in identifiers, long unbroken runs, scripts other than Latin.
 """
+
+from typing import NamedTuple
 
 from minutebook.tokens.counter import MessageCounter
 
@@ -18,23 +20,33 @@ ORDINARY_RUN = 6
 """Letters and digits between separators in ordinary text. Longer runs are base64, hashes or ids."""
 LONG_RUN = 0.46
 
-SCRIPTS: tuple[tuple[str, range, float, float], ...] = (
-    ("Latin with accents", range(0xC2, 0xC6), 1.8, 1.4),
-    ("rarer Latin, combining punctuation", range(0xC6, 0xCE), 1.3, 1.2),
-    ("Greek", range(0xCE, 0xD0), 1.1, 0.44),
-    ("Cyrillic", range(0xD0, 0xD4), 0.54, 0.27),
-    ("Armenian and Hebrew", range(0xD4, 0xD8), 1.2, 0.45),
-    ("Arabic and its neighbours", range(0xD8, 0xE0), 0.8, 0.38),
-    ("Devanagari to Thai", range(0xE0, 0xE1), 1.4, 0.45),
-    ("Georgian, Khmer, Vietnamese tones", range(0xE1, 0xE2), 1.9, 0.9),
-    ("punctuation, arrows, boxes", range(0xE2, 0xE3), 1.1, 1.0),
-    ("kana", range(0xE3, 0xE4), 1.0, 0.8),
-    ("Han", range(0xE4, 0xEA), 1.25, 0.84),
-    ("Hangul", range(0xEA, 0xEE), 1.15, 0.7),
-    ("private, fullwidth, variants", range(0xEE, 0xF0), 2.0, 1.5),
-    ("emoji", range(0xF0, 0xF5), 2.9, 1.6),
+
+class _Script(NamedTuple):
+    name: str
+    first_bytes: range
+    """First bytes of the UTF-8 encoding of its characters."""
+    cl100k_weight: float
+    """Tokens per character that are enough for cl100k_base and for o200k_base."""
+    o200k_weight: float
+    """Tokens per character that are enough for o200k_base."""
+
+
+SCRIPTS = (
+    _Script("Latin with accents", range(0xC2, 0xC6), 1.8, 1.4),
+    _Script("rarer Latin, combining punctuation", range(0xC6, 0xCE), 1.3, 1.2),
+    _Script("Greek", range(0xCE, 0xD0), 1.1, 0.44),
+    _Script("Cyrillic", range(0xD0, 0xD4), 0.54, 0.27),
+    _Script("Armenian and Hebrew", range(0xD4, 0xD8), 1.2, 0.45),
+    _Script("Arabic and its neighbours", range(0xD8, 0xE0), 0.8, 0.38),
+    _Script("Devanagari to Thai", range(0xE0, 0xE1), 1.4, 0.45),
+    _Script("Georgian, Khmer, Vietnamese tones", range(0xE1, 0xE2), 1.9, 0.9),
+    _Script("punctuation, arrows, boxes", range(0xE2, 0xE3), 1.1, 1.0),
+    _Script("kana", range(0xE3, 0xE4), 1.0, 0.8),
+    _Script("Han", range(0xE4, 0xEA), 1.25, 0.84),
+    _Script("Hangul", range(0xEA, 0xEE), 1.15, 0.7),
+    _Script("private, fullwidth, variants", range(0xEE, 0xF0), 2.0, 1.5),
+    _Script("emoji", range(0xF0, 0xF5), 2.9, 1.6),
 )
-"""Name, first UTF-8 bytes, and tokens per character: sufficient for cl100k_base, and for o200k_base only."""
 
 
 def _tables() -> tuple[bytes, bytes]:
@@ -48,15 +60,15 @@ def _tables() -> tuple[bytes, bytes]:
         elif letter in "\n\r\t":
             classes[byte] = ord("n")
     classes[ord(" ")] = ord("s")
-    for script, (_, first_bytes, _, _) in enumerate(SCRIPTS):
-        for byte in first_bytes:
-            classes[byte] = 0x80 + script
+    for number, script in enumerate(SCRIPTS):
+        for byte in script.first_bytes:
+            classes[byte] = 0x80 + number
     return bytes(classes), bytes([*range(ord("a"), ord("z") + 1), *range(0x80, 0xC0)])
 
 
 CLASSES, DROPPED = _tables()
-CL100K_WEIGHTS = tuple((0x80 + script, cl100k) for script, (_, _, cl100k, _) in enumerate(SCRIPTS))
-O200K_WEIGHTS = tuple((0x80 + script, o200k) for script, (_, _, _, o200k) in enumerate(SCRIPTS))
+CL100K_WEIGHTS = tuple((0x80 + number, script.cl100k_weight) for number, script in enumerate(SCRIPTS))
+O200K_WEIGHTS = tuple((0x80 + number, script.o200k_weight) for number, script in enumerate(SCRIPTS))
 
 
 class EstimatedCounter(MessageCounter):
@@ -96,12 +108,14 @@ class EstimatedCounter(MessageCounter):
         )
         if not text.isascii():
             punctuation = classes.count(b"p")
-            for script, weight in self._scripts:
-                if characters_of_script := classes.count(script):
+            for character_class, weight in self._scripts:
+                if characters_of_script := classes.count(character_class):
                     tokens += weight * characters_of_script
-        unbroken = characters - others + upper + digits - ORDINARY_RUN * (spaces + line_breaks + punctuation + 1)
-        if unbroken > 0:
-            tokens += LONG_RUN * unbroken
+        long_run_characters = (
+            characters - others + upper + digits - ORDINARY_RUN * (spaces + line_breaks + punctuation + 1)
+        )
+        if long_run_characters > 0:
+            tokens += LONG_RUN * long_run_characters
         return int(tokens + PUNCTUATION * punctuation) + 1
 
     def _arguments(self) -> tuple[bool]:

@@ -92,7 +92,7 @@ Size = tuple[int, int]
 
 
 class MediaPrices(NamedTuple):
-    """One provider's price list, in tokens."""
+    """One provider's price list, in tokens: per image, per second of audio or video, per page of a document."""
 
     name: str
     image: Callable[[Size | None, str], int]

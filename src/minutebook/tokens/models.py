@@ -74,7 +74,10 @@ class ModelInfo:
         return self.source != DEFAULT_SOURCE
 
     def room(self, *, reply_tokens: int | None = None) -> int:
-        """Maximum tokens of a request if `reply_tokens` are reserved for the answer. Default: the output limit."""
+        """Maximum tokens of a request if `reply_tokens` are reserved for the answer. Default: the output limit.
+
+        Nothing is reserved if `context_tokens` is unknown.
+        """
         if self.context_tokens is None:
             return self.max_input_tokens
         reserved = self.max_output_tokens if reply_tokens is None else reply_tokens
@@ -100,7 +103,7 @@ class ModelInfo:
             input=_positive_or_none(info.get("max_input_tokens")),
             output=_positive_or_none(info.get("max_output_tokens")),
         )
-        return _info(model_id, [("litellm", figures)])
+        return _merged_info(model_id, [("litellm", figures)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,7 @@ def model_info(
         if litellm_info.is_known:
             limits = _Figures(litellm_info.provider, litellm_info.max_input_tokens, litellm_info.max_output_tokens)
             sources.append(("litellm", limits))
-    info = _info(model, sources)
+    info = _merged_info(model, sources)
     if not info.is_known:
         warnings.warn(
             f"unknown model {model!r}; assuming a context window of {DEFAULT_TOKENS:,} tokens. "
@@ -157,18 +160,20 @@ def model_info(
 def known_models() -> list[ModelInfo]:
     """Every model in the included data, sorted by provider and name."""
     return [
-        replace(_info(name, [("models-dev", _figures(provider, model))]), name=f"{provider}/{name}")
+        replace(_merged_info(name, [("models-dev", _figures(provider, model))]), name=f"{provider}/{name}")
         for provider, models in sorted(_models_dev_data().items())
         for name, model in sorted(models.items())
     ]
 
 
-def _info(model: str, sources: list[tuple[str, _Figures]]) -> ModelInfo:
-    def first(field: str) -> Any:
+def _merged_info(model: str, sources: list[tuple[str, _Figures]]) -> ModelInfo:
+    """The figures of a model, each from the first source that has it. A source is its name and its figures."""
+
+    def first_known(field: str) -> Any:
         return next((value for _, figures in sources if (value := getattr(figures, field)) is not None), None)
 
-    context = first("context")
-    max_input = first("input")
+    context = first_known("context")
+    max_input = first_known("input")
     source = next((name for name, figures in sources if figures.input is not None), None)
     if max_input is None and context is not None:  # only the whole window is known, so that is the limit
         max_input = context
@@ -183,9 +188,9 @@ def _info(model: str, sources: list[tuple[str, _Figures]]) -> ModelInfo:
     )
     return ModelInfo(
         name=model,
-        provider=first("provider") or "unknown",
+        provider=first_known("provider") or "unknown",
         max_input_tokens=max_input or DEFAULT_TOKENS,
-        max_output_tokens=first("output") or DEFAULT_TOKENS,
+        max_output_tokens=first_known("output") or DEFAULT_TOKENS,
         context_tokens=context,
         prices=prices,
         source=source or DEFAULT_SOURCE,
@@ -215,10 +220,10 @@ def _models_dev_figures(model: str) -> _Figures | None:
     """The figures in `models-dev`: of the named provider, else of the maker, else of any provider that serves the model."""
     data = _models_dev_data()
     for name in _names(model):
-        provider, _, rest = name.partition("/")
+        provider, _, name_there = name.partition("/")
         provider = _PROVIDER_ALIASES.get(provider, provider)
-        if rest and rest in data.get(provider, {}):
-            return _figures(provider, data[provider][rest])
+        if name_there and name_there in data.get(provider, {}):
+            return _figures(provider, data[provider][name_there])
         for maker in (*_MAKERS, *data):
             if name in data.get(maker, {}):
                 return _figures(maker, data[maker][name])
@@ -226,7 +231,7 @@ def _models_dev_figures(model: str) -> _Figures | None:
 
 
 def _names(model: str) -> list[str]:
-    """The name itself, then with fewer and fewer of the prefixes and suffixes that routers add."""
+    """The names to look up, in this order: the name itself, then without more and more of the additions of routers."""
     require_type("model", model, str, "the name of a model, such as 'gpt-4o'")
     name = model.strip()
     names = [name, name.lower()]

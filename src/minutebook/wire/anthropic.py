@@ -1,6 +1,6 @@
 """Chat messages to the format of Anthropic's Messages API and back.
 
-A message that is read from Anthropic's format comes back unchanged. A reply may contain what a chat message cannot
+A message that is read from Anthropic's format is written unchanged. A reply may contain what a chat message cannot
 express: signed thinking, citations, blocks of Anthropic's server tools. The message of such a reply also stores its blocks,
 and they are sent back byte for byte while the message is unchanged. If a manager has changed it (removed calls, shortened
 text), the blocks are left out: Anthropic rejects a signature that does not match, and thinking belongs to the calls it led
@@ -52,7 +52,7 @@ class AnthropicMessages:
     prompt_digest: str = ""
     """The digest of tools, system prompt and messages, to be stored with the reply."""
     thinking_dropped: bool = False
-    """True if the tool calls that this request answers were sent without their thinking. Thinking must then be off."""
+    """True if the last assistant message has calls and was sent without its thinking. The request must disable thinking."""
 
 
 def to_anthropic(messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] = ()) -> AnthropicMessages:
@@ -61,12 +61,12 @@ def to_anthropic(messages: Sequence[Message], *, tools: Sequence[Mapping[str, An
     Leading system messages become the system prompt; later ones become user messages at their position. Adjacent messages of
     one role become one message, as Anthropic would combine them. `tools` are part of the prompt digest.
     """
-    lead = leading_system_count(messages)
-    system = [block for message in messages[:lead] for block in _blocks(message) if block != _text(_EMPTY)]
+    leading = leading_system_count(messages)
+    system = [block for message in messages[:leading] for block in _blocks(message) if block != _text(_EMPTY)]
     converted: list[dict[str, Any]] = []
     digest = _PromptDigest([list(tools), system], converted)
     thinking_dropped = False
-    for message in messages[lead:]:
+    for message in messages[leading:]:
         role = "assistant" if role_of(message) == "assistant" else "user"
         if role == "assistant":
             original_prompt = message.get(PROMPT_DIGEST_KEY)

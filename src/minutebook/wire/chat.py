@@ -35,9 +35,9 @@ _ROLES: Final = {
     "function": MessageRole.TOOL,
 }
 _ABSENT: Final = "~absent"
-"""The key in `extras` that lists keys which the message of an entry always has, but the original did not have."""
+"""The key in `extras` for the list of keys that the original did not have, but that `_plain_message` writes."""
 _ORDER: Final = "~order"
-"""The key in `extras` for the order of the original's keys, if it differs from ours."""
+"""The key in `extras` for the order of the original's keys, if it differs from that of `_plain_message`."""
 
 
 def entry_to_provider_message(entry: ConversationEntry) -> dict[str, Any]:

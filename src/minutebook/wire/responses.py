@@ -16,7 +16,7 @@ from minutebook.record.message import FUNCTION_ID_PREFIX, Message, call_ids, pla
 from minutebook.wire.json_patch import patch_between, with_patch
 
 ITEMS_KEY: Final = "~items"
-"""The key in a message for what it cannot express of its items."""
+"""The key in a message for the parts of its items that a chat message cannot express."""
 Item: TypeAlias = Mapping[str, Any]
 
 _CALL_TYPES: Final = frozenset({"function_call", "custom_tool_call"})
@@ -45,7 +45,7 @@ def message_to_items(message: Message) -> list[dict[str, Any]]:
         return derived_items(message)
     derived = derived_items(message, _valid_part_counts(part_counts))
     items: list[dict[str, Any]] = []
-    for mark in marks:
+    for mark in marks:  # an item that only the mark contains, or the index of a derived item and a patch for it
         if not isinstance(mark, Mapping):
             continue
         opaque, index = mark.get("item"), mark.get("of")
@@ -111,9 +111,9 @@ class _ItemGroups:
     def __init__(self) -> None:
         self._groups: list[_ItemGroup] = []
         self._open: _ItemGroup | None = None
-        """The assistant message that further items may join."""
+        """The group of the last assistant message, to which more items may be added."""
         self._pending: list[Item] = []
-        """Opaque items that join the next message."""
+        """Opaque items that will be added to the next message."""
 
     def add(self, item: Item, index: int) -> None:
         if not isinstance(item, Mapping):
@@ -140,7 +140,7 @@ class _ItemGroups:
             self._open = None
 
     def messages(self) -> list[dict[str, Any]]:
-        if self._pending and not self._groups:  # there is no message to join: their JSON becomes one
+        if self._pending and not self._groups:  # there is no message to add them to: their JSON becomes a message
             text = json.dumps([plain_copy(item) for item in self._pending], ensure_ascii=False, separators=(",", ":"))
             self._groups.append(_ItemGroup({"role": "assistant", "content": text}))
         if self._pending:

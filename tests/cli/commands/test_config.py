@@ -99,7 +99,7 @@ def test_without_a_file_the_defaults_hold_and_the_places_are_named(run: Run, tmp
 
     assert found.exit_code == 3
     assert found.stderr == (
-        f"error: llm_config.yaml: file not found, nor {tmp_path}/home/minutebook/llm_config.yaml; "
+        f"error: llm_config.yaml: file not found; also tried {tmp_path}/home/minutebook/llm_config.yaml; "
         "the defaults are used\n"
     )
     assert run("config", "show").exit_code == 0

@@ -1,8 +1,12 @@
+import asyncio
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from minutebook.store.sqlite.store import SqliteStore
+from minutebook.testing.contract.samples import turns
 from tests.cli.conftest import Chat, OnDatabase, call
 
 
@@ -107,3 +111,74 @@ def test_with_vacuum_no_traces_are_left_to_warn_of(full: OnDatabase) -> None:
     assert done.exit_code == 0
     assert done.stderr == ""
     assert full("db", "check").exit_code == 0
+
+
+@pytest.fixture
+def aged(full: OnDatabase, tmp_path: Path) -> OnDatabase:
+    """The same, with three more conversations whose last message is 40 days old. One has a fork with a new message."""
+
+    async def add() -> None:
+        long_ago = datetime.now(UTC) - timedelta(days=40)
+        async with SqliteStore(str(tmp_path / "chat.db"), clock=lambda: long_ago) as store:
+            for name in ("unused", "forked", "unused too"):
+                await store.append(name, turns(1))
+        async with SqliteStore(str(tmp_path / "chat.db")) as store:
+            await store.fork("forked", "fork")
+
+    asyncio.run(add())
+    return full
+
+
+def names(on: OnDatabase) -> set[str]:
+    return {json.loads(line)["id"] for line in on("ls", "--json").stdout.splitlines()}
+
+
+def test_unused_conversations_are_deleted_and_nothing_is_trimmed(aged: OnDatabase) -> None:
+    before = aged("export", "long").stdout
+
+    dry = aged("gc", "--expire-after", "30d")
+    assert (dry.exit_code, dry.stdout) == (0, "2 conversations with 10 messages would be deleted\n")
+    assert "--write deletes them permanently" in dry.stderr
+    assert len(names(aged)) == 7
+
+    done = json.loads(aged("gc", "--expire-after", "30d", "--write", "--json").stdout)
+
+    assert done == {"summary": {"expired": 2, "messages": 10, "written": True}}
+    assert names(aged) == {"long", "short", "other", "forked", "fork"}
+    assert aged("export", "long").stdout == before
+    assert aged("gc", "--expire-after", "6w", "--write", "--vacuum").stdout == (
+        "0 conversations with 0 messages deleted\n"
+    )
+
+
+def test_the_age_may_come_from_the_configuration(
+    aged: OnDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "llm_config.yaml"
+    monkeypatch.setenv("MINUTEBOOK_CONFIG", str(config))
+    config.write_text("database: {tenant: default}")
+    missing = aged("gc", "--expire-after", "config", "--write")
+    assert (missing.exit_code, len(names(aged))) == (2, 7)
+    assert "database.expire_after is missing; set it in llm_config.yaml" in missing.stderr
+
+    config.write_text("database: {expire_after: 30d}")
+
+    assert aged("gc", "--expire-after", "config", "--write").stdout == "2 conversations with 10 messages deleted\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--expire-after", "30"), "--expire-after='30': expected a time such as 30d, 12h or 90m"),
+        (("--expire-after", "30d", "--keep", "name"), "--expire-after does not trim; leave out --keep."),
+        (("--expire-after", "30d", "--recipient", "bob"), "--expire-after does not trim; leave out --recipient."),
+        (("--expire-after", "30d", "--vacuum"), "--vacuum requires --write."),
+    ],
+    ids=str,
+)
+def test_a_wrong_use_of_expiry_changes_nothing(aged: OnDatabase, options: tuple[str, ...], problem: str) -> None:
+    result = aged("gc", *options)
+
+    assert result.exit_code == 2
+    assert problem in result.stderr
+    assert len(names(aged)) == 7

@@ -79,9 +79,18 @@ def test_the_environment_names_the_database_and_the_tenant(run: Run, tmp_path: P
     assert rows(run("ls", "--json", "--db", told["MINUTEBOOK_DB"])) == []
 
 
-@pytest.mark.parametrize("url", ["memory:", "nonsense", "sqlite:chat.db"])
+@pytest.mark.parametrize("url", ["memory:", "mysql://x", "postgres//x", "sqlite:chat.db"])
 def test_a_database_that_cannot_be_meant_is_wrong_usage(run: Run, url: str) -> None:
     assert run("ls", "--db", url).exit_code == 2
+
+
+def test_a_file_name_is_a_database(run: Run, kept: OnDatabase, tmp_path: Path) -> None:
+    assert rows(run("ls", "--json", "--db", tmp_path / "chat.db")) == rows(kept("ls", "--json"))
+
+    missing = run("ls", "--db", tmp_path / "other.db")
+
+    assert missing.exit_code == 3
+    assert "other.db: no such database" in missing.stderr
 
 
 def test_a_file_that_is_no_database_is_an_error_and_no_traceback(on: OnDatabase, tmp_path: Path) -> None:

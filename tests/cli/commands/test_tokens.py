@@ -23,7 +23,7 @@ def test_one_conversation_is_counted_by_role_with_its_largest_messages(run: Run,
 def test_the_counter_is_named_with_its_reason(run: Run, whole: Chat) -> None:
     text = json.dumps(whole)
 
-    assert "exact for o200k_base, the default without a model" in run("tokens", "-", stdin=text).stdout
+    assert "o200k_base, the default if no model is named" in run("tokens", "-", stdin=text).stdout
     assert "exact: cl100k_base is the tokenizer of gpt-4" in run("tokens", "-", "--model", "gpt-4", stdin=text).stdout
     assert "is not public" in run("tokens", "-", "--model", "claude-3-opus", stdin=text).stdout
     assert "mystery is unknown" in run("tokens", "-", "--model", "mystery", stdin=text).stdout

@@ -6,6 +6,7 @@ import pytest
 from minutebook.record import is_valid
 from minutebook.testing import coding_session
 from tests.cli.conftest import Chat, Run
+from tests.transcripts import FILES, needs_corpus, real
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +131,7 @@ def test_long_runs_are_one_row_unless_all_are_asked_for(run: Run, session: Path)
 def test_what_the_guard_put_right_is_said(run: Run, whole: Chat) -> None:
     result = run("view", "-", "--manager", "sliding_window:0", stdin=json.dumps(whole))
 
-    assert "repaired by the guard: keeps what matters: the newest request" in result.stdout
+    assert "repaired violation: keeps what matters: the newest request" in result.stdout
 
 
 def test_a_broken_record_is_repaired_and_explained(run: Run, broken: Chat) -> None:
@@ -187,3 +188,37 @@ def test_lone_surrogates_survive_to_json(run: Run) -> None:
     text = '[{"role": "user", "content": "\\ud800"}]'
 
     assert json.loads(run("view", "-", "--messages", stdin=text).stdout) == [{"role": "user", "content": "\ud800"}]
+
+
+SHAPES: list[dict[str, object]] = [
+    {"role": "user", "content": ""},
+    {"role": "user", "content": None},
+    {"role": "user"},
+    {"role": "user", "content": []},
+    {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]},
+    {"role": "assistant"},
+    {"role": "assistant", "content": None},
+    {"role": "assistant", "content": "", "refusal": "no"},
+    {"role": "system", "content": ""},
+]
+
+
+@pytest.mark.parametrize("command", ["view", "check", "tokens", "repair"])
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_every_reading_command_shows_messages_without_text(run: Run, command: str, flags: tuple[str, ...]) -> None:
+    for shape in SHAPES:
+        result = run(command, "-", *flags, stdin=json.dumps([{"role": "user", "content": "hi"}, shape]))
+
+        assert "internal error" not in result.stderr, shape
+        assert result.exit_code in {0, 1}, shape
+
+
+@needs_corpus
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("command", ["view", "check", "tokens", "repair"])
+def test_every_reading_command_shows_every_real_conversation(run: Run, command: str, name: str) -> None:
+    for number, conversation in enumerate(real(name)):
+        result = run(command, "-", stdin=json.dumps(conversation["messages"]))
+
+        assert "internal error" not in result.stderr, (name, number)
+        assert result.exit_code in {0, 1}, (name, number)

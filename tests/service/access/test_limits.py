@@ -245,7 +245,7 @@ def test_unused_claims_are_released():
         reservation = await second.reserve("k1", 1_000, 200)
         for _ in range(2):
             await first.flush()
-        return reservation, await second.used("k1"), second._days["k1"].others_claimed
+        return reservation, await second.read_usage("k1"), second._days["k1"].others_claimed
 
     reservation, used, claimed = asyncio.run(main())
     assert not isinstance(reservation, QuotaExhausted)
@@ -299,6 +299,6 @@ def test_counts_of_past_days_are_removed():
         await quota.flush()
         (await quota.reserve("k1", 100, 10)).commit(10)
         page = await store.for_tenant("_minutebook").documents("tally:k1", "tally")
-        return len(page.items), await quota.used("k1")
+        return len(page.items), await quota.read_usage("k1")
 
     assert asyncio.run(main()) == (1, 10)

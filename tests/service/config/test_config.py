@@ -1,5 +1,6 @@
 import logging
 import re
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ upstream:
   model: gpt-4o
   timeout_seconds: 30
 server: {host: 0.0.0.0, port: 81, heartbeat_seconds: 5, missing_session_id: reject, on_disconnect: cancel}
-database: {url: "sqlite:///chat.db", optional: true, tenant: acme}
+database: {url: "sqlite:///chat.db", optional: true, tenant: acme, expire_after: 30d}
 limits: {body_bytes: 1_000, tokens_per_day: 5000}
 tools:
   - {python: "math:sqrt", name: root}
@@ -110,6 +111,7 @@ def test_every_key_is_loaded_with_its_line(write_config):
     assert (config.policies["long"].trigger, config.policies["long"].max_tokens) == (0.9, 32_000)
     assert (config.upstream.key_env, config.upstream.timeout_seconds) == ("OPENAI_API_KEY", 30.0)
     assert (config.server.port, config.server.on_disconnect, config.database.tenant) == (81, "cancel", "acme")
+    assert config.database.age == timedelta(days=30)
     assert (config.limits.body_bytes, config.limits.tokens_per_day, config.limits.json_depth) == (1_000, 5_000, 64)
     assert [tool.python or tool.mcp or tool.builtin for tool in config.tools][0::3] == ["math:sqrt", "clock"]
     assert config.system_prompt == "Be brief.\n"
@@ -199,6 +201,14 @@ def test_an_error_has_its_position_key_and_hint(write_config):
         ("tools: {python: a}", "llm_config.yaml:1:8: tools is a mapping; expected a list"),
         ("limits: {body_bytes: true}", "llm_config.yaml:1:22: limits.body_bytes is 'true'; expected a whole number"),
         ("database: {tenant: 17}", "llm_config.yaml:1:20: database.tenant is '17'; expected text, in quotes"),
+        (
+            "database: {expire_after: 30}",
+            "llm_config.yaml:1:26: database.expire_after is '30'; expected text, in quotes",
+        ),
+        (
+            "database: {expire_after: soon}",
+            "llm_config.yaml:1:26: database.expire_after is 'soon'; expected a time such as 30d, 12h or 90m",
+        ),
         (
             "upstream: {key_env: K}",
             "llm_config.yaml:1:21: upstream.key_env is 'K'; expected no value unless upstream.url is set",

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from minutebook.compaction.registry import strategy_named
-from minutebook.errors import InvalidMessage, UnknownName
+from minutebook.errors import InvalidMessage, ProviderFailed, UnknownName
 from minutebook.service.http.errors import failure_of
 from minutebook.wire import provider_message_to_entry
 
@@ -32,3 +32,9 @@ def test_the_error_for_an_unknown_strategy_does_not_quote_its_name():
 
     assert (failure.status, failure.code, failure.param) == (400, "unknown_strategy", "strategy")
     assert failure.message == "Unknown strategy."
+
+
+def test_the_providers_retry_after_reaches_the_client():
+    error = ProviderFailed("upstream", 429, "slow down", retryable=True, retry_after_seconds=7.0)
+
+    assert dict(failure_of(error).headers) == {"retry-after": "8"}

@@ -40,7 +40,7 @@ def streamed(deltas, body):
         assembly.add(delta)
         for piece in reader.pieces(delta):
             sent += events.add(piece)
-    for piece in reader.rest():
+    for piece in reader.incomplete_pieces():
         sent += events.add(piece)
     message = with_item_order(assembly.message(), events.order)
     for item in answer_items(message):

@@ -10,7 +10,7 @@ import logging
 
 import pytest
 
-from minutebook.conversation.config import KEPT, SENT, Persistence, Sent
+from minutebook.conversation.config import PERSISTENCE_RULES, SENDING_RULES, Persistence, Sent
 from minutebook.conversation.trimming import TRIMMED_MARKER
 from minutebook.tokens import model_info
 from tests.service.parts import has_tools
@@ -113,7 +113,7 @@ def test_the_context_is_shorter_than_the_record_after_several_turns(db, tmp_path
 
 FLAGS = [
     (row, prune, preserve)
-    for row in SENT
+    for row in SENDING_RULES
     for prune in ((True, False) if row.prune_tools_for_llm is None else (row.prune_tools_for_llm,))
     for preserve in (
         (prune,) if row.preserve_tools_for_latest_turns is None else (row.preserve_tools_for_latest_turns,)
@@ -137,7 +137,7 @@ def test_what_is_sent_is_what_the_truth_table_says(row, prune, preserve, db, tmp
     assert not here.provider.problems
 
 
-@pytest.mark.parametrize("row", KEPT, ids=lambda row: f"{row.mode}-{row.tool_persistence}")
+@pytest.mark.parametrize("row", PERSISTENCE_RULES, ids=lambda row: f"{row.mode}-{row.tool_persistence}")
 def test_what_is_kept_is_what_the_truth_table_says(row, db, tmp_path):  # C31, C12, C25
     config = config_of(mode=row.mode, tool_persistence=row.tool_persistence or "trimmed", expose_tool_details=True)
     with talking(adding(TURNS), db=db, config=config, folder=tmp_path) as here:

@@ -29,7 +29,7 @@ from minutebook.store.sqlite.store import run as run_now
 from minutebook.store.sqlite.transaction import SqliteTransaction
 from minutebook.store.types import NewDocument
 from minutebook.store.url import open_store
-from minutebook.testing.contract.samples import entries_of, note, text_entries, texts, turn, turns
+from minutebook.testing.contract.samples import entries_of, summary_fold, text_entries, texts, turn, turns
 
 KEY, NEW_KEY = b"k" * 32, b"n" * 32
 PLANTED = [f"planted{number:04d}planted" for number in range(200)]
@@ -212,7 +212,7 @@ def test_a_fold_moved_to_another_conversation_or_range_is_reported_as_damage():
         store = encrypted(inner, KEY)
         for name in ("a", "b"):
             await store.append(name, turns(2), recipient="alice")
-            await store.add_fold(name, note("f", 0, 5, f"summary of {name}"))
+            await store.add_fold(name, summary_fold("f", 0, 5, f"summary of {name}"))
         db = inner._engine._db
         for change_row in (
             "UPDATE fold SET body = (SELECT body FROM fold WHERE conversation = 3) WHERE conversation = 2",

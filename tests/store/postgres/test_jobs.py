@@ -10,7 +10,7 @@ import pytest
 from minutebook.conversation.jobs import run_worker
 from minutebook.errors import ConversationErased, FoldConflict, InvalidSetting, VersionConflict
 from minutebook.store.postgres.store import PostgresStore
-from minutebook.testing.contract.samples import expect_error, note, text_entries, turn, turns
+from minutebook.testing.contract.samples import expect_error, summary_fold, text_entries, turn, turns
 from tests.servers import require_postgres, shared
 
 ROOT = Path(__file__).parents[3]
@@ -199,11 +199,15 @@ def test_the_fold_of_a_stalled_worker_is_rejected(url):
                 folds = await store.folds(conversation)
                 started.set()
                 await may_continue.wait()
-                late = store.add_fold(conversation, note("late", 0, 10), replacing=[stored.fold.id for stored in folds])
+                late = store.add_fold(
+                    conversation, summary_fold("late", 0, 10), replacing=[stored.fold.id for stored in folds]
+                )
                 conflicts.append(await expect_error(FoldConflict, late))
 
             async def quick(_tenant, conversation):
-                fold_ids.append((await store.add_fold(conversation, note("in time", 0, 5), replacing=[])).fold.id)
+                fold_ids.append(
+                    (await store.add_fold(conversation, summary_fold("in time", 0, 5), replacing=[])).fold.id
+                )
 
             await store.append("a", turns(3))
             stalled = asyncio.ensure_future(run_worker(store, slow, wait=False))

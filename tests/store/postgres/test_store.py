@@ -22,7 +22,7 @@ from minutebook.store.postgres.store import PostgresStore
 from minutebook.store.types import NewDocument
 from minutebook.store.url import open_store
 from minutebook.testing import coding_session
-from minutebook.testing.contract.samples import entries_of, expect_error, note, text_entries, texts, turn, turns
+from minutebook.testing.contract.samples import entries_of, expect_error, summary_fold, text_entries, texts, turn, turns
 from tests.servers import GIVEN, Postgres, require_postgres, shared
 from tests.store.deleted_data import GONE, STAYS, gone_in, plant, remove
 
@@ -52,7 +52,7 @@ def fill_every_table(url):
             await store.append(
                 "a", [*turns(3), *text_entries("large " * 5_000)], recipient="alice", idempotency_key="k"
             )
-            await store.add_fold("a", note("f", 0, 5))
+            await store.add_fold("a", summary_fold("f", 0, 5))
             await store.pin("a", 1)
             await store.put_document("a", NewDocument("reply", "r", {"x": 1}))
             await store.acquire_lease("a", "w", seconds=60)
@@ -283,7 +283,7 @@ def test_names_of_the_maximum_length_are_found(url):
     async def scenario():
         async with open_store(url) as store:
             await store.append(name, text_entries("1"), idempotency_key=name)
-            await store.add_fold(name, note(name, 0, 1))
+            await store.add_fold(name, summary_fold(name, 0, 1))
             assert [header.id for header in (await store.list(recipient=name)).items] == [name]
             assert [stored.fold.id for stored in await store.folds(name)] == [name]
             assert (await store.erase(recipient=name)).conversations == 1
@@ -513,7 +513,7 @@ def test_no_erased_byte_remains_after_a_vacuum(server, monkeypatch):
                     documents=[document],
                 )
                 await store.acquire_lease(words[6], "a worker", seconds=60)
-                await store.add_fold(words[6], note(words[7], 0, 1, words[8]))
+                await store.add_fold(words[6], summary_fold(words[7], 0, 1, words[8]))
             await store.fork(planted[6], "a fork")
             assert len((await store.search(planted[0])).items) == 1
             assert len(left()) == 1001

@@ -27,7 +27,7 @@ from minutebook.store.redis.rows import new_header_fields
 from minutebook.store.types import NewDocument
 from minutebook.store.url import open_store
 from minutebook.testing import StoreContract
-from minutebook.testing.contract.samples import note, text_entries, texts, turn, turns
+from minutebook.testing.contract.samples import summary_fold, text_entries, texts, turn, turns
 from tests.store.deleted_data import GONE, STAYS, gone_in, plant, remove
 from tests.store.redis.servers import Server, free_port, new_url, prefix_of
 from tests.store.writing import acknowledged, start, whole_turns
@@ -92,11 +92,11 @@ async def write_everything(store, name):
     """Write everything that a conversation can have, one operation after the other."""
     yield await store.append(name, turns(3), recipient="alice", idempotency_key="k")
     yield await store.append(name, text_entries(LARGE))
-    yield await store.add_fold(name, note("f", 0, 5))
+    yield await store.add_fold(name, summary_fold("f", 0, 5))
     yield await store.pin(name, 7)
     yield await store.set_labels(name, {"x": "y"})
     yield await store.purge(name, before=5)
-    yield await store.undo_fold(name, (await store.add_fold(name, note("g", 5, 10))).fold.id)
+    yield await store.undo_fold(name, (await store.add_fold(name, summary_fold("g", 5, 10))).fold.id)
     yield await store.append(name, turn(9), idempotency_key="l")
     ends = datetime(2100, 1, 1, tzinfo=UTC)
     yield await store.put_document(name, NewDocument("reply", f"r {name}", {"x": 1}, ends))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from minutebook.errors import ConversationNotFound
 from minutebook.store.sqlite import search as sqlite_search
 from minutebook.store.url import open_store
-from minutebook.testing.contract.samples import expect_error, note, text_entries
+from minutebook.testing.contract.samples import expect_error, summary_fold, text_entries
 
 WORDS = ("red", "green", "blue")
 STEPS = st.lists(
@@ -48,7 +48,7 @@ def test_a_search_finds_every_entry_once_whenever_it_was_indexed(tmp_path_factor
                     await store.search("red")
                 elif step == "purge" and len(stored) > first:
                     before = (first + len(stored) + 1) // 2
-                    await store.add_fold("a", note(f"f{before}", 0, before))
+                    await store.add_fold("a", summary_fold(f"f{before}", 0, before))
                     await store.purge("a", before=before)
                     first = before
                 elif step == "fork" and stored:

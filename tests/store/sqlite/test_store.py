@@ -19,7 +19,7 @@ from minutebook.store.sqlite.transaction import SqliteTransaction
 from minutebook.store.types import NewDocument
 from minutebook.store.url import open_store
 from minutebook.testing import coding_session
-from minutebook.testing.contract.samples import entries_of, expect_error, note, text_entries, texts, turn, turns
+from minutebook.testing.contract.samples import entries_of, expect_error, summary_fold, text_entries, texts, turn, turns
 from tests.store.deleted_data import GONE, STAYS, gone_in, plant, remove
 from torture.file_faults import move_file, world_writable_folder, write_to_read_only_file
 
@@ -69,7 +69,7 @@ def test_no_erased_byte_remains_after_a_vacuum(url, tmp_path, monkeypatch):
                     documents=[document],
                 )
                 await store.acquire_lease(words[6], "a worker", seconds=60)
-                await store.add_fold(words[6], note(words[7], 0, 1, words[8]))
+                await store.add_fold(words[6], summary_fold(words[7], 0, 1, words[8]))
             await store.fork(planted[6], "a fork")
             assert len((await store.search(planted[0])).items) == 1
             await store.erase(recipient="alice")
@@ -175,7 +175,7 @@ def test_a_load_takes_no_more_steps_in_a_long_conversation(url, tmp_path, part):
         async with open_store(url) as store:
             for name, size in (("short", 32), ("long", 992)):
                 await store.append(name, turns(size))
-                await store.add_fold(name, note("f", 0, 5 * size - 25))
+                await store.add_fold(name, summary_fold("f", 0, 5 * size - 25))
                 await store.fork(name, f"fork of {name}")
 
     def steps(name):

@@ -34,21 +34,23 @@ class ClientAdapter(ProviderAdapter):
     stream_statuses: ClassVar[Mapping[str, int]] = {}
     """Error code → HTTP status for errors inside a stream, which have no status. Other codes are a 500."""
 
-    def __init__(self, model: str, *, client: Any, native_output: bool, **shared: Unpack[ClientOptions]) -> None:
+    def __init__(
+        self, model: str, *, client: Any, native_output: bool, **client_options: Unpack[ClientOptions]
+    ) -> None:
         super().__init__(
             model,
-            retry_policy=shared.get("retry_policy"),
-            telemetry=shared.get("telemetry"),
-            counter=shared.get("counter"),
+            retry_policy=client_options.get("retry_policy"),
+            telemetry=client_options.get("telemetry"),
+            counter=client_options.get("counter"),
         )
         try:
             self._package: Any = import_module(self.name)
         except ImportError as error:
             raise MissingExtra(self.name, self.name) from error
         self._client = client
-        self._client_arguments = {"base_url": shared.get("base_url"), "api_key": shared.get("api_key")}
+        self._client_arguments = {"base_url": client_options.get("base_url"), "api_key": client_options.get("api_key")}
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
-        self._options = dict(shared.get("options") or {})
+        self._options = dict(client_options.get("options") or {})
         self._native_output = native_output
 
     @property

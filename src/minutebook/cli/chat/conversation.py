@@ -91,7 +91,7 @@ class ChatConversation:
                     await (call.finish(answer, outcome) if answer else call.fail(outcome))
 
     async def _wait_for_lease(self, holder: str) -> None:
-        """Wait until the lease of a chat that crashed has expired."""
+        """Acquire the lease. If another chat holds it, wait once until it expires: that chat may have crashed."""
         try:
             await self.store.acquire_lease(self.id, holder, seconds=LEASE_SECONDS)
         except ConversationBusy as busy:
@@ -117,7 +117,7 @@ class ChatConversation:
             request_id=run_id,
             provider=self.adapter.name,
             lease=lease,
-            facts={"surface": "cli"},
+            minutes_fields={"surface": "cli"},
         )
         call = AgentCall(self.store, settings, loaded, new_messages, new_id=lambda: f"req_{uuid4().hex}")
         await call.begin(recipient=RECIPIENT)

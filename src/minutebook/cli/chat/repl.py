@@ -58,8 +58,8 @@ class ChatLoop:
             "/quit": self._quit,
         }
 
-    def run(self, first: str | None, farewell: str) -> None:
-        """Send `first`, if given, and then the lines that the user types. Print `farewell` at the end.
+    def run(self, first_message: str | None, farewell: str) -> None:
+        """Send `first_message`, if there is one, and then the lines that the user types. Print `farewell` at the end.
 
         Raises:
             KeyboardInterrupt: Ctrl-C was pressed twice at the prompt.
@@ -67,9 +67,9 @@ class ChatLoop:
         self._greet()
         self._set_up_input()
         try:
-            if first is not None:
-                self._out.print(Text(f"> {first}"))
-                self._ask(first)
+            if first_message is not None:
+                self._out.print(Text(f"> {first_message}"))
+                self._ask(first_message)
             interrupted = self._loop()
         except SystemExit:
             with suppress(OSError):  # the terminal may be closed
@@ -103,7 +103,7 @@ class ChatLoop:
     def _greet(self) -> None:
         """Print the model, the id of the conversation and its last messages."""
         chat = self._chat
-        self._out.print(Text.assemble((chat.adapter.model, "bold"), (f" at {self._access.where}", "dim")))
+        self._out.print(Text.assemble((chat.adapter.model, "bold"), (f" at {self._access.server}", "dim")))
         self._note(f"stored as {chat.id}; minutebook show {chat.id} prints it")
         if chat.record:
             self._note(f"{len(chat.record):,} messages so far, {chat.record.tokens:,} tokens")

@@ -229,8 +229,8 @@ def _print_diagnostics(diagnostics: Sequence[Diagnostic], *, err: bool) -> None:
     for diagnostic in diagnostics:
         heading, *excerpt = str(diagnostic).split("\n")
         color = "red" if diagnostic.severity is Severity.ERROR else "yellow"
-        location, severity, rest = heading.partition(f"{diagnostic.severity.value}[")
-        click.echo(f"{location}{click.style(diagnostic.severity.value, fg=color)}{severity[-1:]}{rest}", err=err)
+        location, severity, message = heading.partition(f"{diagnostic.severity.value}[")
+        click.echo(f"{location}{click.style(diagnostic.severity.value, fg=color)}{severity[-1:]}{message}", err=err)
         for line in excerpt:
             click.echo(line, err=err)
 

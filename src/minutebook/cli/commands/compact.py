@@ -21,7 +21,7 @@ from minutebook.tokens import TokenCounter
 from minutebook.tokens.models import ModelInfo, UnknownModel
 
 
-@click.command("compact", cls=Command, short_help="Replace old messages by a summary in what models get.")
+@click.command("compact", cls=Command, short_help="Replace old messages with a summary in the view for models.")
 @click.argument("conversation", metavar="ID")
 @click.option(
     "--strategy",
@@ -51,13 +51,13 @@ def command(
     url: str | None,
     tenant: str,
 ) -> int:
-    """Compact conversation ID: replace its old messages with a summary in what models get.
+    """Compact conversation ID: replace its old messages with a summary in the view that is sent to models.
 
     The record is unchanged, and `undo` reverts the compaction. Each compaction is stored as a fold: a range of messages
     and the summary that replaces it.
 
-    Without --strategy, all but the last 3 turns are summarized immediately. With --strategy, the strategy decides by the
-    size of the view. Summaries are extracts of the messages; no model is called.
+    Without --strategy, all but the last 3 turns are summarized, whatever their size. With --strategy, nothing is changed
+    unless the context window is nearly full. Summaries are extracts of the messages; no model is called.
 
     Example: minutebook compact order-17 --dry-run
     """
@@ -118,7 +118,7 @@ def _result_json(result: CompactionResult) -> dict[str, Any]:
 
 
 def _reason(result: CompactionResult) -> str:
-    """Why nothing was compacted, or why messages were truncated in addition. Folds have their own reasons."""
+    """Why nothing was compacted or, if messages were also truncated because the strategy failed or was not enough, why."""
     if result:
         fallback = result.event.fallback if result.event is not None else None
         return f"messages in the middle were truncated: {fallback}" if fallback else ""
@@ -139,16 +139,16 @@ async def copy_to_memory(store: ConversationStore, conversation: str) -> Convers
 async def compact_by_strategy(
     store: ConversationStore, conversation: str, name: str, model: ModelInfo, counter: TokenCounter
 ) -> CompactionResult:
-    """Apply the strategy as before a call of a model with this context window.
+    """Apply the strategy as an agent does before it calls a model with this context window.
 
     Raises:
         UnknownName: the strategy is unknown.
         CannotFit: the messages that must be sent exceed the context window.
     """
     loaded = await store.load(conversation)
-    keep = FoldStorage(store, conversation, loaded.folds).keep
-    manager = CompactionManager(name, model, folds=loaded.folds, save_fold=keep)
-    record = ViewSource(loaded, (), counter=counter, whole=True).record
+    storage = FoldStorage(store, conversation, loaded.folds)
+    manager = CompactionManager(name, model, folds=loaded.folds, save_fold=storage.save)
+    record = ViewSource(loaded, (), counter=counter, whole_record=True).record
     compaction_input = manager.compaction_input(record)
     result = await manager.check_and_apply(record)
     if result or result.error is not None:

@@ -106,7 +106,7 @@ def path() -> None:
 
     existing = config_path(os.environ)
     if existing is None:
-        first, *others = map(str, config_paths())
-        problem = f"file not found, nor {' nor '.join(others)}; the defaults are used"
-        raise FileNotFoundError(errno.ENOENT, problem, first)
+        first_path, *other_paths = map(str, config_paths())
+        problem = f"file not found; also tried {', '.join(other_paths)}; the defaults are used"
+        raise FileNotFoundError(errno.ENOENT, problem, first_path)
     click.echo(existing)

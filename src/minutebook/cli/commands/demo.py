@@ -146,8 +146,8 @@ def _show(results: list[dict[str, Any]], record: dict[str, int]) -> None:
     table.add_column("over all model calls", no_wrap=True)
     for result in results:
         table.add_column(result["manager"], justify="right", style="bold green" if result is results[-1] else None)
-    for title, figure in ROWS:
-        table.add_row(title, *(figure.format_map(result) for result in results))
+    for title, template in ROWS:
+        table.add_row(title, *(template.format_map(result) for result in results))
     out.print(table)
     out.print(
         f"${DOLLARS_PER_MILLION:.2f} per million input tokens; a cache read costs a tenth of that, a write 1.25 times.\n"

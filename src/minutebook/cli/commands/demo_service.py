@@ -65,7 +65,7 @@ def _answers(session: list[dict[str, Any]]) -> Iterator[ScriptedAnswer]:
 def _run_client(
     client: openai.OpenAI, session: list[dict[str, Any]], turns: int
 ) -> tuple[list[Message], list[tuple[int, int]]]:
-    """Play the client, which sends its whole history with every request and runs the tools.
+    """Act as the client: send the whole history with every request, and answer the tool calls.
 
     Returns the client's messages, and for each request the tokens of the whole history and of the view that was sent.
     """

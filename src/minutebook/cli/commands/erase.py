@@ -52,7 +52,7 @@ def command(
 
 
 def _description(database: Database, conversation: str | None, recipient: str | None) -> str:
-    """What would be deleted, for the confirmation.
+    """Describe the conversations that would be deleted, for the confirmation.
 
     Raises:
         ConversationNotFound: the conversation does not exist.

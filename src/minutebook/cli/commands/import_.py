@@ -43,7 +43,8 @@ MAX_PROBLEMS: Final = 5
 _HEADER: Final = re.compile(rb'\s*\{\s*"conversation"\s*:')
 _ENTRY: Final = re.compile(rb'\{"message":\{')
 """Start of a line in files of earlier versions of `minutebook chat`, which did not use the database."""
-_REJECTIONS: Final = (ConversationErased, IdempotencyConflict, InvalidSetting, VersionConflict)
+_REFUSED: Final = (ConversationErased, InvalidSetting)
+"""Errors of one conversation, besides conflicts of its id. The others are imported."""
 NumberedLines = Iterator[tuple[int, bytes]]
 
 
@@ -86,17 +87,17 @@ class _Importer:
             UnreadableInput: a line cannot be read; the conversations before it are imported.
         """
         lines = self.reader.lines()
-        read_ahead, first = [], b""
+        read_ahead, first_line = [], b""
         for numbered_line in lines:
             read_ahead.append(numbered_line)
-            if first := numbered_line[1].strip():
+            if first_line := numbered_line[1].strip():
                 break
         all_lines = chain(read_ahead, lines)
-        if _HEADER.match(first):
+        if _HEADER.match(first_line):
             self._import_export(all_lines)
-        elif _ENTRY.match(first):
+        elif _ENTRY.match(first_line):
             self._import_chat(all_lines)
-        elif _is_message(first):
+        elif _is_message(first_line):
             self._import_message_lines(all_lines)
         else:
             self._import_conversations(all_lines)
@@ -161,8 +162,8 @@ class _Importer:
 
     def _import_conversations(self, lines: NumberedLines) -> None:
         for conversation in self.reader.conversations(lines):
-            is_only_one = conversation.line is None and conversation.data is self.reader.document
-            name = conversation.id or (self._stem if is_only_one else f"{self._stem}-{conversation.index}")
+            is_whole_file = conversation.line is None and conversation.data is self.reader.document
+            name = conversation.id or (self._stem if is_whole_file else f"{self._stem}-{conversation.index}")
             checker = _PairingChecker()
             messages = map(checker.check, conversation.messages)
             # All messages are converted first, so that nothing is stored if one of them is invalid.
@@ -199,7 +200,7 @@ class _Importer:
             problem = "the id is taken by another conversation; give this one its own id"
             result.refused.append(ImportProblem(name, [problem]))
             return False
-        except _REJECTIONS as error:
+        except _REFUSED as error:
             result.refused.append(ImportProblem(name, [str(error)]))
             return False
         result.messages += added
@@ -249,7 +250,7 @@ class _PairingChecker:
                 self._count += 1
                 if self._count <= MAX_PROBLEMS:
                     self._problems.append(str(finding))
-        self._pairing.take(self._index, message)
+        self._pairing.add(self._index, message)
         self._index += 1
         return message
 
@@ -301,8 +302,8 @@ def command(database: Database, file: str, recipient: str | None) -> int:
     A conversation without an id is named after the file and its index in it. Files with one conversation or message per
     line are streamed and may be of any size. Importing a file twice adds nothing.
 
-    Exit codes: 6 if messages do not fit together (they are imported unchanged), 1 if a conversation was refused because
-    its id is taken (the others are imported).
+    Exit codes: 6 if tool calls and results do not match (they are imported unchanged) or a last line is incomplete (it is
+    skipped), 1 if a conversation was refused, for example because its id is taken (the others are imported).
 
     Example: minutebook import log.jsonl --recipient alice
     """

@@ -81,8 +81,8 @@ def _line(row: tuple[str, ...], widths: list[int]) -> str:
         f"{name[:name_width]:<{name_width}}",
         *(f"{cell:>{width}}" for cell, width in zip(figures, widths[1:], strict=True)),
     ]
-    rest = [name[start : start + name_width] for start in range(name_width, len(name), name_width)]
-    return "\n".join([(" " * COLUMN_GAP).join(cells), *rest])
+    continuation_lines = [name[start : start + name_width] for start in range(name_width, len(name), name_width)]
+    return "\n".join([(" " * COLUMN_GAP).join(cells), *continuation_lines])
 
 
 def _price(dollars: float | None) -> str:

@@ -58,8 +58,8 @@ def _show(hits: Sequence[SearchHit], query: str) -> None:
     for hit in hits:
         role = hit.entry.role.value
         color = ROLE_STYLES[role_family(role)][0]
-        where = Text(f"{printable(hit.conversation)}:{hit.position}", "bold")
-        grid.add_row(where, Text(role, color), highlighted_snippet(_text(hit), query))
+        location = Text(f"{printable(hit.conversation)}:{hit.position}", "bold")
+        grid.add_row(location, Text(role, color), highlighted_snippet(_text(hit), query))
     if hits:
         console().print(grid)
 

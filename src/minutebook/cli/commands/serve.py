@@ -21,7 +21,7 @@ from minutebook.cli.options import is_json, json_option
     "--db",
     "url",
     metavar="URL",
-    help="Database URL. Default: a file in the state folder. Example: --db postgresql://localhost/chat",
+    help="Database URL or SQLite file. Default: a file in the state folder. Example: --db postgresql://localhost/chat",
 )
 @click.option(
     "--upstream",
@@ -38,7 +38,7 @@ from minutebook.cli.options import is_json, json_option
     "--host",
     "-h",
     metavar="ADDRESS",
-    help="Address to listen on. Other than loopback it requires API keys. Example: -h ::1",
+    help="Address to listen on. Any other than loopback requires API keys. Example: -h ::1",
 )
 @click.option(
     "--port",
@@ -71,13 +71,8 @@ def command(
 
     Example: minutebook serve --db sqlite:///chat.db --upstream https://api.openai.com/v1 --key-env OPENAI_API_KEY
     """
-    try:
-        from minutebook.cli.server import serve
-        from minutebook.service.config.loader import CommandLineFlag
-    except ModuleNotFoundError as error:
-        from minutebook.errors import MissingExtra
-
-        raise MissingExtra(error.name or "fastapi", "service") from error
+    from minutebook.cli.server import serve
+    from minutebook.service.config.loader import CommandLineFlag
 
     flags = {
         "database.url": CommandLineFlag("--db", url),

@@ -58,10 +58,10 @@ def _rows(loaded: LoadedConversation) -> Iterator[MessageRow]:
 
 def _folded_rows(loaded: LoadedConversation) -> Iterator[MessageRow]:
     """The messages with folds applied: the messages of a fold replace those that it covers."""
-    shown: Iterable[tuple[int | None, Message]] = loaded.shown()
+    positioned: Iterable[tuple[int | None, Message]] = loaded.shown()
     fold_of_next_message = (fold for fold in loaded.folds for _ in fold.shown)
     introduced: Fold | None = None
-    for position, message in shown:
+    for position, message in positioned:
         if position is not None:
             yield _row("", f"{position}", message)
             continue

@@ -32,7 +32,7 @@ MAX_ROWS = 20
 def command(file: str, model: str | None, show_all: bool) -> None:
     """Count the tokens of each conversation of FILE: in total, by role, and those of the largest messages.
 
-    A message counts as its text and 4 tokens, and 8 for each tool call. Providers count slightly differently.
+    A message counts as the tokens of its text plus 4, plus 8 for each tool call. Providers count slightly differently.
 
     Example: minutebook tokens log.jsonl --model claude-sonnet-4-5
     """
@@ -80,7 +80,7 @@ def token_counts(conversation: FileConversation, model: str | None) -> dict[str,
 def counter_reason(counter: TokenCounter, model: str | None) -> str:
     """Whether the counter is exact, and why it was selected."""
     if model is None:
-        return f"exact for {counter.name}, the default without a model"
+        return f"{counter.name}, the default if no model is named"
     if isinstance(counter, ExactCounter):
         return f"exact: {counter.name} is the tokenizer of {model}"
     if isinstance(counter, ScaledCounter) and "claude" in model.lower():

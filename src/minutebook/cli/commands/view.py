@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import click
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
@@ -241,11 +241,7 @@ def table_of(rows: Sequence[ViewRow], record: Transcript, added: Sequence[str] =
             content.append(preview(record[line.index]) if line.index is not None else next(added_previews, ""))
         elif line.status is NoteStatus.SENT:
             content.append(_role_counts(row.lines), "dim")
-        cell = Table.grid(expand=True)
-        if content.plain:
-            cell.add_row(content)
-        if line.reason:
-            cell.add_row(Text(line.reason, color))
+        cell = Group(*([content] if content.plain else []), *([Text(line.reason, color)] if line.reason else []))
         tokens, sent_tokens = sum(item.tokens for item in row.lines), sum(item.sent_tokens for item in row.lines)
         status = Text(row.status, color)
         table.add_row(row.index_range, row.role, status, f"{tokens:,}", f"{sent_tokens:,}", cell)
@@ -265,7 +261,7 @@ def show_totals(out: Console, view: View, lines: Sequence[ExplanationLine]) -> N
     }
     out.print(role_bars(bars, out.width))
     for violation in view.violations:
-        out.print(Text(f"repaired by the guard: {violation}", "yellow"))
+        out.print(Text(f"repaired violation: {violation}", "yellow"))
 
 
 def _added_previews(view: View) -> list[str]:

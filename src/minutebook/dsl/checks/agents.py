@@ -14,27 +14,27 @@ from minutebook.dsl.spec import INPUT, placeholders
 
 def check_agent(node: t.AgentDef, scope: Scope) -> None:
     check_duplicates(node.properties, scope)
-    given = properties(node)
-    instruction = _prompt(given.get("instruction"), scope)
-    if "instruction" not in given:
+    by_key = properties(node)
+    instruction = _prompt(by_key.get("instruction"), scope)
+    if "instruction" not in by_key:
         at, name = (node.name.at, repr(node.name.text)) if node.name else (node.at, "without a name")
         scope.findings.add("no-instruction", at, f"agent {name} has no instruction; add `instruction NAME` of a prompt")
-    prompt = _prompt(given.get("prompt"), scope)
-    _check_model(node, given, instruction, prompt, scope)
-    _check_answer(given, instruction, prompt, scope)
-    _check_tools(given, scope)
-    _check_helpers(node, given, scope)
-    if "retry" in given:
-        scope.find("retry", given["retry"])
-    match given.get("timeout"):
+    prompt = _prompt(by_key.get("prompt"), scope)
+    _check_model(node, by_key, instruction, prompt, scope)
+    _check_answer(by_key, instruction, prompt, scope)
+    _check_tools(by_key, scope)
+    _check_helpers(node, by_key, scope)
+    if "retry" in by_key:
+        scope.find("retry", by_key["retry"])
+    match by_key.get("timeout"):
         case t.Name() as policy:
             scope.find("timeout", policy)
         case t.Duration() as duration:
             check_duration(duration, scope)
-    if "history" in given:
-        check_strategy(given["history"], scope)
-    if "description" in given and not given["description"].value.strip():
-        scope.findings.add("empty-text", given["description"].at, "this description is empty")
+    if "history" in by_key:
+        check_strategy(by_key["history"], scope)
+    if "description" in by_key and not by_key["description"].value.strip():
+        scope.findings.add("empty-text", by_key["description"].at, "this description is empty")
 
 
 def _prompt(name: t.Name | None, scope: Scope) -> t.PromptDef | None:
@@ -52,49 +52,47 @@ def _prompt(name: t.Name | None, scope: Scope) -> t.PromptDef | None:
 
 def _check_model(
     node: t.AgentDef,
-    given: dict[str, Any],
+    by_key: dict[str, Any],
     instruction: t.PromptDef | None,
     prompt: t.PromptDef | None,
     scope: Scope,
 ) -> None:
     model = scope.model_of(instruction)
-    if model is None and ("instruction" not in given or instruction is not None):
+    if model is None and ("instruction" not in by_key or instruction is not None):
         models = ", ".join(scope.tables["model"]) or "none"
         message = (
             f"no model for this agent: its instruction has none, no model is named 'main', and there is not exactly one "
             f"(defined: {models}); write `using model NAME` at the instruction"
         )
         scope.findings.add("no-model", node.name.at if node.name else node.at, message)
-    other = modifier(prompt, "model")
-    if other is not None and model is not None and other.text != model:
-        message = (
-            f"this prompt is for model {other.text!r}, but the agent runs on {model!r}, the model of its instruction"
-        )
-        scope.findings.add("conflict", given["prompt"].at, message)
+    prompt_model = modifier(prompt, "model")
+    if prompt_model is not None and model is not None and prompt_model.text != model:
+        message = f"this prompt is for model {prompt_model.text!r}, but the agent runs on {model!r}, the model of its instruction"
+        scope.findings.add("conflict", by_key["prompt"].at, message)
 
 
 def _check_answer(
-    given: dict[str, Any], instruction: t.PromptDef | None, prompt: t.PromptDef | None, scope: Scope
+    by_key: dict[str, Any], instruction: t.PromptDef | None, prompt: t.PromptDef | None, scope: Scope
 ) -> None:
-    if "produces" in given:
-        scope.find("schema", given["produces"])
-    schemas = [given.get("produces"), modifier(instruction, "expecting"), modifier(prompt, "expecting")]
+    if "produces" in by_key:
+        scope.find("schema", by_key["produces"])
+    schemas = [by_key.get("produces"), modifier(instruction, "expecting"), modifier(prompt, "expecting")]
     names = list(dict.fromkeys(name.text for name in schemas if name is not None))
     if len(names) > 1:
-        at = (given.get("produces") or given.get("prompt") or given["instruction"]).at
+        at = (by_key.get("produces") or by_key.get("prompt") or by_key["instruction"]).at
         message = f"the agent's answer has several schemas: {' and '.join(map(repr, names))}"
         scope.findings.add("conflict", at, message)
 
 
-def _check_tools(given: dict[str, Any], scope: Scope) -> None:
+def _check_tools(by_key: dict[str, Any], scope: Scope) -> None:
     sources: dict[str, str] = {}
-    for name in names_in(given.get("tools")):
+    for name in names_in(by_key.get("tools")):
         for tool in _tools_of(name, scope):
             if sources.setdefault(tool, name.text) != name.text:
                 message = f"the agent already has a tool {tool!r}, from {sources[tool]!r}"
                 scope.findings.add("name-clash", name.at, message)
-    _check_repeats(names_in(given.get("tools")), scope)
-    for name in (*names_in(given.get("delegate")), *names_in(given.get("use"))):
+    _check_repeats(names_in(by_key.get("tools")), scope)
+    for name in (*names_in(by_key.get("delegate")), *names_in(by_key.get("use"))):
         if name.text in sources:
             message = f"the agent has a tool {name.text!r}, and an agent that it calls has the same name"
             scope.findings.add("name-clash", name.at, message)
@@ -128,8 +126,8 @@ def _tools_of(name: t.Name, scope: Scope) -> tuple[str, ...]:
     return (tail,) if dot else ()
 
 
-def _check_helpers(node: t.AgentDef, given: dict[str, Any], scope: Scope) -> None:
-    delegates, uses = names_in(given.get("delegate")), names_in(given.get("use"))
+def _check_helpers(node: t.AgentDef, by_key: dict[str, Any], scope: Scope) -> None:
+    delegates, uses = names_in(by_key.get("delegate")), names_in(by_key.get("use"))
     for name in (*delegates, *uses):
         helper: t.AgentDef | None = scope.find("agent", name)
         if helper is not None and helper is not node and "description" not in properties(helper):
@@ -176,10 +174,10 @@ def check_cycles(program: t.Program, scope: Scope) -> None:
 
 
 def _references_of_agent(node: t.AgentDef, scope: Scope) -> Iterator[Reference]:
-    given = properties(node)
-    for name in (*names_in(given.get("delegate")), *names_in(given.get("use"))):
+    by_key = properties(node)
+    for name in (*names_in(by_key.get("delegate")), *names_in(by_key.get("use"))):
         yield ("agent", name.text), name.at
-    history = given.get("history")
+    history = by_key.get("history")
     if history is not None and history.text in scope.tables["flow"] and history.text not in scope.known.strategies:
         yield ("flow", history.text), history.at
 
@@ -217,15 +215,15 @@ def _names_in(node: t.TypeExpression) -> Iterator[t.Name]:
             yield from _names_in(node.item)
 
 
-_ALL: Final = frozenset({"trigger", "target", "keep_turns", "keep_files", "model", "share"})
+_ALL_SETTINGS: Final = frozenset({"trigger", "target", "keep_turns", "keep_files", "model", "share"})
 STRATEGY_SETTINGS: Final = {
-    "summarize": _ALL,
-    "hybrid": _ALL,
+    "summarize": _ALL_SETTINGS,
+    "hybrid": _ALL_SETTINGS,
     "truncate": frozenset({"trigger", "target", "keep_turns"}),
     "turns": frozenset({"trigger", "keep_turns", "model", "share"}),
 }
 """Strategy → the settings that it uses; other registered strategies may use any."""
-FLOW_SETTINGS: Final = _ALL - {"model"}
+FLOW_SETTINGS: Final = _ALL_SETTINGS - {"model"}
 """The settings that a flow uses: the model is that of its prompts."""
 
 
@@ -251,11 +249,11 @@ def check_unused_settings(program: t.Program, scope: Scope) -> None:
 def _settings_of(strategy: str, scope: Scope) -> frozenset[str]:
     if strategy in STRATEGY_SETTINGS:
         return STRATEGY_SETTINGS[strategy]
-    return _ALL if strategy in scope.known.strategies else FLOW_SETTINGS
+    return _ALL_SETTINGS if strategy in scope.known.strategies else FLOW_SETTINGS
 
 
-def _helpers(given: dict[str, t.Names]) -> Iterator[t.Name]:
-    yield from (*names_in(given.get("delegate")), *names_in(given.get("use")))
+def _helpers(by_key: dict[str, t.Names]) -> Iterator[t.Name]:
+    yield from (*names_in(by_key.get("delegate")), *names_in(by_key.get("use")))
 
 
 def _reason(key: str, strategies: list[str]) -> str:

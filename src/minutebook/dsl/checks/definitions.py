@@ -36,8 +36,8 @@ def check_definition(node: t.Definition, scope: Scope) -> None:
             _check_tool(node, scope)
         case t.RetryDef():
             check_whole_number(node.times, scope, "the number of retries", maximum=100)
-            if node.first is not None:
-                check_duration(node.first, scope)
+            if node.first_wait is not None:
+                check_duration(node.first_wait, scope)
         case t.TimeoutDef():
             check_duration(node.duration, scope)
         case t.PromptDef():
@@ -59,12 +59,12 @@ def check_duration(duration: t.Duration, scope: Scope) -> None:
 
 
 def check_duplicates(lines: Iterable[t.Property], scope: Scope) -> None:
-    first: dict[str, t.Property] = {}
+    first_lines: dict[str, t.Property] = {}
     for line in lines:
-        if line.key in first:
-            message = f"{line.key!r} is already set on line {first[line.key].at.line}"
+        if line.key in first_lines:
+            message = f"{line.key!r} is already set on line {first_lines[line.key].at.line}"
             scope.findings.add("duplicate", line.at, message)
-        first.setdefault(line.key, line)
+        first_lines.setdefault(line.key, line)
 
 
 def _check_short(node: t.ModelShort, scope: Scope) -> None:

@@ -46,8 +46,8 @@ class _Assignments:
 class _FlowChecker:
     def __init__(self, flow: t.FlowDef, scope: Scope) -> None:
         self.flow, self.scope, self.findings = flow, scope, scope.findings
-        self.read: set[str] = set()
-        self.written: dict[str, t.Position] = {}
+        self.read_names: set[str] = set()
+        self.written_names: dict[str, t.Position] = {}
 
     def check(self) -> None:
         state = _Assignments({INPUT}, {INPUT})
@@ -55,55 +55,55 @@ class _FlowChecker:
             if name.text in state.certain and name.text != INPUT:
                 self.findings.add("duplicate", name.at, f"parameter ${name.text} is already defined")
             self.write(name, state)
-        self.body(self.flow.body, state)
-        for unread in self.written.keys() - self.read - {INPUT}:
-            self.findings.add("unused", self.written[unread], f"nothing reads ${unread}")
+        self.check_body(self.flow.body, state)
+        for unread in self.written_names.keys() - self.read_names - {INPUT}:
+            self.findings.add("unused", self.written_names[unread], f"nothing reads ${unread}")
 
     def write(self, name: t.Name, state: _Assignments) -> None:
         if name.text == INPUT:
             message = f"${INPUT} is the input of the program and cannot be set; use another name"
             self.findings.add("reserved", name.at, message)
-        self.written.setdefault(name.text, name.at)
+        self.written_names.setdefault(name.text, name.at)
         state.add(name.text)
 
-    def body(self, statements: Iterable[t.Statement], state: _Assignments) -> None:
+    def check_body(self, statements: Iterable[t.Statement], state: _Assignments) -> None:
         is_reported = False
         for statement in statements:
             if state.ended and not is_reported:
                 at = statement.branches[0].at if isinstance(statement, t.If) else statement.at
                 self.findings.add("unreachable", at, "this statement is never run: every path returns before it")
                 is_reported = True
-            self.statement(statement, state)
+            self.check_statement(statement, state)
 
-    def statement(self, node: t.Statement, state: _Assignments) -> None:
+    def check_statement(self, node: t.Statement, state: _Assignments) -> None:
         match node:
             case t.Assign():
-                self.right(node.value, state)
+                self.check_value(node.value, state)
                 self.write(node.target, state)
             case t.Perform():
-                self.action(node.action, state)
+                self.check_action(node.action, state)
             case t.Return():
                 if node.value is not None:
-                    self.right(node.value, state)
+                    self.check_value(node.value, state)
                 state.ended = True
             case t.If():
-                self.branches(node, state)
+                self.check_branches(node, state)
             case t.For():
-                self.expression(node.items, state)
+                self.check_expression(node.items, state)
                 inner = state.copy()
                 self.write(node.variable, inner)
-                self.body(node.body, inner)
+                self.check_body(node.body, inner)
                 state.possible |= inner.possible
             case t.Parallel():
-                self.parallel(node, state)
+                self.check_parallel(node, state)
 
-    def branches(self, node: t.If, state: _Assignments) -> None:
+    def check_branches(self, node: t.If, state: _Assignments) -> None:
         paths: list[_Assignments] = []
         for branch in node.branches:
             if branch.condition is not None:
-                self.expression(branch.condition, state)
+                self.check_expression(branch.condition, state)
             path = state.copy()
-            self.body(branch.body, path)
+            self.check_body(branch.body, path)
             paths.append(path)
         if node.branches[-1].condition is not None:
             paths.append(state.copy())
@@ -112,60 +112,62 @@ class _FlowChecker:
         state.ended = state.ended or not continuing
         state.certain = set.intersection(*continuing) if continuing else set(state.possible)
 
-    def parallel(self, node: t.Parallel, state: _Assignments) -> None:
+    def check_parallel(self, node: t.Parallel, state: _Assignments) -> None:
         """Check calls that run in parallel: none can read what another sets, and no two can set the same variable."""
         after = state.copy()
-        targets = {each.target.text for each in node.body if isinstance(each, t.Assign)} - state.certain
+        targets = {statement.target.text for statement in node.body if isinstance(statement, t.Assign)} - state.certain
         seen: set[str] = set()
-        for each in node.body:
-            match each:
+        for statement in node.body:
+            match statement:
                 case t.Assign(value=t.Action() as action):
                     self.check_parallel_reads(action, targets)
-                    self.action(action, state.copy() if not targets else _with_names(state, targets))
-                    if each.target.text in seen:
-                        message = f"${each.target.text} is set twice in this block, in no order"
-                        self.findings.add("parallel", each.target.at, message)
-                    seen.add(each.target.text)
-                    self.write(each.target, after)
+                    self.check_action(action, state.copy() if not targets else _with_names(state, targets))
+                    if statement.target.text in seen:
+                        message = f"${statement.target.text} is set twice in this block, in no order"
+                        self.findings.add("parallel", statement.target.at, message)
+                    seen.add(statement.target.text)
+                    self.write(statement.target, after)
                 case t.Perform():
-                    self.check_parallel_reads(each.action, targets)
-                    self.action(each.action, _with_names(state, targets))
+                    self.check_parallel_reads(statement.action, targets)
+                    self.check_action(statement.action, _with_names(state, targets))
                 case _:
-                    at = each.branches[0].at if isinstance(each, t.If) else each.at
+                    at = statement.branches[0].at if isinstance(statement, t.If) else statement.at
                     message = "only `run agent`, `run flow` and `call llm` can run beside each other"
                     self.findings.add("parallel", at, message)
-                    self.statement(each, after)
+                    self.check_statement(statement, after)
         state.certain, state.possible, state.ended = after.certain, after.possible, after.ended
 
     def check_parallel_reads(self, action: t.Action, targets: set[str]) -> None:
-        for variable in (each for argument in action.arguments for each in variables_in(argument)):
+        for variable in (variable for argument in action.arguments for variable in variables_in(argument)):
             if variable.name in targets:
                 message = f"${variable.name} is set by another call of this block; set it before the block"
                 self.findings.add("parallel", variable.at, message)
 
-    def right(self, value: t.Expression | t.Action, state: _Assignments) -> None:
+    def check_value(self, value: t.Expression | t.Action, state: _Assignments) -> None:
         if isinstance(value, t.Action):
-            self.action(value, state)
+            self.check_action(value, state)
         else:
-            self.expression(value, state)
+            self.check_expression(value, state)
 
-    def expression(self, node: t.Expression, state: _Assignments) -> None:
+    def check_expression(self, node: t.Expression, state: _Assignments) -> None:
         for variable in variables_in(node):
-            self.variable(variable.name, variable.at, state)
+            self.check_variable(variable.name, variable.at, state)
 
-    def variable(self, name: str, at: t.Position, state: _Assignments, why: str = "") -> None:
-        self.read.add(name)
+    def check_variable(self, name: str, at: t.Position, state: _Assignments, detail: str = "") -> None:
+        self.read_names.add(name)
         if name in state.certain or state.ended:
             return
         if name in state.possible:
-            self.findings.add("maybe-unset", at, f"${name} is not set on every path to this point{why}")
+            self.findings.add("maybe-unset", at, f"${name} is not set on every path to this point{detail}")
         else:
-            near = closest(name, state.possible)
-            self.findings.add("unknown-variable", at, f"${name} is not set before this point{why}", near and f"${near}")
+            similar = closest(name, state.possible)
+            self.findings.add(
+                "unknown-variable", at, f"${name} is not set before this point{detail}", similar and f"${similar}"
+            )
 
-    def action(self, action: t.Action, state: _Assignments) -> None:
+    def check_action(self, action: t.Action, state: _Assignments) -> None:
         for argument in action.arguments:
-            self.expression(argument, state)
+            self.check_expression(argument, state)
         kind = "prompt" if action.kind == "llm" else action.kind
         definition = self.scope.find(kind, action.name)
         if definition is None:
@@ -179,15 +181,15 @@ class _FlowChecker:
             message = f"{callee} takes at most one argument, but is called with {count}"
             self.findings.add("arguments", action.name.at, message)
         if isinstance(definition, t.PromptDef):
-            self.prompt(definition, action, state)
+            self.check_prompt(definition, action, state)
 
-    def prompt(self, prompt: t.PromptDef, action: t.Action, state: _Assignments) -> None:
+    def check_prompt(self, prompt: t.PromptDef, action: t.Action, state: _Assignments) -> None:
         if self.scope.model_of(prompt) is None:
             message = f"no model for prompt {prompt.name.text!r}; add `using model NAME` to it, or name a model 'main'"
             self.findings.add("no-model", action.name.at, message)
         for name in placeholders(prompt.text.value):
             if name.isidentifier() and name != INPUT:
-                self.variable(name, action.name.at, state, f", and prompt {prompt.name.text!r} has ${{{name}}}")
+                self.check_variable(name, action.name.at, state, f", and prompt {prompt.name.text!r} has ${{{name}}}")
 
 
 def variables_in(node: t.Expression) -> Iterator[t.Variable]:

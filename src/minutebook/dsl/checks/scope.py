@@ -50,8 +50,11 @@ class Scope:
     findings: Findings
     known: KnownNames
     tables: dict[str, dict[str, Any]] = field(default_factory=lambda: {kind: {} for kind in _KINDS.values()})
+    """Kind → name → definition."""
     used: set[tuple[str, str]] = field(default_factory=set)
+    """Kind and name of each definition that another one refers to."""
     unnamed: t.AgentDef | None = None
+    """The agent without a name."""
 
     def define(self, node: t.Definition) -> None:
         kind = _KINDS[type(node)]
@@ -62,8 +65,8 @@ class Scope:
                 message = f"line {self.unnamed.at.line} already has an agent without a name; add a name"
                 self.findings.add("duplicate", node.at, message)
             self.unnamed = self.unnamed or node
-        elif (first := self.tables[kind].get(name.text)) is not None:
-            message = f"{kind} {name.text!r} is already defined on line {first.at.line}"
+        elif (existing := self.tables[kind].get(name.text)) is not None:
+            message = f"{kind} {name.text!r} is already defined on line {existing.at.line}"
             self.findings.add("duplicate", name.at, message)
         else:
             self.tables[kind][name.text] = node
@@ -77,11 +80,11 @@ class Scope:
             self.used.add((kind, name.text))
         return definition
 
-    def add_unknown(self, kind: str, name: t.Name, known: Collection[str], label: str = "") -> None:
-        """Add an error for a name that is not known, with a suggestion or the known names."""
-        near = closest(name.text, known)
-        choices = f"; choose one of {', '.join(known)}" if known and near is None else ""
-        self.findings.add(f"unknown-{kind}", name.at, f"no {label or kind} {name.text!r}{choices}", near)
+    def add_unknown(self, kind: str, name: t.Name, valid_names: Collection[str], label: str = "") -> None:
+        """Add an error for an unknown name, with a suggestion or the valid names."""
+        suggestion = closest(name.text, valid_names)
+        choices = f"; choose one of {', '.join(valid_names)}" if valid_names and suggestion is None else ""
+        self.findings.add(f"unknown-{kind}", name.at, f"no {label or kind} {name.text!r}{choices}", suggestion)
 
     def model_of(self, prompt: t.PromptDef | None) -> str | None:
         """The model of a prompt: its own, else `main`, else the only one in the program."""

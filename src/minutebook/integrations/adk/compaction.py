@@ -73,7 +73,7 @@ class _LastCall:
 class AdkCompaction(BasePlugin):  # type: ignore[misc]  # google-adk is not installed where types are checked
     """Records every session in a store, and folds the record before a request that would not fit the model's window.
 
-    After a run it also folds what the next request would have no room for, so that the next run does not start with a
+    After a run it also compacts the record if the next request would not fit, so that the next run does not start with a
     compaction. The notice of a compaction is in the next event of the run, under `custom_metadata["minutebook"]`, and on
     the bus; the notice of a compaction after the run is on the bus only.
 
@@ -138,7 +138,7 @@ class AdkCompaction(BasePlugin):  # type: ignore[misc]  # google-adk is not inst
     async def _make_room(
         self, run: str, records: Sequence[AdkRecord], contents: list[RequestContent], fixed_tokens: int
     ) -> None:
-        """Fold the first record after whose compaction the request fits."""
+        """Compact the first record whose compaction makes the request fit."""
         for index, record in enumerate(records):
             shortened = contents
             for other in (*records[:index], *records[index + 1 :]):
@@ -161,7 +161,7 @@ class AdkCompaction(BasePlugin):  # type: ignore[misc]  # google-adk is not inst
         return None
 
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
-        """Append the last answer to the record, and fold what the next request would have no room for."""
+        """Append the last answer to the record, and compact it if the next request would not fit."""
         records, events = await self._update_records(invocation_context)
         run = invocation_context.invocation_id
         try:
@@ -178,7 +178,7 @@ class AdkCompaction(BasePlugin):  # type: ignore[misc]  # google-adk is not inst
     async def _make_room_for_next_call(
         self, run: str, records: Records, events: Sequence[Event], scope: EventScope, last_call: _LastCall
     ) -> None:
-        """Fold for the expected next request in a scope: the contents of the last one and the events since then."""
+        """Compact if the expected next request in a scope would not fit: the last contents and the events since then."""
         new_events = [event for event in events if scope.sees(_scope_of(event))][last_call.event_count :]
         new_contents = [
             RequestContent(event.content, records[_scope_of(event)].event(event.id), exact=True) for event in new_events
@@ -224,14 +224,16 @@ class AdkCompaction(BasePlugin):  # type: ignore[misc]  # google-adk is not inst
         """The tokens of instructions and tools, which a request has in addition to its contents."""
         instruction = request.config.system_instruction
         text = instruction if isinstance(instruction, str) else ""
-        others = [] if isinstance(instruction, str) or instruction is None else _instruction_contents(instruction)
+        instruction_contents = (
+            [] if isinstance(instruction, str) or instruction is None else _instruction_contents(instruction)
+        )
         tools = [
             declaration.model_dump(mode="json", exclude_none=True)
             for tool in request.config.tools or []
             for declaration in getattr(tool, "function_declarations", None) or []
         ]
         tokens = self._counter.message({"role": "system", "content": text}) if text else 0
-        tokens += sum(tokens_of(content, self._counter) for content in others)
+        tokens += sum(tokens_of(content, self._counter) for content in instruction_contents)
         return tokens + (self._counter.count(json.dumps(tools)) if tools else 0)
 
 

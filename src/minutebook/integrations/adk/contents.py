@@ -18,7 +18,7 @@ try:
 except ImportError as error:
     raise MissingExtra("google-adk", "adk") from error
 
-KEY: Final = "adk"
+ADK_KEY: Final = "adk"
 """The key of google-adk's data in a message; it is never sent to a provider."""
 
 
@@ -30,9 +30,9 @@ def messages_of(content: types.Content, **metadata: Any) -> list[dict[str, Any]]
         for part in parts
         if part.function_response is not None
     ]
-    if others := [part for part in parts if part.function_response is None]:
+    if other_parts := [part for part in parts if part.function_response is None]:
         role = "model" if content.role == "model" else "user"
-        messages.append(_with_metadata(_message(role, others), role, others, metadata))
+        messages.append(_with_metadata(_message(role, other_parts), role, other_parts, metadata))
     return messages
 
 
@@ -64,12 +64,12 @@ def _with_metadata(
     if _plain_parts(message) != list(parts):
         extension["parts"] = [json.loads(part.model_dump_json(exclude_none=True)) for part in parts]
         extension["role"] = role
-    return {**message, KEY: extension} if extension else message
+    return {**message, ADK_KEY: extension} if extension else message
 
 
 def _parts_of(message: Message) -> list[types.Part]:
     """The stored parts if the message has not changed since, otherwise parts built from the message."""
-    extension = message.get(KEY) or {}
+    extension = message.get(ADK_KEY) or {}
     if "parts" in extension:
         parts = [types.Part.model_validate_json(json.dumps(plain_copy(part))) for part in extension["parts"]]
         originals = messages_of(types.Content(role=extension["role"], parts=parts))
@@ -155,7 +155,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _without_extension(message: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in message.items() if key != KEY}
+    return {key: value for key, value in message.items() if key != ADK_KEY}
 
 
 def _without_ids(message: Mapping[str, Any]) -> dict[str, Any]:

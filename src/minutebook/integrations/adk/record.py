@@ -18,7 +18,7 @@ from minutebook.errors import (
     MissingExtra,
     VersionConflict,
 )
-from minutebook.integrations.adk.contents import KEY, messages_of, signature_of
+from minutebook.integrations.adk.contents import ADK_KEY, messages_of, signature_of
 from minutebook.integrations.adk.view import RecordedEvent, RequestContent, record_as_sent, with_folds
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message
@@ -107,7 +107,7 @@ class AdkRecord:
         return None
 
     async def _store_fold(self, fold: Fold) -> Fold:
-        return await self._fold_storage.keep(fold)
+        return await self._fold_storage.save(fold)
 
     async def _load_folds(self) -> tuple[Fold, ...]:
         """The folds that were not undone, including those of other processes."""
@@ -160,7 +160,7 @@ class AdkRecord:
             idempotency_key=f"adk:{event.id}",
             broken="mark",
         )
-        if version != self._version + 1:  # another process has appended this event, and others before it
+        if version != self._version + 1:  # the idempotency key: another process appended this event, after others
             raise VersionConflict(self.conversation, version, self._version)
         self._version = version
         self._add_messages(_Source(event.id, event.author, event.invocation_id), messages)
@@ -184,5 +184,5 @@ class _Source(NamedTuple):
 
 
 def _source_of(message: Message) -> _Source:
-    extension = message.get(KEY) or {}
+    extension = message.get(ADK_KEY) or {}
     return _Source(extension.get("event", ""), extension.get("author", ""), extension.get("run", ""))

@@ -60,7 +60,7 @@ MAX_NAME_CHARACTERS: Final = 200
 _TOKEN: Final = re.compile(r"mb_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 
 State = Literal["active", "ending", "ended", "expired"]
-"""`ending`: the key was rotated and still works for the overlap. `ended`: it was revoked, or the overlap is over."""
+"""`ending`: the key was rotated and still works until `ends_at`. `ended`: it was revoked, or `ends_at` has passed."""
 Scopes = Annotated[
     frozenset[Scope],
     Field(min_length=1),
@@ -126,26 +126,26 @@ class NewKey:
     """The secret that clients send. It is not stored: if it is lost, create another key."""
 
 
-def new_key(at: datetime, **terms: Any) -> NewKey:
-    """A new key; `terms` are fields of `ApiKey`.
+def new_key(at: datetime, **settings: Any) -> NewKey:
+    """A new key, created at that time; `settings` are fields of `ApiKey`.
 
     Raises:
         InvalidSetting: a field is invalid.
     """
-    if key_id_of(terms["name"]) is not None:
+    if key_id_of(settings["name"]) is not None:
         raise InvalidSetting("name", "mb_…", "what the key is for, not a token")
-    if not terms["name"].isprintable():
-        raise InvalidSetting("name", terms["name"], _EXPECTED["name"])
-    require_tenant(terms["tenant"])
-    if terms["recipient"] is not None:
-        require_name("recipient", terms["recipient"])
+    if not settings["name"].isprintable():
+        raise InvalidSetting("name", settings["name"], _EXPECTED["name"])
+    require_tenant(settings["tenant"])
+    if settings["recipient"] is not None:
+        require_name("recipient", settings["recipient"])
     key_id = secrets.token_hex(6)
     token = f"mb_{key_id}_{secrets.token_urlsafe(32)}"
     try:
-        key = ApiKey(id=key_id, sha256=digest_of(token), last4=token[-4:], created_at=at, **terms)
+        key = ApiKey(id=key_id, sha256=digest_of(token), last4=token[-4:], created_at=at, **settings)
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0])
-        raise InvalidSetting(name, terms[name], _EXPECTED[name]) from None
+        raise InvalidSetting(name, settings[name], _EXPECTED[name]) from None
     if key.expires_at is not None and key.expires_at <= at:
         raise InvalidSetting("expires_at", key.expires_at, _EXPECTED["expires_at"])
     return NewKey(key, token)
@@ -181,8 +181,8 @@ _CONVERSATION: Final = "keys"
 """The conversation of the reserved tenant that holds the documents of all keys."""
 _KEY, _END, _USE = "key", "key end", "key use"
 """Document kinds. The end of a key is a separate document, so that a concurrent write to the key cannot undo it."""
-_TERMS: Final = {"name", "tenant", "scopes", "recipient", "expires_at", "requests_per_minute", "tokens_per_day"}
-"""The fields that a rotated key passes on to its replacement."""
+_COPIED_FIELDS: Final = {"name", "tenant", "scopes", "recipient", "expires_at", "requests_per_minute", "tokens_per_day"}
+"""The fields that the replacement of a rotated key copies."""
 _NO_DIGEST: Final = "0" * 64
 """Compared with the token's digest if the key is unknown, so that both cases take the same time."""
 _CHALLENGE: Final = (("www-authenticate", 'Bearer realm="minutebook"'),)
@@ -191,8 +191,8 @@ _CHALLENGE: Final = (("www-authenticate", 'Bearer realm="minutebook"'),)
 class ApiKeys:
     """Creates, verifies, rotates and revokes the keys of a service.
 
-    `stale_seconds` is how long cached keys stay valid while the store is unavailable. It is 0 for a service that needs
-    its store anyway.
+    `stale_seconds` is how long cached keys stay valid while the store is unavailable. Use 0 if the
+    service cannot work without its store.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class ApiKeys:
         clock: Callable[[], datetime] = now,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store = store.for_tenant(RESERVED_TENANT)
+        self._store = store.for_tenant(RESERVED_TENANT).with_expiry(None)
         self._cache_seconds, self._stale_seconds = cache_seconds, stale_seconds
         self._clock, self._monotonic = clock, monotonic
         self._cache: dict[str, tuple[ApiKey | None, float]] = {}
@@ -282,7 +282,7 @@ class ApiKeys:
     async def rotate(self, key_id: str, *, overlap_seconds: float = OVERLAP_SECONDS) -> NewKey:
         """Create a key with the same rights, and let the old one end after the overlap.
 
-        If the old key expires, the new one gets the same lifetime, counted from now.
+        If the old key has an `expires_at`, the new one gets the same lifetime, counted from now.
 
         Raises:
             DocumentNotFound: there is no such key.
@@ -294,10 +294,10 @@ class ApiKeys:
         at = self._now()
         if old.state(at) != "active":
             raise InvalidSetting("key", key_id, "a key that was not revoked or rotated before and has not expired")
-        terms = old.model_dump(include=_TERMS)
+        settings = old.model_dump(include=_COPIED_FIELDS)
         if old.expires_at is not None:
-            terms["expires_at"] = at + (old.expires_at - old.created_at)
-        new = await self.create(**terms)
+            settings["expires_at"] = at + (old.expires_at - old.created_at)
+        new = await self.create(**settings)
         ends_at = at + timedelta(seconds=overlap_seconds)
         try:
             # No replace=True: a concurrent revocation or rotation of the key wins.
@@ -323,7 +323,7 @@ class ApiKeys:
         at = self._now()
         state = key.state(at)
         if state == "ended":
-            raise unauthorized("This API key was revoked.")
+            raise unauthorized("This API key was revoked or replaced.")
         if state == "expired":
             raise unauthorized("This API key has expired.")
         self._uses[key.id] = at

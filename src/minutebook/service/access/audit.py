@@ -46,7 +46,7 @@ class AuditLog:
     """Appends to the audit log of a service, and reads it."""
 
     def __init__(self, store: ConversationStore, *, clock: Callable[[], datetime] = now) -> None:
-        self._store = store.for_tenant(RESERVED_TENANT)
+        self._store = store.for_tenant(RESERVED_TENANT).with_expiry(None)
         self._clock = clock
 
     async def note(self, caller: Caller, act: AuditAction, target: str) -> AuditEntry:
@@ -58,17 +58,17 @@ class AuditLog:
         if len(target) > MAX_TARGET_CHARACTERS:
             raise InvalidSetting("target", target, f"an id or a name of up to {MAX_TARGET_CHARACTERS} characters")
         at = self._clock().astimezone(UTC)
-        facts: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "at": at.isoformat(),
             "act": act,
             "target": erased_target(target) if act == "erase" else without_secrets(target),
             "tenant": caller.tenant,
             "key_id": caller.key_id,
         }
-        message = {"role": "user", "content": json.dumps(facts, sort_keys=True)}
+        message = {"role": "user", "content": json.dumps(fields, sort_keys=True)}
         stored = provider_message_to_entry(message, evaluation_id=_EVALUATION, sequence=0, created_at=at)
         version = await self._store.append(_CONVERSATION, [stored])
-        entry = AuditEntry(version - 1, **facts)
+        entry = AuditEntry(version - 1, **fields)
         _LOG.info("audit", extra=asdict(entry))
         return entry
 

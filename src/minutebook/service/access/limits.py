@@ -28,7 +28,7 @@ from minutebook.store.types import NewDocument
 
 _LOG: Final = logging.getLogger("minutebook.service")
 _KIND: Final = "tally"
-_BLOCKS_OF_REST: Final = 8
+_BLOCK_DIVISOR: Final = 8
 """A block is the remaining quota divided by this, or the tokens of one request if that is more."""
 
 
@@ -79,16 +79,16 @@ class QuotaExhausted:
 
     retry_seconds: float
     for_today: bool
-    """The quota is used up. If False, requests in progress have reserved the rest and may return some of it."""
+    """Whether the quota is used up. If not, requests in progress have reserved the rest and may return some of it."""
 
 
 class TokenQuota:
-    """Counts tokens per key and day. With `optional`, it counts on its own while the store is unavailable."""
+    """Counts tokens per key and day. With `optional`, each replica counts for itself while the store is unavailable."""
 
     def __init__(
         self, store: ConversationStore, *, clock: Callable[[], datetime] = now, optional: bool = False
     ) -> None:
-        self._store = store.for_tenant(RESERVED_TENANT)
+        self._store = store.for_tenant(RESERVED_TENANT).with_expiry(None)
         self._clock, self._optional = clock, optional
         self._replica = uuid4().hex
         self._days: dict[str, _KeyDay] = {}
@@ -108,7 +108,7 @@ class TokenQuota:
             day.is_idle = False
             return Reservation(max_tokens, day)
 
-    async def used(self, key_id: str) -> int:
+    async def read_usage(self, key_id: str) -> int:
         """The tokens used today by all replicas; those of the others as of their last write."""
         day = self._today(key_id)
         await self._read_others(day)
@@ -143,9 +143,9 @@ class TokenQuota:
             await self._read_others(day)
             if day.others_claimed + day.committed >= limit:
                 return self._exhausted(day, limit)
-            rest = limit - day.others_claimed - day.committed
+            remaining = limit - day.others_claimed - day.committed
             previous_claim = day.claimed
-            await self._write(day, day.committed + max(max_tokens, rest // _BLOCKS_OF_REST))
+            await self._write(day, day.committed + max(max_tokens, remaining // _BLOCK_DIVISOR))
             await self._read_others(day)
             if day.others_claimed + day.committed >= limit:  # another replica claimed at the same time
                 await self._write(day, max(previous_claim, day.committed))
@@ -298,7 +298,7 @@ class Limiter:
 
     async def tokens_used(self, caller: Caller) -> int | None:
         """The tokens that the caller's key used today; None for a caller without a key."""
-        return None if caller.key_id is None else await self._quota.used(caller.key_id)
+        return None if caller.key_id is None else await self._quota.read_usage(caller.key_id)
 
     def limits_of(self, caller: Caller) -> dict[str, int | None]:
         if caller.key_id is None:

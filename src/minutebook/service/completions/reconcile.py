@@ -1,7 +1,7 @@
-"""Where the messages of a request belong: which conversation, which branch of it, and which messages are new.
+"""Finds the conversation of a request, the branch of it that the request continues, and the messages that are new.
 
-A client can name its conversation in several ways. The `user`, a cache key or the text of the first message never name
-one: unrelated users share those, and would share a history.
+A client can name its conversation in several ways. The field `user`, a cache key or the text of the first message
+do not identify a conversation, because unrelated clients can send the same values.
 
 Clients of chat completions resend their history with each request, and it may differ from the record: details are
 missing, an earlier message was edited, only the last messages are sent, or only the new one. When an earlier message was
@@ -96,15 +96,16 @@ class HistoryMatch:
 
     decision: Decision
     shared: int
-    """Number of messages that both begin with, not counting the leading system messages."""
-    new: tuple[Message, ...]
+    """Number of messages that both begin with if the decision is `appended` or `forked`, else the length of the record.
+    Leading system messages are not counted."""
+    new_messages: tuple[Message, ...]
     """The messages to append."""
 
 
 def fingerprint(message: Message, trimmed: Collection[str] = ()) -> Hashable:
-    """Equal for two copies of a message: compares the role, the text and the tool calls, but not the JSON form.
+    """A key that is equal for two copies of a message: its role, its text and the ids of its calls, but not the JSON form.
 
-    `trimmed` are the ids of calls whose results the record no longer has in full: their text is not compared.
+    `trimmed` are the ids of calls whose results the record no longer has in full: their text is not part of the key.
     """
     role = "system" if is_system(message) else role_of(message)
     call_id = result_id(message) if role == "tool" else ""
@@ -131,7 +132,7 @@ def match_history(sent: Sequence[Message], record: Sequence[Message], *, resends
     overlap = _overlap(recorded, received)
     if overlap:
         return HistoryMatch("partial", len(recorded), tuple(sent[overlap:]))
-    if _is_continuation_alone(sent):
+    if _may_be_only_new_messages(sent):
         return HistoryMatch("auxiliary" if resends_all else "partial", len(recorded), tuple(sent))
     return HistoryMatch("forked", 0, tuple(sent))
 
@@ -144,7 +145,7 @@ def _overlap(recorded: list[Hashable], received: list[Hashable]) -> int:
     return 0
 
 
-def _is_continuation_alone(sent: Sequence[Message]) -> bool:
+def _may_be_only_new_messages(sent: Sequence[Message]) -> bool:
     """Whether the client may have sent only new messages: tool results, or one user message."""
     return all(role_of(message) == "tool" for message in sent) or (len(sent) == 1 and is_user(sent[0]))
 
@@ -196,13 +197,13 @@ async def find_branch(
 
 async def _branches(store: ConversationStore, root: LoadedConversation) -> AsyncIterator[LoadedConversation]:
     """The current branch, then the root, then the other forks."""
-    current = root.conversation.labels.get(BRANCH)
-    if current is not None and (loaded := await load_or_none(store, current)) is not None:
+    current_id = root.conversation.labels.get(BRANCH)
+    if current_id is not None and (loaded := await load_or_none(store, current_id)) is not None:
         yield loaded
     yield root
     page = await store.documents(root.conversation.id, BRANCH, limit=MAX_BRANCHES, newest_first=True)
     for document in page.items:
-        if document.id != current and (loaded := await load_or_none(store, document.id)) is not None:
+        if document.id != current_id and (loaded := await load_or_none(store, document.id)) is not None:
             yield loaded
 
 
@@ -217,8 +218,8 @@ async def fork_branch(store: ConversationStore, root_id: str, branch: HistoryBra
     await store.fork(branch.id, fork_id, at=branch.loaded.start + boundary)
     await store.put_document(root_id, NewDocument(BRANCH, fork_id, {"of": branch.id, "at": boundary}))
     await store.set_labels(root_id, {BRANCH: fork_id})
-    new = (*messages[boundary:shared], *branch.match.new)
-    return HistoryBranch(fork_id, await store.load(fork_id), HistoryMatch("forked", branch.match.shared, new))
+    new_messages = (*messages[boundary:shared], *branch.match.new_messages)
+    return HistoryBranch(fork_id, await store.load(fork_id), HistoryMatch("forked", branch.match.shared, new_messages))
 
 
 async def mark_current_branch(store: ConversationStore, root: LoadedConversation, branch: HistoryBranch) -> None:

@@ -109,7 +109,7 @@ async def create_completion(
 
 async def _respond(service: Service, answer: ChatAnswer, request: Request) -> Response:
     """Start the run, and return its answer as a stream or as JSON."""
-    run = service.runs.start(answer.run, answer.execute(), keep=False)
+    run = service.runs.start(answer.run, answer.execute(), keep_after_end=False)
     watch_connection(service, request, run)
     await run.wait_for_first_event()
     if answer.body.get("stream"):

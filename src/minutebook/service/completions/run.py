@@ -24,7 +24,7 @@ from minutebook.service.completions.reconcile import (
 from minutebook.service.http.errors import Failure
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import DONE, sse
-from minutebook.service.idempotency import IdempotencyKey, find_earlier_answer, find_earlier_run_id
+from minutebook.service.idempotency import IdempotencyKey, find_earlier_answer, find_earlier_result_id
 from minutebook.service.runs import RenewedLease
 from minutebook.service.upstream import parse_chunks
 from minutebook.store.base import ConversationStore
@@ -32,7 +32,7 @@ from minutebook.store.types import Lease
 from minutebook.wire.chat import entry_to_provider_message
 from minutebook.wire.read import read
 
-SURFACE: Final = "chat.completions"
+API_NAME: Final = "chat.completions"
 _OWN_FIELDS: Final = frozenset({"conversation", "metadata_recipient"})
 """Fields of the body that are not sent to the provider."""
 
@@ -41,7 +41,7 @@ _OWN_FIELDS: Final = frozenset({"conversation", "metadata_recipient"})
 class ChatAnswer(AnswerRun):
     """Answers a request for a chat completion."""
 
-    surface: ClassVar[str] = SURFACE
+    api_name: ClassVar[str] = API_NAME
     identity: Identity
     body: Mapping[str, Any]
     recipient: str | None = None
@@ -125,7 +125,11 @@ class ChatAnswer(AnswerRun):
 
     async def _answer_of_first_attempt(self, store: ConversationStore, branch: HistoryBranch) -> Message | None:
         """The recorded answer to these messages, if the request is a retry; also if the minutes of its run are lost."""
-        if branch.loaded is None or branch.match.new or await find_earlier_run_id(store, self.idempotency_key) is None:
+        if (
+            branch.loaded is None
+            or branch.match.new_messages
+            or await find_earlier_result_id(store, self.idempotency_key) is None
+        ):
             return None
         messages = branch.loaded.messages
         message = messages[leading_system_count(messages) + branch.match.shared]
@@ -143,7 +147,7 @@ class ChatAnswer(AnswerRun):
             instructions=messages[:system_count] if system_count and exists else None,
             reconcile=branch.match.decision,
         )
-        return ModelCall(self.store, settings, branch.loaded, branch.match.new)
+        return ModelCall(self.store, settings, branch.loaded, branch.match.new_messages)
 
     async def _answer(self, call: ModelCall, lease: RenewedLease) -> list[bytes]:
         """Call the model and store its answer; return the last events."""
@@ -215,7 +219,7 @@ async def find_earlier_completion(store: ConversationStore, idempotency_key: Ide
     Raises:
         IdempotencyConflict: the key was used with another body.
     """
-    request = await find_earlier_answer(store, idempotency_key, SURFACE, kind=REQUEST_KIND)
+    request = await find_earlier_answer(store, idempotency_key, API_NAME, kind=REQUEST_KIND)
     if request is None or "answer" not in request.body:
         return None
     body, created = request.body, int(request.created_at.timestamp())

@@ -91,9 +91,9 @@ def load_config(
         first, *others = sorted(sources.problems, key=lambda problem: (problem.line or 0, problem.column or 0))
         raise InvalidConfig(first.file, first.line, first.column, first.key, first.problem, first.hint, others)
     origins = {
-        dotted_key(at): origin
-        for at, _ in leaf_values(config.model_dump())
-        if (origin := sources.origin_of(at)) is not None
+        dotted_key(location): origin
+        for location, _ in leaf_values(config.model_dump())
+        if (origin := sources.origin_of(location)) is not None
     }
     for key, other_key in (_PERSIST, _PERSIST[::-1]):
         if key in origins:  # each of the two determines the other
@@ -137,6 +137,6 @@ class ConfigHolder:
 def flat_settings(config: ServiceConfig) -> dict[str, Any]:
     """Dotted key → value, as JSON values. Passwords in URLs are replaced by ***."""
     return {
-        dotted_key(at): _PASSWORD.sub(r"\1***@", value) if isinstance(value, str) else value
-        for at, value in leaf_values(config.model_dump())
+        dotted_key(location): _PASSWORD.sub(r"\1***@", value) if isinstance(value, str) else value
+        for location, value in leaf_values(config.model_dump())
     }

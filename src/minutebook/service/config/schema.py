@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Annotated, Final, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
@@ -10,6 +11,7 @@ from pydantic import Field, Strict, model_validator
 from minutebook.agent.toolbox import BUILTINS
 from minutebook.conversation.config import RETENTION, ConversationConfig, PolicyConfig, Settings
 from minutebook.errors import InvalidSetting
+from minutebook.store.expiry import parse_age
 
 _PYTHON: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -65,14 +67,31 @@ class ServerConfig(Settings):
 
 
 class DatabaseConfig(Settings):
-    """The database of the conversations."""
+    """The database of the conversations.
+
+    Raises:
+        InvalidSetting: `expire_after` is not a time.
+    """
 
     url: str | None = None
-    """A URL for `open_store`. Default: a SQLite file in the user's state folder."""
+    """A URL or file name for `open_store`. Default: a SQLite file in the user's state folder."""
     optional: bool = False
     """Whether the service answers without recording while the database is unavailable."""
     tenant: Annotated[str, Field(min_length=1)] = "default"
     """The tenant of requests without an API key."""
+    expire_after: str | None = None
+    """The time without a new message after which a conversation is removed: 30d, 12h, 90m. Default: never."""
+
+    @model_validator(mode="after")
+    def _require_valid_age(self) -> Self:
+        if self.expire_after is not None:
+            parse_age(self.expire_after)
+        return self
+
+    @property
+    def age(self) -> timedelta | None:
+        """`expire_after` as a time."""
+        return None if self.expire_after is None else parse_age(self.expire_after)
 
 
 class LimitsConfig(Settings):

@@ -14,8 +14,8 @@ from minutebook.errors import InvalidConfig, InvalidSetting, MissingExtra, Unkno
 from minutebook.service.config.schema import ServiceConfig
 
 _PREFIX: Final = "MINUTEBOOK_"
-_SHORT: Final = {"MINUTEBOOK_DB": "database.url", "MINUTEBOOK_TENANT": "database.tenant"}
-"""Short names, which other commands of the CLI also read."""
+_SHORT_VARIABLES: Final = {"MINUTEBOOK_DB": "database.url", "MINUTEBOOK_TENANT": "database.tenant"}
+"""Environment variables with short names, which all commands of the CLI read → key."""
 _MAX_DEPTH: Final = 32
 """Maximum nesting. A YAML alias that contains itself exceeds any depth."""
 _VALID_ITEM: Final = {"tools": {"builtin": "clock"}, "manager": "passthrough"}
@@ -46,7 +46,10 @@ DEFAULT: Final = ValueSource()
 
 def environment_variables() -> dict[str, str]:
     """Environment variable → the key that it sets, for every key with a single value."""
-    return {**{_PREFIX + key.replace(".", "_").upper(): key for key in dict(_leaves(ServiceConfig))}, **_SHORT}
+    return {
+        **{_PREFIX + key.replace(".", "_").upper(): key for key in dict(_leaves(ServiceConfig))},
+        **_SHORT_VARIABLES,
+    }
 
 
 @dataclass(slots=True)
@@ -77,18 +80,18 @@ class Sources:
         def position(node: Any) -> ValueSource:
             return ValueSource("file", file, node.start_mark.line + 1, node.start_mark.column + 1)
 
-        def compose(node: Any, at: Location) -> Any:
-            self.origins[at] = position(node)
-            if len(at) > _MAX_DEPTH:
+        def compose(node: Any, location: Location) -> Any:
+            self.origins[location] = position(node)
+            if len(location) > _MAX_DEPTH:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"more than {_MAX_DEPTH} levels of nesting", node.start_mark
                 )
             if isinstance(node, yaml.SequenceNode):
-                return [compose(item, (*at, index)) for index, item in enumerate(node.value)]
+                return [compose(item, (*location, index)) for index, item in enumerate(node.value)]
             if isinstance(node, yaml.MappingNode):
                 members: dict[str, Any] = {}
                 for key, value in node.value:
-                    member = (*at, str(key.value))
+                    member = (*location, str(key.value))
                     if member[-1] in members:
                         problem = f"is set twice, first in line {self.keys[member].line}"
                         self.report(member, problem, "remove one of them", position(key))
@@ -96,7 +99,7 @@ class Sources:
                         self.keys[member] = position(key)
                         members[str(key.value)] = compose(value, member)
                 return members
-            self.texts[at] = node.value
+            self.texts[location] = node.value
             try:
                 return loader.construct_object(node)
             except ValueError as error:  # such as 2026-13-45, which has the form of a date
@@ -123,12 +126,14 @@ class Sources:
         """Set the values of environment variables. An unknown variable with the prefix of a section is a problem."""
         variables, kinds = environment_variables(), dict(_leaves(ServiceConfig))
         sections = tuple(f"{_PREFIX}{name.upper()}_" for name in ServiceConfig.model_fields)
-        first: dict[str, str] = {}
+        first_variable: dict[str, str] = {}
         for name in sorted(environment):
             origin, text = ValueSource("env", name), environment[name]
             if key := variables.get(name):
-                if environment[first.setdefault(key, name)] != text:
-                    self.report(tuple(key.split(".")), f"differs from {first[key]}", "remove one of them", origin)
+                if environment[first_variable.setdefault(key, name)] != text:
+                    self.report(
+                        tuple(key.split(".")), f"differs from {first_variable[key]}", "remove one of them", origin
+                    )
                 self.set(key, value_from_text(text, kinds[key]), origin, text)
             elif name.startswith(sections):  # other programs may use the prefix MINUTEBOOK_
                 suggestion = closest(name, variables)
@@ -136,7 +141,7 @@ class Sources:
 
     def set(self, key: str, value: Any, origin: ValueSource, text: str | None = None) -> None:
         """Set a value, overriding earlier sources."""
-        *sections, last = at = key.split(".")
+        *sections, last = location = key.split(".")
         container = self.tree
         for section in sections:
             if container.get(section) is None:
@@ -145,15 +150,15 @@ class Sources:
                 return  # validation reports that the section is not a mapping
             container = container[section]
         container[last] = value
-        self.origins[tuple(at)], self.texts[tuple(at)] = origin, str(value) if text is None else text
+        self.origins[tuple(location)], self.texts[tuple(location)] = origin, str(value) if text is None else text
 
     def prefer_retention(self) -> tuple[str, ...]:
         """Disable the default retention if only `history_limit` is set; return a warning if both are set."""
         conversation = self.tree.get("conversation")
         if not isinstance(conversation, dict):
             return ()
-        at = ("conversation", "retention")
-        if conversation.get("retention", {}) is None and not self.texts[at]:  # all lines are commented out
+        location = ("conversation", "retention")
+        if conversation.get("retention", {}) is None and not self.texts[location]:  # all lines are commented out
             if "history_limit" in conversation:
                 conversation["retention"] = {}
             else:
@@ -162,7 +167,7 @@ class Sources:
             if conversation.setdefault("retention") is not None:
                 origin = self.origins["conversation", "history_limit"]
                 return (f"{origin}: conversation.history_limit has no effect, because conversation.retention is set",)
-            self.origins.setdefault(at, self.origins["conversation", "history_limit"])
+            self.origins.setdefault(location, self.origins["conversation", "history_limit"])
         return ()
 
     def config(self) -> ServiceConfig:
@@ -176,70 +181,71 @@ class Sources:
             except ValidationError as error:
                 for details in error.errors(include_url=False):
                     self._reject(details)
-        for location, setting_error in policy_problems(config):
+        for problem_location, setting_error in policy_problems(config):
             # A manager may be written as its name alone.
-            at = self._existing_part(location) if isinstance(location[-1], int) else location
-            if isinstance(location[-1], int) and setting_error.name != "manager":
-                self.report(at, f"is invalid: {setting_error}")
-            elif location != ("conversation", "policy") or config.conversation.policy not in policy_names:
-                self._report_setting(at, setting_error)  # a policy that exists but is invalid is reported itself
+            is_manager = isinstance(problem_location[-1], int)
+            location = self._existing_part(problem_location) if is_manager else problem_location
+            if is_manager and setting_error.name != "manager":
+                self.report(location, f"is invalid: {setting_error}")
+            elif problem_location != ("conversation", "policy") or config.conversation.policy not in policy_names:
+                self._report_setting(location, setting_error)  # a policy that exists but is invalid is reported itself
         return config
 
-    def origin_of(self, at: Location) -> ValueSource | None:
+    def origin_of(self, location: Location) -> ValueSource | None:
         """The origin of a value; None for a default. A manager may be written as its name alone."""
-        at = tuple(part for part in at if part != "settings")
-        min_length = 3 if at[2:3] == ("manager",) else len(at)
-        lengths = range(len(at), min_length - 1, -1)
-        return next((self.origins[at[:length]] for length in lengths if at[:length] in self.origins), None)
+        location = tuple(part for part in location if part != "settings")
+        min_length = 3 if location[2:3] == ("manager",) else len(location)
+        lengths = range(len(location), min_length - 1, -1)
+        return next((self.origins[location[:length]] for length in lengths if location[:length] in self.origins), None)
 
-    def report(self, at: Location, problem: str, hint: str = "", origin: ValueSource | None = None) -> None:
-        origin = origin or self.origins.get(at) or DEFAULT
-        where = origin.name if origin.kind == "file" else str(origin)
-        self.problems.append(InvalidConfig(where, origin.line, origin.column, dotted_key(at), problem, hint))
+    def report(self, location: Location, problem: str, hint: str = "", origin: ValueSource | None = None) -> None:
+        origin = origin or self.origins.get(location) or DEFAULT
+        source = origin.name if origin.kind == "file" else str(origin)
+        self.problems.append(InvalidConfig(source, origin.line, origin.column, dotted_key(location), problem, hint))
 
     def _reject(self, error: ErrorDetails) -> None:
         """Report a pydantic error and remove the value, so that the next validation finds the other problems."""
-        at, kind, value = self._existing_part(error["loc"]), error["type"], error["input"]
+        location, kind, value = self._existing_part(error["loc"]), error["type"], error["input"]
         cause = error.get("ctx", {}).get("error")
         if kind == "extra_forbidden":
-            keys = _section_at(at[:-1]).model_fields
-            suggestion = closest(str(at[-1]), keys)
+            keys = _section_at(location[:-1]).model_fields
+            suggestion = closest(str(location[-1]), keys)
             hint = (
-                f"did you mean {dotted_key((*at[:-1], suggestion))}?"
+                f"did you mean {dotted_key((*location[:-1], suggestion))}?"
                 if suggestion
                 else f"known keys: {', '.join(keys)}"
             )
-            self.report(at, "unknown key", hint, self.keys.get(at))
+            self.report(location, "unknown key", hint, self.keys.get(location))
         elif kind == "literal_error":
-            options, text = re.findall("'(.*?)'", error["ctx"]["expected"]), self.texts.get(at)
+            options, text = re.findall("'(.*?)'", error["ctx"]["expected"]), self.texts.get(location)
             if text in options and text != value:
-                self._container(at)[at[-1]] = text
+                self._container(location)[location[-1]] = text
                 return
             suggestion = closest(str(text), options)
             hint = f"did you mean {suggestion!r}?" if suggestion else f"expected {invalid_setting(error, '').expected}"
-            self.report(at, f"is {self._value_text(at, value)}", hint)
+            self.report(location, f"is {self._value_text(location, value)}", hint)
         elif isinstance(cause, InvalidSetting):
-            setting = self._existing_part((*at, cause.name))
-            if setting != at or at not in self._incomplete:  # else the removed value may be the cause
+            setting = self._existing_part((*location, cause.name))
+            if setting != location or location not in self._incomplete:  # else the removed value may be the cause
                 self._report_setting(setting, cause)
-            at = setting
+            location = setting
         else:
-            text = self._value_text(at, value) if kind.endswith("_type") else repr(value)
-            quotes = ", in quotes" if kind == "string_type" and self.texts.get(at) else ""
-            self.report(at, f"is {text}", f"expected {invalid_setting(error, '').expected}{quotes}")
-        container = self._container(at)
+            text = self._value_text(location, value) if kind.endswith("_type") else repr(value)
+            quotes = ", in quotes" if kind == "string_type" and self.texts.get(location) else ""
+            self.report(location, f"is {text}", f"expected {invalid_setting(error, '').expected}{quotes}")
+        container = self._container(location)
         if isinstance(container, list):
-            container[int(at[-1])] = _VALID_ITEM[str(at[-2])]
+            container[int(location[-1])] = _VALID_ITEM[str(location[-2])]
         else:
-            del container[at[-1]]
-        self._incomplete.add(at[:-1])
+            del container[location[-1]]
+        self._incomplete.add(location[:-1])
 
-    def _report_setting(self, at: Location, error: InvalidSetting | UnknownName) -> None:
-        origin = self.origins.get(self._existing_part(at))
+    def _report_setting(self, location: Location, error: InvalidSetting | UnknownName) -> None:
+        origin = self.origins.get(self._existing_part(location))
         if isinstance(error, UnknownName):
-            self.report(at, f"is {error.name!r}", str(error).partition("; ")[2], origin)
+            self.report(location, f"is {error.name!r}", str(error).partition("; ")[2], origin)
         else:
-            self.report(at, f"is {error.value!r}", f"expected {error.expected}", origin)
+            self.report(location, f"is {error.value!r}", f"expected {error.expected}", origin)
 
     def _existing_part(self, location: Location) -> Location:
         """The start of a location that exists in the tree."""
@@ -250,16 +256,16 @@ class Sources:
             value = value[part]
         return location
 
-    def _container(self, at: Location) -> Any:
+    def _container(self, location: Location) -> Any:
         container: Any = self.tree
-        for part in at[:-1]:
+        for part in location[:-1]:
             container = container[part]
         return container
 
-    def _value_text(self, at: Location, value: Any) -> str:
+    def _value_text(self, location: Location, value: Any) -> str:
         if isinstance(value, (dict, list)):
             return "a mapping" if isinstance(value, dict) else "a list"
-        return "empty" if value is None else repr(self.texts.get(at, value))
+        return "empty" if value is None else repr(self.texts.get(location, value))
 
 
 def _leaves(model: type[Settings], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -279,25 +285,25 @@ def _section_in(annotation: Any) -> type[Settings] | None:
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Settings)), None)
 
 
-def _section_at(at: Location) -> type[Settings]:
+def _section_at(location: Location) -> type[Settings]:
     """The class of the section at a location. The location of a policy or tool also has its name or index."""
     model: type[Settings] = ServiceConfig
-    for part in at[:1] if at[0:1] in {("policies",), ("tools",)} else at:
+    for part in location[:1] if location[0:1] in {("policies",), ("tools",)} else location:
         model = _section_in(model.model_fields[str(part)].annotation) or model
     return model
 
 
-def leaf_values(value: Any, at: Location = ()) -> Iterator[tuple[Location, Any]]:
+def leaf_values(value: Any, location: Location = ()) -> Iterator[tuple[Location, Any]]:
     """The locations and values of everything that is not a section."""
     if isinstance(value, Mapping) and value:
         for name, member in value.items():
-            yield from leaf_values(member, (*at, name))
+            yield from leaf_values(member, (*location, name))
     elif isinstance(value, (list, tuple)) and value:
         for index, item in enumerate(value):
-            yield from leaf_values(item, (*at, index))
+            yield from leaf_values(item, (*location, index))
     else:
-        yield at, [] if value == () else value
+        yield location, [] if value == () else value
 
 
-def dotted_key(at: Location) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in at).removeprefix(".")
+def dotted_key(location: Location) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")

@@ -1,4 +1,4 @@
-"""Endpoints for what models get of a conversation: the next view, past requests and compactions."""
+"""Endpoints for the views of a conversation: the next view, the views of past requests, and compactions."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -81,7 +81,7 @@ async def show_context(
     except CannotFit as error:
         problem = f"The view needs at least {error.needed:,} tokens, but the budget is {error.max_tokens:,}."
         raise RequestRefused(400, problem, "context_length_exceeded", "budget") from None
-    facts = {
+    context = {
         "object": "conversation.context",
         "conversation": conversation.id,
         "model": model,
@@ -92,7 +92,7 @@ async def show_context(
         "would_compact": call.notices,
         **{key: value for key, value in call.minutes.to_json().items() if key != "parts"},
     }
-    return JsonResponse(facts, headers=etag_header(conversation))
+    return JsonResponse(context, headers=etag_header(conversation))
 
 
 @router.get("/requests", responses={200: {"model": RequestPage}, **error_responses(404)})
@@ -121,14 +121,14 @@ async def show_request(
     )
     record = dict(zip(loaded.positions, loaded.messages, strict=True))
     sent = sent_messages(minutes["parts"], record)
-    facts = {
+    contents = {
         "record": list(items_of(loaded)),
         "sent": [without_own_keys(message) for message in sent],
         "agrees": messages_digest(sent) == minutes["sha256"],
         "parts": minutes["parts"],
         "other_choices": minutes.get("other_choices", []),
     }
-    return JsonResponse({**request_object(number, document), **facts})
+    return JsonResponse({**request_object(number, document), **contents})
 
 
 _CONTENT_FIELDS: Final = frozenset({"parts", "partial", "other_choices"})
@@ -137,16 +137,16 @@ _CONTENT_FIELDS: Final = frozenset({"parts", "partial", "other_choices"})
 
 def request_object(number: int, document: Document) -> dict[str, Any]:
     """The minutes of a request, without message contents."""
-    facts = {key: value for key, value in document.body.items() if key not in _CONTENT_FIELDS}
+    fields = {key: value for key, value in document.body.items() if key not in _CONTENT_FIELDS}
     head = {"id": document.id, "object": "conversation.request", "number": number}
-    return {**head, "created_at": int(document.created_at.timestamp()), **facts}
+    return {**head, "created_at": int(document.created_at.timestamp()), **fields}
 
 
 @router.post("/compact", responses={200: {"model": CompactedConversationObject}, **error_responses(404, 409)})
 async def compact_conversation(
     service: CurrentService, conversation_id: ConversationId, caller: MayWrite, body: CompactionRequest | None = None
 ) -> Response:
-    """Replace all but the last turns by a summary in what models get. The record is unchanged; it can be reverted."""
+    """Replace all but the last turns with a summary in the view for models. This can be reverted: the record is unchanged."""
     async with hold_for_writing(service, caller, conversation_id) as (store, _):
         loaded = await store.load(conversation_id)
         result = await compact_now(service, store, loaded, keep_turns=None if body is None else body.keep_turns)

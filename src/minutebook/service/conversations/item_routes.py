@@ -33,7 +33,7 @@ from minutebook.service.http.responses import (
     page,
     unknown_cursor,
 )
-from minutebook.service.idempotency import find_earlier_run_id, idempotency_key_of
+from minutebook.service.idempotency import find_earlier_result_id, idempotency_key_of
 from minutebook.service.responses.items import input_items, items_at, items_of, position_in
 from minutebook.service.responses.request import Id
 from minutebook.service.state import CurrentService, Service
@@ -104,7 +104,7 @@ async def create_items(
     idempotency_key = idempotency_key_of(
         caller, f"items {conversation.id}", request.headers, body.model_dump(exclude_unset=True)
     )
-    earlier_range = await find_earlier_run_id(store, idempotency_key)
+    earlier_range = await find_earlier_result_id(store, idempotency_key)
     if earlier_range is not None:
         start, stop = map(int, earlier_range.split("-"))
         appended = list(items_of(await store.load(conversation.id, since=start, limit=stop - start)))
@@ -139,10 +139,10 @@ async def list_items(
         position = conversation.first if order == "asc" else conversation.length - 1
     data: list[dict[str, Any]] = []
     is_after = after is None
-    chunk = limit + 2
+    chunk_size = limit + 2
     while len(data) <= limit:
-        start = position if order == "asc" else max(conversation.first, position - chunk + 1)
-        stop = min(conversation.length, start + chunk) if order == "asc" else position + 1
+        start = position if order == "asc" else max(conversation.first, position - chunk_size + 1)
+        stop = min(conversation.length, start + chunk_size) if order == "asc" else position + 1
         if start >= stop:
             break
         loaded = await store.load(conversation.id, since=start, limit=stop - start)
@@ -209,7 +209,7 @@ async def list_turns(
     """A page of turns, oldest first. `after` is the number of the turn before the page."""
     conversation = await read_header(service, caller, conversation_id)
     loaded = await service.store_of(caller).load(conversation.id)
-    first = 0 if after is None else after + 1
+    first_number = 0 if after is None else after + 1
     data = [
         {
             "object": "conversation.turn",
@@ -221,8 +221,8 @@ async def list_turns(
         }
         for number, turn in enumerate(turns(loaded.messages))
     ]
-    has_more = first + limit < len(data)
+    has_more = first_number + limit < len(data)
     return JsonResponse(
-        {"object": "list", "data": data[first : first + limit], "has_more": has_more},
+        {"object": "list", "data": data[first_number : first_number + limit], "has_more": has_more},
         headers=etag_header(conversation),
     )

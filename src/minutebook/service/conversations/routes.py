@@ -38,7 +38,7 @@ from minutebook.service.http.responses import (
     require_version,
     unknown_cursor,
 )
-from minutebook.service.idempotency import find_earlier_run_id, idempotency_key_of, in_flight_error, store_key
+from minutebook.service.idempotency import find_earlier_result_id, idempotency_key_of, in_flight_error, store_key
 from minutebook.service.responses.items import input_items
 from minutebook.service.responses.request import Id, Metadata
 from minutebook.service.state import CurrentService, Service
@@ -80,7 +80,7 @@ async def create_conversation(
     body = body or NewConversation()
     store = service.store_of(caller)
     idempotency_key = idempotency_key_of(caller, "conversations", request.headers, body.model_dump(exclude_unset=True))
-    earlier_id = await find_earlier_run_id(store, idempotency_key)
+    earlier_id = await find_earlier_result_id(store, idempotency_key)
     if earlier_id is not None:
         earlier = await read_header(service, caller, earlier_id)
         return JsonResponse(await conversation_object(store, earlier), headers={**etag_header(earlier), **REPLAYED})
@@ -263,8 +263,8 @@ async def export_recipient(service: CurrentService, recipient: Recipient, caller
     """Export all conversations of a recipient as JSON lines, which `minutebook import` reads."""
     _require_access(caller, recipient)
     store = service.store_of(caller)
-    first = await store.list(recipient=recipient, limit=1)
-    if not first.items:
+    first_page = await store.list(recipient=recipient, limit=1)
+    if not first_page.items:
         raise ConversationNotFound(recipient)
     return StreamingResponse(_export_lines(store, recipient), media_type="application/jsonl")
 

@@ -109,7 +109,7 @@ def _provider_failed(error: ProviderFailed) -> Failure:
     message = f"The provider returned status {status}."
     if status >= 500:
         return Failure(502, message, "upstream_error")
-    seconds = getattr(error, "retry_after", None)
+    seconds = error.retry_after_seconds
     headers = {} if seconds is None else {"retry-after": str(int(seconds) + 1)}
     return Failure(status, message, "upstream_refused", headers=headers)
 
@@ -123,12 +123,13 @@ def _cannot_fit(error: CannotFit | ContextOverflow) -> Failure:
 
 
 _QUOTED_ROLE: Final = re.compile(r"^is .*; use")
+"""Matches the problem of an unknown role, which quotes the role."""
 
 
 def _invalid_message(error: InvalidMessage) -> Failure:
-    where = error.path if error.index is None else f"messages[{error.index}].{error.path}"
+    location = error.path if error.index is None else f"messages[{error.index}].{error.path}"
     problem = _QUOTED_ROLE.sub("is unknown; use", error.problem)
-    return Failure(400, f"{where} {problem}", "invalid_message", where)
+    return Failure(400, f"{location} {problem}", "invalid_message", location)
 
 
 def _unknown_name(error: UnknownName) -> Failure:

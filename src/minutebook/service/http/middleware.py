@@ -88,7 +88,7 @@ class RequestMiddleware:
         route = route_of(scope)
         caller = scope["state"].get("caller")
         self._metrics.observe_request(scope["method"], route, exchange.status, seconds)
-        facts = {
+        fields = {
             "method": scope["method"],
             "route": route,
             "status": exchange.status,
@@ -98,7 +98,7 @@ class RequestMiddleware:
             "tenant": None if caller is None else caller.tenant,
             "key_id": None if caller is None else caller.key_id,
         }
-        _LOG.info("request", extra=facts)
+        _LOG.info("request", extra=fields)
 
 
 @dataclass(eq=False, slots=True)
@@ -248,8 +248,8 @@ async def _on_validation_error(_request: Request, error: Exception) -> Response:
 
 def validation_failure(problems: Sequence[Any]) -> Failure:
     """The response to an invalid request: which field is wrong and why, without its value."""
-    first: dict[str, Any] = problems[0] if problems else {"loc": (), "type": ""}
-    location, error_type = list(first["loc"]), str(first["type"])
+    first_error: dict[str, Any] = problems[0] if problems else {"loc": (), "type": ""}
+    location, error_type = list(first_error["loc"]), str(first_error["type"])
     if error_type == "extra_forbidden":
         location = location[:-1]  # the last part is the unknown field's name, which the client chose
     parts = [_printable(part) for part in location[1:]]

@@ -164,7 +164,7 @@ class ContextObject(ExtensibleObject):
 
 
 class CompactionObject(BaseModel):
-    """A range of the record that models get as something shorter."""
+    """A range of the record, and the shorter messages that models get instead."""
 
     id: str
     object: Literal["conversation.compaction"]

@@ -90,8 +90,8 @@ def new_id(prefix: str) -> str:
 def _base36(number: int) -> str:
     digits = ""
     while number:
-        number, rest = divmod(number, 36)
-        digits = _ALPHABET[rest] + digits
+        number, digit = divmod(number, 36)
+        digits = _ALPHABET[digit] + digits
     return digits
 
 
@@ -178,7 +178,9 @@ def expected_version_of(if_match: str | None, expected: int | None = None) -> in
         return expected
     match = _ETAG.fullmatch(if_match.strip())
     if match is None:
-        raise RequestRefused(400, 'If-Match must be one ETag, unchanged: "7".', "invalid_etag", "If-Match")
+        raise RequestRefused(
+            400, 'If-Match must be one ETag exactly as the server sent it, such as "7".', "invalid_etag", "If-Match"
+        )
     version = int(match["version"])
     if expected is not None and expected != version:
         raise RequestRefused(400, "If-Match and expected_version differ.", "invalid_etag", "If-Match")

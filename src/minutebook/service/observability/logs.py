@@ -23,7 +23,7 @@ from minutebook.conversation.minutes import HistoryPruned
 REDACTED: Final = "[redacted]"
 
 MAX_TEXT_CHARACTERS: Final = 2_000
-"""Characters of a text that are kept. Longer text is cut before the search, so that logging cannot be made slow."""
+"""Maximum length of a logged text. It is cut before it is searched for secrets, so that the search stays fast."""
 _PREFIXES: Final = (
     *("sk", "pk", "rk"),  # OpenAI, Anthropic, OpenRouter, Stripe
     *("ghp", "gho", "ghu", "ghs", "ghr", "github_pat", "glpat"),
@@ -66,12 +66,12 @@ def without_secrets(text: str) -> str:
 
 
 def has_no_secrets(text: str) -> bool:
-    """Whether the text has nothing to redact."""
+    """Whether the text has at most `MAX_TEXT_CHARACTERS` characters and nothing to redact."""
     return without_secrets(text) == text
 
 
 def value_without_secrets(value: Any, name: str = "") -> Any:
-    """A JSON value without secrets: neither text that looks like one nor values whose name suggests one."""
+    """The value as JSON data. Text that looks like a secret and values whose name suggests a secret are redacted."""
     if _SECRET_NAME.search(name) and value is not None and not isinstance(value, (bool, int, float)):
         return REDACTED
     if isinstance(value, str):
@@ -88,7 +88,8 @@ def value_without_secrets(value: Any, name: str = "") -> Any:
 REQUEST_ID: Final[ContextVar[str | None]] = ContextVar("minutebook_request_id", default=None)
 """The id of the current request. Tasks started by the request inherit it."""
 LOGGERS: Final = ("minutebook", "uvicorn", "uvicorn.error", "fastapi", "aiohttp", "httpx", "httpx2", "asyncio")
-"""Loggers that are written. uvicorn.access is not: our line per request has more facts, and no address or query."""
+"""Loggers whose records are written. Not `uvicorn.access`: the service logs each request itself, with more fields and
+without the client's address and the query string."""
 MAX_FRAMES: Final = 30
 """Maximum stack frames per error, and maximum errors in a chain of causes."""
 _STANDARD_ATTRIBUTES: Final = frozenset(vars(logging.makeLogRecord({}))) | {
@@ -150,10 +151,10 @@ def error_frames(error: BaseException) -> list[dict[str, Any]]:
     return chain
 
 
-def log_pruning(fact: HistoryPruned) -> None:
-    """Log which part of a history was or would be pruned."""
+def log_pruning(pruning: HistoryPruned) -> None:
+    """Log how much of a history was pruned or, in shadow mode, would be."""
     if _HISTORY.isEnabledFor(logging.INFO):
-        _HISTORY.info("pruned", extra={**asdict(fact), "sent": fact.sent})
+        _HISTORY.info("pruned", extra={**asdict(pruning), "sent": pruning.sent})
 
 
 def json_handler(stream: TextIO | None = None) -> logging.Handler:

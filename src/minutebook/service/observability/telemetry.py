@@ -109,15 +109,15 @@ class Metrics:
         """Observe the time that a request waited for a conversation's lease."""
         self._observe("lock_wait_seconds", seconds)
 
-    def count_pruning(self, fact: HistoryPruned) -> None:
+    def count_pruning(self, pruning: HistoryPruned) -> None:
         """Count a pruning decision, also if it was only a dry run."""
-        policy = self._policies.value_for(fact.policy)
-        self._count("prunings", fact.mode, policy)
-        self._count("messages", "loaded", policy, by=fact.loaded)
-        self._count("messages", "pruned", policy, by=fact.pruned)
-        self._count("tokens", "record", by=fact.tokens_before)
-        self._count("tokens", "sent", by=fact.tokens_after if fact.mode == "on" else fact.tokens_before)
-        self._count("tokens_saved", by=fact.saved)
+        policy = self._policies.value_for(pruning.policy)
+        self._count("prunings", pruning.mode, policy)
+        self._count("messages", "loaded", policy, by=pruning.loaded)
+        self._count("messages", "pruned", policy, by=pruning.pruned)
+        self._count("tokens", "record", by=pruning.tokens_before)
+        self._count("tokens", "sent", by=pruning.tokens_after if pruning.mode == "on" else pruning.tokens_before)
+        self._count("tokens_saved", by=pruning.saved)
 
     def count_compaction(self, event: HistoryCompacted) -> None:
         self._count("compactions", self._strategies.value_for(event.strategy))
@@ -170,25 +170,25 @@ class ServiceSpan(Span):
         if status >= 500:
             self.fail()
 
-    def set_pruning(self, fact: HistoryPruned) -> None:
-        """Set which part of the history was sent."""
+    def set_pruning(self, pruning: HistoryPruned) -> None:
+        """Set how much of the history was sent."""
         self.set(
-            strategy=fact.policy,
-            mode=fact.mode,
-            record_items=fact.loaded,
-            record_tokens=fact.tokens_before,
-            sent_items=fact.sent,
-            sent_tokens=fact.tokens_after if fact.mode == "on" else fact.tokens_before,
-            dropped=fact.pruned - fact.stripped,
-            stripped=fact.stripped,
-            stable=fact.prefix_stable,
-            reconcile=fact.reconcile,
-            budget=fact.budget,
-            source=fact.tokens_source,
+            strategy=pruning.policy,
+            mode=pruning.mode,
+            record_items=pruning.loaded,
+            record_tokens=pruning.tokens_before,
+            sent_items=pruning.sent,
+            sent_tokens=pruning.tokens_after if pruning.mode == "on" else pruning.tokens_before,
+            dropped=pruning.pruned - pruning.stripped,
+            stripped=pruning.stripped,
+            stable=pruning.prefix_stable,
+            reconcile=pruning.reconcile,
+            budget=pruning.budget,
+            source=pruning.tokens_source,
         )
 
     def set_compaction(self, event: HistoryCompacted) -> None:
-        """Set what was compacted."""
+        """Set the strategy, the last fold and the tokens of a compaction."""
         self.set(
             strategy=event.strategy,
             compaction=event.folds[-1] if event.folds else None,
@@ -221,9 +221,9 @@ class ServiceTelemetry(Telemetry):
             return None
         return self._tracer
 
-    def attributes(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """The facts as redacted attributes: clients choose conversation ids, which may contain a secret."""
-        return {name: value_without_secrets(value) for name, value in super().attributes(facts).items()}
+    def attributes(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values as redacted attributes: clients choose conversation ids, which may contain a secret."""
+        return {name: value_without_secrets(value) for name, value in super().attributes(values).items()}
 
     def request(self, method: str, headers: Mapping[str, str]) -> AbstractContextManager[ServiceSpan]:
         """The span of an HTTP request. It continues the trace in the `traceparent` header."""
@@ -244,8 +244,8 @@ class ServiceTelemetry(Telemetry):
     ) -> AbstractContextManager[ServiceSpan]:
         """The span of one model call, to the end of its answer."""
         model = self._models.value_for(model)
-        facts = {"operation": "chat", "provider": provider, "model": model, "compacted": compacted or None}
-        return self.span(f"chat {model}", "client", conversation=conversation, session=conversation, **facts)
+        values = {"operation": "chat", "provider": provider, "model": model, "compacted": compacted or None}
+        return self.span(f"chat {model}", "client", conversation=conversation, session=conversation, **values)
 
     def compact(self, conversation: str | None, *, trigger: str = "auto") -> AbstractContextManager[ServiceSpan]:
         """The span of a compaction; `trigger` is auto, manual or overflow."""

@@ -1,4 +1,4 @@
-"""Compaction on request: above the threshold of a response, of a stored conversation, and of input items."""
+"""Compaction that clients request: above the `compact_threshold` of a response, of a stored conversation, or of items."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -36,14 +36,14 @@ class RequestedCompaction:
 async def compact_above(
     service: Service, store: ConversationStore, placement: Placement, threshold: int, model: str
 ) -> Placement:
-    """Fold old messages of a conversation with more tokens than `threshold`, as far as possible, and load it again."""
+    """Fold old messages of a conversation with more tokens than `threshold`, and load it again."""
     if placement.loaded is None:
         return placement
-    source = ViewSource(placement.loaded, (), counter=counter_of(model), whole=True)
+    source = ViewSource(placement.loaded, (), counter=counter_of(model), whole_record=True)
     strategy = service.policy(model).strategy or strategy_named(_STRATEGY)
-    keep = FoldStorage(store, placement.conversation, source.folds).keep
+    storage = FoldStorage(store, placement.conversation, source.folds)
     window = ModelInfo(model, max_input_tokens=threshold)
-    manager = CompactionManager(strategy, window, folds=source.folds, save_fold=keep)
+    manager = CompactionManager(strategy, window, folds=source.folds, save_fold=storage.save)
     if manager.compaction_input(source.record).tokens <= threshold:
         return placement
     try:
@@ -59,12 +59,12 @@ async def compact_now(
     """Fold all but the last turns of a conversation."""
     conversation, model = loaded.conversation.id, service.model_of(None)
     counter = counter_of(model)
-    before = loaded.transcript(counter=counter).tokens
+    tokens_before = loaded.transcript(counter=counter).tokens
     strategy = None if keep_turns is None else TurnStrategy(max_turns=max(10, keep_turns), keep_turns=keep_turns)
     result = await TurnCompactor(store, strategy=strategy, counter=counter).compact(conversation)
-    after = (await store.load(conversation)).transcript(counter=counter).tokens
+    tokens_after = (await store.load(conversation)).transcript(counter=counter).tokens
     folds = tuple(stored for stored in await store.folds(conversation) if stored.fold.id == result.fold_id)
-    return RequestedCompaction(folds, before, after, result.reason)
+    return RequestedCompaction(folds, tokens_before, tokens_after, result.reason)
 
 
 async def compact_messages(messages: Sequence[Message], model: str) -> list[Message]:

@@ -83,21 +83,21 @@ class ResponseEvents:
             yield from self._close("completed")
             output = self._current = self._new_item(slot, head)
             yield self._event("response.output_item.added", output_index=output.index, item=output.item)
-        where = {"item_id": output.item["id"], "output_index": output.index}
+        item_location = {"item_id": output.item["id"], "output_index": output.index}
         if not slot.startswith(CALL) and slot not in output.parts:
             output.parts[slot] = []
             content_index = len(output.parts) - 1
             part = _part(slot, "")
-            yield self._event("response.content_part.added", **where, content_index=content_index, part=part)
+            yield self._event("response.content_part.added", **item_location, content_index=content_index, part=part)
         self._note_length(slot, len(text))
         if not text:
             return
         output.parts.setdefault(slot, []).append(text)
         if slot.startswith(CALL):
-            yield self._event("response.function_call_arguments.delta", **where, delta=text)
+            yield self._event("response.function_call_arguments.delta", **item_location, delta=text)
             return
-        where["content_index"] = list(output.parts).index(slot)
-        yield self._event(f"response.{_EVENT_NAMES[slot]}.delta", **where, delta=text, **_logprobs(slot))
+        item_location["content_index"] = list(output.parts).index(slot)
+        yield self._event(f"response.{_EVENT_NAMES[slot]}.delta", **item_location, delta=text, **_logprobs(slot))
 
     def finish(self, response: Mapping[str, Any]) -> Iterator[bytes]:
         """Complete the current item and the response, according to its status."""
@@ -136,20 +136,20 @@ class ResponseEvents:
         output, self._current = self._current, None
         if output is None:
             return
-        where = {"item_id": output.item["id"], "output_index": output.index}
+        item_location = {"item_id": output.item["id"], "output_index": output.index}
         item = {**output.item, "status": status}
         if item["type"] == "function_call":
             item["arguments"] = "".join(output.parts.get(output.slot, ()))
             call = {"name": item["name"], "arguments": item["arguments"]}
-            yield self._event("response.function_call_arguments.done", **where, **call)
+            yield self._event("response.function_call_arguments.done", **item_location, **call)
         else:
             item["content"] = [_part(slot, "".join(pieces)) for slot, pieces in output.parts.items()]
             for index, (slot, pieces) in enumerate(output.parts.items()):
-                where["content_index"] = index
+                item_location["content_index"] = index
                 text = "".join(pieces)
                 content = {"refusal" if slot == REFUSAL else "text": text}
-                yield self._event(f"response.{_EVENT_NAMES[slot]}.done", **where, **content, **_logprobs(slot))
-                yield self._event("response.content_part.done", **where, part=_part(slot, text))
+                yield self._event(f"response.{_EVENT_NAMES[slot]}.done", **item_location, **content, **_logprobs(slot))
+                yield self._event("response.content_part.done", **item_location, part=_part(slot, text))
         yield self._event("response.output_item.done", output_index=output.index, item=item)
 
     def _note_length(self, slot: str, length: int) -> None:
@@ -186,7 +186,7 @@ class DeltaReader:
         for index, call in enumerate(delta.get("tool_calls") or ()):
             yield from self._call_pieces(call, index)
 
-    def rest(self) -> Iterator[AnswerPiece]:
+    def incomplete_pieces(self) -> Iterator[AnswerPiece]:
         """The incomplete characters at the end of the answer."""
         for slot, text in self._incomplete.items():
             yield AnswerPiece(slot, text, {})

@@ -36,9 +36,9 @@ _COMPACTION_PREFIX: Final = "minutebook."
 MAX_ID_CHARACTERS: Final = 200
 
 
-def item_id(kind: str, position: int, part: int, evaluation: UUID) -> str:
+def item_id(kind: str, position: int, part: int, evaluation_id: UUID) -> str:
     """The id of an item without an id from the client. `part` is its index within the entry."""
-    return f"{_ID_PREFIXES.get(kind, 'item')}_{position:08x}{part:04x}{evaluation.hex}"
+    return f"{_ID_PREFIXES.get(kind, 'item')}_{position:08x}{part:04x}{evaluation_id.hex}"
 
 
 def position_in(item_id: str) -> int | None:
@@ -53,7 +53,7 @@ def items_at(position: int, entry: ConversationEntry) -> list[Item]:
 
 
 def items_for_clients(
-    message: Message, position: int, evaluation: UUID, *, last_status: str = "completed"
+    message: Message, position: int, evaluation_id: UUID, *, last_status: str = "completed"
 ) -> list[Item]:
     """The items of a message with their ids and statuses. `last_status` is the status of the last item."""
     items = message_to_items(message)
@@ -62,7 +62,7 @@ def items_for_clients(
         kind = item_type(item)
         sent_id = item.get("id")
         id_field = {
-            "id": sent_id if isinstance(sent_id, str) and sent_id else item_id(kind, position, part, evaluation)
+            "id": sent_id if isinstance(sent_id, str) and sent_id else item_id(kind, position, part, evaluation_id)
         }
         has_status = kind in _ID_PREFIXES and kind != "compaction"
         status = {"status": last_status if part == len(items) - 1 else "completed"} if has_status else {}
@@ -152,5 +152,5 @@ def _message_item(item: Mapping[str, Any]) -> Item:
         is_output = item.get("role") == "assistant"
         output_fields: Item = {"annotations": [], "logprobs": []} if is_output else {}
         content = [{"type": "output_text" if is_output else "input_text", "text": content, **output_fields}]
-    rest = {key: value for key, value in item.items() if key not in {"type", "role", "content"}}
-    return {"type": "message", "role": item.get("role"), "content": content, **rest}
+    other_fields = {key: value for key, value in item.items() if key not in {"type", "role", "content"}}
+    return {"type": "message", "role": item.get("role"), "content": content, **other_fields}

@@ -14,7 +14,7 @@ from minutebook.record.message import Message
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import PING
-from minutebook.service.idempotency import RUN, UNFINISHED, fail_if_abandoned, find_run, wait_for_end
+from minutebook.service.idempotency import RUN_KIND, UNFINISHED, fail_if_abandoned, find_run, wait_for_end
 from minutebook.service.responses.events import ItemIds, ResponseEvents, answer_pieces
 from minutebook.service.responses.items import Item, item_id, items_for_clients
 from minutebook.service.state import Service
@@ -22,7 +22,7 @@ from minutebook.store.base import ConversationStore
 from minutebook.store.types import Document
 from minutebook.wire.chat import entry_to_provider_message
 
-SURFACE: Final = "responses"
+API_NAME: Final = "responses"
 """The name of this API in stored runs and minutes."""
 _SERVER_LOST: Final = {"code": "server_error", "message": "The server that ran this response has stopped. Retry."}
 
@@ -63,8 +63,8 @@ class StoredResponse:
 
 def item_ids(body: Mapping[str, Any]) -> ItemIds:
     """The function that gives the items of a response their ids."""
-    position, evaluation = body["input"][1], UUID(body["evaluation"])
-    return lambda kind, part: item_id(kind, position, part, evaluation)
+    position, evaluation_id = body["input"][1], UUID(body["evaluation"])
+    return lambda kind, part: item_id(kind, position, part, evaluation_id)
 
 
 def output_items(body: Mapping[str, Any], message: Message, status: str) -> list[Item]:
@@ -112,11 +112,11 @@ async def find_response(service: Service, caller: Caller, response_id: str) -> D
         DocumentNotFound: the response does not exist, or the caller has no access.
     """
     store = service.store_of(caller)
-    document = await find_run(store, response_id, SURFACE)
+    document = await find_run(store, response_id, API_NAME)
     try:
         require_access(caller, await store.header(document.conversation))
     except ConversationNotFound:
-        raise DocumentNotFound(RUN, response_id) from None
+        raise DocumentNotFound(RUN_KIND, response_id) from None
     return await fail_if_abandoned(service, store, document, lost_fields())
 
 

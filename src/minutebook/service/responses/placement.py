@@ -17,7 +17,7 @@ from minutebook.service.answer_run import AnswerRun
 from minutebook.service.http.errors import RETRY_SOON
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import new_id, require_version
-from minutebook.service.idempotency import RUN, UNFINISHED
+from minutebook.service.idempotency import RUN_KIND, UNFINISHED
 from minutebook.service.responses.objects import find_response
 from minutebook.service.responses.request import InputRequest, ResponseRequest
 from minutebook.service.state import Service
@@ -117,7 +117,7 @@ class ConversationAnswer(AnswerRun):
     async def _hold_failed_attempt(self, leases: AsyncExitStack, response_id: str) -> Placement | None:
         """The conversation in which an earlier attempt stored the client's messages, if it ends with them."""
         try:
-            body = (await self.store.document(RUN, response_id)).body
+            body = (await self.store.document(RUN_KIND, response_id)).body
             conversation, (start, stop) = body["conversation"], body["input"]
             if (await self.store.header(conversation)).length != stop:
                 return None

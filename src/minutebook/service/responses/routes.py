@@ -30,13 +30,13 @@ from minutebook.service.http.responses import (
     new_id,
     page_after,
 )
-from minutebook.service.idempotency import RUN, UNFINISHED, idempotency_key_of
+from minutebook.service.idempotency import RUN_KIND, UNFINISHED, idempotency_key_of
 from minutebook.service.responses.compaction import compact_messages
 from minutebook.service.responses.items import compaction_item, input_items, items_of
 from minutebook.service.responses.objects import find_response, load_response, stream_response, wait_for_response
 from minutebook.service.responses.placement import read_placement
 from minutebook.service.responses.request import InputRequest, ResponseRequest, chat_tools
-from minutebook.service.responses.run import CANCEL, ResponseAnswer
+from minutebook.service.responses.run import CANCEL_KIND, ResponseAnswer
 from minutebook.service.runs import Run
 from minutebook.service.state import CurrentService, Service, counter_of, watch_connection
 from minutebook.store.types import NewDocument
@@ -117,12 +117,12 @@ async def _respond(service: Service, answer: ResponseAnswer, request: Request) -
         async for _ in run.follow():
             pass
     assert answer.response is not None, "a run that ended without an error has a response"
-    if not answer.request.background and answer.failure is not None:
+    if not answer.request.background and answer.error is not None:
         if answer.response.status == "cancelled":
             problem = "The server is stopping, or another server took over the conversation. Retry."
             raise RequestRefused(503, problem, "cancelled", None, tuple(RETRY_SOON.items()))
         if answer.response.status == "failed":
-            raise answer.failure
+            raise answer.error
     return JsonResponse(answer.response.to_json(), headers=answer.headers)
 
 
@@ -136,8 +136,8 @@ async def _wait_for_input(input_stored: asyncio.Event, run: Run) -> None:
     assert run.task is not None
     await asyncio.wait({waiter, run.task}, return_when=asyncio.FIRST_COMPLETED)
     waiter.cancel()
-    if not input_stored.is_set() and run.failure is not None:
-        raise run.failure
+    if not input_stored.is_set() and run.error is not None:
+        raise run.error
 
 
 async def _respond_as_earlier(service: Service, answer: ResponseAnswer) -> Response | None:
@@ -194,8 +194,8 @@ async def _read_messages(service: Service, body: InputRequest, caller: Caller) -
     placement = await read_placement(service, caller, body)
     instructions = [{"role": "system", "content": body.instructions}] if body.instructions is not None else []
     history = [] if placement.loaded is None else placement.loaded.messages
-    new = items_to_messages(input_items(body.input, service.config.limits))
-    return [*instructions, *history, *new]
+    new_messages = items_to_messages(input_items(body.input, service.config.limits))
+    return [*instructions, *history, *new_messages]
 
 
 @router.get(
@@ -230,7 +230,7 @@ async def delete_response(
     if document.body["status"] in UNFINISHED:
         problem = "The response is in progress. Cancel it first, or wait until it has finished."
         raise RequestRefused(409, problem, "response_in_progress", None, (("retry-after-ms", "500"),))
-    await service.store_of(caller).delete_document(RUN, response_id)
+    await service.store_of(caller).delete_document(RUN_KIND, response_id)
     return JsonResponse({"id": response_id, "object": "response", "deleted": True})
 
 
@@ -247,7 +247,7 @@ async def cancel_response(service: CurrentService, response_id: ResponseId, call
         if run is not None:
             await service.runs.cancel(run)
         else:
-            await store.put_document(document.conversation, NewDocument(CANCEL, response_id, {}, replace=True))
+            await store.put_document(document.conversation, NewDocument(CANCEL_KIND, response_id, {}, replace=True))
         document = await wait_for_response(service, caller, response_id)
     return JsonResponse((await load_response(store, document)).to_json())
 
@@ -271,5 +271,5 @@ async def list_input_items(
     try:
         loaded = await service.store_of(caller).load(document.conversation, since=start, limit=stop - start)
     except ConversationNotFound:
-        raise DocumentNotFound(RUN, response_id) from None
+        raise DocumentNotFound(RUN_KIND, response_id) from None
     return JsonResponse(page_after(list(items_of(loaded)), limit=limit, order=order, after=after))

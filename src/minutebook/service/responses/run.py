@@ -1,4 +1,7 @@
-"""One response, from the client's items to the stored answer. It continues if the client disconnects."""
+"""One response, from the client's items to the stored answer.
+
+It continues if the client disconnects, unless `on_disconnect` is `cancel`.
+"""
 
 import asyncio
 import time
@@ -22,8 +25,8 @@ from minutebook.service.answer_run import failure_code, longest_answer, tool_tok
 from minutebook.service.http.errors import Failure, failure_of
 from minutebook.service.http.responses import new_id
 from minutebook.service.idempotency import (
-    REPLY,
-    RUN,
+    IDEMPOTENCY_KIND,
+    RUN_KIND,
     UNFINISHED,
     fail_if_abandoned,
     find_answered_attempt,
@@ -43,7 +46,7 @@ from minutebook.service.responses.events import (
 )
 from minutebook.service.responses.items import Item, require_new_ids, require_room
 from minutebook.service.responses.objects import (
-    SURFACE,
+    API_NAME,
     StoredResponse,
     item_ids,
     lost_fields,
@@ -57,7 +60,7 @@ from minutebook.wire.responses import items_to_messages
 
 _CANCEL_POLL_SECONDS: Final = 0.5
 _GRACE_SECONDS: Final = 0.4
-CANCEL: Final = "cancel"
+CANCEL_KIND: Final = "cancel"
 """Kind of the document with which another server requests that a response is cancelled."""
 
 
@@ -65,14 +68,14 @@ CANCEL: Final = "cancel"
 class ResponseAnswer(ConversationAnswer):
     """Answers a request for a response."""
 
-    surface: ClassVar[str] = SURFACE
+    api_name: ClassVar[str] = API_NAME
     items: Sequence[Item]
     recipient: str | None = None
     response: StoredResponse | None = None
     """The response in its current status. Set when the client's messages are stored, and again when the run ends."""
     input_stored: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the client's messages are stored."""
-    failure: BaseException | None = None
+    error: BaseException | None = None
     """The error that ended the call of the model."""
     _body: dict[str, Any] = field(default_factory=dict)
     """The body of the run's document."""
@@ -85,7 +88,7 @@ class ResponseAnswer(ConversationAnswer):
         a stream waits only until the lease of a server that died would have expired.
         """
         store, service, request = self.store, self.service, self.request
-        earlier = await find_earlier_answer(store, self.idempotency_key, SURFACE)
+        earlier = await find_earlier_answer(store, self.idempotency_key, API_NAME)
         if earlier is None or "answer" in earlier.body:
             return earlier
         is_local = service.runs.get(earlier.id, self.caller.tenant) is not None
@@ -118,7 +121,7 @@ class ResponseAnswer(ConversationAnswer):
         model = self.service.model_of(self.request.model)
         self._chat_parameters = self.request.chat_parameters(model)
         self._body = {
-            "surface": SURFACE,
+            "surface": API_NAME,
             "status": "in_progress",
             "model": model,
             "echo": self.request.echo(model),
@@ -130,23 +133,23 @@ class ResponseAnswer(ConversationAnswer):
 
     async def _answer_recorded(self, placement: Placement) -> None:
         items = self.items if placement.stored_input is None else ()
-        new = [*placement.repeated, *items_to_messages(items)]
+        new_messages = [*placement.repeated, *items_to_messages(items)]
         require_new_ids(items, placement.loaded)
-        if placement.loaded is None and not new:
+        if placement.loaded is None and not new_messages:
             raise RequestRefused(400, "`input` is missing.", "missing_input", "input")
         length = 0 if placement.loaded is None else placement.loaded.conversation.length
-        require_room(length + len(new), self.service.config.limits)
+        require_room(length + len(new_messages), self.service.config.limits)
         for compaction in self.request.context_management or ():
             placement = await compact_above(
                 self.service, self.store, placement, compaction.compact_threshold, self._body["model"]
             )
-        call = self._call(placement, new)
+        call = self._call(placement, new_messages)
         start = length + len(placement.repeated) if placement.stored_input is None else placement.stored_input
         self._body |= {
             "conversation": call.call.conversation,
             "request": call.call.request_id,
-            "evaluation": call.evaluation.hex,
-            "input": [start, length + len(new)],
+            "evaluation": call.evaluation_id.hex,
+            "input": [start, length + len(new_messages)],
         }
         self.headers["x-conversation-id"] = call.call.conversation
         await self._begin(call, is_new_conversation=placement.loaded is None or placement.is_fork)
@@ -164,7 +167,7 @@ class ResponseAnswer(ConversationAnswer):
         store, key = self.store, self.idempotency_key
         is_separate = is_new_conversation and not key.from_header
         if is_new_conversation and self.failed_attempt is not None:
-            await store.delete_document(REPLY, key.id)
+            await store.delete_document(IDEMPOTENCY_KIND, key.id)
         try:
             key_documents = () if is_separate else (key.document(self.run.id),)
             await self.begin(call, [self._document(), *key_documents], recipient=self.recipient)
@@ -177,7 +180,7 @@ class ResponseAnswer(ConversationAnswer):
                 "completed_at": int(time.time()),
             }
             with suppress(MinutebookError):  # a document that was not stored needs no new status
-                document = await store.document(RUN, self.run.id)
+                document = await store.document(RUN_KIND, self.run.id)
                 await store.put_document(document.conversation, self._document())
             raise
         if is_separate:
@@ -187,29 +190,29 @@ class ResponseAnswer(ConversationAnswer):
         """Answer with the history of the placement, and store nothing."""
         call = self._call(placement, items_to_messages(self.items))
         call.build_view()
-        self._body |= {"evaluation": call.evaluation.hex, "input": [call.length, call.length]}
+        self._body |= {"evaluation": call.evaluation_id.hex, "input": [call.length, call.length]}
         await self._answer(call, recorded=False)
 
-    def _call(self, placement: Placement, new: Sequence[Message]) -> ModelCall:
+    def _call(self, placement: Placement, new_messages: Sequence[Message]) -> ModelCall:
         model = self._body["model"]
         settings = self.settings(
             placement.conversation,
             model,
             lease=placement.lease,
             overhead_tokens=tool_tokens(model, self._chat_parameters.get("tools")),
-            instructions=self._instructions(placement, new),
+            instructions=self._instructions(placement, new_messages),
             reconcile="forked" if placement.is_fork else "appended",
         )
-        return ModelCall(self.store, settings, placement.loaded, new)
+        return ModelCall(self.store, settings, placement.loaded, new_messages)
 
-    def _instructions(self, placement: Placement, new: Sequence[Message]) -> list[Message] | None:
+    def _instructions(self, placement: Placement, new_messages: Sequence[Message]) -> list[Message] | None:
         """The instructions of the request and the leading system messages of the record; None without instructions.
 
         Instructions apply to one request and are not recorded.
         """
         if self.request.instructions is None:
             return None
-        record = [*(placement.loaded.messages if placement.loaded is not None else ()), *new]
+        record = [*(placement.loaded.messages if placement.loaded is not None else ()), *new_messages]
         return [{"role": "system", "content": self.request.instructions}, *record[: leading_system_count(record)]]
 
     async def _answer(self, call: ModelCall, *, recorded: bool = True) -> None:
@@ -259,7 +262,7 @@ class ResponseAnswer(ConversationAnswer):
                             self._send(events.add(piece))
                 if events.pieces and not had_pieces:
                     self.note_first_token()
-        for piece in reader.rest():
+        for piece in reader.incomplete_pieces():
             self._send(events.add(piece))
         message = with_item_order(completion.message, events.order)
         for item in answer_items(message):
@@ -304,7 +307,7 @@ class ResponseAnswer(ConversationAnswer):
 
         A partial answer is stored in the run's document only: the conversation cannot continue from it.
         """
-        self.failure, is_cancelled = error, isinstance(error, asyncio.CancelledError)
+        self.error, is_cancelled = error, isinstance(error, asyncio.CancelledError)
         message = with_item_order(completion.message, events.order) if events.pieces else None
         self._body |= {
             **completion.outcome(),
@@ -316,7 +319,7 @@ class ResponseAnswer(ConversationAnswer):
         }
         if recorded:
             outcome = {"failed": failure_code(error), "partial": None}
-            with suppress(MinutebookError):  # such as that the conversation was erased meanwhile
+            with suppress(MinutebookError):  # for example, the conversation was erased meanwhile
                 await _run_uncancelled(call.fail(outcome, [self._document()]))
         self.response = StoredResponse(self.run.id, dict(self._body), message)
         if is_cancelled and not self.run.events:
@@ -336,7 +339,7 @@ class ResponseAnswer(ConversationAnswer):
             while True:
                 await asyncio.sleep(_CANCEL_POLL_SECONDS)
                 with suppress(DocumentNotFound, StoreUnavailable):
-                    await self.store.document(CANCEL, self.run.id)
+                    await self.store.document(CANCEL_KIND, self.run.id)
                     if owner is not None:
                         owner.cancel()
                     return
@@ -350,7 +353,7 @@ class ResponseAnswer(ConversationAnswer):
                 await watcher
 
     def _document(self, **fields: Any) -> NewDocument:
-        return NewDocument(RUN, self.run.id, {**self._body, **fields}, replace=True)
+        return NewDocument(RUN_KIND, self.run.id, {**self._body, **fields}, replace=True)
 
     def _send_start(self, events: ResponseEvents) -> None:
         self._send(events.start(response_object(self.run.id, self._body, "in_progress", [])))

@@ -31,11 +31,11 @@ class ThreadRun(Run):
     """Response headers; complete when the first event is sent."""
     result: dict[str, Any] | None = None
     """The data of the `done` event."""
-    refusal: Failure | None = None
-    """The data of the `error` event."""
+    sent_failure: Failure | None = None
+    """The failure that was sent as the `error` event."""
 
     @property
-    def interruption(self) -> RequestRefused:
+    def interruption_error(self) -> RequestRefused:
         return RequestRefused(503, "The answer was cancelled before it was complete. Retry.", "run_cancelled")
 
 
@@ -96,9 +96,9 @@ class ThreadEvents:
             case ModelAnswered():
                 self._finished_text, self._current_text = self.text, ""
 
-    def send_notice(self, kind: str, **facts: Any) -> None:
-        """Send a `notice` event, such as that the history was compacted."""
-        self._send("notice", {"notice": kind, **facts})
+    def send_notice(self, kind: str, **fields: Any) -> None:
+        """Send a `notice` event, for example about a compaction."""
+        self._send("notice", {"notice": kind, **fields})
 
     def send_stored_text(self, text: str, received: int = 0) -> None:
         """Send the text of a completed answer, without the characters that the client has received."""
@@ -113,7 +113,7 @@ class ThreadEvents:
 
     def fail(self, failure: Failure) -> None:
         """Send the `error` event."""
-        self._run.refusal = failure
+        self._run.sent_failure = failure
         self._send("error", failure.body())
 
     def _send(self, event: str, data: Mapping[str, Any]) -> None:

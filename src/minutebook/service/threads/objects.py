@@ -1,6 +1,6 @@
-"""JSON objects of threads, and how a client gets an answer again.
+"""JSON objects of threads, and the replay of answers.
 
-An answer can be sent again while this server runs it, from another server that runs it, or from the record.
+An answer can be sent again while this server runs it, or from the record once the server that runs it has finished.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message, is_system, is_user, plain_copy, role_of, text_of
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.http.errors import Failure
-from minutebook.service.idempotency import RUN, find_run, wait_for_end
+from minutebook.service.idempotency import RUN_KIND, find_run, wait_for_end
 from minutebook.service.state import Service
 from minutebook.service.threads.events import TEXT_SEPARATOR, StreamPosition, ThreadEvents, ThreadRun
 from minutebook.store.base import ConversationStore
@@ -93,14 +93,14 @@ async def read_messages(
         ConversationNotFound: there is no such thread.
     """
     entries: list[ConversationEntry] = []
-    first: int | None = None
+    first_position: int | None = None
     while True:
-        since = start if first is None else first + len(entries)
+        since = start if first_position is None else first_position + len(entries)
         loaded = await store.load(thread, since=since, limit=_PAGE)
-        first = loaded.start if first is None else first
+        first_position = loaded.start if first_position is None else first_position
         entries += loaded.entries
-        is_end = not loaded.entries or first + len(entries) >= loaded.conversation.length
-        messages = list(_grouped_by_speaker(entries, first))
+        is_end = not loaded.entries or first_position + len(entries) >= loaded.conversation.length
+        messages = list(_grouped_by_speaker(entries, first_position))
         if is_end or len(messages) > limit:
             next_start = messages[limit].start if len(messages) > limit else None
             return loaded.conversation, ThreadMessagePage(messages[:limit], next_start)
@@ -123,7 +123,7 @@ def _grouped_by_speaker(entries: Sequence[ConversationEntry], start: int) -> Ite
         yield ThreadMessage(start + answer_start, start + len(entries), tuple(entries[answer_start:]))
 
 
-SURFACE: Final = "threads"
+API_NAME: Final = "threads"
 """The name of this API in stored runs and minutes."""
 RUN_LOST: Final = {
     "status": 409,
@@ -186,14 +186,14 @@ async def resume_run(service: Service, caller: Caller, thread: str, position: St
     run = local_run(service, caller, thread, position.run)
     if run is not None:
         return run, min(position.number, len(run.events))
-    stored = await find_run(service.store_of(caller), position.run, SURFACE)
+    stored = await find_run(service.store_of(caller), position.run, API_NAME)
     if stored.conversation != thread:
-        raise DocumentNotFound(RUN, position.run)
+        raise DocumentNotFound(RUN_KIND, position.run)
     return start_replay(service, caller, stored, received=position.characters), 0
 
 
 def start_replay(service: Service, caller: Caller, stored: Document, *, received: int = 0) -> ThreadRun:
-    """A run that sends an answer from the record, once the server that runs it has finished."""
+    """Start a run that sends an answer from the record, once the server that runs it has finished."""
     run = ThreadRun(stored.id, caller.tenant, stored.conversation)
     run.headers["x-history"] = "recorded"
     run.task = asyncio.create_task(_replay(service, service.store_of(caller), stored, run, received))

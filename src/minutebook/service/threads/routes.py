@@ -1,7 +1,7 @@
 """Endpoints of threads: a client posts a message and gets the answer as a stream of events; both are stored.
 
 A thread is a conversation. Its tools and its system prompt come from the configuration. An answer continues when the
-client disconnects.
+client disconnects, unless `on_disconnect` is `cancel`.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -21,18 +21,23 @@ from minutebook.service.conversations.objects import entries_of
 from minutebook.service.http.openapi import error_responses
 from minutebook.service.http.requests import StrictRoute, require_access, require_scope
 from minutebook.service.http.responses import EventStream, JsonResponse, etag_header, new_id
-from minutebook.service.idempotency import IdempotencyKey, find_earlier_answer, find_earlier_run_id, idempotency_key_of
+from minutebook.service.idempotency import (
+    IdempotencyKey,
+    find_earlier_answer,
+    find_earlier_result_id,
+    idempotency_key_of,
+)
 from minutebook.service.state import CurrentService, Service, watch_connection
 from minutebook.service.threads.events import StreamPosition, ThreadRun, parse_event_id
 from minutebook.service.threads.objects import (
-    SURFACE,
+    API_NAME,
     exposes_tool_details,
     local_run,
     read_messages,
     resume_run,
     start_replay,
 )
-from minutebook.service.threads.run import DRAFT, Question, ThreadAnswer
+from minutebook.service.threads.run import DRAFT_ID_PREFIX, Question, ThreadAnswer
 from minutebook.store.codec import cursor_of, cursor_values
 from minutebook.store.types import ConversationHeader
 from minutebook.wire.chat import json_bytes
@@ -52,8 +57,8 @@ router = APIRouter(prefix="/threads", tags=["threads"], route_class=StrictRoute,
 MayChat = Annotated[Caller, require_scope("chat")]
 MayRead = Annotated[Caller, require_scope("read")]
 Limit = Annotated[int, Query(ge=1, le=100)]
-_PARTS: Final[Mapping[str, type]] = {"text": str, "image_url": dict, "input_audio": dict, "file": dict}
-"""Content part types of a user message → the type of the value under the key of that name."""
+_PART_VALUES: Final[Mapping[str, type]] = {"text": str, "image_url": dict, "input_audio": dict, "file": dict}
+"""`type` of a content part → Python type of its value. The key of the value has the same name as the `type`."""
 _RESERVED_OPTIONS: Final = frozenset({"model", "messages", "stream", "stream_options", "tools", "tool_choice", "n"})
 """Provider options that the service sets itself."""
 
@@ -76,7 +81,7 @@ async def create_thread(
     body = body or NewThread()
     fields = body.model_dump()
     idempotency_key = idempotency_key_of(caller, "threads", request.headers, {"threads": fields})
-    _require_metadata(service, body.metadata)
+    _check_metadata_limits(service, body.metadata)
     if caller.recipient is not None and body.recipient not in {None, caller.recipient}:
         raise RequestRefused(403, "This API key is bound to another recipient.", "foreign_recipient", "recipient")
     try:
@@ -85,7 +90,11 @@ async def create_thread(
         if not service.config.database.optional:
             raise
     service.metrics.count_unrecorded()
-    thread = {"id": new_id(DRAFT.rstrip("_")), "object": "thread", "created_at": int(datetime.now(UTC).timestamp())}
+    thread = {
+        "id": new_id(DRAFT_ID_PREFIX.rstrip("_")),
+        "object": "thread",
+        "created_at": int(datetime.now(UTC).timestamp()),
+    }
     return JsonResponse(
         {**thread, **fields, "version": 0, "turns": 0}, status_code=201, headers={"x-history": "unrecorded"}
     )
@@ -95,7 +104,7 @@ async def _create_stored_thread(
     service: Service, caller: Caller, body: NewThread, idempotency_key: IdempotencyKey
 ) -> Response:
     store = service.store_of(caller)
-    thread_id = await find_earlier_run_id(store, idempotency_key) if idempotency_key.from_header else None
+    thread_id = await find_earlier_result_id(store, idempotency_key) if idempotency_key.from_header else None
     is_replay = thread_id is not None
     if thread_id is None:
         thread_id = new_id("thread")
@@ -111,7 +120,7 @@ async def _create_stored_thread(
                 documents=[idempotency_key.document(thread_id)] if idempotency_key.from_header else [],
             )
         except DocumentExists:  # a concurrent request with the same idempotency key
-            thread_id, is_replay = await find_earlier_run_id(store, idempotency_key) or thread_id, True
+            thread_id, is_replay = await find_earlier_result_id(store, idempotency_key) or thread_id, True
     thread = await store.header(thread_id)
     headers = {**etag_header(thread), "x-history": "recorded"} | ({"idempotent-replayed": "true"} if is_replay else {})
     return JsonResponse(thread_json(thread), status_code=201, headers=headers)
@@ -136,7 +145,7 @@ async def get_thread(service: CurrentService, caller: MayRead, thread_id: str) -
     return JsonResponse(thread_json(thread), headers=etag_header(thread))
 
 
-def _require_metadata(service: Service, metadata: Mapping[str, str]) -> None:
+def _check_metadata_limits(service: Service, metadata: Mapping[str, str]) -> None:
     limits = service.config.limits
     if len(metadata) > limits.metadata_keys:
         raise RequestRefused(
@@ -265,7 +274,7 @@ async def _find_earlier_run(
     """
     store = service.store_of(caller)
     try:
-        stored = await find_earlier_answer(store, idempotency_key, SURFACE)
+        stored = await find_earlier_answer(store, idempotency_key, API_NAME)
     except StoreUnavailable:
         if not service.config.database.optional:
             raise
@@ -273,7 +282,7 @@ async def _find_earlier_run(
     if stored is None:
         return None
     run = local_run(service, caller, thread, stored.id)
-    if run is not None and run.refusal is None and run.failure is None:
+    if run is not None and run.sent_failure is None and run.error is None:
         return run
     return start_replay(service, caller, stored) if "answer" in stored.body else None
 
@@ -296,9 +305,9 @@ async def _respond(
     async for _ in run.follow():
         pass
     if run.result is None:
-        assert run.refusal is not None, "a run that has started ends with a result or a refusal"
-        response_headers |= run.refusal.headers
-        return JsonResponse(run.refusal.body(), status_code=run.refusal.status, headers=response_headers)
+        assert run.sent_failure is not None, "a run that has started ends with a result or a failure"
+        response_headers |= run.sent_failure.headers
+        return JsonResponse(run.sent_failure.body(), status_code=run.sent_failure.status, headers=response_headers)
     response_headers["x-history"] = run.result["history"]
     if run.result["version"] is not None:
         response_headers["etag"] = f'"{run.result["version"]}"'
@@ -327,13 +336,15 @@ def _question(service: Service, thread_id: str, body: NewMessage, if_match: str 
     )
 
 
-def _require_part(part: Mapping[str, Any], where: str) -> None:
+def _require_part(part: Mapping[str, Any], location: str) -> None:
     """Reject an invalid content part. Once stored, it would make the provider reject every later request."""
     part_type = part.get("type")
-    value_type = _PARTS.get(part_type) if isinstance(part_type, str) else None
+    value_type = _PART_VALUES.get(part_type) if isinstance(part_type, str) else None
     if value_type is None or not isinstance(part.get(str(part_type)), value_type) or not part[str(part_type)]:
-        problem = f"{where} must be a part such as {{'type': 'text', 'text': '…'}}; types are {', '.join(_PARTS)}."
-        raise RequestRefused(400, problem, "invalid_message", where)
+        problem = (
+            f"{location} must be a part such as {{'type': 'text', 'text': '…'}}; types are {', '.join(_PART_VALUES)}."
+        )
+        raise RequestRefused(400, problem, "invalid_message", location)
 
 
 def _expected_version(if_match: str | None) -> int | None:
@@ -341,7 +352,9 @@ def _expected_version(if_match: str | None) -> int | None:
         return None
     version = if_match.strip().removeprefix("W/").strip('"')
     if not version.isascii() or not version.isdecimal() or len(version) > 18:
-        raise RequestRefused(400, 'If-Match must be one ETag, unchanged: "3".', "invalid_version", "If-Match")
+        raise RequestRefused(
+            400, 'If-Match must be one ETag exactly as the server sent it, such as "3".', "invalid_version", "If-Match"
+        )
     return int(version)
 
 

@@ -1,7 +1,7 @@
 """Answers one message of a thread: runs an agent with the configured tools and stores the answer.
 
-The run continues when the client disconnects. If the database is optional and unavailable, the message is answered
-without history and the answer is not recorded.
+The run continues when the client disconnects, unless `on_disconnect` is `cancel`. If the database is optional and
+unavailable, the message is answered without history and the answer is not recorded.
 """
 
 import asyncio
@@ -35,17 +35,17 @@ from minutebook.service.answer_run import AnswerRun, longest_answer
 from minutebook.service.http.errors import Failure, failure_of
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import new_id
-from minutebook.service.idempotency import RUN, find_earlier_answer
+from minutebook.service.idempotency import RUN_KIND, find_earlier_answer
 from minutebook.service.state import counter_of
 from minutebook.service.threads.events import ThreadEvents, ThreadRun
-from minutebook.service.threads.objects import SURFACE, answer_object, exposes_tool_details, replay_answer
+from minutebook.service.threads.objects import API_NAME, answer_object, exposes_tool_details, replay_answer
 from minutebook.session.state import Session
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import Lease, LoadedConversation, NewDocument
 from minutebook.wire.chat import entry_to_provider_message
 
 _LOG: Final = logging.getLogger("minutebook.service")
-DRAFT: Final = "draft_"
+DRAFT_ID_PREFIX: Final = "draft_"
 """Id prefix of threads created while the database was unavailable. Recording starts when it is available again."""
 OPTIONAL_STORE_TIMEOUT_SECONDS: Final = 3.0
 """How long an answer waits for an optional database."""
@@ -69,7 +69,7 @@ class _LoadedThread:
     """A thread before the user's message."""
 
     loaded: LoadedConversation | None = None
-    is_asked: bool = False
+    has_stored_message: bool = False
     """An earlier attempt has stored the message, but no answer."""
 
     @property
@@ -81,7 +81,7 @@ class _LoadedThread:
 class ThreadAnswer(AnswerRun):
     """Answers one question. Its events go to the run."""
 
-    surface: ClassVar[str] = SURFACE
+    api_name: ClassVar[str] = API_NAME
     agents: Agents
     question: Question
     run: ThreadRun
@@ -122,7 +122,7 @@ class ThreadAnswer(AnswerRun):
         """Answer and record. `time_limit` is lifted before the model is called."""
         question, store = self.question, self.store
         async with self.lease(question.thread) as lease:
-            earlier = await find_earlier_answer(store, self.idempotency_key, SURFACE)
+            earlier = await find_earlier_answer(store, self.idempotency_key, API_NAME)
             if earlier is not None and "answer" in earlier.body:
                 await replay_answer(self.service, store, earlier, self._events)
                 return
@@ -138,13 +138,13 @@ class ThreadAnswer(AnswerRun):
                 time_limit.reschedule(None)
                 self.run.headers |= {"x-history": "recorded"}
                 try:
-                    facts, entries = await self._run_agent(call, prompt, recorded=True)
-                    spending.tokens = facts["usage"]["total_tokens"]
-                    await self._finish(call, facts, entries)
+                    fields, entries = await self._run_agent(call, prompt, recorded=True)
+                    spending.tokens = fields["usage"]["total_tokens"]
+                    await self._finish(call, fields, entries)
                 except BaseException as error:
-                    facts = _failure_facts(error if isinstance(error, Exception) else self.run.interruption)
-                    outcome = {**facts, "status": "failed", "partial": self._events.text or None}
-                    await call.fail({"failed": facts["failed"]}, [self._run_document(call, outcome)])
+                    fields = _failure_fields(error if isinstance(error, Exception) else self.run.interruption_error)
+                    outcome = {**fields, "status": "failed", "partial": self._events.text or None}
+                    await call.fail({"failed": fields["failed"]}, [self._run_document(call, outcome)])
                     raise
 
     async def _load_thread(self, store: ConversationStore, message_position: int | None) -> _LoadedThread:
@@ -161,22 +161,22 @@ class ThreadAnswer(AnswerRun):
         except ConversationErased:
             raise
         except ConversationNotFound:
-            if not self.service.config.database.optional or not question.thread.startswith(DRAFT):
+            if not self.service.config.database.optional or not question.thread.startswith(DRAFT_ID_PREFIX):
                 raise
             return _LoadedThread()
         require_access(self.caller, loaded.conversation)
         header = loaded.conversation
-        is_asked = message_position is not None and _ends_with(loaded, message_position, question.message)
-        if question.version not in {None, header.version} and not is_asked:
+        has_stored_message = message_position is not None and _ends_with(loaded, message_position, question.message)
+        if question.version not in {None, header.version} and not has_stored_message:
             raise VersionConflict(question.thread, header.version, question.version or 0)
-        if is_asked:
+        if has_stored_message:
             loaded = replace(
                 loaded,
                 entries=loaded.entries[:-1],
                 positions=loaded.positions[:-1],
                 conversation=replace(header, length=header.length - 1),
             )
-        return _LoadedThread(loaded, is_asked)
+        return _LoadedThread(loaded, has_stored_message)
 
     def _agent_call(self, thread: _LoadedThread, prompt: Prompt[Any], lease: Lease | None) -> AgentCall:
         model, system_prompt = self.question.model, self.service.config.system_prompt
@@ -195,10 +195,10 @@ class ThreadAnswer(AnswerRun):
             thread.loaded,
             [*leading, self.question.message],
             new_id=lambda: new_id("req"),
-            has_stored_question=thread.is_asked,
+            has_stored_question=thread.has_stored_message,
         )
 
-    async def _finish(self, call: AgentCall, facts: Mapping[str, Any], entries: Sequence[ConversationEntry]) -> None:
+    async def _finish(self, call: AgentCall, fields: Mapping[str, Any], entries: Sequence[ConversationEntry]) -> None:
         """Store the answer, trim old turns, and send the `done` event."""
         body: dict[str, Any] = {}
 
@@ -206,7 +206,7 @@ class ThreadAnswer(AnswerRun):
             requests = [request.call.request_id for request in call.requests]
             stop, version = start + len(entries), call.version + 1
             outcome = {"status": "completed", "answer": start, "stop": stop, "version": version}
-            document = self._run_document(call, {**facts, **outcome, "requests": requests})
+            document = self._run_document(call, {**fields, **outcome, "requests": requests})
             body.update(document.body)
             return [document]
 
@@ -216,7 +216,7 @@ class ThreadAnswer(AnswerRun):
             if not self.service.config.database.optional:
                 raise
             self.agents.note_database_unavailable()
-            self._finish_unrecorded(facts, entries)
+            self._finish_unrecorded(fields, entries)
             return
         self._send_result(body, entries)
 
@@ -230,18 +230,18 @@ class ThreadAnswer(AnswerRun):
         prompt = text_prompt("chat", "", tools)
         call = self._agent_call(_LoadedThread(), prompt, None)
         async with self.service.limiter.reserve_tokens(self.caller, self._max_tokens(call)) as spending:
-            facts, entries = await self._run_agent(call, prompt, recorded=False)
-            spending.tokens = facts["usage"]["total_tokens"]
-        self._finish_unrecorded(facts, entries)
+            fields, entries = await self._run_agent(call, prompt, recorded=False)
+            spending.tokens = fields["usage"]["total_tokens"]
+        self._finish_unrecorded(fields, entries)
 
-    def _finish_unrecorded(self, facts: Mapping[str, Any], entries: Sequence[ConversationEntry]) -> None:
+    def _finish_unrecorded(self, fields: Mapping[str, Any], entries: Sequence[ConversationEntry]) -> None:
         self.service.metrics.count_unrecorded()
-        self._send_result({**facts, "conversation": self.question.thread, "model": self.question.model}, entries)
+        self._send_result({**fields, "conversation": self.question.thread, "model": self.question.model}, entries)
 
     async def _run_agent(
         self, call: AgentCall, prompt: Prompt[Any], *, recorded: bool
     ) -> tuple[dict[str, Any], list[ConversationEntry]]:
-        """Run the agent; return the facts of its answer, and the entries after the user's message."""
+        """Run the agent; return the answer's fields of the run's document, and the entries after the user's message."""
         question = self.question
         with Session() as session:
             runner: ConversationRunner[Any] = ConversationRunner(
@@ -252,7 +252,7 @@ class ThreadAnswer(AnswerRun):
                 request=question.message,
                 conversation=call.source.record,
                 max_tokens=call.max_tokens,
-                compactor=call.compactor(keep=recorded),
+                compactor=call.compactor(store_folds=recorded),
             )
             response = await runner.run(lambda event: self._on_event(event, call, recorded=recorded), streaming=True)
             entries = list(session.query(ConversationEntry).all())[1:]
@@ -284,17 +284,17 @@ class ThreadAnswer(AnswerRun):
         kind = "unrecorded" if version is None else "recorded"
         self._events.send_notice(kind, run=self.run.id, thread=self.question.thread, version=version)
 
-    def _run_document(self, call: AgentCall, facts: Mapping[str, Any]) -> NewDocument:
+    def _run_document(self, call: AgentCall, fields: Mapping[str, Any]) -> NewDocument:
         """The stored state of the run."""
         body = {
-            "surface": SURFACE,
+            "surface": API_NAME,
             "conversation": self.question.thread,
             "input": [call.length - 1, call.length],
             "model": self.question.model,
             "at": datetime.now(UTC).isoformat(),
-            **facts,
+            **fields,
         }
-        return NewDocument(RUN, self.run.id, body, replace=True)
+        return NewDocument(RUN_KIND, self.run.id, body, replace=True)
 
     def _max_tokens(self, call: AgentCall) -> int:
         """The maximum tokens of the first model call: the complete record and the longest answer."""
@@ -315,7 +315,7 @@ def _messages(entries: Sequence[ConversationEntry]) -> list[Message]:
     return [entry_to_provider_message(entry) for entry in entries]
 
 
-def _failure_facts(error: Exception) -> dict[str, Any]:
+def _failure_fields(error: Exception) -> dict[str, Any]:
     failure = failure_of(error)
     response = {"status": failure.status, "message": failure.message, "code": failure.code}
     return {"failed": failure.code or type(error).__name__, "error": response}

@@ -4,13 +4,14 @@ Entries, the messages and reasons of folds, and the bodies of documents are encr
 recipient. Each ciphertext is bound to its position: moved elsewhere, it cannot be decrypted. The master key only encrypts
 the data keys, so it can be changed without rewriting the data.
 
-Not encrypted is what the store needs: the ids of tenants, recipients, conversations and folds; labels, statuses, the times
-of headers; the role and approximate size of each entry, which result belongs to which call, the ranges of folds, and pins;
-kinds, ids, expiry times and approximate sizes of documents; the holders of leases. The application chooses fold ids, labels,
-kinds and ids: do not put secrets into them.
+The data that the store itself needs is not encrypted: the ids of tenants, recipients, conversations and folds; labels,
+statuses, the times of headers; the role and approximate size of each entry, which result belongs to which call, the ranges
+of folds, and pins; kinds, ids, expiry times and approximate sizes of documents; the holders of leases. The application
+chooses fold ids, labels, kinds and ids: do not put secrets into them.
 
-Erasing a recipient destroys the data key. With `keys`, data keys are in a separate store. Only then is a backup of the first
-store unreadable after the recipient is erased. Erasing a single conversation does not destroy the key.
+Erasing a recipient destroys the data key. With `keys`, data keys are in a separate store. Only then are the recipient's
+conversations in a backup of the first store unreadable after the erasure. Erasing a single conversation does not destroy
+the key.
 
 A search decrypts all entries that it reads, because an index of words would reveal them. An export is not encrypted.
 """

@@ -46,7 +46,8 @@ class Keyring:
     """The data keys of one tenant's recipients."""
 
     def __init__(self, store: ConversationStore, tenant: str, master_keys: MasterKeys) -> None:
-        self._store = store.for_tenant(f"data keys {sha256(tenant.encode()).hexdigest()[:32]}")
+        key_tenant = f"data keys {sha256(tenant.encode()).hexdigest()[:32]}"
+        self._store = store.for_tenant(key_tenant).with_expiry(None)  # nothing is appended to a key, so it would expire
         self._tenant = tenant
         self._master_keys = master_keys
         self._ciphers: dict[str, Cipher] = {}

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import ParamSpec, Self, TypeVar
 from weakref import WeakValueDictionary
@@ -39,6 +39,7 @@ from minutebook.store.encryption.cipher import (
 )
 from minutebook.store.encryption.keyring import KEY_LABEL, STORE_NAME, Keyring, data_key_id, require_no_key_label
 from minutebook.store.encryption.lineage import Lineage, LineageCache
+from minutebook.store.expiry import sum_of_receipts
 from minutebook.store.rules import require_position, require_version, trimmed_entry
 from minutebook.store.search import scan
 from minutebook.store.types import (
@@ -62,26 +63,36 @@ T = TypeVar("T")
 class EncryptedBackend(Backend):
     """Encrypts what it writes to another backend, and decrypts what it reads from there."""
 
-    def __init__(self, inner: Backend, keys: ConversationStore, master_keys: MasterKeys) -> None:
+    def __init__(self, inner: Backend, key_store: ConversationStore, master_keys: MasterKeys) -> None:
         super().__init__(tenant=inner.tenant)
         self._inner = inner
-        self._keys = keys
-        self._has_key_store = keys.backend is not inner
+        self._key_store = key_store
+        self._has_separate_key_store = key_store.backend is not inner
         self._master_keys = master_keys
-        self.keyring = Keyring(keys, inner.tenant, master_keys)
+        self.keyring = Keyring(key_store, inner.tenant, master_keys)
         self._lineages = LineageCache(inner)
         self._locks: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
 
     def for_tenant(self, tenant: str) -> Self:
-        return type(self)(self._inner.for_tenant(tenant), self._keys, self._master_keys)
+        return type(self)(self._inner.for_tenant(tenant), self._key_store, self._master_keys)
+
+    @property
+    def expire_after(self) -> timedelta | None:  # type: ignore[override]
+        return self._inner.expire_after
+
+    def with_expiry(self, expire_after: timedelta | None) -> Self:
+        return type(self)(self._inner.with_expiry(expire_after), self._key_store, self._master_keys)
 
     def now(self) -> datetime:
         return self._inner.now()
 
+    def set_clock(self, clock: Callable[[], datetime]) -> None:
+        self._inner.set_clock(clock)
+
     async def open(self) -> None:
         await self._inner.open()
-        if self._has_key_store:
-            await self._keys.backend.open()
+        if self._has_separate_key_store:
+            await self._key_store.backend.open()
         try:
             await self.keyring.check()
         except BaseException:
@@ -90,14 +101,14 @@ class EncryptedBackend(Backend):
 
     async def close(self) -> None:
         await self._inner.close()
-        if self._has_key_store:
-            await self._keys.close()
+        if self._has_separate_key_store:
+            await self._key_store.close()
 
     async def vacuum(self) -> None:
-        """Vacuum the store, and the store of the keys."""
+        """Vacuum the store, and the store of the keys if it is a separate one."""
         await self._inner.vacuum()
-        if self._has_key_store:
-            await self._keys.vacuum()
+        if self._has_separate_key_store:
+            await self._key_store.vacuum()
 
     async def append(self, command: AppendCommand) -> int:
         """Append entries, encrypted for the positions at the end of the record. Retry if the record has grown meanwhile."""
@@ -126,14 +137,14 @@ class EncryptedBackend(Backend):
         if header is None:
             require_version(None, conversation, expected)
             key_id, cipher = await self.keyring.find_or_create(command.recipient or conversation)
-            version, position, labels = 0, 0, {**(command.labels or {}), KEY_LABEL: key_id}
+            inner_expected, position, labels = 0, 0, {**(command.labels or {}), KEY_LABEL: key_id}
         else:
             key_id, cipher = data_key_id(header), await self.keyring.cipher_of(header)
-            # If the version is not the expected one, the inner store gets 0, which an existing conversation never has: it
-            # returns the earlier version if the idempotency key is repeated, and else raises VersionConflict.
-            version = header.version if expected in {None, header.version} else 0
+            # On a version mismatch, the inner store gets expected_version=0, which no existing conversation has. It then
+            # returns the earlier version if the idempotency key is repeated, and otherwise raises VersionConflict.
+            inner_expected = header.version if expected in {None, header.version} else 0
             position, labels = header.length, dict(command.labels or {})
-        encrypted = replace(self._encrypted(command, cipher, position), labels=labels, expected_version=version)
+        encrypted = replace(self._encrypted(command, cipher, position), labels=labels, expected_version=inner_expected)
         try:
             new_version = await self._inner.append(encrypted)
         except VersionConflict as error:
@@ -170,7 +181,7 @@ class EncryptedBackend(Backend):
         )
 
     async def header(self, conversation: str) -> ConversationHeader:
-        return await self._decrypted_header(await self._inner.header(conversation))
+        return await self._decrypt_header(await self._inner.header(conversation))
 
     async def load(self, query: LoadQuery) -> LoadedConversation:
         loaded = await self._inner.load(query)
@@ -181,7 +192,7 @@ class EncryptedBackend(Backend):
             for position, entry in zip(loaded.positions, loaded.entries, strict=True)
         ]
         folds = tuple(self._decrypt_fold(header, cipher, lineage, fold) for fold in loaded.folds)
-        return replace(loaded, conversation=await self._decrypted_header(header), entries=tuple(entries), folds=folds)
+        return replace(loaded, conversation=await self._decrypt_header(header), entries=tuple(entries), folds=folds)
 
     async def folds(self, conversation: str) -> tuple[StoredFold, ...]:
         header = await self._inner.header(conversation)
@@ -217,29 +228,29 @@ class EncryptedBackend(Backend):
             entry = self._decrypt_entry(header, cipher, lineage, loaded.entries[0], position)
             replacement = trimmed_entry(entry, message, position)
             if replacement is not None:
-                original = lineage.conversation_at(position)
-                encrypted = encrypted_entry(cipher, *replacement, self.tenant, original, position)
+                original_conversation = lineage.conversation_at(position)
+                encrypted = encrypted_entry(cipher, *replacement, self.tenant, original_conversation, position)
                 encrypted_changes[position] = entry_to_provider_message(encrypted)
         return await self._inner.trim(conversation, encrypted_changes)
 
     async def fork(self, conversation: str, new_id: str, at: int | None) -> ConversationHeader:
         """Fork a conversation. The fork has the same data key."""
-        return await self._decrypted_header(await self._inner.fork(conversation, new_id, at))
+        return await self._decrypt_header(await self._inner.fork(conversation, new_id, at))
 
     async def set_status(self, conversation: str, status: ConversationStatus) -> ConversationHeader:
-        return await self._decrypted_header(await self._inner.set_status(conversation, status))
+        return await self._decrypt_header(await self._inner.set_status(conversation, status))
 
     async def set_labels(self, conversation: str, labels: Mapping[str, str | None]) -> ConversationHeader:
         """Set labels. The maximum is one less than without encryption, because one label has the id of the data key."""
         require_no_key_label(labels)
-        return await self._decrypted_header(await self._inner.set_labels(conversation, labels))
+        return await self._decrypt_header(await self._inner.set_labels(conversation, labels))
 
     async def list(self, query: ListQuery) -> Page[ConversationHeader]:
         page = await self._inner.list(query)
         items: list[ConversationHeader] = []
         for header in page.items:
             with suppress(ConversationNotFound):  # the recipient was erased meanwhile
-                items.append(await self._decrypted_header(header))
+                items.append(await self._decrypt_header(header))
         return Page(tuple(items), page.cursor)
 
     async def search(self, query: SearchQuery) -> Page[SearchHit]:
@@ -251,15 +262,15 @@ class EncryptedBackend(Backend):
         if recipient is None:
             return first
         await self.keyring.destroy(recipient)
-        # A conversation that was created before the key was destroyed cannot be decrypted any more.
+        # Again, for conversations that were created after the first erasure with the key that is now destroyed.
         late = await self._inner.erase(None, recipient)
-        return replace(
-            first,
-            conversations=first.conversations + late.conversations,
-            entries=first.entries + late.entries,
-            folds=first.folds + late.folds,
-            pins=first.pins + late.pins,
-        )
+        return sum_of_receipts(first, late)
+
+    async def expire(self) -> ErasureReceipt:
+        return await self._inner.expire()
+
+    async def remove_expired(self, conversation: str, before: datetime) -> ErasureReceipt:
+        return await self._inner.remove_expired(conversation, before)
 
     async def put_document(self, conversation: str, document: PackedDocument) -> Document:
         cipher = await self.keyring.cipher_of(await self._inner.header(conversation))
@@ -315,7 +326,7 @@ class EncryptedBackend(Backend):
         """The existing document with the same kind and id, if it also has the same body."""
         try:
             existing = await self.document(document.kind, document.id)
-            document.verdict(existing, conversation, self.now())
+            document.write_action(existing, conversation, self.now())  # raises DocumentExists if the bodies differ
         except (DocumentNotFound, DocumentExists):
             return None
         return existing
@@ -331,7 +342,7 @@ class EncryptedBackend(Backend):
     async def _cipher_and_lineage(self, header: ConversationHeader) -> tuple[Cipher, Lineage]:
         return await self.keyring.cipher_of(header), await self._lineages.find(header)
 
-    async def _decrypted_header(self, header: ConversationHeader) -> ConversationHeader:
+    async def _decrypt_header(self, header: ConversationHeader) -> ConversationHeader:
         """The header with plain call ids, and without the label of the data key."""
         labels = {name: value for name, value in header.labels.items() if name != KEY_LABEL}
         if not header.open_calls:
@@ -343,9 +354,9 @@ class EncryptedBackend(Backend):
     def _decrypt_entry(
         self, header: ConversationHeader, cipher: Cipher, lineage: Lineage, entry: ConversationEntry, position: int
     ) -> ConversationEntry:
-        original = lineage.conversation_at(position)
+        original_conversation = lineage.conversation_at(position)
         return self._decrypt(
-            header, f"entry {position}", decrypted_entry, cipher, entry, self.tenant, original, position
+            header, f"entry {position}", decrypted_entry, cipher, entry, self.tenant, original_conversation, position
         )
 
     def _decrypt_fold(self, header: ConversationHeader, cipher: Cipher, lineage: Lineage, fold: Fold) -> Fold:

@@ -79,6 +79,7 @@ class PendingAppend:
 
     @property
     def name(self) -> tuple[str, str]:
+        """The tenant and the conversation."""
         return self.tenant, self.command.conversation
 
 
@@ -86,8 +87,8 @@ class PendingAppend:
 class AppendPlan:
     """The rows that a group of one tenant's appends writes, and the stored state it was planned from.
 
-    A plan from cached headers knows only headers. It assumes that leases are valid and that documents and idempotency
-    keys are new; the server function checks this.
+    A plan from cached headers has no other stored state. It assumes that leases are active and that documents and
+    idempotency keys are new; the server function checks this.
     """
 
     tenant: str
@@ -138,7 +139,7 @@ class AppendPlan:
         """Check an append and add its rows to the plan; return the new version.
 
         Raises:
-            MinutebookError: the append is refused. The plan is unchanged.
+            MinutebookError: the append is rejected. The plan is unchanged.
         """
         command, at = pending.command, pending.at
         name, key, lease = command.conversation, command.key, command.lease
@@ -158,17 +159,17 @@ class AppendPlan:
         require_version(header, name, command.expected_version)
         before = header or new_header(self.tenant, name, command.recipient, command.labels or {}, at)
         require_recipient(before, command.recipient)
-        verdicts = sql_documents.verdicts(name, command.documents, self.documents, at)
+        write_actions = sql_documents.write_actions(name, command.documents, self.documents, at)
         self._headers_after[name] = after = header_after_append(before, command.messages, broken=command.broken, at=at)
         ordinal = self._ordinals.setdefault(name, len(self._ordinals) + 1)
         self._rows.add(ordinal, before.length, before.turns, command.packed, pending.stored)
         row: tuple[Any, ...]
-        for document, verdict in zip(command.documents, verdicts, strict=True):
+        for document, action in zip(command.documents, write_actions, strict=True):
             kind, document_id = document.kind, document.id
             self.documents[kind, document_id] = document.stored(name, 0, at)
             hashes = (kind_key(kind), document_key(kind, document_id))
             times = (microseconds(at), document.expires_at)
-            row = (ordinal, verdict.value, kind, document_id, *hashes, *times, compress(document.body))
+            row = (ordinal, action.value, kind, document_id, *hashes, *times, compress(document.body))
             self._changes["documents"].append(dict(zip(_DOCUMENT_FIELDS, row, strict=True)))
         if key:
             self.used_keys[name, key] = (command.digest, after.version)

@@ -42,7 +42,7 @@ _ERROR_CLASSES: Final[tuple[tuple[type[psycopg.Error], type[StoreUnavailable]], 
 
 def store_error(error: psycopg.Error, store: str) -> StoreUnavailable:
     """The `StoreUnavailable` for a driver error. It has only the first line, because the others may quote stored text."""
-    error_class = next(ours for theirs, ours in _ERROR_CLASSES if isinstance(error, theirs))
+    error_class = next(store_class for driver_class, store_class in _ERROR_CLASSES if isinstance(error, driver_class))
     problem = error.diag.message_primary or str(error).strip().partition("\n")[0]
     return error_class(store, problem or type(error).__name__)
 
@@ -270,11 +270,11 @@ MAX_ATTEMPTS: Final = 10
 
 
 class ConnectionPool:
-    """The connections of one database. Opened by `start` or by the first transaction."""
+    """The connections to one database. `start` or the first transaction opens the pool."""
 
     def __init__(self, url: str, max_size: int, timeout_seconds: float, *, with_jobs: bool = False) -> None:
         self.url = url
-        self.store = address_of(url)
+        self.address = address_of(url)
         self.timeout_seconds = timeout_seconds
         self._max_size = max_size
         self._with_jobs = with_jobs
@@ -301,7 +301,7 @@ class ConnectionPool:
         return self._pool
 
     async def _prepare(self, db: AsyncConnection) -> None:
-        await migrate(db, self.store)
+        await migrate(db, self.address)
         if self._with_jobs:
             await _create_job_tables(db)
 
@@ -315,28 +315,30 @@ class ConnectionPool:
         """Run `work` in one transaction, and again if it conflicts with others."""
         pool = await self.start()
         lock_milliseconds = int(1000 * (self.timeout_seconds if lock_seconds is None else lock_seconds))
-        with map_errors(self.store):
+        with map_errors(self.address):
             for _ in range(MAX_ATTEMPTS):
                 try:
                     async with pool.connection() as db, transaction(db, tenant, begin, lock_milliseconds) as conn:
                         return await work(conn)
                 except (TransactionConflict, *RETRYABLE_ERRORS):
                     continue
-        raise StoreUnavailable(self.store, f"{MAX_ATTEMPTS} attempts conflicted with other writes to the conversation")
+        raise StoreUnavailable(
+            self.address, f"{MAX_ATTEMPTS} attempts conflicted with other writes to the conversation"
+        )
 
     async def create_job_tables(self) -> None:
         """Create the tables of the job queue, if they do not exist."""
         await self.run_on_new_connection(_create_job_tables)
 
     async def run_on_new_connection(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        """Call `work` with a new connection: outside any transaction, as the user of the URL."""
+        """Call `work` with a new connection: outside any transaction, as the database user that the URL names."""
         await self.start()
         return await self._run_on_new_connection(work)
 
     async def _run_on_new_connection(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        db = await connect(self.url, self.store, self.timeout_seconds)
+        db = await connect(self.url, self.address, self.timeout_seconds)
         try:
-            with map_errors(self.store):
+            with map_errors(self.address):
                 return await work(db)
         finally:
             await db.close()

@@ -19,17 +19,20 @@ T = TypeVar("T")
 IDLE_SECONDS: Final = 0.5
 """Pause between checks whether the writers are idle and new entries can be indexed."""
 WRITERS_PER_LOOP: Final = 2
-"""Append connections of an event loop: it prepares one group while the server writes the other. A conversation always
-uses the same writer, so its appends stay in order."""
+"""Number of writers of an event loop, each with its own connection. One prepares a group of appends while the server
+writes the group of the other. A conversation always uses the same writer, so its appends stay in order."""
 
 
 class PostgresEngine:
-    """Public methods may be called from any thread and event loop; private ones run on the pool's event loop."""
+    """The pool and its event loop, the writers of each event loop, and the indexer.
+
+    Public methods may be called from any thread and event loop. Private coroutines run on the pool's event loop.
+    """
 
     def __init__(self, url: str, connections: int, timeout_seconds: float, needs_job: NeedsJob | None) -> None:
         self._pool = ConnectionPool(url, connections, timeout_seconds, with_jobs=needs_job is not None)
-        self.store = self._pool.store
-        self._loop = LoopThread(self.store)
+        self.address = self._pool.address
+        self._loop = LoopThread(self.address)
         self._header_cache: HeaderCache = {}
         self._writers: dict[asyncio.AbstractEventLoop, tuple[GroupWriter, ...]] = {}
         self._needs_job = needs_job
@@ -51,7 +54,7 @@ class PostgresEngine:
     async def append(self, pending: PendingAppend) -> int:
         """Append with the next group of the tenant; return the new version."""
         if self._loop.is_closed:
-            raise StoreUnavailable(self.store, "is closed")
+            raise StoreUnavailable(self.address, "is closed")
         version = await self._writer_of(pending).append(pending)
         if pending.tenant not in self._unindexed_tenants:
             self._loop.call_soon(self._schedule_indexing, pending.tenant)
@@ -62,7 +65,7 @@ class PostgresEngine:
         await self._loop.call(self._index_all(tenant))
 
     async def run_on_new_connection(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        """Call `work` with a new connection: outside any transaction, as the user of the URL."""
+        """Call `work` with a new connection: outside any transaction, as the database user that the URL names."""
         return await self._loop.call(self._pool.run_on_new_connection(work))
 
     async def create_job_tables(self) -> None:

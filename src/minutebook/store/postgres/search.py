@@ -119,7 +119,7 @@ async def _hits_in_conversation(
             ranges = await _find_ranges(conn, _RANGES_OF_CONVERSATION, (number, start, high), query_words)
             for _, range_start, range_stop in ranges:
                 low, end = max(range_start, start), min(range_stop, high)
-                async for position in _matching_positions(conn, number, low, end, query_words):
+                async for position in _find_positions(conn, number, low, end, query_words):
                     yield number, position, row
             high = ranges[-1][1] if len(ranges) == RANGES_PER_QUERY else start
 
@@ -144,7 +144,7 @@ async def _hits_anywhere(
             own_start = header.origin.position if header.origin else 0
             start = max(range_start, header.first, own_start)
             stop = min(range_stop, before[1]) if number == before[0] else range_stop
-            async for position in _matching_positions(conn, number, start, stop, query_words):
+            async for position in _find_positions(conn, number, start, stop, query_words):
                 yield number, position, row
         if len(ranges) < RANGES_PER_QUERY:
             return
@@ -159,7 +159,7 @@ async def _find_ranges(conn: TenantConnection, query: str, values: tuple[Any, ..
     return (await conn.query((IN_ORDER, ()), select))[1]
 
 
-async def _matching_positions(
+async def _find_positions(
     conn: TenantConnection, number: int, start: int, stop: int, query_words: set[str]
 ) -> AsyncIterator[int]:
     """The positions in a range whose text has all words, newest first."""

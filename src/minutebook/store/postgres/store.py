@@ -6,7 +6,7 @@ so the store works through pgbouncer in transaction mode.
 """
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 import psycopg
@@ -60,7 +60,7 @@ class PostgresBackend(SqlBackend):
         await self.write(self._delete_expired)
 
         async def work(db: AsyncConnection) -> None:
-            await _rewrite_tables(db, self._engine.store)
+            await _rewrite_tables(db, self._engine.address)
 
         await self._engine.run_on_new_connection(work)
 
@@ -112,6 +112,7 @@ class PostgresStore(ConversationStore):
         *,
         tenant: str = "default",
         clock: Callable[[], datetime] = now,
+        expire_after: timedelta | None = None,
         connections: int = 8,
         timeout_seconds: float = 10.0,
         needs_job: NeedsJob | None = None,
@@ -122,7 +123,7 @@ class PostgresStore(ConversationStore):
             raise InvalidSetting("timeout_seconds", timeout_seconds, "more than 0")
         self.url = url
         self._engine = PostgresEngine(url, connections, timeout_seconds, needs_job)
-        super().__init__(PostgresBackend(self._engine, tenant=tenant, clock=clock))
+        super().__init__(PostgresBackend(self._engine, tenant=tenant, clock=clock), expire_after=expire_after)
 
     async def create_job_tables(self) -> None:
         """Create the tables of the job queue, if they do not exist."""

@@ -51,7 +51,7 @@ class GroupWriter:
         """Tenant and conversation → the task that writes to it under locks. Later appends to it wait for this task."""
         self._runner: asyncio.Task[None] | None = None
         self._uses_cache = needs_job is None and not isinstance(self._loop, getattr(asyncio, "ProactorEventLoop", ()))
-        """`needs_job` sees the whole header, and the cache may be out of date. psycopg does not support proactor loops."""
+        """Not with `needs_job`, which must get the current header. psycopg does not support proactor loops."""
 
     @property
     def is_idle(self) -> bool:
@@ -112,7 +112,7 @@ class GroupWriter:
         versions: dict[PendingAppend, int] = {}
         for pending in group:
             if pending.command.conversation in plan.headers:
-                # An append is never refused because of a cached header: it is checked again under locks.
+                # An append is never rejected because of a cached header: it is checked again under locks.
                 with suppress(MinutebookError):
                     versions[pending] = plan.add(pending)
         if not versions or (db := await self._connect()) is None:
@@ -123,7 +123,7 @@ class GroupWriter:
             return group
         except psycopg.Error as error:
             self.close()
-            raise store_error(error, self._pool.store) from error
+            raise store_error(error, self._pool.address) from error
         except BaseException:  # a result may be unread, so the connection cannot be used again
             self.close()
             raise
@@ -141,7 +141,7 @@ class GroupWriter:
                 self.close()
         if self._db is None:
             with suppress(StoreUnavailable):  # the pool waits for the server, and raises after its timeout
-                self._db = await connect(self._pool.url, self._pool.store, self._pool.timeout_seconds)
+                self._db = await connect(self._pool.url, self._pool.address, self._pool.timeout_seconds)
         return self._db
 
     def _start_locked_write(self, group: Sequence[PendingAppend]) -> "asyncio.Task[None]":
@@ -189,7 +189,7 @@ class GroupWriter:
 
 @contextmanager
 def _fail_on_error(group: Sequence[PendingAppend]) -> Iterator[None]:
-    """Set an error of the block on the futures of the group."""
+    """If the block raises, set the error on the futures of the group."""
     try:
         yield
     except BaseException as error:

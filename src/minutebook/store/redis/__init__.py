@@ -1,1 +1,1 @@
-"""Conversations in Redis; what must be atomic is a Lua script in `scripts`. Start with `store`."""
+"""Conversations in Redis. Each atomic operation is a Lua script in `scripts`. Start with `store`."""

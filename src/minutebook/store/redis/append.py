@@ -1,7 +1,7 @@
 """Appends: checked in Python, written by a script if the conversation has not changed in between.
 
-The rules are the same for every store. The script only compares the version that they were checked against. On a conflict
-it returns the new header, and the append is checked and tried again, unless the caller expects a version.
+The checks are the same for every store. The script only compares the current version with the one that was checked. If they
+differ, it returns the current header, and the append is checked and tried again, unless the caller expects a version.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from minutebook.store.types import ConversationHeader
 
 
 async def append(index: TenantIndex, command: AppendCommand, at: datetime) -> int:
-    """Append entries; return the new version. If the lease cannot be released after that, it expires."""
+    """Append entries; return the new version. If the lease cannot be released then, it expires later."""
     version = await _append(index, command, at)
     if command.release and command.lease is not None:
         with suppress(ConversationErased, StoreUnavailable), map_errors(index.engine.address.name):
@@ -38,7 +38,7 @@ async def _append(index: TenantIndex, command: AppendCommand, at: datetime) -> i
     async with engine.append_lock(index.tenant, conversation):
         row: HeaderRow | None = engine.rows.get((index.tenant, conversation))
         if command.lease is not None and command.key:
-            row = None  # look for an earlier append first: it is repeated also if the lease was lost since
+            row = None  # look for an earlier append with this key first: its version is returned even if the lease is lost
         is_current = False
         while True:
             if row is None:
@@ -158,7 +158,7 @@ def entry_args(packed: Sequence[Packed], position: int) -> list[Value]:
     """Roles, turns, payloads and entries, as arguments of the script `append`."""
     encoded = [encoded_entry(entry) for entry in packed]
     roles = "".join(ROLE_LETTERS[entry.role] for entry in packed)
-    turns = [at for at, entry in enumerate(packed, position) if entry.role is MessageRole.USER]
+    turns = [turn_start for turn_start, entry in enumerate(packed, position) if entry.role is MessageRole.USER]
     payloads = [part for entry in encoded for part in entry.payloads]
     entries = [entry.data for entry in encoded]
     return [roles, len(turns), *turns, len(payloads) // 2, *payloads, position, len(entries), *entries]

@@ -53,11 +53,11 @@ _ERRORS_BY_CODE: Final[tuple[tuple[str, type[StoreUnavailable]], ...]] = (
     ("MISCONF", StoreReadOnly),
     ("WRONGTYPE", StoreDamaged),
 )
-"""An error code in the server's message → our error."""
+"""An error code in the server's message → the class of the error to raise."""
 
 
 def store_error(error: exceptions.RedisError | OSError, store: str) -> StoreUnavailable:
-    """The error of ours for an error of the driver."""
+    """The `StoreUnavailable` for a driver's error."""
     problem = str(error) or type(error).__name__
     if isinstance(error, exceptions.OutOfMemoryError):
         return StoreFull(store, problem)
@@ -72,7 +72,7 @@ def store_error(error: exceptions.RedisError | OSError, store: str) -> StoreUnav
 
 @contextmanager
 def map_errors(store: str) -> Iterator[None]:
-    """Raise the driver's errors as ours."""
+    """Convert the driver's errors that this block raises to `StoreUnavailable`."""
     try:
         yield
     except (exceptions.RedisError, OSError) as error:
@@ -86,7 +86,7 @@ class RedisAddress:
     """The parts of a store URL."""
 
     url: str
-    """The URL for the driver, without our options."""
+    """The URL for the driver, without the options `ttl` and `prefix`."""
     name: str
     """The URL without user and password, for messages."""
     lifetime: int | None
@@ -96,7 +96,7 @@ class RedisAddress:
 
 
 def parse_url(url: str) -> RedisAddress:
-    """Split a store URL into the driver's URL and our options.
+    """Split a store URL into the driver's URL and the options `ttl` and `prefix`.
 
     Raises:
         InvalidSetting: an option is invalid.
@@ -139,7 +139,7 @@ class RedisEngine:
         self._loop = LoopThread(self.address.name)
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine function on the engine's loop. Errors of the driver are raised as ours."""
+        """Run a coroutine function on the engine's loop. Errors of the driver are converted to `StoreUnavailable`."""
         return await self._loop.call(self._run(work))
 
     async def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -1,4 +1,4 @@
-"""Forks, erases and lists conversations, and removes expired ids from the index."""
+"""Forks, erases and lists conversations, and removes expired ones."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from minutebook.store.codec import cursor_of, cursor_values, microseconds, momen
 from minutebook.store.redis import documents as redis_documents
 from minutebook.store.redis.connection import Value
 from minutebook.store.redis.folds import NumberedFolds, active_args, active_starts, fold_args, numbered_folds
-from minutebook.store.redis.keys import IdClaim, created_at_of, order_member, parse_order_member
+from minutebook.store.redis.keys import PARTS, IdClaim, created_at_of, order_member, parse_order_member, rank_of
 from minutebook.store.redis.rows import HeaderRow, new_header_fields
 from minutebook.store.redis.tenant import VOID_MILLISECONDS, TenantIndex
 from minutebook.store.rules import require_fork_position
@@ -20,6 +20,8 @@ from minutebook.store.types import ConversationHeader, ErasureReceipt, ForkOrigi
 
 BATCH: Final = 500
 """Number of ids that are read at a time."""
+EXPIRY_BATCH: Final = 100
+"""Number of expired conversations that are removed at a time. The server runs nothing else meanwhile."""
 MAX_HEADERS_PER_PAGE: Final = 10_000
 """Maximum number of headers that a page reads. If few have the requested status, the page has fewer than `limit`."""
 
@@ -35,7 +37,7 @@ async def fork(
             existing, _ = await index.find(new_id)
             if existing is not None:
                 raise VersionConflict(new_id, existing.conversation.version, 0)
-            length = require_fork_position(row.conversation, position, splits=bool(reply[2]))
+            length = require_fork_position(row.conversation, position, splits_an_exchange=bool(reply[2]))
             claim = await index.claim_id(new_id, row.conversation.recipient, microseconds(at))
             if claim is None:
                 continue
@@ -115,24 +117,78 @@ async def erase_recipient(index: TenantIndex, recipient: str, at: datetime) -> E
 
 
 async def _erase(index: TenantIndex, recipient: str, conversation: str | None, at: datetime) -> ErasureReceipt:
-    keys = index.keys
-    shared_keys = [keys.order(recipient), keys.erased(recipient), keys.changes(recipient)]
-    shared_keys += [keys.erased_ids(recipient), keys.erased_documents(recipient)]
     while True:
-        changes = await index.engine.send(index.engine.client.get(keys.changes(recipient))) or b"0"
+        changes = await index.engine.send(index.engine.client.get(index.keys.changes(recipient))) or b"0"
         rows = {
             name: row
             for name, row in (await _rows_of_recipient(index, recipient)).items()
             if conversation is None or conversation == name or conversation in row.ancestors
         }
-        parts = [key for name in rows for key in keys.parts(recipient, name)]
-        args: list[Value] = [changes, VOID_MILLISECONDS]
-        for name, row in rows.items():
-            args += [name, index.tombstone(name), order_member(microseconds(row.conversation.created_at), name)]
-        reply = await index.engine.run_script("erase", [*shared_keys, *parts], args)
+        reply = await _run_erase_script(index, recipient, changes, rows)
         if reply[0] == b"done":
             await _remove_erased_ids(index, recipient, [] if conversation is None else [conversation])
             return _receipt(at, reply[1:])
+
+
+async def remove_expired(index: TenantIndex, conversation: str, before: datetime, at: datetime) -> ErasureReceipt:
+    """Remove expired conversations of the recipient of a conversation, some at a time, until that one is not expired."""
+    claim = await index.find_claim(conversation)
+    total = [0, 0, 0, 0]
+    while claim is not None:
+        changes = await index.engine.send(index.engine.client.get(index.keys.changes(claim.recipient))) or b"0"
+        expired = _expired_rows(await _rows_of_recipient(index, claim.recipient), before)
+        if conversation not in expired:
+            break
+        rows = dict(list(expired.items())[:EXPIRY_BATCH])
+        document_keys = {name: await _document_keys(index, claim.recipient, name) for name in rows}
+        reply = await _run_erase_script(index, claim.recipient, changes, rows, expired=True)
+        if reply[0] == b"done":
+            total = [sum(counts) for counts in zip(total, reply[1:], strict=True)]
+            for name, keys in document_keys.items():
+                index.engine.forget(index.tenant, name)
+                await redis_documents.delete_expired(index, redis_documents.Owner(name, claim.recipient), keys, at)
+            await _remove_unused_claims(
+                index,
+                {
+                    name: IdClaim(row.nonce, rank_of(microseconds(row.conversation.created_at)), claim.recipient)
+                    for name, row in rows.items()
+                },
+            )
+    return _receipt(at, total)
+
+
+def _expired_rows(rows: Mapping[str, HeaderRow], before: datetime) -> dict[str, HeaderRow]:
+    """The conversations that, with all their forks, were last appended to before a time. Forks come before their origins."""
+    in_use = {
+        name
+        for row in rows.values()
+        if row.conversation.updated_at >= before
+        for name in (row.conversation.id, *row.ancestors)
+    }
+    expired = [row for name, row in rows.items() if name not in in_use]
+    expired.sort(key=lambda row: len(row.ancestors), reverse=True)
+    return {row.conversation.id: row for row in expired}
+
+
+async def _document_keys(index: TenantIndex, recipient: str, conversation: str) -> list[bytes]:
+    documents = index.keys.parts(recipient, conversation)[PARTS.index("documents")]
+    keys: list[bytes] = await index.engine.send(index.engine.client.hkeys(documents))
+    return keys
+
+
+async def _run_erase_script(
+    index: TenantIndex, recipient: str, changes: bytes, rows: Mapping[str, HeaderRow], *, expired: bool = False
+) -> list[Any]:
+    """Delete conversations that were selected when the counter `changes` had this value."""
+    keys = index.keys
+    shared_keys = [keys.order(recipient), keys.erased(recipient), keys.changes(recipient)]
+    shared_keys += [keys.erased_ids(recipient), keys.erased_documents(recipient)]
+    parts = [key for name in rows for key in keys.parts(recipient, name)]
+    args: list[Value] = [changes, VOID_MILLISECONDS]
+    for name, row in rows.items():
+        version: Value = row.conversation.version if expired else ""
+        args += [name, index.tombstone(name), order_member(microseconds(row.conversation.created_at), name), version]
+    return await index.engine.run_script("erase", [*shared_keys, *parts], args)
 
 
 async def _rows_of_recipient(index: TenantIndex, recipient: str) -> Mapping[str, HeaderRow]:
@@ -171,14 +227,18 @@ async def remove_expired_ids(index: TenantIndex) -> None:
     engine, cursor = index.engine, 0
     while True:
         cursor, batch = await engine.send(engine.client.hscan(index.keys.index.claims, cursor, count=BATCH))
-        claims = {name.decode(): IdClaim.parse(value) for name, value in batch.items()}
-        are_void = await asyncio.gather(*(_void_if_expired(index, name, claim) for name, claim in claims.items()))
-        expired = [name for name, is_void in zip(claims, are_void, strict=True) if is_void]
-        if expired:
-            args = [part for name in expired for part in (name, claims[name].nonce, "")]
-            await engine.run_script("remove_ids", index.keys.index, args)
+        await _remove_unused_claims(index, {name.decode(): IdClaim.parse(value) for name, value in batch.items()})
         if cursor == 0:
             return
+
+
+async def _remove_unused_claims(index: TenantIndex, claims: Mapping[str, IdClaim]) -> None:
+    """Remove those ids from the tenant's index whose conversations do not exist."""
+    are_void = await asyncio.gather(*(_void_if_expired(index, name, claim) for name, claim in claims.items()))
+    expired = [name for name, is_void in zip(claims, are_void, strict=True) if is_void]
+    if expired:
+        args = [part for name in expired for part in (name, claims[name].nonce, "")]
+        await index.engine.run_script("remove_ids", index.keys.index, args)
 
 
 async def _void_if_expired(index: TenantIndex, conversation: str, claim: IdClaim) -> bool:

@@ -1,4 +1,4 @@
-"""Documents: checked in Python, written by a script if the records they were checked against have not changed.
+"""Documents: checked in Python, then written by a script if the stored documents have not changed in between.
 
 The tenant's index has a claim for each document, which names its conversation and has a nonce. In a cluster the claim and
 the document may be on two servers, a process may die between writing them, and another process may write the same
@@ -27,7 +27,7 @@ from minutebook.store.types import (
     Document,
     PackedDocument,
     Page,
-    Verdict,
+    WriteAction,
     document_key,
     document_of,
     has_expired,
@@ -61,7 +61,7 @@ class DocumentWrites:
 
 @dataclass(frozen=True, slots=True)
 class _DocumentClaim:
-    """What is stored about the key of a document."""
+    """The stored claim of a document's key, and the document."""
 
     value: bytes
     """The claim in the tenant's index: a nonce, then the owner; empty if there is none."""
@@ -110,20 +110,20 @@ async def prepare_writes(
     while True:
         claims = [await _find(index, _index_key(document.kind, document.id)) for document in documents]
         pairs = list(zip(documents, claims, strict=True))
-        verdicts = [document.verdict(claim.document, owner.conversation, at) for document, claim in pairs]
+        write_actions = [document.write_action(claim.document, owner.conversation, at) for document, claim in pairs]
         args: list[Value] = [len(documents)]
         void_keys: list[str] = []
-        for (document, stored_claim), verdict in zip(pairs, verdicts, strict=True):
+        for (document, stored_claim), action in zip(pairs, write_actions, strict=True):
             key = _index_key(document.kind, document.id)
             claim: _DocumentClaim | None = stored_claim
-            if verdict is Verdict.NEW and (stored_claim.is_void or not stored_claim.belongs_to(owner)):
+            if action is WriteAction.NEW and (stored_claim.is_void or not stored_claim.belongs_to(owner)):
                 claim = await _claim(index, key, stored_claim, owner, at)
             if claim is None:
                 break
             before = sha1(claim.record, usedforsecurity=False).hexdigest() if claim.record else ""
             line = json.dumps([document.kind, document.id, document.expires_at]).encode()
             expires_at: Value = "" if document.expires_at is None else document.expires_at
-            args += [key, before, verdict.value, microseconds(at), expires_at, line + b"\n" + compress(document.body)]
+            args += [key, before, action.value, microseconds(at), expires_at, line + b"\n" + compress(document.body)]
             void_keys.append(index.keys.void(owner.recipient, claim.nonce))
         else:
             return DocumentWrites(args, void_keys)
@@ -264,7 +264,7 @@ def _index_key(kind: str, document_id: str) -> bytes:
 
 
 def _document(conversation: str, record: bytes) -> Document:
-    number, created_at, rest = record.split(b":", 2)
-    line, _, body = rest.partition(b"\n")
+    number, created_at, line_and_body = record.split(b":", 2)
+    line, _, body = line_and_body.partition(b"\n")
     kind, document_id, expires_at = json.loads(line)
     return document_of(conversation, kind, document_id, decompress(body), int(number), int(created_at), expires_at)

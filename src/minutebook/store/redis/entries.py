@@ -21,7 +21,7 @@ from minutebook.store.types import LoadedConversation
 MAX_ENTRIES_PER_SCRIPT: Final = 500
 """The server runs nothing else during a script."""
 MAX_ATTEMPTS: Final = 5
-"""If entries are still missing after that, the server has lost them; concurrent purges are not that frequent."""
+"""If entries are still missing after this many attempts, the server has lost them: purges are not that frequent."""
 
 
 async def load(index: TenantIndex, query: LoadQuery) -> LoadedConversation:
@@ -81,11 +81,11 @@ def _batches(parts: Iterable[range]) -> Iterator[Sequence[range]]:
     batch: list[range] = []
     room = MAX_ENTRIES_PER_SCRIPT
     for part in parts:
-        rest = part
-        while rest:
-            piece, rest = rest[:room], rest[room:]
-            batch.append(piece)
-            room -= len(piece)
+        remaining = part
+        while remaining:
+            batch_part, remaining = remaining[:room], remaining[room:]
+            batch.append(batch_part)
+            room -= len(batch_part)
             if room == 0:
                 yield batch
                 batch, room = [], MAX_ENTRIES_PER_SCRIPT

@@ -38,13 +38,19 @@ async def add(
     fold = fold_from_bytes(fold.id, fold.start, fold.stop, fold_to_bytes(fold))
     while True:
         reply = await index.run_script("load_fold_range", conversation, fold.id, fold.start, fold.stop)
-        row, same_id, new_number, numbers, records, splits = index.row(conversation, reply[1]), *reply[2:]
+        row, same_id, new_number, numbers, records, splits_an_exchange = index.row(conversation, reply[1]), *reply[2:]
         if same_id:
             return require_same_fold(conversation, fold_from_record(same_id), fold)
         others = {fold_from_record(record).fold: int(number) for number, record in zip(numbers, records, strict=True)}
         by_start = sorted(others, key=lambda other: other.start)
-        near = folds_in_range(by_start, fold.start, min(fold.stop, row.conversation.length))
-        covered = require_fold(row.conversation, fold, near=near, splits=bool(splits), replacing=replacing)
+        overlapping = folds_in_range(by_start, fold.start, min(fold.stop, row.conversation.length))
+        covered = require_fold(
+            row.conversation,
+            fold,
+            overlapping=overlapping,
+            splits_an_exchange=bool(splits_an_exchange),
+            replacing=replacing,
+        )
         stored = StoredFold(fold, at)
         inactive = [others[other] for other in covered]
         if await _write(index, row, {new_number: stored}, inactive, {new_number: fold.start}):

@@ -13,7 +13,11 @@ PARTS: Final = (
     *("standing", "pins", "answers", "blobs", "uses"),
     *("documents", "document-order", "document-ends", "fence"),
 )
-"""The keys of one conversation, in the order that the scripts expect."""
+"""The keys of one conversation, in the order that the scripts expect.
+
+Some have names of an earlier version: `standing` has the active folds, `answers` the idempotency keys, `blobs` the large
+payloads, and `document-ends` the expiry times of documents.
+"""
 _ESCAPES: Final = str.maketrans({"%": "%25", "/": "%2F", "{": "%7B", "}": "%7D"})
 _MAX_MICROSECONDS: Final = (1 << 63) - 1
 _RANK_CHARACTERS: Final = 16
@@ -109,7 +113,7 @@ class IdClaim:
 
 
 def rank_of(created_at: int) -> str:
-    """A text that sorts newer conversations first. In the order it is followed by the id, which sorts equal times."""
+    """A text that sorts newer conversations first. The id follows it in a sorted set, for conversations of the same time."""
     return f"{_MAX_MICROSECONDS - created_at:016x}"
 
 

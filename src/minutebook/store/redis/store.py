@@ -15,14 +15,14 @@ fence is written to the conversation before the lease is returned. A server that
 
 Durability depends on the server. With `appendonly yes` and `appendfsync always`, acknowledged writes are on its disk. With
 `everysec`, the default, a crash of the machine loses up to two seconds; without `appendonly`, everything since the last
-snapshot. A failover may lose writes that the replica had not received. `RedisStore.durable` has the result of the check,
-and a warning is logged. `maxmemory-policy` must be `noeviction`: with any other the server may evict parts of a
-conversation, and a load then raises `StoreDamaged`.
+snapshot. A failover may lose writes that the replica had not received. Opening the store checks the server's settings:
+`RedisStore.durable` has the result, and a warning is logged if writes may be lost. `maxmemory-policy` must be `noeviction`:
+with any other the server may evict parts of a conversation, and a load then raises `StoreDamaged`.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Self, TypeVar
 
 from redis.exceptions import ResponseError
@@ -160,6 +160,10 @@ class RedisBackend(Backend):
             return await self._run(lambda index: conversations.erase_conversation(index, conversation, at))
         return await self._run(lambda index: conversations.erase_recipient(index, recipient or "", at))
 
+    async def remove_expired(self, conversation: str, before: datetime) -> ErasureReceipt:
+        at = self.now()
+        return await self._run(lambda index: conversations.remove_expired(index, conversation, before, at))
+
     async def put_document(self, conversation: str, document: PackedDocument) -> Document:
         return await self._run(lambda index: documents.put(index, conversation, document, self.now()))
 
@@ -217,9 +221,16 @@ class RedisBackend(Backend):
 class RedisStore(ConversationStore):
     """Stores conversations in Redis or Valkey."""
 
-    def __init__(self, url: str, *, tenant: str = "default", clock: Callable[[], datetime] = now) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        tenant: str = "default",
+        clock: Callable[[], datetime] = now,
+        expire_after: timedelta | None = None,
+    ) -> None:
         self._engine = RedisEngine(parse_url(url))
-        super().__init__(RedisBackend(self._engine, tenant=tenant, clock=clock))
+        super().__init__(RedisBackend(self._engine, tenant=tenant, clock=clock), expire_after=expire_after)
 
     @property
     def durable(self) -> bool | None:

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final, TypeAlias, TypeVar
 
 from minutebook.record.fold import Fold
@@ -81,6 +82,9 @@ class SqlBackend(Backend):
     async def erase(self, conversation: str | None, recipient: str | None) -> ErasureReceipt:
         return await self.write(lambda tx: conversations.erase(tx, conversation, recipient, self.now()))
 
+    async def remove_expired(self, conversation: str, before: datetime) -> ErasureReceipt:
+        return await self.write(lambda tx: conversations.remove_expired(tx, conversation, before, self.now()))
+
     async def set_status(self, conversation: str, status: ConversationStatus) -> ConversationHeader:
         return await self._change(conversation, lambda tx, row: headers.set_status(tx, row, status, self.now()))
 
@@ -129,7 +133,7 @@ class SqlBackend(Backend):
     ) -> T:
         """Run a function that changes one conversation. Its row is locked until the transaction ends."""
 
-        async def locked_work(tx: SqlTransaction) -> T:
+        async def run_locked(tx: SqlTransaction) -> T:
             return await work(tx, await headers.get(tx, conversation, lock=True))
 
-        return await self.write(locked_work, inline_ok=inline_ok, cache_safe=cache_safe)
+        return await self.write(run_locked, inline_ok=inline_ok, cache_safe=cache_safe)

@@ -1,4 +1,4 @@
-"""Operations on a whole conversation: load, trim, purge, fork, erase.
+"""Operations on a whole conversation: load, trim, purge, fork, erase, expire.
 
 A fork does not copy the entries that it shares; it reads them from the conversation that stores them. So before a shared
 entry is trimmed, each fork that reads it gets copies of all its shared entries. That happens at most once for each fork.
@@ -131,27 +131,28 @@ async def purge(tx: SqlTransaction, row: ConversationRow, before: int) -> int:
 
 
 async def fork(
-    tx: SqlTransaction, row: ConversationRow, new_id: str, at: int | None, when: datetime
+    tx: SqlTransaction, row: ConversationRow, new_id: str, position: int | None, at: datetime
 ) -> ConversationHeader:
-    """Create a conversation that shares the entries before `at`. Only folds and pins are copied."""
+    """Create a conversation that shares the entries before a position. Only folds and pins are copied."""
     header = row.conversation
     existing = await headers.find(tx, new_id)
     if existing is not None:
         raise VersionConflict(new_id, existing.conversation.version, 0)
-    length = require_fork_position(header, at, splits=at is not None and await entries.splits_exchange(tx, row, at))
-    is_whole = length == header.length
+    is_split = position is not None and await entries.splits_exchange(tx, row, position)
+    length = require_fork_position(header, position, splits_an_exchange=is_split)
+    shares_all = length == header.length
     lineage = [(number, min(stop, length)) for number, stop in row.lineage]
     if length > row.own_start:
         lineage.append((row.number, length))
     new = ConversationHeader(
-        *(header.tenant, new_id, header.recipient, when, when, when),
+        *(header.tenant, new_id, header.recipient, at, at, at),
         version=1,
         length=length,
-        turns=header.turns if is_whole else await entries.count_turns_before(tx, row, length),
+        turns=header.turns if shares_all else await entries.count_turns_before(tx, row, length),
         lead=min(header.lead, length),
         first=header.first,
-        open_calls=header.open_calls if is_whole else (),
-        open_at=header.open_at if is_whole else None,
+        open_calls=header.open_calls if shares_all else (),
+        open_at=header.open_at if shares_all else None,
         labels=header.labels,
         origin=ForkOrigin(header.id, length),
     )
@@ -163,19 +164,31 @@ async def fork(
 async def erase(tx: SqlTransaction, conversation: str | None, recipient: str | None, at: datetime) -> ErasureReceipt:
     """Delete conversations and their forks with all their rows. Tombstones stay, so that later writes are rejected."""
     rows = await _lock_with_forks(tx, conversation, recipient)
+    keys = [tombstone(tx.tenant, row.conversation.id) for row in rows]
+    await tx.execute_many(
+        "INSERT INTO tombstone (id, erased_at) VALUES (?, ?)", [(key, microseconds(at)) for key in keys]
+    )
+    await tx.execute_many("DELETE FROM lease WHERE id = ?", [(key,) for key in keys])
+    return await _delete(tx, rows, at)
+
+
+async def remove_expired(tx: SqlTransaction, conversation: str, before: datetime, at: datetime) -> ErasureReceipt:
+    """Delete a conversation and its forks if the last append to each was before a time. Leases and the id stay usable."""
+    rows = await _lock_with_forks(tx, conversation, None)
+    has_expired = all(row.conversation.updated_at < before for row in rows)
+    return await _delete(tx, rows if has_expired else [], at)
+
+
+async def _delete(tx: SqlTransaction, rows: list[ConversationRow], at: datetime) -> ErasureReceipt:
     entry_count = sum(row.conversation.length - row.conversation.first for row in rows)
     fold_count = pin_count = 0
     if rows:
         await tx.delete_all_entries(rows)
         numbers = [(row.number,) for row in rows]
-        keys = [tombstone(tx.tenant, row.conversation.id) for row in rows]
-        tombstones = [(key, microseconds(at)) for key in keys]
-        await tx.execute_many("INSERT INTO tombstone (id, erased_at) VALUES (?, ?)", tombstones)
         fold_count = await tx.execute_many("DELETE FROM fold WHERE conversation = ?", numbers)
         pin_count = await tx.execute_many("DELETE FROM pin WHERE conversation = ?", numbers)
         await tx.execute_many("DELETE FROM idempotency_key WHERE conversation = ?", numbers)
         await tx.execute_many("DELETE FROM document WHERE conversation = ?", numbers)
-        await tx.execute_many("DELETE FROM lease WHERE id = ?", [(key,) for key in keys])
         await tx.execute_many("DELETE FROM conversation WHERE number = ?", numbers)
     return ErasureReceipt(str(uuid4()), at, len(rows), entry_count, fold_count, pin_count)
 
@@ -204,7 +217,10 @@ async def _lock_forks(tx: SqlTransaction, numbers: Iterable[int]) -> dict[int, C
 
 
 async def _lock_reading_forks(tx: SqlTransaction, row: ConversationRow) -> list[tuple[ConversationRow, int]]:
-    """The forks, at any depth, that read entries of this conversation, and the position before which they do."""
+    """Lock and return the forks, at any depth, that read entries of this conversation.
+
+    Each is returned with the position before which it reads them.
+    """
     forks = (await _lock_forks(tx, [row.number])).values()
     return [(fork, stop) for fork in forks for number, stop in fork.lineage if number == row.number]
 

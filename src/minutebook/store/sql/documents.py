@@ -12,7 +12,7 @@ from minutebook.store.types import (
     Document,
     PackedDocument,
     Page,
-    Verdict,
+    WriteAction,
     document_key,
     document_of,
     has_expired,
@@ -62,46 +62,46 @@ async def get(tx: SqlTransaction, kind: str, document_id: str, at: datetime) -> 
     return document
 
 
-def verdicts(
+def write_actions(
     conversation: str, new: Iterable[PackedDocument], stored: Mapping[DocumentName, Document], at: datetime
-) -> list[Verdict]:
+) -> list[WriteAction]:
     """How to write each of some documents, given the stored ones with the same names.
 
     Raises:
         DocumentExists: one of them must not be written.
     """
-    return [document.verdict(stored.get((document.kind, document.id)), conversation, at) for document in new]
+    return [document.write_action(stored.get((document.kind, document.id)), conversation, at) for document in new]
 
 
 async def put(tx: SqlTransaction, row: ConversationRow, new: PackedDocument, at: datetime) -> Document:
     """Write a document if that is allowed, and remove expired documents of its kind."""
     name = (new.kind, new.id)
     stored = await find(tx, [name], bodies=not new.replace)
-    (verdict,) = verdicts(row.conversation.id, [new], stored, at)
-    number, created_at = await write(tx, row.number, new, verdict, stored.get(name), at)
+    (action,) = write_actions(row.conversation.id, [new], stored, at)
+    number, created_at = await write(tx, row.number, new, action, stored.get(name), at)
     await sweep_kinds(tx, [new.kind], at)
-    return stored[name] if verdict is Verdict.SAME else new.stored(row.conversation.id, number, created_at)
+    return stored[name] if action is WriteAction.SAME else new.stored(row.conversation.id, number, created_at)
 
 
 async def write(
     tx: SqlTransaction,
     owner: int,
     new: PackedDocument,
-    verdict: Verdict,
+    action: WriteAction,
     stored: Document | None,
     at: datetime,
 ) -> tuple[int, datetime]:
-    """Write a document as its verdict says; return its number and when it was created.
+    """Write a document with this action; return its number and when it was created.
 
     `owner` is the number of the conversation, `stored` the document that has the name now.
 
     Raises:
         TransactionConflict: a concurrent transaction wrote or removed a document with this name.
     """
-    if stored is not None and verdict is Verdict.SAME:
+    if stored is not None and action is WriteAction.SAME:
         return stored.number, stored.created_at
     key, body = document_key(new.kind, new.id), compress(new.body)
-    if stored is not None and verdict is Verdict.REPLACE:
+    if stored is not None and action is WriteAction.REPLACE:
         if not await tx.execute(_REPLACE, body, new.expires_at, tx.tenant, key, owner):
             raise TransactionConflict
         return stored.number, stored.created_at

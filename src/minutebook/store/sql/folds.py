@@ -62,7 +62,7 @@ async def add(
     start, stop = (max(0, min(position, row.conversation.length)) for position in (fold.start, fold.stop))
     overlapping = await load_active_folds(tx, row, start, stop)
     splits = await splits_exchange(tx, row, fold.start) or await splits_exchange(tx, row, fold.stop)
-    require_fold(row.conversation, fold, near=overlapping, splits=splits, replacing=replacing)
+    require_fold(row.conversation, fold, overlapping=overlapping, splits_an_exchange=splits, replacing=replacing)
     ((number,),) = await tx.rows("SELECT coalesce(max(number) + 1, 0) FROM fold WHERE conversation = ?", row.number)
     if overlapping:
         cover = f"UPDATE fold SET covered_by = ? WHERE {_IS_ACTIVE} AND start >= ? AND stop <= ?"  # noqa: S608 - a constant of ours

@@ -256,7 +256,7 @@ class Committer:
         return results
 
     def _error_for_caller(self, error: Exception) -> Exception:
-        """The error that the job's caller gets. A driver's error is mapped to ours."""
+        """The error that the job's caller gets. A driver's error is converted to `StoreUnavailable`."""
         if isinstance(error, _GroupFailed):
             error = error.error
         if not isinstance(error, apsw.Error):

@@ -1,4 +1,4 @@
-"""Opens database files: connection settings, migrations, and the mapping of driver errors to ours."""
+"""Opens database files: connection settings, migrations, and the mapping of driver errors to `StoreUnavailable`."""
 
 import random
 import re
@@ -23,14 +23,14 @@ _ERROR_CLASSES: Final[tuple[tuple[type[apsw.Error], type[StoreUnavailable]], ...
 
 
 def store_error(error: apsw.Error, store: str) -> StoreUnavailable:
-    """The error of ours for a driver's error. It has SQLite's message, which never quotes stored content."""
-    error_class = next(ours for drivers, ours in _ERROR_CLASSES if isinstance(error, drivers))
+    """The `StoreUnavailable` for a driver's error. It has SQLite's message, which never quotes stored content."""
+    error_class = next(store_class for driver_class, store_class in _ERROR_CLASSES if isinstance(error, driver_class))
     return error_class(store, str(error) or type(error).__name__)
 
 
 @contextmanager
 def map_errors(store: str) -> Iterator[None]:
-    """Convert the driver's errors that this block raises into ours."""
+    """Convert the driver's errors that this block raises to `StoreUnavailable`."""
     try:
         yield
     except apsw.Error as error:
@@ -136,7 +136,7 @@ def _is_current(db: apsw.Connection, path: str) -> bool:
 
 
 def _enable_wal(db: apsw.Connection) -> None:
-    """Enable write-ahead logging, which is stored in the file.
+    """Enable write-ahead logging. The file stores this setting.
 
     SQLite does not call the busy handler for this statement, so it is called here.
     """

@@ -1,7 +1,7 @@
 """Entries as rows: append, read and delete them.
 
 An entry's key is its conversation's number, shifted, plus its position, so the entries of a conversation are next to each
-other in the table. Every message is appended, so an append executes as few statements as possible.
+other in the table. Appends are the most frequent operation, so an append executes as few statements as possible.
 """
 
 import json
@@ -67,7 +67,7 @@ async def append(writable: WriteConnection, tx: SqlTransaction, command: AppendC
         needs_bodies = not all(document.replace for document in command.documents)
         names = [(document.kind, document.id) for document in command.documents]
         stored = await documents.find(tx, names, bodies=needs_bodies)
-        verdicts = documents.verdicts(conversation, command.documents, stored, at)
+        write_actions = documents.write_actions(conversation, command.documents, stored, at)
     is_new = row is None
     if row is None:
         before = new_header(tx.tenant, conversation, command.recipient, command.labels or {}, at)
@@ -80,8 +80,8 @@ async def append(writable: WriteConnection, tx: SqlTransaction, command: AppendC
     if key:
         db.execute("INSERT INTO idempotency_key VALUES (?, ?, ?, ?)", (row.number, key, command.digest, after.version))
     if command.documents:
-        for document, verdict in zip(command.documents, verdicts, strict=True):
-            await documents.write(tx, row.number, document, verdict, stored.get((document.kind, document.id)), at)
+        for document, action in zip(command.documents, write_actions, strict=True):
+            await documents.write(tx, row.number, document, action, stored.get((document.kind, document.id)), at)
         await documents.sweep_kinds(tx, [document.kind for document in command.documents], at)
     if not is_new:
         writable.defer(_UPDATE_HEADER, [_header_update(row.number, after)])

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -273,7 +273,14 @@ class SqliteBackend(SqlBackend):
 class SqliteStore(ConversationStore):
     """Stores conversations in one SQLite file."""
 
-    def __init__(self, path: str, *, tenant: str = "default", clock: Callable[[], datetime] = now) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        tenant: str = "default",
+        clock: Callable[[], datetime] = now,
+        expire_after: timedelta | None = None,
+    ) -> None:
         self.path = path
         self._engine = SqliteEngine(path)
-        super().__init__(SqliteBackend(self._engine, tenant=tenant, clock=clock))
+        super().__init__(SqliteBackend(self._engine, tenant=tenant, clock=clock), expire_after=expire_after)

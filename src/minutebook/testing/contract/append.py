@@ -59,8 +59,8 @@ class AppendContract:
         await store.append("a", text_entries("1"), expected_version=0)
         await store.append("a", text_entries("2"), expected_version=1)
 
-        problem = await expect_error(VersionConflict, store.append("a", text_entries("late"), expected_version=1))
-        assert (problem.conversation, problem.actual, problem.expected) == ("a", 2, 1)
+        error = await expect_error(VersionConflict, store.append("a", text_entries("late"), expected_version=1))
+        assert (error.conversation, error.actual, error.expected) == ("a", 2, 1)
         await expect_error(VersionConflict, store.append("a", text_entries("late"), expected_version=0))
         await expect_error(VersionConflict, store.append("a", text_entries("early"), expected_version=9))
         await expect_error(VersionConflict, store.append("new", text_entries("x"), expected_version=1))
@@ -93,14 +93,14 @@ class AppendContract:
 
     @scenario
     async def test_a_repeated_key_returns_the_first_version_and_adds_nothing(self, store: ConversationStore) -> None:
-        again = [
+        same_messages = [
             ConversationEntry(entry.role, entry.content, UUID(int=8), entry.sequence, SOME_TIME.replace(year=2027))
             for entry in text_entries("x")
         ]
 
         assert await store.append("a", text_entries("x"), expected_version=0, idempotency_key="k") == 1
         assert await store.append("a", text_entries("y")) == 2
-        assert await store.append("a", again, expected_version=0, idempotency_key="k") == 1
+        assert await store.append("a", same_messages, expected_version=0, idempotency_key="k") == 1
         assert await store.append("b", text_entries("other"), idempotency_key="k") == 1
         await expect_error(IdempotencyConflict, store.append("a", text_entries("z"), idempotency_key="k"))
         assert texts((await store.load("a")).entries) == ["x", "y"]
@@ -126,35 +126,35 @@ class AppendContract:
 
     @scenario
     async def test_only_the_last_calls_may_have_no_results_yet(self, store: ConversationStore) -> None:
-        whole = turn(0)
-        await store.append("a", whole[:2])
+        turn_entries = turn(0)
+        await store.append("a", turn_entries[:2])
         header = await store.header("a")
         assert (header.open_calls, header.open_at) == (("call_0_0", "call_0_1"), 1)
 
         await expect_error(BrokenConversation, store.append("a", text_entries("meanwhile")))
-        await store.append("a", whole[3:4])
+        await store.append("a", turn_entries[3:4])
         assert (await store.header("a")).open_calls == ("call_0_0",)
-        await expect_error(BrokenConversation, store.append("a", whole[3:4]))
-        await store.append("a", [whole[2], whole[4]])
+        await expect_error(BrokenConversation, store.append("a", turn_entries[3:4]))
+        await store.append("a", [turn_entries[2], turn_entries[4]])
 
         assert (await store.header("a")).open_calls == ()
-        assert (await store.load("a")).entries == (*whole[:2], whole[3], whole[2], whole[4])
+        assert (await store.load("a")).entries == (*turn_entries[:2], turn_entries[3], turn_entries[2], turn_entries[4])
 
     @scenario
     async def test_an_append_with_a_message_that_does_not_fit_is_rejected(self, store: ConversationStore) -> None:
-        whole = turn(0)
-        for wrong in (whole[2:], [*whole[:3], whole[4]], [*whole, whole[3]]):
+        turn_entries = turn(0)
+        for wrong in (turn_entries[2:], [*turn_entries[:3], turn_entries[4]], [*turn_entries, turn_entries[3]]):
             await expect_error(BrokenConversation, store.append("new", wrong))
         await expect_error(ConversationNotFound, store.header("new"))
 
-        await store.append("a", whole)
-        await expect_error(BrokenConversation, store.append("a", [*text_entries("fine"), whole[2]]))
-        assert (await store.load("a")).entries == tuple(whole)
+        await store.append("a", turn_entries)
+        await expect_error(BrokenConversation, store.append("a", [*text_entries("fine"), turn_entries[2]]))
+        assert (await store.load("a")).entries == tuple(turn_entries)
 
     @scenario
     async def test_a_broken_record_can_be_stored_unchanged(self, store: ConversationStore) -> None:
-        whole = turn(0)
-        broken_turn = [*whole[:3], whole[4], *text_entries("next"), whole[3]]
+        turn_entries = turn(0)
+        broken_turn = [*turn_entries[:3], turn_entries[4], *text_entries("next"), turn_entries[3]]
 
         await store.append("a", broken_turn, broken="mark")
 

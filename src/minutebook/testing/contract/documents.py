@@ -59,8 +59,8 @@ class DocumentContract:
         first = await store.put_document("a", NewDocument("reply", "r", {"x": 1, "y": 2}))
 
         assert await store.put_document("a", NewDocument("reply", "r", {"y": 2, "x": 1})) == first
-        problem = await expect_error(DocumentExists, store.put_document("a", NewDocument("reply", "r", {"x": 2})))
-        assert (problem.kind, problem.document_id, problem.conversation) == ("reply", "r", "a")
+        error = await expect_error(DocumentExists, store.put_document("a", NewDocument("reply", "r", {"x": 2})))
+        assert (error.kind, error.document_id, error.conversation) == ("reply", "r", "a")
         await expect_error(DocumentExists, store.put_document("b", NewDocument("reply", "r", {"x": 1, "y": 2})))
         await expect_error(DocumentExists, store.put_document("b", NewDocument("reply", "r", {}, replace=True)))
         assert await store.document("reply", "r") == first
@@ -109,7 +109,7 @@ class DocumentContract:
     async def test_documents_are_paged_in_both_directions_and_numbers_always_rise(
         self, store: ConversationStore
     ) -> None:
-        await store.append("a", text_entries("1"), documents=[reply(f"r{at}") for at in range(5)])
+        await store.append("a", text_entries("1"), documents=[reply(f"r{number}") for number in range(5)])
         await store.put_document("a", NewDocument("audit", "between", {}))
         await store.put_document("a", reply("r5"))
 
@@ -119,7 +119,7 @@ class DocumentContract:
             page = await store.documents("a", "reply", cursor=cursor, limit=2)
             seen, cursor = [*seen, *page.items], page.cursor
             await store.put_document("a", reply("r0", "changed", replace=True))
-        assert [document.id for document in seen] == [f"r{at}" for at in range(6)]
+        assert [document.id for document in seen] == [f"r{number}" for number in range(6)]
         assert cursor is None
         numbers = [document.number for document in seen]
         assert numbers == sorted(set(numbers))
@@ -211,7 +211,8 @@ class DocumentContract:
             await store.append(name, text_entries("1"))
 
         results = await asyncio.gather(
-            *(store.put_document("abc"[at % 3], reply("r", f"{at}")) for at in range(12)), return_exceptions=True
+            *(store.put_document("abc"[number % 3], reply("r", f"{number}")) for number in range(12)),
+            return_exceptions=True,
         )
 
         stored = [result for result in results if isinstance(result, Document)]

@@ -5,7 +5,7 @@ import asyncio
 from minutebook.errors import ConversationNotFound, FoldConflict, FoldNotFound, InvalidSetting, VersionConflict
 from minutebook.record.fold import Fold
 from minutebook.store.base import ConversationStore
-from minutebook.testing.contract.samples import expect_error, note, scenario, text_entries, texts, turn, turns
+from minutebook.testing.contract.samples import expect_error, scenario, summary_fold, text_entries, texts, turn, turns
 
 
 async def active_fold_ids(store: ConversationStore, conversation: str) -> list[str]:
@@ -20,20 +20,20 @@ class FoldContract:
         await store.append("a", turns(2))
         before = await store.load("a")
 
-        stored = await store.add_fold("a", note("f", 0, 5))
+        stored = await store.add_fold("a", summary_fold("f", 0, 5))
 
         after = await store.load("a")
         assert (after.entries, after.conversation) == (before.entries, before.conversation)
         assert after.folds == (stored.fold,)
-        assert stored.fold == note("f", 0, 5)
+        assert stored.fold == summary_fold("f", 0, 5)
         assert stored.undone_at is None
 
     @scenario
     async def test_undoing_a_fold_activates_the_folds_it_had_replaced(self, store: ConversationStore) -> None:
         await store.append("a", turns(3))
-        await store.add_fold("a", note("inner", 0, 5))
-        await store.add_fold("a", note("middle", 0, 10), replacing=["inner"])
-        await store.add_fold("a", note("outer", 0, 15), replacing=["middle"])
+        await store.add_fold("a", summary_fold("inner", 0, 5))
+        await store.add_fold("a", summary_fold("middle", 0, 10), replacing=["inner"])
+        await store.add_fold("a", summary_fold("outer", 0, 15), replacing=["middle"])
         assert await active_fold_ids(store, "a") == ["outer"]
 
         undone = await store.undo_fold("a", "outer")
@@ -49,7 +49,7 @@ class FoldContract:
     @scenario
     async def test_undoing_a_covered_fold_does_not_activate_the_folds_inside_it(self, store: ConversationStore) -> None:
         await store.append("a", turns(3))
-        for fold in (note("inner", 0, 5), note("middle", 0, 10), note("outer", 0, 15)):
+        for fold in (summary_fold("inner", 0, 5), summary_fold("middle", 0, 10), summary_fold("outer", 0, 15)):
             await store.add_fold("a", fold)
 
         await store.undo_fold("a", "middle")
@@ -60,14 +60,14 @@ class FoldContract:
     @scenario
     async def test_an_invalid_fold_is_rejected(self, store: ConversationStore) -> None:
         await store.append("a", turns(3))
-        await store.add_fold("a", note("f", 5, 10))
+        await store.add_fold("a", summary_fold("f", 5, 10))
 
         for start, stop in ((0, 16), (-1, 5), (5, 5), (6, 5), (0, 3), (2, 5), (0, 6), (9, 15), (6, 9)):
-            await expect_error(FoldConflict, store.add_fold("a", note("wrong", start, stop)))
+            await expect_error(FoldConflict, store.add_fold("a", summary_fold("wrong", start, stop)))
         odd = Fold("odd", 0, 5, ({"role": "system", "content": b"x"},), "")
         await expect_error(InvalidSetting, store.add_fold("a", odd))
-        await expect_error(InvalidSetting, store.add_fold("a", note("", 0, 5)))
-        await expect_error(ConversationNotFound, store.add_fold("unknown", note("f", 0, 5)))
+        await expect_error(InvalidSetting, store.add_fold("a", summary_fold("", 0, 5)))
+        await expect_error(ConversationNotFound, store.add_fold("unknown", summary_fold("f", 0, 5)))
         await expect_error(FoldNotFound, store.undo_fold("a", "wrong"))
         assert await active_fold_ids(store, "a") == ["f"]
 
@@ -75,36 +75,36 @@ class FoldContract:
     async def test_calls_without_results_are_not_folded(self, store: ConversationStore) -> None:
         await store.append("a", [*turn(0), *turn(1)[:3]])
 
-        await expect_error(FoldConflict, store.add_fold("a", note("f", 5, 8)))
-        await store.add_fold("a", note("g", 0, 6))
+        await expect_error(FoldConflict, store.add_fold("a", summary_fold("f", 5, 8)))
+        await store.add_fold("a", summary_fold("g", 0, 6))
         await store.append("a", turn(1)[3:])
-        await store.add_fold("a", note("f", 6, 9))
+        await store.add_fold("a", summary_fold("f", 6, 9))
 
     @scenario
     async def test_a_fold_made_from_other_folds_than_the_active_ones_is_rejected(
         self, store: ConversationStore
     ) -> None:
         await store.append("a", turns(3))
-        await store.add_fold("a", note("f", 0, 5))
+        await store.add_fold("a", summary_fold("f", 0, 5))
 
-        await expect_error(FoldConflict, store.add_fold("a", note("g", 0, 10), replacing=[]))
-        await expect_error(FoldConflict, store.add_fold("a", note("g", 0, 10), replacing=["f", "x"]))
-        await expect_error(FoldConflict, store.add_fold("a", note("g", 5, 10), replacing=["f"]))
+        await expect_error(FoldConflict, store.add_fold("a", summary_fold("g", 0, 10), replacing=[]))
+        await expect_error(FoldConflict, store.add_fold("a", summary_fold("g", 0, 10), replacing=["f", "x"]))
+        await expect_error(FoldConflict, store.add_fold("a", summary_fold("g", 5, 10), replacing=["f"]))
         await store.undo_fold("a", "f")
-        await expect_error(FoldConflict, store.add_fold("a", note("g", 0, 10), replacing=["f"]))
+        await expect_error(FoldConflict, store.add_fold("a", summary_fold("g", 0, 10), replacing=["f"]))
         await store.append("a", turn(9))
-        await store.add_fold("a", note("g", 0, 10), replacing=[])
+        await store.add_fold("a", summary_fold("g", 0, 10), replacing=[])
 
     @scenario
     async def test_a_fold_is_added_once(self, store: ConversationStore) -> None:
         await store.append("a", turns(2))
 
-        first = await store.add_fold("a", note("f", 0, 5))
-        assert await store.add_fold("a", note("f", 0, 5)) == first
-        await expect_error(FoldConflict, store.add_fold("a", note("f", 0, 10)))
-        await expect_error(FoldConflict, store.add_fold("a", note("f", 0, 5, "other")))
+        first = await store.add_fold("a", summary_fold("f", 0, 5))
+        assert await store.add_fold("a", summary_fold("f", 0, 5)) == first
+        await expect_error(FoldConflict, store.add_fold("a", summary_fold("f", 0, 10)))
+        await expect_error(FoldConflict, store.add_fold("a", summary_fold("f", 0, 5, "other")))
         await store.undo_fold("a", "f")
-        await expect_error(FoldConflict, store.add_fold("a", note("f", 0, 5)))
+        await expect_error(FoldConflict, store.add_fold("a", summary_fold("f", 0, 5)))
         assert len(await store.folds("a")) == 1
 
     @scenario
@@ -112,7 +112,7 @@ class FoldContract:
         await store.append("a", turns(4))
 
         results = await asyncio.gather(
-            *(store.add_fold("a", note(f"f{number}", 0, 10), replacing=[]) for number in range(6)),
+            *(store.add_fold("a", summary_fold(f"f{number}", 0, 10), replacing=[]) for number in range(6)),
             return_exceptions=True,
         )
 
@@ -125,7 +125,7 @@ class FoldContract:
         seen = await store.load("a")
         await store.append("a", turn(3), expected_version=1)
 
-        await store.add_fold("a", note("f", 0, 10), replacing=[fold.id for fold in seen.folds])
+        await store.add_fold("a", summary_fold("f", 0, 10), replacing=[fold.id for fold in seen.folds])
 
         assert list((await store.load("a", folded=True)).positions) == list(range(10, 20))
         assert await store.append("a", turn(4), expected_version=2) == 3
@@ -153,8 +153,8 @@ class PurgeContract:
     async def test_purging_does_not_change_the_view(self, store: ConversationStore) -> None:
         entries = turns(5)
         await store.append("a", entries)
-        await store.add_fold("a", note("one", 0, 5))
-        await store.add_fold("a", note("two", 5, 15))
+        await store.add_fold("a", summary_fold("one", 0, 5))
+        await store.add_fold("a", summary_fold("two", 5, 15))
         await store.pin("a", 7)
         before = await store.load("a", folded=True)
 
@@ -163,8 +163,8 @@ class PurgeContract:
         after = await store.load("a", folded=True)
         assert (after.shown(), after.entries) == (before.shown(), before.entries)
         assert after.conversation.first == 15
-        whole = await store.load("a")
-        assert (whole.start, whole.entries, whole.pins) == (15, tuple(entries[15:]), frozenset())
+        remaining = await store.load("a")
+        assert (remaining.start, remaining.entries, remaining.pins) == (15, tuple(entries[15:]), frozenset())
         assert await store.purge("a", before=15) == 0
         assert await store.append("a", turn(5)) == 2
         assert (await store.load("a", last_turns=1)).start == 25
@@ -175,8 +175,8 @@ class PurgeContract:
     @scenario
     async def test_only_entries_that_folds_cover_are_purged(self, store: ConversationStore) -> None:
         await store.append("a", turns(4))
-        await store.add_fold("a", note("one", 0, 5))
-        await store.add_fold("a", note("two", 10, 15))
+        await store.add_fold("a", summary_fold("one", 0, 5))
+        await store.add_fold("a", summary_fold("two", 10, 15))
 
         for wrong in (1, 4, 6, 10, 15, 99, -1):
             await expect_error(FoldConflict, store.purge("a", before=wrong))
@@ -186,11 +186,11 @@ class PurgeContract:
     @scenario
     async def test_a_fold_over_purged_entries_stays(self, store: ConversationStore) -> None:
         await store.append("a", turns(4))
-        await store.add_fold("a", note("one", 0, 5))
+        await store.add_fold("a", summary_fold("one", 0, 5))
         await store.purge("a", before=5)
 
         await expect_error(FoldConflict, store.undo_fold("a", "one"))
-        await store.add_fold("a", note("two", 0, 10), replacing=["one"])
+        await store.add_fold("a", summary_fold("two", 0, 10), replacing=["one"])
         await store.undo_fold("a", "two")
         assert await active_fold_ids(store, "a") == []
         assert [fold.id for fold in (await store.load("a", folded=True)).folds] == ["one"]
@@ -251,10 +251,10 @@ class ForkContract:
     @scenario
     async def test_a_fork_has_the_folds_and_pins_of_its_shared_entries(self, store: ConversationStore) -> None:
         await store.append("a", turns(4))
-        await store.add_fold("a", note("gone", 10, 15))
+        await store.add_fold("a", summary_fold("gone", 10, 15))
         await store.undo_fold("a", "gone")
-        await store.add_fold("a", note("one", 0, 5))
-        await store.add_fold("a", note("two", 0, 15))
+        await store.add_fold("a", summary_fold("one", 0, 5))
+        await store.add_fold("a", summary_fold("two", 0, 15))
         for position in (1, 9, 16):
             await store.pin("a", position)
 
@@ -302,7 +302,7 @@ class ForkContract:
         entries = turns(3)
         await store.append("a", entries)
         await store.fork("a", "before", at=10)
-        await store.add_fold("a", note("f", 0, 5))
+        await store.add_fold("a", summary_fold("f", 0, 5))
         await store.purge("a", before=5)
         await store.fork("a", "after", at=10)
 
@@ -314,7 +314,7 @@ class ForkContract:
     @scenario
     async def test_a_fork_may_start_where_a_purge_ended(self, store: ConversationStore) -> None:
         await store.append("a", turns(3))
-        await store.add_fold("a", note("f", 0, 5))
+        await store.add_fold("a", summary_fold("f", 0, 5))
         await store.purge("a", before=5)
 
         fork = await store.fork("a", "b", at=5)

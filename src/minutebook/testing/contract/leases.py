@@ -33,8 +33,8 @@ class LeaseContract:
         lease = await store.acquire_lease("a", "w1", seconds=60)
         await store.append("a", text_entries("1"))
 
-        problem = await expect_error(ConversationBusy, store.acquire_lease("a", "w2", seconds=60))
-        assert (problem.conversation, problem.until) == ("a", lease.until)
+        error = await expect_error(ConversationBusy, store.acquire_lease("a", "w2", seconds=60))
+        assert (error.conversation, error.until) == ("a", lease.until)
         assert (lease.conversation, lease.holder) == ("a", "w1")
         assert lease.until.utcoffset() is not None
         assert (await store.acquire_lease("b", "w2", seconds=60)).holder == "w2"
@@ -60,8 +60,8 @@ class LeaseContract:
         lease = await _acquire_when_free(store, "a", "w2")
 
         assert lease.fence > expired_lease.fence
-        problem = await expect_error(LeaseLost, store.append("a", text_entries("late"), lease=expired_lease))
-        assert (problem.conversation, problem.holder, problem.fence) == ("a", "w1", expired_lease.fence)
+        error = await expect_error(LeaseLost, store.append("a", text_entries("late"), lease=expired_lease))
+        assert (error.conversation, error.holder, error.fence) == ("a", "w1", expired_lease.fence)
         await expect_error(ConversationNotFound, store.header("a"))
         assert await store.append("a", text_entries("mine"), lease=lease, documents=[NewDocument("k", "x", {})]) == 1
         await expect_error(LeaseLost, store.append("a", text_entries("late"), lease=expired_lease))

@@ -4,7 +4,7 @@ from minutebook.errors import ConversationNotFound, InvalidSetting, MissingSetti
 from minutebook.history.view import view_of
 from minutebook.record.entry import ConversationEntry
 from minutebook.store.base import ConversationStore
-from minutebook.testing.contract.samples import expect_error, note, scenario, text_entries, texts, turns
+from minutebook.testing.contract.samples import expect_error, scenario, summary_fold, text_entries, texts, turns
 
 
 class LoadContract:
@@ -61,22 +61,22 @@ class LoadContract:
     async def test_a_folded_load_has_the_entries_that_a_view_shows(self, store: ConversationStore) -> None:
         entries = [*text_entries("rules", role="system"), *turns(6)]
         await store.append("a", entries)
-        await store.add_fold("a", note("one", 1, 6))
-        await store.add_fold("a", note("two", 1, 16))
-        await store.add_fold("a", note("three", 21, 26))
+        await store.add_fold("a", summary_fold("one", 1, 6))
+        await store.add_fold("a", summary_fold("two", 1, 16))
+        await store.add_fold("a", summary_fold("three", 21, 26))
 
-        whole, part = await store.load("a"), await store.load("a", folded=True)
+        unfolded, part = await store.load("a"), await store.load("a", folded=True)
 
         assert list(part.positions) == [0, *range(16, 21), *range(26, 31)]
-        assert [fold.id for fold in part.folds] == [fold.id for fold in whole.folds] == ["two", "three"]
-        expected = view_of(whole.messages, folds=whole.folds).messages
-        assert view_of(part.transcript()).messages == view_of(whole.transcript()).messages == expected
+        assert [fold.id for fold in part.folds] == [fold.id for fold in unfolded.folds] == ["two", "three"]
+        expected = view_of(unfolded.messages, folds=unfolded.folds).messages
+        assert view_of(part.transcript()).messages == view_of(unfolded.transcript()).messages == expected
         assert [position for position, _ in part.shown()] == [0, None, *range(16, 21), None, *range(26, 31)]
 
     @scenario
     async def test_folded_last_turns_have_the_lead_the_pins_and_all_folds(self, store: ConversationStore) -> None:
         await store.append("a", [*text_entries("rules", role="system"), *turns(6)])
-        await store.add_fold("a", note("early", 1, 6))
+        await store.add_fold("a", summary_fold("early", 1, 6))
         await store.pin("a", 9)
         await store.pin("a", 2)
 
@@ -92,7 +92,7 @@ class LoadContract:
     async def test_a_part_has_the_folds_that_overlap_it(self, store: ConversationStore) -> None:
         await store.append("a", turns(4))
         for number in range(4):
-            await store.add_fold("a", note(f"f{number}", number * 5, number * 5 + 5))
+            await store.add_fold("a", summary_fold(f"f{number}", number * 5, number * 5 + 5))
 
         assert [fold.id for fold in (await store.load("a", last_turns=2)).folds] == ["f2", "f3"]
         assert [fold.id for fold in (await store.load("a", since=6, limit=5)).folds] == ["f1", "f2"]
@@ -101,7 +101,7 @@ class LoadContract:
     @scenario
     async def test_changing_loaded_messages_does_not_change_the_record(self, store: ConversationStore) -> None:
         await store.append("a", text_entries("1"))
-        await store.add_fold("a", note("f", 0, 1, "before"))
+        await store.add_fold("a", summary_fold("f", 0, 1, "before"))
         for message in [*(await store.load("a")).messages, *(await store.load("a")).folds[0].shown]:
             try:
                 message["content"] = "changed"  # type: ignore[index]

@@ -11,7 +11,15 @@ from minutebook.errors import (
 )
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import ConversationHeader, ConversationStatus, SearchHit
-from minutebook.testing.contract.samples import entries_of, expect_error, note, scenario, text_entries, turn, turns
+from minutebook.testing.contract.samples import (
+    entries_of,
+    expect_error,
+    scenario,
+    summary_fold,
+    text_entries,
+    turn,
+    turns,
+)
 
 
 async def list_all(
@@ -42,7 +50,7 @@ async def search_all(
             return items
 
 
-def found_positions(hits: list[SearchHit]) -> set[tuple[str, int]]:
+def hit_positions(hits: list[SearchHit]) -> set[tuple[str, int]]:
     assert len(hits) == len({(hit.conversation, hit.position) for hit in hits})
     return {(hit.conversation, hit.position) for hit in hits}
 
@@ -77,9 +85,9 @@ class ListContract:
         await store.set_status("c2", ConversationStatus.CLOSED)
         await store.erase(conversation=first.items[1].id)
 
-        rest = await store.list(cursor=first.cursor, limit=100)
+        second = await store.list(cursor=first.cursor, limit=100)
 
-        seen = [header.id for header in (*first.items, *rest.items)]
+        seen = [header.id for header in (*first.items, *second.items)]
         assert sorted(name for name in seen if name != "new") == [f"c{number}" for number in range(6)]
 
     @scenario
@@ -120,10 +128,10 @@ class ListContract:
             "order -late!": {("a", 0), ("a", 1), ("b", 0)},
         }
         for query, positions in expected.items():
-            assert found_positions(await search_all(store, query, 100)) == positions, query
-        assert found_positions(await search_all(store, "order", 1)) == expected["order"]
+            assert hit_positions(await search_all(store, query, 100)) == positions, query
+        assert hit_positions(await search_all(store, "order", 1)) == expected["order"]
         assert {hit.conversation for hit in (await store.search("order", recipient="alice")).items} == {"a"}
-        assert found_positions(await search_all(store, "order", 2, "a")) == {("a", 0), ("a", 1), ("a", 2)}
+        assert hit_positions(await search_all(store, "order", 2, "a")) == {("a", 0), ("a", 1), ("a", 2)}
         for hit in (await store.search("order")).items:
             assert hit.entry == (await store.load(hit.conversation, since=hit.position, limit=1)).entries[0]
         for empty in ("", " ", "…!", "\0", "\ud800"):
@@ -143,20 +151,20 @@ class ListContract:
         await store.append("b", text_entries("another word"))
         await store.fork("b", "c")
 
-        assert found_positions(await search_all(store, "word", 1)) == {("a", 0), ("a", 1), ("b", 1)}
-        assert found_positions(await search_all(store, "word", 1, "b")) == {("b", 0), ("b", 1)}
-        assert found_positions(await search_all(store, "word", 1, "c")) == {("c", 0), ("c", 1)}
+        assert hit_positions(await search_all(store, "word", 1)) == {("a", 0), ("a", 1), ("b", 1)}
+        assert hit_positions(await search_all(store, "word", 1, "b")) == {("b", 0), ("b", 1)}
+        assert hit_positions(await search_all(store, "word", 1, "c")) == {("c", 0), ("c", 1)}
 
     @scenario
     async def test_purged_entries_are_not_found(self, store: ConversationStore) -> None:
         await store.append("a", text_entries("word", "word", "word"))
         await store.fork("a", "b", at=1)
-        await store.add_fold("a", note("f", 0, 2))
+        await store.add_fold("a", summary_fold("f", 0, 2))
         await store.purge("a", before=2)
 
-        assert found_positions(await search_all(store, "word", 5)) == {("a", 2)}
-        assert found_positions(await search_all(store, "word", 5, "a")) == {("a", 2)}
-        assert found_positions(await search_all(store, "word", 5, "b")) == {("b", 0)}
+        assert hit_positions(await search_all(store, "word", 5)) == {("a", 2)}
+        assert hit_positions(await search_all(store, "word", 5, "a")) == {("a", 2)}
+        assert hit_positions(await search_all(store, "word", 5, "b")) == {("b", 0)}
 
 
 class TransferContract:
@@ -167,10 +175,10 @@ class TransferContract:
         odd = entries_of([{"role": "user", "content": "\0 \ud800 日本 🙂", "x": {"y": [1, 2.5, None]}}])
         entries = [*text_entries("rules", role="system"), *turns(120), *odd, *turn(999)[:2]]
         await store.append("a", entries, recipient="alice", labels={"x": "1"})
-        await store.add_fold("a", note("one", 1, 6))
-        await store.add_fold("a", note("two", 1, 11))
+        await store.add_fold("a", summary_fold("one", 1, 6))
+        await store.add_fold("a", summary_fold("two", 1, 11))
         await store.undo_fold("a", "two")
-        await store.add_fold("a", note("three", 6, 16))
+        await store.add_fold("a", summary_fold("three", 6, 16))
         await store.pin("a", 0)
         await store.set_status("a", ConversationStatus.CLOSED)
         await store.append("b", text_entries("second"))
@@ -181,10 +189,10 @@ class TransferContract:
 
         assert (counts.conversations, counts.entries) == (2, len(entries) + 1)
         assert all(line.isascii() and "\n" not in line for line in lines)
-        was, now = await store.load("a"), await other.load("a")
-        assert (now.entries, now.folds, now.pins) == (was.entries, was.folds, was.pins)
+        original, imported = await store.load("a"), await other.load("a")
+        assert (imported.entries, imported.folds, imported.pins) == (original.entries, original.folds, original.pins)
         for name in ("recipient", "status", "labels", "length", "turns", "lead", "open_calls", "open_at"):
-            assert getattr(now.conversation, name) == getattr(was.conversation, name), name
+            assert getattr(imported.conversation, name) == getattr(original.conversation, name), name
         assert [(stored.fold, stored.undone_at is None) for stored in await other.folds("a")] == [
             (stored.fold, stored.undone_at is None) for stored in await store.folds("a")
         ]
@@ -193,9 +201,9 @@ class TransferContract:
     @scenario
     async def test_a_repeated_import_continues_where_it_stopped(self, store: ConversationStore) -> None:
         await store.append("a", turns(150))
-        await store.add_fold("a", note("one", 0, 5))
+        await store.add_fold("a", summary_fold("one", 0, 5))
         await store.undo_fold("a", "one")
-        await store.add_fold("a", note("two", 0, 10))
+        await store.add_fold("a", summary_fold("two", 0, 10))
         lines = [line async for line in store.export("a")]
         other = store.for_tenant("another")
 
@@ -229,7 +237,7 @@ class TransferContract:
     @scenario
     async def test_a_purged_conversation_keeps_its_positions(self, store: ConversationStore) -> None:
         await store.append("a", turns(3))
-        await store.add_fold("a", note("f", 0, 5))
+        await store.add_fold("a", summary_fold("f", 0, 5))
         await store.purge("a", before=5)
         lines = [line async for line in store.export("a")]
         other = store.for_tenant("another")
@@ -237,9 +245,9 @@ class TransferContract:
         for _ in range(2):
             await other.import_(lines)
 
-        was, now = await store.load("a", folded=True), await other.load("a", folded=True)
-        assert (now.shown(), now.positions) == (was.shown(), was.positions)
-        assert now.conversation.first == 5
+        original, imported = await store.load("a", folded=True), await other.load("a", folded=True)
+        assert (imported.shown(), imported.positions) == (original.shown(), original.positions)
+        assert imported.conversation.first == 5
 
     @scenario
     async def test_an_invalid_line_is_reported_with_its_number(self, store: ConversationStore) -> None:
@@ -248,8 +256,8 @@ class TransferContract:
         other = store.for_tenant("another")
 
         for wrong in ("nonsense", "[]", "{}", '{"x": 1}', '{"entry": 1}', '{"entry":', '{"fold": {}}', '{"pin": "x"}'):
-            problem = await expect_error(UnreadableInput, other.import_([header, entry, wrong]))
-            assert problem.line == 3, wrong
+            error = await expect_error(UnreadableInput, other.import_([header, entry, wrong]))
+            assert error.line == 3, wrong
         assert (await expect_error(UnreadableInput, other.import_([entry]))).line == 1
         future = header.replace('"format": 1', '"format": 99')
         await expect_error(UnreadableInput, other.import_([future]))

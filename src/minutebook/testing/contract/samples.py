@@ -34,7 +34,7 @@ def scenario(test: Scenario) -> Callable[[Any, ConversationStore], None]:
 
 
 async def expect_error(error: type[E], attempt: Awaitable[object]) -> E:
-    """Await the call and return the expected error; fail if it is not raised."""
+    """Await `attempt` and return the expected error; fail if it is not raised."""
     try:
         result = await attempt
     except error as raised:
@@ -74,7 +74,7 @@ def turns(count: int) -> list[ConversationEntry]:
     return [entry for number in range(count) for entry in turn(number)]
 
 
-def note(name: str, start: int, stop: int, text: str = "") -> Fold:
+def summary_fold(name: str, start: int, stop: int, text: str = "") -> Fold:
     """A fold with a one-line summary."""
     shown = {"role": "system", "content": text or f"[{name}: entries {start} to {stop}]"}
     return Fold(name, start, stop, (shown,), "for a test")

@@ -13,6 +13,7 @@ The tests are plain functions; they need no plugin. Each enters the store, uses 
 from minutebook.testing.contract.append import AppendContract
 from minutebook.testing.contract.documents import DocumentContract
 from minutebook.testing.contract.erase import EraseContract, TenantContract
+from minutebook.testing.contract.expiry import ExpiryContract
 from minutebook.testing.contract.folds import FoldContract, ForkContract, PurgeContract
 from minutebook.testing.contract.leases import LeaseContract
 from minutebook.testing.contract.load import LoadContract
@@ -30,6 +31,7 @@ class StoreContract(
     DocumentContract,
     LeaseContract,
     EraseContract,
+    ExpiryContract,
     TenantContract,
     ListContract,
     TransferContract,

@@ -5,7 +5,7 @@ from typing import Any
 from minutebook.errors import ConversationErased, InvalidMessage, InvalidSetting
 from minutebook.record.message import Message
 from minutebook.store.base import ConversationStore
-from minutebook.testing.contract.samples import entries_of, expect_error, note, scenario, text_entries, turns
+from minutebook.testing.contract.samples import entries_of, expect_error, scenario, summary_fold, text_entries, turns
 
 LARGE = "a long page about walnuts " * 1_000
 
@@ -33,7 +33,7 @@ class TrimContract:
     async def test_results_and_arguments_are_replaced_and_nothing_else(self, store: ConversationStore) -> None:
         chat, short = messages_with_call("c1"), messages_with_call("c1", "{}", "[cleared]")
         await store.append("a", entries_of([*chat, *messages_with_call("c2")]))
-        await store.add_fold("a", note("f", 4, 8))
+        await store.add_fold("a", summary_fold("f", 4, 8))
         await store.pin("a", 2)
         before = await store.load("a")
 
@@ -86,8 +86,10 @@ class TrimContract:
             3: with_changes(chat[2], tool_call_id="c2", content=""),
             4: with_changes(chat[3], content=""),
         }
-        for at, message in wrong.items():
-            await expect_error(InvalidSetting, store.trim("a", {3: with_changes(chat[2], content=""), at: message}))
+        for position, message in wrong.items():
+            await expect_error(
+                InvalidSetting, store.trim("a", {3: with_changes(chat[2], content=""), position: message})
+            )
         for message in (
             with_changes(chat[1], tool_calls=[]),
             with_changes(chat[1], tool_calls=[{**call, "id": "c2"}]),
@@ -157,13 +159,13 @@ class TrimContract:
     async def test_purging_and_trimming_work_together(self, store: ConversationStore) -> None:
         chat = [*messages_with_call("c1"), *messages_with_call("c2"), *messages_with_call("c3")]
         await store.append("a", entries_of(chat))
-        await store.add_fold("a", note("f", 0, 4))
+        await store.add_fold("a", summary_fold("f", 0, 4))
         await store.purge("a", before=4)
         await store.fork("a", "b", at=8)
 
         await expect_error(InvalidSetting, store.trim("a", {2: with_changes(chat[2], content="")}))
         await store.trim("a", {6: with_changes(chat[6], content="x")})
-        await store.add_fold("a", note("g", 4, 8))
+        await store.add_fold("a", summary_fold("g", 4, 8))
         await store.purge("a", before=8)
 
         assert (await store.load("a")).messages == chat[8:]

@@ -40,7 +40,7 @@ class Playback:
         self.model = model
         self._lock = Lock()
         self._next_step = 0
-        self._ids = count(1)
+        self._call_numbers = count(1)
 
     def next(self, request: ReceivedRequest) -> ScriptedAnswer | ScriptedFailure:
         """The answer to this request. If the script has ended or raises, an error that says so."""
@@ -64,7 +64,7 @@ class Playback:
             return answer
         with self._lock:
             parts = tuple(
-                replace(part, call_id=f"call_{next(self._ids)}") if isinstance(part, CallPart) else part
+                replace(part, call_id=f"call_{next(self._call_numbers)}") if isinstance(part, CallPart) else part
                 for part in answer.parts
             )
         return replace(answer, parts=parts)
@@ -106,7 +106,7 @@ def answer_reply(
     measure: PromptMeasure,
     meter: PromptMeter,
     now: int,
-    ids: Mapping[str, str],
+    id_headers: Mapping[str, str],
 ) -> Reply:
     """The reply in the provider's format, streamed if the request says `stream`."""
     usage, body, number = answer_usage(answer, measure, meter), request.body, request.number
@@ -118,7 +118,7 @@ def answer_reply(
             answer_body = completion(answer, usage, body, number, now)
         else:
             answer_body = message(answer, usage, body, number, sign_thinking)
-        plain = json_reply(200, answer_body, ids)
+        plain = json_reply(200, answer_body, id_headers)
         return Reply(200, plain.headers, plain.chunks, False, answer.cut_after, answer.before_seconds)
     response_stream = ResponseStream()
     if request.path == RESPONSES:
@@ -128,7 +128,7 @@ def answer_reply(
     else:
         stream = list(events(answer, usage, body, number, sign_thinking))
     if answer.failure is not None:
-        error = error_body(answer.failure, request.provider, ids["request-id"])
+        error = error_body(answer.failure, request.provider, id_headers["request-id"])
         if request.path == RESPONSES:
             facts = {key: error["error"][key] for key in ("code", "message", "param")}
             stream.append(response_stream.event("error", **facts))
@@ -136,7 +136,7 @@ def answer_reply(
             stream.append(data(error) if request.provider == "openai" else event("error", error=error["error"]))
     return Reply(
         200,
-        {**STREAM_HEADERS, **ids},
+        {**STREAM_HEADERS, **id_headers},
         tuple(part.encode(errors="replace") for part in stream),
         True,
         answer.cut_after,
@@ -266,7 +266,7 @@ class RequestHandler:
         if answer.failure is not None and not request.body.get("stream"):
             return self._rejection(request, answer.failure)
         request.status = 200
-        return answer_reply(answer, request, measure, self._meter, int(self._clock()), self._ids(request))
+        return answer_reply(answer, request, measure, self._meter, int(self._clock()), self._id_headers(request))
 
     def _prompt_problem(self, request: ReceivedRequest, measure: PromptMeasure) -> ScriptedFailure | None:
         if self._strict and request.provider == "anthropic":
@@ -286,10 +286,10 @@ class RequestHandler:
         self, request: ReceivedRequest, status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
     ) -> Reply:
         request.status = status
-        return json_reply(status, body, {**self._ids(request), **(headers or {})})
+        return json_reply(status, body, {**self._id_headers(request), **(headers or {})})
 
     @staticmethod
-    def _ids(request: ReceivedRequest) -> Mapping[str, str]:
+    def _id_headers(request: ReceivedRequest) -> Mapping[str, str]:
         return {"x-request-id": f"req_{request.number}", "request-id": f"req_{request.number}"}
 
 

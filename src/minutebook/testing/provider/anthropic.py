@@ -2,8 +2,8 @@
 
 The rules are written from Anthropic's documentation and do not use `minutebook.check`, so that tests can compare the two.
 
-The signature of a thinking block has a digest of its text, a digest of the prompt before it, and a digest of both. Any
-loopback provider accepts the signatures of another one, because a conversation may outlive the server.
+The signature of a thinking block has a digest of its text, a digest of the prompt before it, and a digest of both. A
+loopback provider also accepts the signatures of other loopback providers, because a conversation may outlive its server.
 """
 
 import base64

@@ -1,7 +1,7 @@
 """Token usage of requests and answers, with a simulated prompt cache.
 
 A prompt is a list of items: the tools, the system prompt, then each message. The digest of an item covers all items before
-it, so two requests have a common prefix exactly as far as their digests are equal, and a set of digests is the cache.
+it, so two requests have a common prefix exactly as far as their digests are equal, and the cache is a set of digests.
 """
 
 import json
@@ -61,7 +61,7 @@ class PromptMeter:
         self._cached_digests: dict[str, set[str]] = {}
 
     def measure(self, body: Mapping[str, Any], *, cache: str, marks: bool) -> PromptMeasure:
-        """Measure a request. With `marks`, only the part before the last cache mark is cached."""
+        """Measure a request. With `marks`, only the part up to the last cache mark is cached, if the rules say so."""
         items = prompt_items(body)
         texts = [canonical(item) for item in items]
         counts = [self._count(index, item, text) for index, (item, text) in enumerate(zip(items, texts, strict=True))]
@@ -70,8 +70,12 @@ class PromptMeter:
         with self._lock:
             cached_digests = self._cached_digests.get(cache, set())
             shared = next((index for index in range(cacheable) if digests[index] not in cached_digests), cacheable)
-        total, cached, marked = sum(counts), self._cached_tokens(sum(counts[:shared])), sum(counts[:cacheable])
-        written = max(0, marked - cached) if marked >= self._rules.minimum_tokens else 0
+        total, cached, cacheable_tokens = (
+            sum(counts),
+            self._cached_tokens(sum(counts[:shared])),
+            sum(counts[:cacheable]),
+        )
+        written = max(0, cacheable_tokens - cached) if cacheable_tokens >= self._rules.minimum_tokens else 0
         return PromptMeasure(total, cached, written, digests, cacheable)
 
     def remember(self, measure: PromptMeasure, *, cache: str) -> None:

@@ -13,7 +13,9 @@ class SampleFunction:
     name: str
     code: str
     good: str
+    """The part of `code` in which the bug may be."""
     bad: str
+    """The same part with the bug."""
     test: str
     report: str
     """The last lines of the failing test's report."""

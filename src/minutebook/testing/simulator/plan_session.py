@@ -24,8 +24,8 @@ def planned_project(
 ) -> list[dict[str, Any]]:
     """A session with this many steps and about this many messages, as chat-completions messages.
 
-    The same seed gives the same bytes. Without `aligned`, steps end after a number of messages regardless of the work, and
-    there are no release notes: the plan is unrelated to the work.
+    The same seed gives the same bytes. Without `aligned`, the plan is unrelated to the work: steps end after a number of
+    messages whatever the agent does, and there are no release notes.
 
     Raises:
         InvalidSetting: fewer than 2 steps, or fewer than 20 messages per step.
@@ -57,8 +57,10 @@ class _PlannedSession:
         yield from self._call_messages(_update_step_call(1, "in_progress"))
         for number in range(1, steps + 1):
             is_last = number == steps
-            until = max_messages * number // steps
-            work = list(self._notes(areas) if is_last and self._aligned else self._work(areas, number, until))
+            message_limit = max_messages * number // steps
+            work = list(
+                self._release_notes(areas) if is_last and self._aligned else self._work(areas, number, message_limit)
+            )
             self._message_count += len(work) + 4
             yield from work
             self._reports.append(_final_reports(work))
@@ -77,9 +79,9 @@ class _PlannedSession:
         for _ in range(count - 1):
             yield self._session.project.next_area()
 
-    def _work(self, areas: list[str], number: int, until: int) -> Iterator[dict[str, Any]]:
+    def _work(self, areas: list[str], number: int, message_limit: int) -> Iterator[dict[str, Any]]:
         """The turns of one step, at least one; with `aligned`, in the step's area."""
-        session, remaining = self._session, max(1, until - self._message_count)
+        session, remaining = self._session, max(1, message_limit - self._message_count)
         if self._aligned:
             session.area = areas[number - 1]
             session.module = session.project.modules[session.area][0]
@@ -89,7 +91,7 @@ class _PlannedSession:
             remaining -= len(turn)
             yield from turn
 
-    def _notes(self, areas: list[str]) -> Iterator[dict[str, Any]]:
+    def _release_notes(self, areas: list[str]) -> Iterator[dict[str, Any]]:
         """Write the release notes, one paragraph per area, from the report of its step."""
         for area, report in zip(areas, self._reports, strict=True):
             text = f"## {area}\n\n{report}\n"

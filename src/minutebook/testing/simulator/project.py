@@ -23,9 +23,9 @@ from minutebook.testing.simulator.code_samples import (
 from minutebook.testing.simulator.words import THEMES
 
 AREA_SIZE = 4
-"""Modules per area."""
+"""Number of modules per area."""
 MODULE_SIZE = 11
-"""Functions per module at the start."""
+"""Number of functions per module at the start."""
 BUGS_PER_MODULE = 4
 """Functions per module that have a bug."""
 
@@ -39,9 +39,13 @@ class Module:
     path: str
     test_path: str
     words: dict[str, str]
+    """Variable of the templates → its value in this module."""
     broken: list[SampleFunction] = field(default_factory=list)
+    """The functions whose bug is not fixed yet."""
     sound: list[SampleFunction] = field(default_factory=list)
+    """The functions that never had a bug."""
     wishes: list[Feature] = field(default_factory=list)
+    """The features that were not requested yet."""
 
     def fill(self, text: str) -> str:
         """The template with this module's names filled in."""
@@ -75,8 +79,8 @@ class Project:
 
     def next_area(self) -> str:
         """Generate the modules of another area and return its name."""
-        number, name = divmod(self._area_count, len(self._areas))
-        area = self._areas[name] if not number else f"{self._areas[name]}_{number + 1}"
+        round_number, index = divmod(self._area_count, len(self._areas))
+        area = self._areas[index] if not round_number else f"{self._areas[index]}_{round_number + 1}"
         self._area_count += 1
         self.files[area] = {}
         self.modules[area] = [self._module(area, *noun) for noun in self._rng.sample(self.theme.nouns, AREA_SIZE)]

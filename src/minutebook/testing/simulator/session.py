@@ -38,7 +38,7 @@ ID_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
 def coding_session(seed: int = 0, turns: int = 16) -> list[dict[str, Any]]:
-    """A session as chat-completions messages: a system prompt, then `turns` turns.
+    """A generated session as chat-completions messages: a system prompt, then `turns` turns.
 
     The same seed gives the same bytes. A session with fewer turns is a prefix of one with more.
 
@@ -257,7 +257,7 @@ class CodingSession:
         self.messages.append({"role": role, "content": text})
 
     def act(self, text: str | None, *calls: Call) -> None:
-        """Add an assistant message with these calls and their results, sometimes in another order."""
+        """Add an assistant message with these calls, then their results, sometimes in another order than the calls."""
         ids = [self._call_id() for _ in calls]
         tool_calls = [
             {

@@ -1,4 +1,4 @@
-"""The tools of a simulated agent. Each works on the generated project and returns the output of the real tool."""
+"""The tools of a simulated agent. Each works on the generated project and returns output like that of the real tool."""
 
 import json
 import random
@@ -143,24 +143,24 @@ class SimulatedTools:
     def _report(self, paths: Sequence[str], failing: tuple[Module, SampleFunction] | None) -> str:
         tests = [(path, name) for path in paths for name in self.project.tests(path)]
         failed = _test_name(*failing) if failing else None
-        out = [_rule("test session starts"), "platform linux -- Python 3.11.9, pytest-8.3.3, pluggy-1.5.0"]
-        out += [
+        lines = [_rule("test session starts"), "platform linux -- Python 3.11.9, pytest-8.3.3, pluggy-1.5.0"]
+        lines += [
             f"rootdir: /src/{self.project.theme.package}",
             "configfile: pyproject.toml",
             f"collected {len(tests)} items",
             "",
         ]
         for number, (path, name) in enumerate(tests, 1):
-            verdict = "FAILED" if name == failed else "PASSED"
-            out.append(f"{f'{path}::{name} {verdict}':<{WIDTH - 7}} [{100 * number // len(tests):>3}%]")
+            outcome = "FAILED" if name == failed else "PASSED"
+            lines.append(f"{f'{path}::{name} {outcome}':<{WIDTH - 7}} [{100 * number // len(tests):>3}%]")
         seconds = 0.02 * len(tests) + self._rng.random()
         if failing and failed:
             module, sample = failing
-            out += ["", _rule("FAILURES"), _rule(failed, "_"), "", *self._traceback(module, sample, failed)]
-            out += [_rule("short test summary info")]
-            out += [f"FAILED {module.test_path}::{failed} - {module.fill(sample.report).splitlines()[0][:90]}"]
-            return "\n".join([*out, _rule(f"1 failed, {len(tests) - 1} passed in {seconds:.2f}s")])
-        return "\n".join([*out, "", _rule(f"{len(tests)} passed in {seconds:.2f}s")])
+            lines += ["", _rule("FAILURES"), _rule(failed, "_"), "", *self._traceback(module, sample, failed)]
+            lines += [_rule("short test summary info")]
+            lines += [f"FAILED {module.test_path}::{failed} - {module.fill(sample.report).splitlines()[0][:90]}"]
+            return "\n".join([*lines, _rule(f"1 failed, {len(tests) - 1} passed in {seconds:.2f}s")])
+        return "\n".join([*lines, "", _rule(f"{len(tests)} passed in {seconds:.2f}s")])
 
     def _traceback(self, module: Module, sample: SampleFunction, name: str) -> list[str]:
         error_lines = [f"E   {line}" for line in module.fill(sample.report).split("\n")]

@@ -23,6 +23,9 @@ class _WithoutAsync(ast.NodeTransformer):
         if isinstance(returns, ast.Subscript) and getattr(returns.value, "id", "") == "AsyncIterator":
             kind = "AbstractContextManager" if "asynccontextmanager" in decorators else "Iterator"
             returns = ast.Subscript(ast.Name(kind), returns.slice)
+        if isinstance(returns, ast.Subscript) and getattr(returns.value, "id", "") == "AsyncGenerator":
+            assert isinstance(returns.slice, ast.Tuple)
+            returns = ast.Subscript(ast.Name("Iterator"), returns.slice.elts[0])
         function = ast.FunctionDef(
             names.get(node.name, node.name), node.args, node.body, [], returns, lineno=0, type_params=[]
         )
@@ -53,9 +56,10 @@ def sync_stub() -> str:
     stub.body = [*fields, *(node for node in stub.body[1:] if isinstance(node, ast.FunctionDef))]
     text = ast.unparse(stub)
     used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
-    imports = ["from contextlib import AbstractContextManager"] if "AbstractContextManager" in used else []
+    contexts = sorted(used & {"AbstractAsyncContextManager", "AbstractContextManager"})
+    imports = [f"from contextlib import {', '.join(contexts)}"] if contexts else []
     for node in tree.body:
-        if isinstance(node, ast.ImportFrom):
+        if isinstance(node, ast.ImportFrom) and node.module != "contextlib":
             names = [alias.name for alias in node.names if alias.name in used]
             names += ["Iterator"] if node.module == "collections.abc" and "Iterator" in used - set(names) else []
             imports += [f"from {node.module} import {', '.join(names)}"] if names else []

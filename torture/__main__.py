@@ -15,10 +15,11 @@ from bench.report import Table, progress
 from torture import file_faults, large_import
 from torture.concurrency import write_from_two_processes
 from torture.kills import CrashResult, kill_server, kill_writers
+from torture.runs import kill_runs
 from torture.server import Unsupported, postgres
 from torture.service import kill_service
 
-SQLITE_KILLS, CLIENT_KILLS, SERVER_KILLS, SERVICE_KILLS = 1_000, 300, 50, 200
+SQLITE_KILLS, CLIENT_KILLS, SERVER_KILLS, SERVICE_KILLS, RUN_KILLS = 1_000, 300, 50, 200, 100
 WRITERS, MESSAGES = 200, 100
 
 CrashTests = Callable[[argparse.Namespace], Iterator[tuple[str, CrashResult]]]
@@ -33,7 +34,8 @@ def main() -> int:
         ["", "kills", "acknowledged", "retries", "lost", "partial", "gaps", "duplicates", "out of order", "time"],
         notes=[
             "retries: turns that were stored but not acknowledged when the writer was killed, if they were read before the",
-            "retry; for the service, the retries of its clients (completions, responses and threads, streamed or not).",
+            "retry; for the service, the retries of its clients (completions, responses and threads, streamed or not);",
+            "for runs, the requests that were sent again after a kill.",
         ],
     )
     is_good = True
@@ -103,6 +105,16 @@ def crash_service(arguments: argparse.Namespace) -> Iterator[tuple[str, CrashRes
         yield name, kill_service(server.url(), kills, replicas=2, name=name)
 
 
+def crash_runs(arguments: argparse.Namespace) -> Iterator[tuple[str, CrashResult]]:
+    kills = arguments.kills or RUN_KILLS
+    with tempfile.TemporaryDirectory(prefix="minutebook-torture-") as folder:
+        name = "Conversation.run on SQLite: kill -9"
+        yield name, kill_runs(f"sqlite:///{folder}/runs.db", kills, name=name)
+    with postgres() as server:
+        name = "Conversation.run on PostgreSQL: kill -9"
+        yield name, kill_runs(server.url(), kills, name=name)
+
+
 def _run_file_faults() -> bool:
     is_good = True
     print()
@@ -124,7 +136,12 @@ FILE_FAULTS: dict[str, Callable[[Path], str]] = {
     "read-only file": file_faults.write_to_read_only_file,
     "moved file": file_faults.move_file,
 }
-PARTS: dict[str, CrashTests] = {"sqlite": crash_sqlite, "postgres": crash_postgres, "service": crash_service}
+PARTS: dict[str, CrashTests] = {
+    "sqlite": crash_sqlite,
+    "postgres": crash_postgres,
+    "service": crash_service,
+    "run": crash_runs,
+}
 IMPORT = "import"
 """Runs only if named in `--only`: it takes gigabytes and minutes."""
 
@@ -137,7 +154,7 @@ def _parse_arguments() -> argparse.Namespace:
         "--megabytes", type=int, metavar="N", default=1_024, help="size of the file that --only import reads"
     )
     parser.add_argument(
-        "--kills", type=int, metavar="N", help="number of kills. Default: 1,000, 300, 50 and 200, by test"
+        "--kills", type=int, metavar="N", help="number of kills. Default: 1,000, 300, 50, 200 and 100, by test"
     )
     return parser.parse_args()
 

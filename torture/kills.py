@@ -48,7 +48,7 @@ def kill_writers(url_of: Callable[[int], str], kills: int, *, seed: int = 4, nam
         next_turns = dict.fromkeys(range(WRITERS), 0)
         for kill in range(first, min(first + KILLS_PER_BATCH, kills)):
             task = WriteTask(checker.url, checker.conversation, "client", tuple(next_turns.values()), UNLIMITED)
-            _acknowledge(checker, next_turns, _run_and_kill(WriterProcess(task), draw))
+            _acknowledge(checker, next_turns, run_and_kill(WriterProcess(task), draw))
             result.kills += 1
             if kill % KILLS_PER_CHECK == KILLS_PER_CHECK - 1:
                 checker.check()
@@ -87,7 +87,7 @@ def kill_server(server: Server, kills: int, *, seed: int = 5, name: str = "") ->
     return result
 
 
-def _run_and_kill(process: WriterProcess, draw: random.Random) -> Iterable[str]:
+def run_and_kill(process: WriterProcess, draw: random.Random) -> Iterable[str]:
     """Kill a process after some turns, or while it opens the store; return the keys that it acknowledged."""
     turns, keys = draw.randint(0, MAX_TURNS_PER_RUN), process.acknowledged_keys()
     acknowledged = list(islice(keys, turns))

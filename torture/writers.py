@@ -8,10 +8,11 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from typing import Any
 
 from minutebook.errors import StoreUnavailable
 from minutebook.record.entry import ConversationEntry
@@ -27,6 +28,7 @@ _forks = get_context("forkserver")
 _forks.set_forkserver_preload(
     [
         "torture.writers",
+        "torture.runs",
         "minutebook.store.sqlite.store",
         "minutebook.store.postgres.store",
         "minutebook.store.redis.store",
@@ -67,11 +69,12 @@ def turn(key: str, *, single: bool = False) -> list[ConversationEntry]:
 
 
 class WriterProcess:
-    """A process that runs a `WriteTask`, started by the constructor."""
+    """A process that runs a task, started by the constructor."""
 
-    def __init__(self, task: WriteTask) -> None:
+    def __init__(self, task: Any, target: Callable[[Any, Connection], None] | None = None) -> None:
+        """`target` runs the task in the process, by default a `WriteTask`."""
         self._keys, key_sender = _forks.Pipe(duplex=False)
-        self._process = _forks.Process(target=_run, args=(task, key_sender), daemon=True)
+        self._process = _forks.Process(target=target or _run, args=(task, key_sender), daemon=True)
         self._process.start()
         key_sender.close()  # the process has the only other end, so that reading ends with the process
 

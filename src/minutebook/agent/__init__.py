@@ -21,7 +21,7 @@ _EXPORTS = {
     "providers.anthropic": ("AnthropicAdapter",),
     "providers.openai": ("OpenAIAdapter",),
     "retry": ("RetryPolicy",),
-    "runner": ("ConversationRunner",),
+    "runner": ("ConversationRunner", "StoredConversation", "StoredRecord"),
     "summarizer": ("ModelSummarizer",),
     "telemetry": ("OpenTelemetry",),
     "toolbox": ("builtin_tools",),

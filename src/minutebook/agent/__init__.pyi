@@ -34,6 +34,8 @@ from minutebook.agent.retry import (
 )
 from minutebook.agent.runner import (
     ConversationRunner as ConversationRunner,
+    StoredConversation as StoredConversation,
+    StoredRecord as StoredRecord,
 )
 from minutebook.agent.summarizer import (
     ModelSummarizer as ModelSummarizer,
@@ -63,6 +65,8 @@ __all__ = [
     "RetryPolicy",
     "RunEvent",
     "RunFinished",
+    "StoredConversation",
+    "StoredRecord",
     "TextDelta",
     "ThinkingDelta",
     "ToolAnswered",

@@ -8,7 +8,7 @@ from minutebook.agent.events import RunEvent
 from minutebook.agent.limits import Budget, BudgetTracker, Deadline
 from minutebook.agent.messages import ModelReply, ModelRequest, OnDelta, PromptResponse
 from minutebook.agent.retry import RetryPolicy
-from minutebook.agent.runner import Compactor, ConversationRunner
+from minutebook.agent.runner import Compactor, ConversationRunner, StoredConversation
 from minutebook.agent.telemetry import Telemetry
 from minutebook.history.protocol import EventBus, HistoryManager, SessionProtocol
 from minutebook.prompt.template import Prompt
@@ -31,7 +31,8 @@ class EvaluateOptions(TypedDict, total=False):
     budget: Budget | None
     budget_tracker: BudgetTracker | None
     request: str | Message | None
-    conversation: Transcript | Sequence[Message] | None
+    conversation: Transcript | Sequence[Message] | StoredConversation | None
+    resume: bool
     max_tokens: int | None
     compactor: Compactor | None
     max_calls: int
@@ -90,7 +91,7 @@ class ProviderAdapter(ABC):
         """Call the model and the tools it requests until it gives a final answer, and record every message.
 
         With `request` (the user message) the prompt is the system message; without it the prompt is the user message.
-        New messages are appended to `conversation`. `max_tokens` limits every view, whatever the manager does.
+        New messages are appended to `conversation`, and stored as they come if it is a `Conversation`. `max_tokens` limits every view, whatever the manager does.
         `compactor` (a `CompactionManager`) may fold old messages before every call.
 
         Raises:

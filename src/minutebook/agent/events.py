@@ -1,10 +1,10 @@
-"""The events of a run, for display. To store messages, subscribe to `ConversationRecorded` on the bus instead."""
+"""The events of a run, for display: `str(event)` is one line. To store messages, subscribe to `ConversationRecorded` on the bus instead."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from minutebook.agent.messages import PromptResponse, TextDelta, ThinkingDelta, Usage
+from minutebook.agent.messages import PromptResponse, TextDelta, ThinkingDelta, Usage, one_line
 from minutebook.compaction.manager import HistoryCompacted
 from minutebook.history.view import View
 from minutebook.record.entry import ToolCall
@@ -16,12 +16,18 @@ class ViewBuilt:
 
     view: View
 
+    def __str__(self) -> str:
+        return f"request: {self.view!r}"
+
 
 @dataclass(frozen=True, slots=True)
 class AnswerRestarted:
     """The answer was interrupted, and the request is sent again: discard the deltas since the last `ViewBuilt`."""
 
     problem: str
+
+    def __str__(self) -> str:
+        return f"answer restarted: {one_line(self.problem)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +38,19 @@ class ModelAnswered:
     finish: str
     """The finish reason: stop, tool_calls, length or content_filter."""
 
+    def __str__(self) -> str:
+        usage = self.usage
+        return f"answer: {self.finish}, {usage.input_tokens:,} input tokens, {usage.output_tokens:,} output tokens"
+
 
 @dataclass(frozen=True, slots=True)
 class ToolCalled:
     """The model called a tool, which starts to run."""
 
     call: ToolCall
+
+    def __str__(self) -> str:
+        return f"call {one_line(self.call.name)}: {one_line(self.call.arguments)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +61,19 @@ class ToolAnswered:
     content: str
     success: bool
 
+    def __str__(self) -> str:
+        return f"{'result' if self.success else 'error'} of {one_line(self.call.name)}: {one_line(self.content)}"
+
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
     """The run has ended with an answer; always the last event."""
 
     response: PromptResponse[Any]
+
+    def __str__(self) -> str:
+        calls = self.response.calls
+        return f"finished after {calls} model call{'' if calls == 1 else 's'}: {one_line(self.response.text)}"
 
 
 RunEvent: TypeAlias = (

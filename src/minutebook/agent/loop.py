@@ -33,11 +33,11 @@ from minutebook.history.view import View
 from minutebook.prompt.tools import ToolContext
 from minutebook.record.entry import ToolCall
 from minutebook.record.fold import Fold
-from minutebook.record.message import text_of
+from minutebook.record.message import role_of, text_of
 from minutebook.record.transcript import Transcript
 
 if TYPE_CHECKING:
-    from minutebook.agent.runner import ConversationRunner
+    from minutebook.agent.runner import ConversationRunner, StoredRecord
 
 Out = TypeVar("Out")
 
@@ -45,13 +45,23 @@ Out = TypeVar("Out")
 class AgentRun(Generic[Out]):
     """The state of one run of a `ConversationRunner`, whose fields are its settings."""
 
-    def __init__(self, runner: "ConversationRunner[Out]", emit: Emit, *, streaming: bool) -> None:
+    def __init__(
+        self,
+        runner: "ConversationRunner[Out]",
+        emit: Emit,
+        *,
+        streaming: bool,
+        record: "Transcript | StoredRecord | None",
+    ) -> None:
+        """`record` is the conversation to continue; messages are saved to it if it is stored."""
         assert runner.bus is not None
         assert runner.budget_tracker is not None
         self.runner, self.adapter = runner, runner.adapter
         self.emit, self.streaming = emit, streaming
         self.bus, self.tracker = runner.bus, runner.budget_tracker
-        self.manager = runner.history_manager or PassthroughManager()
+        self.stored = None if record is None or isinstance(record, Transcript) else record
+        stored_manager = None if self.stored is None else self.stored.manager
+        self.manager = runner.history_manager or stored_manager or PassthroughManager()
         for section in runner.prompt.template.sections:
             section.check_run(runner.session, self.manager)
         self.prompt_message = PromptMessage(
@@ -61,10 +71,12 @@ class AgentRun(Generic[Out]):
             native_output=self.adapter.native_output,
         )
         manager_counter = getattr(self.manager, "default_counter", lambda: None)()
-        given = runner.conversation
-        assert given is None or isinstance(given, Transcript)  # the runner has converted a list
         conversation, self.first_messages = self.prompt_message.start(
-            given, runner.request, manager_counter or self.adapter.counter
+            record if isinstance(record, Transcript) or record is None else record.record,
+            runner.request,
+            manager_counter or self.adapter.counter,
+            resume=runner.resume,
+            is_stored=self.stored is not None,
         )
         self.recorder = Recorder(
             conversation=conversation,
@@ -80,7 +92,7 @@ class AgentRun(Generic[Out]):
             self.manager,
             session=runner.session,
             provider=self.adapter.provider,
-            max_tokens=runner.max_tokens,
+            max_tokens=runner.max_tokens if self.stored is None else self.stored.max_tokens,
             prompt_name=runner.prompt.name,
         )
         self.tool_runner = ToolRunner(emit=emit, telemetry=self.adapter.telemetry)
@@ -100,12 +112,16 @@ class AgentRun(Generic[Out]):
                 self.recorder.close_open_calls({})  # the given conversation may end with unanswered tool calls
                 for message in self.first_messages:
                     self.recorder.record(message, is_prompt=self.prompt_message.is_prompt(message))
+                if self.runner.resume and (response := await self._recorded_answer()):
+                    return response
                 while True:
+                    await self._save()
                     view, reply = await self._call_model()
                     self.recorder.record(reply.message)
                     if calls := tool_calls_of(reply.message):
                         await self._run_tools(calls)
                     elif response := self._parse_answer(view, reply):
+                        await self._save()
                         with suppress(CannotFit):  # this run has its answer; the next one raises it again
                             await self._compact()
                         return response
@@ -114,7 +130,26 @@ class AgentRun(Generic[Out]):
                 raise
             raise deadline.exceeded(f"prompt {self.runner.prompt.name!r}") from error
         finally:
-            self._close_record()
+            try:
+                self._close_record()
+            finally:
+                await self._save()
+
+    async def _save(self) -> None:
+        """Store the messages that were recorded since the last call, if the conversation is stored."""
+        entries, self.recorder.unsaved = self.recorder.unsaved, []
+        if self.stored is not None:
+            await self.stored.save(entries, session=self.runner.session)
+            self.recorder.conversation = self.stored.record  # read again if another process has appended
+
+    async def _recorded_answer(self) -> PromptResponse[Out] | None:
+        """The final answer that ends the conversation, None if the model must be called."""
+        conversation = self.recorder.conversation
+        last = conversation[-1] if conversation else {}
+        if role_of(last) != "assistant" or tool_calls_of(last) or last.get("interrupted"):
+            return None
+        view = self.adaptive_view.view(conversation, await self._update_folds())
+        return self._parse_answer(view, ModelReply(dict(last)))
 
     async def _call_model(self) -> tuple[View, ModelReply]:
         """Send the next view to the model. After a context overflow, retry with a shorter view."""
@@ -128,8 +163,15 @@ class AgentRun(Generic[Out]):
             self.adaptive_view.lower_limit(view, overflow)
             view = self._build_view(folds)
 
+        async def send() -> ModelReply:
+            nonlocal view
+            if self.stored is not None:
+                view = replace(view, number=await self.stored.begin_request(view))
+            self.emit(ViewBuilt(view))
+            return await self._send(view)
+
         try:
-            reply = await retry_overflow(lambda: self._send(view), shorten)
+            reply = await retry_overflow(send, shorten)
         except ContextOverflow as overflow:
             raise self.adaptive_view.overflow_error(view) from overflow
         return view, reply
@@ -143,30 +185,30 @@ class AgentRun(Generic[Out]):
         if message := self.prompt_message.refresh():
             self.recorder.record_changed_prompt(message)
             self.tools_and_schema = self._tools_and_schema()
-        return (*self.prompt_message.folds, *self.compactor_folds)
+        return self.prompt_message.folds_with(self.compactor_folds)
 
     def _tools_and_schema(self) -> ToolsAndSchema:
         return ToolsAndSchema(self.prompt_message.rendered, strict_tools=self.adapter.strict_tools)
 
     async def _compact(self) -> Sequence[Fold]:
-        """Let the compactor fold old messages, and return all its folds."""
-        if self.runner.compactor is None:
-            return ()
-        conversation = self.recorder.conversation
-        try:
-            compaction = await self.runner.compactor.check_and_apply(
-                conversation,
-                session=self.runner.session,
-                overhead_tokens=self._overhead_tokens(),
-            )
-        except MinutebookError:
-            raise
-        except Exception as error:  # a compactor may be user code
-            problem = f"{type(error).__name__}: {error}"
-            raise PromptEvaluationError(self.runner.prompt.name, "request", problem) from error
-        if compaction.event is not None:
-            self.emit(compaction.event)
-        return compaction.folds
+        """Let the compactor and the stored conversation's strategy fold old messages, and return all folds."""
+        folds: list[Fold] = []
+        for compactor in (self.stored, self.runner.compactor):
+            if compactor is None:
+                continue
+            try:
+                compaction = await compactor.check_and_apply(
+                    self.recorder.conversation, session=self.runner.session, overhead_tokens=self._overhead_tokens()
+                )
+            except MinutebookError:
+                raise
+            except Exception as error:  # a compactor may be user code
+                problem = f"{type(error).__name__}: {error}"
+                raise PromptEvaluationError(self.runner.prompt.name, "request", problem) from error
+            if compaction.event is not None:
+                self.emit(compaction.event)
+            folds += compaction.folds
+        return folds
 
     def _overhead_tokens(self) -> int:
         """The tokens of a request beyond the conversation: the tools, and the text the prompt has gained."""
@@ -176,7 +218,7 @@ class AgentRun(Generic[Out]):
     def _next_tokens(self) -> int:
         """The tokens of the next request if it were sent now."""
         conversation = self.recorder.conversation
-        view = self.adaptive_view.view(conversation, (*self.prompt_message.next_folds(), *self.compactor_folds))
+        view = self.adaptive_view.view(conversation, self.prompt_message.folds_with(self.compactor_folds, is_next=True))
         return view.tokens + self.tools_and_schema.tokens(conversation.counter)
 
     def _build_view(self, folds: Sequence[Fold]) -> View:
@@ -194,7 +236,6 @@ class AgentRun(Generic[Out]):
                 tokens_after=view.tokens,
             )
             publish(self.bus, event, self.runner.prompt.name, "request")
-        self.emit(ViewBuilt(view))
         return view
 
     async def _send(self, view: View) -> ModelReply:
@@ -225,6 +266,8 @@ class AgentRun(Generic[Out]):
         self.calls += 1
         self.usage += reply.usage
         self.tracker.record(reply.usage)
+        if self.stored is not None:
+            self.stored.end_request(reply.usage, reply.finish)
         self.emit(ModelAnswered(reply.usage, reply.finish))
         return replace(reply, message=with_valid_tool_calls(reply.message))
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 from uuid import UUID
 
 from minutebook.errors import UnsupportedType
@@ -43,6 +43,15 @@ class Usage:
             self.cache_write_tokens + other.cache_write_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
         )
+
+
+_MAX_LINE: Final = 160
+
+
+def one_line(text: str) -> str:
+    """The beginning of a text on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= _MAX_LINE else line[: _MAX_LINE - 1] + "…"
 
 
 def usage_from(reported: Mapping[str, Any] | None) -> Usage:
@@ -104,12 +113,18 @@ class TextDelta:
 
     text: str
 
+    def __str__(self) -> str:
+        return f"text: {self.text!r}"
+
 
 @dataclass(frozen=True, slots=True)
 class ThinkingDelta:
     """The next piece of the model's streamed reasoning, if the provider sends it."""
 
     text: str
+
+    def __str__(self) -> str:
+        return f"thinking: {self.text!r}"
 
 
 Delta: TypeAlias = TextDelta | ThinkingDelta

@@ -1,6 +1,7 @@
 """The message of a conversation that holds the rendered prompt, and the fold that updates it when the prompt changes."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from minutebook.history.protocol import SessionProtocol
@@ -23,7 +24,8 @@ class PromptMessage(Generic[Out]):
     With a request the prompt is the system message, without one it is the user message. With a request, an empty prompt
     adds no message, and the conversation keeps its own system messages. A conversation is append-only: when the prompt's
     text changes (its sections show the session's state, or the model opened one), the old message stays in the record,
-    and a fold shows the new text in its place.
+    and a fold shows the new text in its place. A fold also shows the prompt before the first message of a stored
+    conversation that does not start with a system message.
     """
 
     def __init__(
@@ -43,28 +45,45 @@ class PromptMessage(Generic[Out]):
         self._role = "system"
         self._shown_text = ""
         """The prompt's text in the current view: that of the message, or of the fold if there is one."""
+        self._first_exchange: tuple[Message, ...] = ()
+        """The first exchange of the conversation, if the prompt is shown before it and has no message there."""
         self.folds: tuple[Fold, ...] = ()
         """The fold that shows the current prompt; empty while the message in the conversation is current."""
+        self._combined: tuple[Fold, Fold] | None = None
+        """A fold over the first exchange, and the same fold with the prompt before its messages."""
         self.rendered: RenderedPrompt[Out] = self._render()
 
     def start(
-        self, conversation: Transcript | None, request: str | Message | None, counter: TokenCounter
+        self,
+        conversation: Transcript | None,
+        request: str | Message | None,
+        counter: TokenCounter,
+        *,
+        resume: bool = False,
+        is_stored: bool = False,
     ) -> tuple[Transcript, list[Message]]:
-        """Find the index of the prompt's message, and return the conversation and the messages to append first."""
+        """Find the index of the prompt's message, and return the conversation and the messages to append first.
+
+        With `resume` there is no user message. The positions of a stored conversation do not change.
+        """
         self._shown_text = self.rendered.text
         conversation = Transcript(counter=counter) if conversation is None else conversation
-        if request is None:
+        if request is None and not resume:
             self._index, self._role = len(conversation), "user"
             return conversation, [self._message()]
-        user_messages = read(request)
+        user_messages = [] if request is None else read(request)
         if not self._shown_text:
             return conversation, user_messages
         if not conversation:
             return conversation, [self._message(), *user_messages]
-        if not is_system(conversation[0]):
+        if is_system(conversation[0]):
+            self._shown_text = text_of(conversation[0])
+        elif is_stored:
+            self._shown_text = ""
+            self._first_exchange = tuple(conversation[: conversation.exchange_of(0).stop])
+        else:
             messages = [self._message(), *conversation]
             return Transcript(messages, counter=conversation.counter, broken=conversation.broken), user_messages
-        self._shown_text = text_of(conversation[0])
         return conversation, user_messages
 
     def is_prompt(self, message: Message) -> bool:
@@ -81,7 +100,22 @@ class PromptMessage(Generic[Out]):
         folds = self.next_folds()
         if not folds or self._index >= len(conversation):
             return 0
-        return conversation.counter.message(folds[0].shown[0]) - conversation.tokens_of(self._index)
+        tokens = conversation.counter.message(folds[0].shown[0])
+        return tokens if self._first_exchange else tokens - conversation.tokens_of(self._index)
+
+    def folds_with(self, folds: Sequence[Fold], *, is_next: bool = False) -> tuple[Fold, ...]:
+        """The prompt's fold and these folds; with `is_next`, those of the next model call.
+
+        A fold that hides the first exchange must show the prompt too, if that has no message.
+        """
+        own_folds = self.next_folds() if is_next else self.folds
+        over_start = next((fold for fold in reversed(folds) if not fold.start), None) if self._first_exchange else None
+        if over_start is None or not own_folds:
+            return (*own_folds, *folds)
+        prompt = own_folds[0].shown[0]
+        if self._combined is None or self._combined[0] is not over_start or self._combined[1].shown[0] is not prompt:
+            self._combined = over_start, replace(over_start, shown=(prompt, *over_start.shown))
+        return tuple(self._combined[1] if fold is over_start else fold for fold in folds)
 
     def override_visibility(self, overrides: Mapping[SectionPath, SectionVisibility]) -> None:
         """Change the visibility of sections, and render the prompt again."""
@@ -100,7 +134,8 @@ class PromptMessage(Generic[Out]):
         return message
 
     def _fold(self, message: Message) -> Fold:
-        return Fold("prompt", self._index, self._index + 1, (message,), "the prompt was rendered again")
+        stop = self._index + max(1, len(self._first_exchange))
+        return Fold("prompt", self._index, stop, (message, *self._first_exchange), "the prompt was rendered again")
 
     def _message(self) -> dict[str, Any]:
         return {"role": self._role, "content": self.rendered.text}
@@ -122,9 +157,16 @@ class PlainTextSection(Section[None]):
         return self.text
 
 
-def text_prompt(name: str, text: str, tools: Sequence[AnyTool] = (), output: type | None = None) -> Prompt[Any]:
-    """A prompt with this text and these tools. The answer is a string, or the dataclass `output`."""
+def text_prompt(
+    name: str,
+    text: str,
+    tools: Sequence[AnyTool] = (),
+    output: type | None = None,
+    *,
+    sections: Sequence[Section[Any]] = (),
+) -> Prompt[Any]:
+    """A prompt with this text, these tools and further sections. The answer is a string, or the dataclass `output`."""
     template_class: Any = PromptTemplate.__class_getitem__(output or str)
-    sections = [PlainTextSection(text, tools)]
-    template: PromptTemplate[Any] = template_class(ns="dsl", key=name or "agent", sections=sections)
+    all_sections = [PlainTextSection(text, tools), *sections]
+    template: PromptTemplate[Any] = template_class(ns="dsl", key=name or "agent", sections=all_sections)
     return Prompt(template)

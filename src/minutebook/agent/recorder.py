@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -36,6 +36,8 @@ class Recorder:
     model: str
     clock: Callable[[], datetime]
     sequence: int = 0
+    unsaved: list[ConversationEntry] = field(default_factory=list)
+    """The appended entries that a stored conversation was not given yet."""
 
     def record(self, message: Message, *, is_prompt: bool = False) -> None:
         """Append a message to the conversation and publish it.
@@ -47,6 +49,7 @@ class Recorder:
         """
         entry = self._entry(message)
         position = self.conversation.append(message)
+        self.unsaved.append(entry)
         self._publish(entry, position, is_prompt=is_prompt)
 
     def record_changed_prompt(self, message: Message) -> None:

@@ -2,23 +2,25 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 from uuid import UUID, uuid4
 
 from minutebook.agent.events import Emit, RunEvent, RunFinished
 from minutebook.agent.limits import Budget, BudgetTracker, Deadline, now
 from minutebook.agent.loop import AgentRun
-from minutebook.agent.messages import PromptResponse
+from minutebook.agent.messages import PromptResponse, ToolsAndSchema, Usage
 from minutebook.compaction.manager import CompactionResult
 from minutebook.errors import InvalidSetting, MissingSetting, require_type
 from minutebook.history.compose import managers_of
 from minutebook.history.protocol import EventBus, HistoryManager, SessionProtocol
+from minutebook.history.view import View
 from minutebook.prompt.template import Prompt
 from minutebook.prompt.visibility import SectionPath, SectionVisibility
+from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
 from minutebook.wire.read import read
@@ -39,6 +41,46 @@ class Compactor(Protocol):
         ...
 
 
+class StoredRecord(Compactor, Protocol):
+    """The record of a stored conversation during one run, which saves messages and requests to it as they happen."""
+
+    @property
+    def record(self) -> Transcript:
+        """All messages. Those of the run are appended here before they are saved."""
+        ...
+
+    @property
+    def manager(self) -> HistoryManager: ...
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Token limit of every view; None for no limit."""
+        ...
+
+    async def save(self, entries: Sequence[ConversationEntry], *, session: SessionProtocol) -> None:
+        """Store entries that were appended to `record`: complete exchanges, all or none."""
+        ...
+
+    async def begin_request(self, view: View) -> int:
+        """Store which messages are about to be sent, and return the number of the request."""
+        ...
+
+    def end_request(self, usage: Usage, finish: str) -> None:
+        """Note the outcome of the newest request, which is stored with its answer."""
+        ...
+
+
+@runtime_checkable
+class StoredConversation(Protocol):
+    """A conversation in a store; see `minutebook.Conversation`."""
+
+    def open_run(
+        self, adapter: "ProviderAdapter", *, session: SessionProtocol, tools: Sequence[Mapping[str, Any]]
+    ) -> AbstractAsyncContextManager[StoredRecord]:
+        """Hold the conversation's lease for one run, and restore its plan in the session."""
+        ...
+
+
 @dataclass(slots=True, kw_only=True)
 class ConversationRunner(Generic[Out]):
     """Evaluates one prompt. Every run has its own evaluation id."""
@@ -52,8 +94,11 @@ class ConversationRunner(Generic[Out]):
     """Selects the messages of every request; None sends the whole conversation."""
     request: str | Message | None = None
     """The user message. Without it the prompt is the user message."""
-    conversation: Transcript | Sequence[Message] | None = None
-    """The conversation to continue. New messages are appended to it; a list is copied first."""
+    conversation: Transcript | Sequence[Message] | StoredConversation | None = None
+    """The conversation to continue. New messages are appended to it, and stored as they come if it is stored. A list is
+    copied first."""
+    resume: bool = False
+    """Continue the conversation without a new user message. If it ends with an answer, that is returned."""
     visibility_overrides: Mapping[SectionPath, SectionVisibility] | None = None
     deadline: Deadline | None = None
     budget: Budget | None = None
@@ -74,13 +119,14 @@ class ConversationRunner(Generic[Out]):
 
     def __post_init__(self) -> None:
         _require_types(self)
-        if self.conversation is not None and not isinstance(self.conversation, Transcript):
+        if isinstance(self.conversation, Sequence) and not isinstance(self.conversation, Transcript):
             self.conversation = Transcript(read(self.conversation), counter=self.adapter.counter)
         for name in ("max_calls", "max_output_attempts"):
             if getattr(self, name) < 1:
                 raise InvalidSetting(name, getattr(self, name), "1 or more")
         if self.max_tokens is not None and self.max_tokens < 1:
             raise InvalidSetting("max_tokens", self.max_tokens, "1 or more, or None for no limit")
+        self._check_conversation()
         session_bus: EventBus | None = getattr(self.session, "bus", None)
         self.bus = session_bus if self.bus is None else self.bus
         if self.bus is None:
@@ -94,16 +140,39 @@ class ConversationRunner(Generic[Out]):
                 "budget", self.budget, "the same budget as budget_tracker.budget; pass only one of the two"
             )
 
+    def _check_conversation(self) -> None:
+        conversation = self.conversation
+        if self.resume and (conversation is None or self.request is not None):
+            raise InvalidSetting("resume", self.resume, "False, unless there is a conversation and no request")
+        if not isinstance(conversation, StoredConversation):
+            return
+        for name in ("history_manager", "max_tokens"):
+            if (value := getattr(self, name)) is not None:
+                raise InvalidSetting(name, value, "None: a stored conversation has its own; set it there")
+
     async def run(self, emit: Emit = lambda _: None, *, streaming: bool = False) -> PromptResponse[Out]:
         """Evaluate the prompt. `emit` is called with every event; `streaming` adds the deltas of answers."""
         if self.deadline is not None:
             self.deadline.check(f"prompt {self.prompt.name!r}")
-        run = AgentRun(self, emit, streaming=streaming)
-        session_id = str(getattr(self.session, "session_id", ""))
-        with self.adapter.telemetry.evaluation(self.prompt.name, session_id, self.adapter.name):
-            response = await run.run()
+        async with self._open_record() as record:
+            run = AgentRun(self, emit, streaming=streaming, record=record)
+            session_id = str(getattr(self.session, "session_id", ""))
+            with self.adapter.telemetry.evaluation(self.prompt.name, session_id, self.adapter.name):
+                response = await run.run()
         emit(RunFinished(response))
         return response
+
+    def _open_record(self) -> AbstractAsyncContextManager[Transcript | StoredRecord | None]:
+        if not isinstance(self.conversation, StoredConversation):
+            assert self.conversation is None or isinstance(self.conversation, Transcript)  # a list was converted
+            return nullcontext(self.conversation)
+        rendered = self.prompt.render(
+            session=self.session,
+            visibility_overrides=self.visibility_overrides,
+            native_output=self.adapter.native_output,
+        )
+        tools = ToolsAndSchema(rendered, strict_tools=self.adapter.strict_tools).tools
+        return self.conversation.open_run(self.adapter, session=self.session, tools=tools)
 
     async def stream(self) -> AsyncGenerator[RunEvent, None]:
         """Evaluate the prompt, and yield its events. Closing the generator cancels the run."""
@@ -130,7 +199,12 @@ def _require_types(runner: ConversationRunner[Any]) -> None:
     if runner.history_manager is not None:
         managers_of([runner.history_manager])
     require_type("request", runner.request, (str, Mapping, NoneType), "text or a message")
-    require_type("conversation", runner.conversation, (Sequence, NoneType), "a Transcript or a list of messages")
+    require_type(
+        "conversation",
+        runner.conversation,
+        (Sequence, StoredConversation, NoneType),
+        "a Transcript, a Conversation or a list of messages",
+    )
     require_type("max_tokens", runner.max_tokens, (int, NoneType), "a number of tokens, or None for no limit")
     require_type("deadline", runner.deadline, (Deadline, NoneType), "a Deadline, such as Deadline.after(60)")
     require_type("budget", runner.budget, (Budget, NoneType), "a Budget")

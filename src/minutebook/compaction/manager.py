@@ -44,6 +44,9 @@ class HistoryCompacted:
     """Id of the conversation in a store."""
     tenant: str | None = None
 
+    def __str__(self) -> str:
+        return self.notice
+
     @property
     def notice(self) -> str:
         """A line of text for the user."""

@@ -6,6 +6,7 @@
 from minutebook._lazy import exports
 
 _EXPORTS = {
+    "agent_call": ("RunLimits",),
     "background": ("BackgroundCompaction",),
     "config": ("RetentionConfig",),
     "handle": ("AsyncConversation", "MessageInput"),

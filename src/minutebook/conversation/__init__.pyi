@@ -1,3 +1,6 @@
+from minutebook.conversation.agent_call import (
+    RunLimits as RunLimits,
+)
 from minutebook.conversation.background import (
     BackgroundCompaction as BackgroundCompaction,
 )
@@ -40,6 +43,7 @@ __all__ = [
     "Request",
     "RetentionConfig",
     "RetentionPolicy",
+    "RunLimits",
     "history_settings",
     "run_worker",
 ]

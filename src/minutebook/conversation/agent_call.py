@@ -1,27 +1,57 @@
-"""The model call of an agent, which builds a view for each of its requests and may call tools between them.
+"""The model calls of an agent, which builds a view for each of its requests and may call tools between them.
 
-All messages of the agent are stored at the end, atomically. So the views of its later requests contain messages that are
-not in the record yet, and never will be if the run fails.
+`AgentCall` stores all messages of the agent at the end, atomically. So the views of its later requests contain messages
+that are not in the record yet, and never will be if the run fails.
+
+`RunRecord` stores them as they come: the user message before the first model call, a tool call together with its results,
+and the answer before the run returns. A run that is killed loses at most the exchange in progress, and the next run
+continues after the last stored one.
 """
 
+import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, TypedDict
+from uuid import uuid4
 
 from minutebook.agent.events import ModelAnswered, RunEvent, ViewBuilt
+from minutebook.agent.limits import Budget, BudgetTracker, Deadline
+from minutebook.agent.messages import Usage
 from minutebook.agent.runner import Compactor
-from minutebook.conversation.minutes import CallSettings, Part, SentRequest, usage_json
+from minutebook.compaction.manager import CompactionResult
+from minutebook.conversation.compactor import FoldStorage
+from minutebook.conversation.minutes import (
+    CallSettings,
+    Part,
+    SentRequest,
+    conversation_digest,
+    last_request_number,
+    request_id,
+    usage_json,
+)
 from minutebook.conversation.model_call import ModelCall
 from minutebook.conversation.view_source import ViewSource, compacts
-from minutebook.errors import CannotFit
+from minutebook.errors import CannotFit, DocumentExists, DocumentNotFound, VersionConflict
 from minutebook.history.compose import PassthroughManager
-from minutebook.history.protocol import HistoryManager
+from minutebook.history.protocol import HistoryManager, SessionProtocol
+from minutebook.history.view import View
+from minutebook.planning.plan_snapshot import PlanChanges, restore_plan
+from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
+from minutebook.record.transcript import Transcript
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import LoadedConversation, NewDocument
+from minutebook.wire.chat import entry_to_provider_message
 
 _LOG: Final = logging.getLogger("minutebook.service")
+LEASE_SECONDS: Final = 10.0
+"""Duration of a run's lease, which is renewed. After a crash the next run waits at most this long."""
+PLAN_KIND: Final = "plan"
+"""The document kind of a conversation's plan."""
+_ATTEMPTS: Final = 5
+"""Maximum attempts to write while other processes write to the same conversation."""
 
 
 class AgentCall(ModelCall):
@@ -36,12 +66,14 @@ class AgentCall(ModelCall):
         *,
         new_id: Callable[[], str],
         has_stored_question: bool = False,
+        source: ViewSource | None = None,
     ) -> None:
         """`has_stored_question`: an earlier attempt has stored the new messages. `loaded` never contains them."""
-        super().__init__(store, call, loaded, new_messages)
+        super().__init__(store, call, loaded, new_messages, source=source)
         self._new_id = new_id
         self._has_stored_question = has_stored_question
-        self.manager: HistoryManager = self._manager if call.policy.mode == "on" else PassthroughManager()
+        manager = self._manager if call.fails_open else call.policy.manager
+        self.manager: HistoryManager = manager if call.policy.mode == "on" else PassthroughManager()
         """The agent's manager. In shadow mode it leaves nothing out: what would be pruned is only computed."""
 
     def _source(self, loaded: LoadedConversation | None, new_messages: Sequence[Message]) -> ViewSource:
@@ -107,3 +139,172 @@ class AgentCall(ModelCall):
             unstored = range(max(start, stored_length), stop)
             result += [dict(record[position + index_offset]) for position in unstored]
         return result
+
+
+class RunLimits(TypedDict, total=False):
+    """Optional limits of a run; see `ConversationRunner` for their meaning."""
+
+    deadline: Deadline | None
+    budget: Budget | None
+    budget_tracker: BudgetTracker | None
+    max_calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Entries that are stored together. The key makes a second attempt harmless if the first one has stored them."""
+
+    key: str
+    entries: tuple[ConversationEntry, ...]
+
+
+class RunRecord(AgentCall):
+    """The record of a stored conversation during one run. `ConversationRunner` appends to it and saves."""
+
+    def __init__(
+        self,
+        store: ConversationStore,
+        call: CallSettings,
+        source: ViewSource,
+        *,
+        version: int,
+        recipient: str | None,
+        last_request: int,
+        first_entries: Sequence[ConversationEntry] = (),
+    ) -> None:
+        """`first_entries` are at the end of the source and not stored yet; they are stored with the first save."""
+        super().__init__(store, call, None, (), new_id=lambda: "", source=source)
+        self.version, self.last_request = version, last_request
+        self._recipient = recipient
+        self._first_entries = tuple(first_entries)
+        self._stored_length = len(source.record) - len(first_entries)
+        self._batches: deque[_Batch] = deque()
+        """Entries that are not stored yet."""
+        self._plan = PlanChanges()
+        self._open_storage()
+
+    def _open_storage(self) -> None:
+        self._fold_storage = FoldStorage(self._store, self.call.conversation, self.source.folds)
+        self._compactor = self.compactor(store_folds=True)
+
+    async def restore_plan(self, session: SessionProtocol) -> None:
+        """Load the plan that earlier runs stored into the session, unless that has a plan."""
+        try:
+            document = await self._store.document(PLAN_KIND, self._plan_id)
+        except DocumentNotFound:
+            return
+        restore_plan(session, document.body)
+        self._plan.note_stored(session)
+
+    @property
+    def _plan_id(self) -> str:
+        return f"plan-{conversation_digest(self.call.conversation)}"
+
+    @property
+    def record(self) -> Transcript:
+        """All messages, including those that are not saved yet."""
+        return self.source.record
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the store has all messages of `record`."""
+        return len(self.record) == self._stored_length
+
+    async def check_and_apply(
+        self, record: Transcript, *, session: SessionProtocol, overhead_tokens: int
+    ) -> CompactionResult:
+        """Let the policy's strategy fold old messages if the window is too full, and return all folds."""
+        if self._compactor is None:
+            return CompactionResult(self.source.folds)
+        result = await self._compactor.check_and_apply(record, session=session, overhead_tokens=overhead_tokens)
+        self.source.folds = result.folds
+        return result
+
+    async def begin_request(self, view: View) -> int:
+        """Store the minutes of the next request, and return its number."""
+        for _ in range(_ATTEMPTS):
+            number = self.last_request + 1
+            call = replace(self.call, request_id=request_id(self.call.conversation, number), number=number)
+            request = self._request(call, view, view, self.source.positions)
+            try:
+                await self._put([request.document(self._stored_length)])
+            except DocumentExists:  # another process has taken the number
+                self.last_request = await last_request_number(self._store, self.call.conversation)
+                continue
+            self.last_request = number
+            self.requests = [request]
+            return number
+        raise DocumentExists(
+            "request", request_id(self.call.conversation, self.last_request + 1), self.call.conversation
+        )
+
+    def end_request(self, usage: Usage, finish: str) -> None:
+        """Note the outcome of the newest request, which is stored with its answer."""
+        self.request.outcome = {"finish": finish, "usage": usage_json(usage), "answer": self._stored_length}
+
+    async def note_failure(self, error: BaseException) -> None:
+        """Store in the minutes of the newest request that it was not answered, if it was not."""
+        if self.requests and not self.request.outcome:
+            await self.fail({"failed": type(error).__name__})
+
+    async def save(self, entries: Sequence[ConversationEntry], *, session: SessionProtocol) -> None:
+        """Store entries that were appended to the record, and those that an earlier attempt could not store.
+
+        If the session's plan has changed, it is stored atomically with them.
+
+        Raises:
+            LeaseLost: the lease of this run was lost to another holder.
+            BrokenConversation: another process has appended messages that these do not fit.
+        """
+        if entries:
+            self._batches.append(_Batch(f"{self.call.run_id}-{uuid4().hex}", (*self._first_entries, *entries)))
+            self._first_entries = ()
+        while self._batches:
+            append = asyncio.ensure_future(self._append(self._batches[0], session))
+            try:
+                await asyncio.shield(append)
+            except asyncio.CancelledError:
+                await asyncio.wait({append})  # the append may still succeed, and must not be repeated
+                raise
+
+    async def _append(self, batch: _Batch, session: SessionProtocol) -> None:
+        plan = self._plan.data(session)
+        plans = [] if plan is None else [NewDocument(PLAN_KIND, self._plan_id, plan, replace=True)]
+        for _ in range(_ATTEMPTS):
+            try:
+                self.version = await self._store.append(
+                    self.call.conversation,
+                    batch.entries,
+                    recipient=None if self.version else self._recipient,
+                    expected_version=self.version,
+                    idempotency_key=batch.key,
+                    lease=self.call.lease,
+                    documents=[*self._documents(), *plans],
+                )
+            except VersionConflict:  # another process has appended without the lease
+                await self._reload()
+                continue
+            self._plan.note_stored(session)
+            self._batches.popleft()
+            self._stored_length += len(batch.entries)
+            self.source.positions += range(len(self.source.positions), self._stored_length)
+            return
+        raise VersionConflict(
+            self.call.conversation, (await self._store.header(self.call.conversation)).version, self.version
+        )
+
+    def _documents(self) -> list[NewDocument]:
+        """The minutes of the newest request, if it was answered since they were stored."""
+        if not self.requests or "usage" not in self.request.outcome:
+            return []
+        return [self.request.document(self.request.stored_length or self._stored_length)]
+
+    async def _reload(self) -> None:
+        """Read the record again, and append the messages that are not stored yet to it."""
+        loaded = await self._store.load(self.call.conversation)
+        unsaved = [entry_to_provider_message(entry) for batch in self._batches for entry in batch.entries]
+        self.source = ViewSource(loaded, unsaved, counter=self.call.counter, whole_record=True)
+        self.version, self._stored_length = loaded.conversation.version, loaded.conversation.length
+        if self.requests and "usage" in self.request.outcome:
+            self.request.outcome["answer"] = self._stored_length
+        self._open_storage()

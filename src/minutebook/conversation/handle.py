@@ -4,18 +4,24 @@ It is a handle on `ModelCall`, which builds views and stores their minutes. The 
 in memory while the handle is open; before each view the handle reads from the store what other processes have added.
 """
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import NoneType, TracebackType
-from typing import Any, Final, Self, TypeAlias, overload
+from typing import Any, Final, Self, TypeAlias, Unpack, overload
 from uuid import uuid4
 
-from minutebook.agent.messages import usage_from
+from minutebook.agent.adapter import ProviderAdapter
+from minutebook.agent.events import RunEvent
+from minutebook.agent.messages import PromptResponse, usage_from
+from minutebook.agent.prompt_message import text_prompt
+from minutebook.agent.runner import ConversationRunner
 from minutebook.compaction.manager import CompactionManager, CompactionResult
 from minutebook.compaction.strategy import HistoryStrategy
 from minutebook.compaction.summarizer import Summarizer
 from minutebook.compaction.turns import TurnStrategy
+from minutebook.conversation.agent_call import LEASE_SECONDS, RunLimits, RunRecord
 from minutebook.conversation.compactor import FoldStorage
 from minutebook.conversation.lease import RenewedLease, hold_lease
 from minutebook.conversation.minutes import (
@@ -41,12 +47,15 @@ from minutebook.errors import (
     VersionConflict,
     require_type,
 )
-from minutebook.history.protocol import HistoryManager
+from minutebook.history.protocol import HistoryManager, SessionProtocol
 from minutebook.history.view import View
+from minutebook.prompt.section import Section
+from minutebook.prompt.tools import AnyTool, Tool, tool
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
-from minutebook.record.message import Message, Provider
+from minutebook.record.message import Message, Provider, is_system, text_of
 from minutebook.record.validation import rejected_kinds
+from minutebook.session.state import Session
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import (
     ConversationHeader,
@@ -295,8 +304,11 @@ class AsyncConversation:
     ) -> ModelCall:
         if not len(source.record):
             raise MissingSetting("messages", f"conversation {self.id!r} is empty; append a message first")
+        return ModelCall(self.store, self._settings(tools, provider, number=number), source=source)
+
+    def _settings(self, tools: Sequence[Any], provider: Provider | None, *, number: int | None = None) -> CallSettings:
         overhead_tokens = self._policy.tool_tokens(tools)
-        settings = CallSettings(
+        return CallSettings(
             conversation=self.id,
             model=self._policy.model_name or "",
             policy=self._policy.policy,
@@ -310,7 +322,6 @@ class AsyncConversation:
             overhead_tokens=overhead_tokens,
             number=number,
         )
-        return ModelCall(self.store, settings, source=source)
 
     async def requests(self, last: int = 20) -> list[Request]:
         """The newest recorded requests, oldest first."""
@@ -338,6 +349,127 @@ class AsyncConversation:
             InvalidSetting: the record had no such message at that time.
         """
         return (await self.request(request)).why(message)
+
+    async def run(
+        self,
+        adapter: ProviderAdapter,
+        request: MessageInput | None = None,
+        *,
+        tools: Sequence[AnyTool | Callable[..., Any]] = (),
+        sections: Sequence[Section[Any]] = (),
+        session: Session | None = None,
+        **limits: Unpack[RunLimits],
+    ) -> PromptResponse[str]:
+        """Call the model and the tools it requests until it answers. Every message and request is stored as it happens.
+
+        `request` is the user message. Without it, the run continues after the last stored message, for example when the
+        process of an earlier run was killed. `tools` are functions or `Tool` objects; `sections` follow the system
+        message in the prompt. The conversation is leased to the run.
+
+        Raises:
+            ConversationBusy: another process holds the lease of this conversation.
+            MissingSetting: the conversation is empty and there is no request.
+            ProviderFailed, CannotFit, DeadlineExceeded, BudgetExceeded, TooManyCalls: see `ProviderAdapter.evaluate`.
+        """
+        async with self._runner(adapter, request, tools, sections, session, limits) as runner:
+            return await runner.run()
+
+    async def stream(
+        self,
+        adapter: ProviderAdapter,
+        request: MessageInput | None = None,
+        *,
+        tools: Sequence[AnyTool | Callable[..., Any]] = (),
+        sections: Sequence[Section[Any]] = (),
+        session: Session | None = None,
+        **limits: Unpack[RunLimits],
+    ) -> AsyncGenerator[RunEvent, None]:
+        """Like `run`, and yield the events: text deltas, tool calls, and `RunFinished` last. `str(event)` is one line.
+
+        Closing the generator cancels the run; the text of an incomplete answer is stored.
+        """
+        async with (
+            self._runner(adapter, request, tools, sections, session, limits) as runner,
+            aclosing(runner.stream()) as events,
+        ):
+            async for event in events:
+                yield event
+
+    @asynccontextmanager
+    async def _runner(
+        self,
+        adapter: ProviderAdapter,
+        request: MessageInput | None,
+        tools: Sequence[AnyTool | Callable[..., Any]],
+        sections: Sequence[Section[Any]],
+        session: Session | None,
+        limits: RunLimits,
+    ) -> AsyncIterator[ConversationRunner[str]]:
+        messages = [] if request is None else read_input(request).messages
+        if request is not None and len(messages) != 1:
+            raise InvalidSetting("request", request, "one user message; append others before the run")
+        record = (await self._synchronize()).record
+        if not messages and not len(record):
+            raise MissingSetting("request", f"conversation {self.id!r} is empty; pass the user message")
+        system = (text_of(record[0]) if is_system(record[0]) else "") if len(record) else self._system or ""
+        all_tools = [given if isinstance(given, Tool) else tool(given) for given in tools]
+        prompt = text_prompt("conversation", system, all_tools, sections=sections)
+        with Session() if session is None else nullcontext(session) as run_session:
+            yield ConversationRunner(
+                adapter=adapter,
+                prompt=prompt,
+                session=run_session,
+                request=messages[0] if messages else None,
+                conversation=self,
+                resume=not messages,
+                **limits,
+            )
+
+    def open_run(
+        self, adapter: ProviderAdapter, *, session: SessionProtocol, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> AbstractAsyncContextManager[RunRecord]:
+        """The record for one run of a `ConversationRunner`, which saves to it. It holds the conversation's lease.
+
+        The stored plan is restored in the session, unless that has one.
+
+        Raises:
+            ConversationBusy: another process holds the lease of this conversation.
+        """
+        return self._open_run(adapter, session, tools)
+
+    @asynccontextmanager
+    async def _open_run(
+        self, adapter: ProviderAdapter, session: SessionProtocol, tools: Sequence[Mapping[str, Any]]
+    ) -> AsyncIterator[RunRecord]:
+        async with AsyncExitStack() as stack:
+            if self._renewed is None:
+                await stack.enter_async_context(self._lease(LEASE_SECONDS, wait=True))
+            source = await self._synchronize()
+            first_messages = self._first_messages()
+            source.extend(first_messages)
+            run = RunRecord(
+                self.store,
+                replace(
+                    self._settings(tools, adapter.provider),
+                    model=adapter.model,
+                    provider=adapter.name,
+                    run_id=f"run_{uuid4().hex}",
+                ),
+                source,
+                version=self._version,
+                recipient=self._recipient,
+                last_request=self._last_request,
+                first_entries=new_entries(first_messages, provider=adapter.name, model=adapter.model),
+            )
+            await run.restore_plan(session)
+            try:
+                yield run
+            except BaseException as error:
+                await run.note_failure(error)
+                raise
+            finally:
+                self._source = run.source if run.is_saved else None
+                self._version, self._last_request, self._sent = run.version, run.last_request, None
 
     async def compact(self, strategy: HistoryStrategy | str | None = None) -> CompactionResult:
         """Fold old messages now, even if the window is not full: by `strategy`, the handle's, or `TurnStrategy`.
@@ -385,12 +517,18 @@ class AsyncConversation:
             ConversationBusy: another holder has the lease.
             LeaseLost: the lease expired and another holder took it.
         """
+        async with self._lease(seconds):
+            yield self
+
+    @asynccontextmanager
+    async def _lease(self, seconds: float, *, wait: bool = False) -> AsyncIterator[None]:
         await self._open()
-        async with hold_lease(self.store, self.id, f"conversation-{uuid4()}", seconds=seconds) as renewed:
+        holder = f"conversation-{uuid4()}"
+        async with hold_lease(self.store, self.id, holder, seconds=seconds, wait=wait) as renewed:
             self._renewed = renewed
             try:
                 await self._synchronize()
-                yield self
+                yield
             finally:
                 self._renewed = None
 

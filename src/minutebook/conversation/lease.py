@@ -5,9 +5,10 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
-from minutebook.errors import LeaseLost, StoreUnavailable
+from minutebook.errors import ConversationBusy, LeaseLost, StoreUnavailable
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import Lease
 
@@ -16,16 +17,19 @@ _LOG: Final = logging.getLogger("minutebook.service")
 
 @asynccontextmanager
 async def hold_lease(
-    store: ConversationStore, conversation: str, holder: str, *, seconds: float
+    store: ConversationStore, conversation: str, holder: str, *, seconds: float, wait: bool = False
 ) -> AsyncIterator["RenewedLease"]:
     """Hold the conversation's lease for this block. It is renewed after every third of its duration.
 
-    If another holder takes the lease over, the current task is cancelled and the block raises `LeaseLost`.
+    If another holder takes the lease over, the current task is cancelled and the block raises `LeaseLost`. With `wait`,
+    a lease that expires within `seconds` is waited for: its holder may have crashed.
 
     Raises:
         ConversationBusy: another holder has the lease.
         LeaseLost: the lease expired and another holder took it.
     """
+    if wait:
+        await _wait_for_crashed_holder(store, conversation, holder, seconds=seconds)
     renewed_lease = RenewedLease(store, await store.acquire_lease(conversation, holder, seconds=seconds), seconds)
     renewed_lease.schedule_renewal(asyncio.current_task())
     try:
@@ -38,6 +42,14 @@ async def hold_lease(
         raise renewed_lease.lost from None
     finally:
         await renewed_lease.release()
+
+
+async def _wait_for_crashed_holder(store: ConversationStore, conversation: str, holder: str, *, seconds: float) -> None:
+    try:
+        await store.acquire_lease(conversation, holder, seconds=seconds)
+    except ConversationBusy as busy:
+        seconds_left = (busy.until - datetime.now(UTC)).total_seconds()
+        await asyncio.sleep(seconds_left if 0 < seconds_left <= seconds else 0)
 
 
 @dataclass(slots=True)

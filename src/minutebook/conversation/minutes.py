@@ -408,7 +408,12 @@ class Request:
 
 def request_id(conversation: str, number: int | None) -> str:
     """The document id of a numbered request, which is unique among all conversations of a tenant."""
-    return f"{number or 'dry run'}-{hashlib.sha256(conversation.encode()).hexdigest()[:32]}"
+    return f"{number or 'dry run'}-{conversation_digest(conversation)}"
+
+
+def conversation_digest(conversation: str) -> str:
+    """A short digest of a conversation's id, for the ids of its documents."""
+    return hashlib.sha256(conversation.encode()).hexdigest()[:32]
 
 
 async def read_requests(store: ConversationStore, conversation: str) -> AsyncIterator[tuple[int, Document]]:

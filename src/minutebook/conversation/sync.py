@@ -74,6 +74,9 @@ class Conversation:
     ) -> None:
         run(self._async.close())
 
+    def open_run(self, *args: Any, **settings: Any) -> AbstractAsyncContextManager[Any]:
+        return self._async.open_run(*args, **settings)  # for a runner, which is async
+
 
 def _sync_method(method: Callable[..., Any]) -> Callable[..., Any]:
     """The synchronous form of a method: of a coroutine, an asynchronous generator or an asynchronous context manager."""
@@ -157,6 +160,8 @@ def _sync_property(name: str, member: property) -> property:
 
 def _add_methods() -> None:
     for name, member in vars(AsyncConversation).items():
+        if name in vars(Conversation):
+            continue
         if isinstance(member, property) and not name.startswith("_"):
             setattr(Conversation, name, _sync_property(name, member))
         elif inspect.isfunction(member) and not name.startswith("_"):

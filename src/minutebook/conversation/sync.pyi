@@ -1,21 +1,28 @@
 # Written by docs/generate.py from AsyncConversation; change that.
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from minutebook.agent.adapter import ProviderAdapter
+from minutebook.agent.events import RunEvent
+from minutebook.agent.messages import PromptResponse
 from minutebook.compaction.manager import CompactionResult
 from minutebook.compaction.strategy import HistoryStrategy
 from minutebook.compaction.summarizer import Summarizer
+from minutebook.conversation.agent_call import RunLimits, RunRecord
 from minutebook.conversation.handle import MessageInput
 from minutebook.conversation.minutes import MessageReason, Request
-from minutebook.history.protocol import HistoryManager
+from minutebook.history.protocol import HistoryManager, SessionProtocol
 from minutebook.history.view import View
+from minutebook.prompt.section import Section
+from minutebook.prompt.tools import AnyTool
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message, Provider
+from minutebook.session.state import Session
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import ConversationHeader, ErasureReceipt, StoredFold
 from minutebook.tokens.models import ModelInfo
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, Self, Unpack, overload
 
 class Conversation:
     store: ConversationStore
@@ -60,6 +67,29 @@ class Conversation:
     def requests(self, last: int = 20) -> list[Request]: ...
     def request(self, number: int) -> Request: ...
     def why(self, message: int, *, request: int) -> MessageReason: ...
+    def run(
+        self,
+        adapter: ProviderAdapter,
+        request: MessageInput | None = None,
+        *,
+        tools: Sequence[AnyTool | Callable[..., Any]] = (),
+        sections: Sequence[Section[Any]] = (),
+        session: Session | None = None,
+        **limits: Unpack[RunLimits],
+    ) -> PromptResponse[str]: ...
+    def stream(
+        self,
+        adapter: ProviderAdapter,
+        request: MessageInput | None = None,
+        *,
+        tools: Sequence[AnyTool | Callable[..., Any]] = (),
+        sections: Sequence[Section[Any]] = (),
+        session: Session | None = None,
+        **limits: Unpack[RunLimits],
+    ) -> Iterator[RunEvent]: ...
+    def open_run(
+        self, adapter: ProviderAdapter, *, session: SessionProtocol, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> AbstractAsyncContextManager[RunRecord]: ...
     def compact(self, strategy: HistoryStrategy | str | None = None) -> CompactionResult: ...
     def folds(self) -> list[Fold]: ...
     def undo(self, fold: Fold | str) -> StoredFold: ...

@@ -21,7 +21,6 @@ _EXPORTS = {
         "UpdateStep",
     ),
     "history_section": ("TaskHistorySection",),
-    "journal": ("TaskJournal",),
     "plan": ("Plan", "PlanStep", "StepStatus"),
     "plan_section": ("PlanningToolsSection",),
     "setup": ("install_history", "install_plan"),

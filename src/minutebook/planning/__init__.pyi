@@ -17,9 +17,6 @@ from minutebook.planning.events import (
 from minutebook.planning.history_section import (
     TaskHistorySection as TaskHistorySection,
 )
-from minutebook.planning.journal import (
-    TaskJournal as TaskJournal,
-)
 from minutebook.planning.plan import (
     Plan as Plan,
     PlanStep as PlanStep,
@@ -69,7 +66,6 @@ __all__ = [
     "SummarizeStep",
     "TaskHistory",
     "TaskHistorySection",
-    "TaskJournal",
     "Turn",
     "UpdateStep",
     "auto_summarize_step",

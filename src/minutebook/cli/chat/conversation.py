@@ -1,9 +1,7 @@
 """A chat: a stored conversation, its model calls, and the views that were or would be sent."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Final
 from uuid import uuid4
 
@@ -16,7 +14,7 @@ from minutebook.conversation.agent_call import AgentCall
 from minutebook.conversation.lease import hold_lease
 from minutebook.conversation.minutes import CallSettings
 from minutebook.conversation.policy import Policy
-from minutebook.errors import ConversationBusy, ConversationErased, ConversationNotFound
+from minutebook.errors import ConversationErased, ConversationNotFound
 from minutebook.history.protocol import HistoryManager
 from minutebook.history.view import View, view_of
 from minutebook.record.entry import ConversationEntry
@@ -58,8 +56,7 @@ class ChatConversation:
             ConversationBusy: another process holds the lease of this conversation.
         """
         run_id = f"run_{uuid4().hex}"
-        await self._wait_for_lease(run_id)
-        async with hold_lease(self.store, self.id, run_id, seconds=LEASE_SECONDS) as held_lease:
+        async with hold_lease(self.store, self.id, run_id, seconds=LEASE_SECONDS, wait=True) as held_lease:
             call = await self._begin(text, run_id, held_lease.lease)
             self.record = call.source.record
             with Session() as session:
@@ -89,14 +86,6 @@ class ChatConversation:
                 finally:
                     answer = list(session.query(ConversationEntry).all())[1:]
                     await (call.finish(answer, outcome) if answer else call.fail(outcome))
-
-    async def _wait_for_lease(self, holder: str) -> None:
-        """Acquire the lease. If another chat holds it, wait once until it expires: that chat may have crashed."""
-        try:
-            await self.store.acquire_lease(self.id, holder, seconds=LEASE_SECONDS)
-        except ConversationBusy as busy:
-            seconds = (busy.until - datetime.now(UTC)).total_seconds()
-            await asyncio.sleep(seconds if 0 < seconds <= LEASE_SECONDS else 0)
 
     async def _begin(self, text: str, run_id: str, lease: Lease) -> AgentCall:
         loaded = await self.load()

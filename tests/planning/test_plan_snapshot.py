@@ -1,0 +1,155 @@
+"""The plan of a conversation is stored with its messages: another process continues with the same plan and view."""
+
+import asyncio
+
+import pytest
+
+from minutebook import AsyncConversation, MemoryStore, Session
+from minutebook.errors import ProviderFailed, UnreadableInput
+from minutebook.planning import Plan, PlanningToolsSection, StepHistoryManager, TaskHistory, TaskHistorySection
+from minutebook.planning.events import ExpandStep, SummarizeStep
+from minutebook.planning.plan_snapshot import restore_plan
+from minutebook.session import TypeRegistry
+from minutebook.session.snapshot import Snapshot
+from minutebook.store.loop_thread import run_sync
+from minutebook.testing import LoopbackProvider, ScriptedModel, fail
+from tests.planning.parts import READER, adapter_for, new_session, prompt_for, worker
+
+CALLS = len(worker().steps)
+
+
+def task(store):
+    return AsyncConversation("task", store=store, system="You refactor code.", manager=StepHistoryManager())
+
+
+def run(store, adapter, request=None, session=None):
+    """Run the task with a new handle and, by default, a new session, as another process would."""
+    sections = [PlanningToolsSection(), TaskHistorySection(keep_tokens=0)]
+    return run_sync(task(store).run(adapter, request, tools=[READER], sections=sections, session=session))
+
+
+def roles_and_contents(store):
+    return [(message["role"], message.get("content")) for message in asyncio.run(store.load("task")).messages]
+
+
+@pytest.fixture(scope="module")
+def whole_record():
+    store = MemoryStore()
+    with LoopbackProvider(worker()) as provider, adapter_for(provider) as adapter:
+        run(store, adapter, "Please begin.")
+    return roles_and_contents(store)
+
+
+@pytest.mark.parametrize("failed_call", range(1, CALLS + 1))
+def test_a_resumed_run_sends_the_same_bytes(failed_call, whole_record):
+    store, steps = MemoryStore(), list(worker().steps)
+    model = ScriptedModel(*steps[: failed_call - 1], fail(400, "no"), *steps[failed_call - 1 :])
+    with LoopbackProvider(model) as provider, adapter_for(provider) as adapter:
+        with pytest.raises(ProviderFailed):
+            run(store, adapter, "Please begin.")
+        response = run(store, adapter)
+
+        failed, resumed = provider.requests[failed_call - 1 : failed_call + 1]
+        assert resumed.body == failed.body
+        assert response.text == "The auth module is refactored."
+        assert roles_and_contents(store) == whole_record
+
+
+def test_steps_that_were_summarized_stay_out_of_the_view():
+    store = MemoryStore()
+    steps = [step for step in worker().steps if "expand_step" not in str(step)]
+    with LoopbackProvider(ScriptedModel(*steps, "Still here.")) as provider, adapter_for(provider) as adapter:
+        run(store, adapter, "Please begin.")
+        run(store, adapter, "And now?")
+
+        sent = provider.requests[-1].messages
+        assert "check_auth is the entry" in sent[0]["content"]
+        assert not any("def check_auth" in str(message.get("content")) for message in sent[1:])
+
+
+def test_a_rollback_of_the_session_is_stored_with_the_next_exchange():
+    store, session = MemoryStore(), Session()
+    with LoopbackProvider(worker("Still here.")) as provider, adapter_for(provider) as adapter:
+        run(store, adapter, "Please begin.", session)
+        before = session.snapshot()
+        session.dispatch(SummarizeStep(2, "Changed it."))
+        session.rollback(before)
+        session.dispatch(ExpandStep(1))
+        run(store, adapter, "And now?", session)
+
+        resumed = Session()
+        run(store, adapter, None, resumed)
+        assert resumed.query(Plan).slice() == session.query(Plan).slice()
+        assert resumed.query(TaskHistory).slice() == session.query(TaskHistory).slice()
+
+
+def test_a_session_with_a_plan_keeps_it():
+    store, session = MemoryStore(), Session()
+    with LoopbackProvider(worker("Still here.")) as provider, adapter_for(provider) as adapter:
+        run(store, adapter, "Please begin.", session)
+        plan = session.query(Plan).latest()
+        run(store, adapter, "And now?", session)
+
+        assert session.query(Plan).latest() == plan
+
+
+def test_a_conversation_without_a_plan_stores_none():
+    store = MemoryStore()
+    with LoopbackProvider(ScriptedModel("Hello.")) as provider, adapter_for(provider) as adapter:
+        run_sync(task(store).run(adapter, "Hello."))
+
+    assert not asyncio.run(store.documents("task", "plan")).items
+
+
+def test_erasing_the_conversation_erases_its_plan():
+    store = MemoryStore()
+    with LoopbackProvider(worker()) as provider, adapter_for(provider) as adapter:
+        run(store, adapter, "Please begin.")
+
+    assert asyncio.run(store.documents("task", "plan")).items
+    asyncio.run(store.erase(conversation="task"))
+    with pytest.raises(LookupError):
+        asyncio.run(store.documents("task", "plan"))
+
+
+def test_data_that_is_not_a_plan_is_refused():
+    with pytest.raises(UnreadableInput):
+        restore_plan(Session(), {"Plan": [{"objective": 17}]})
+
+
+def worked():
+    """A session with a plan, and its conversation."""
+    session = new_session()
+    with LoopbackProvider(worker()) as provider, adapter_for(provider) as adapter:
+        response = adapter.evaluate_sync(
+            prompt_for(session), session=session, history_manager=StepHistoryManager(), request="Go."
+        )
+    return session, response.conversation
+
+
+def test_a_snapshot_and_its_json_bring_back_plan_and_history():
+    session, _ = worked()
+    registry = TypeRegistry(*session.snapshot().slices)
+
+    again = new_session()
+    again.restore(Snapshot.from_json(session.snapshot().to_json(registry), registry))
+
+    assert prompt_for(again).render(session=again).text == prompt_for(session).render(session=session).text
+
+
+def test_a_rollback_undoes_a_summary():
+    session, conversation = worked()
+    before = list(StepHistoryManager().curate(conversation, session=session))
+    snapshot = session.snapshot()
+    session.dispatch(SummarizeStep(2, "Changed."))
+
+    session.rollback(snapshot)
+
+    assert list(StepHistoryManager().curate(conversation, session=session)) == before
+
+
+def test_text_that_is_not_a_history_is_refused():
+    with pytest.raises(UnreadableInput, match="TaskHistory"):
+        TaskHistory.from_json("[]")
+    with pytest.raises(UnreadableInput):
+        TaskHistory.from_json('[{"objective": 3}]')

@@ -31,6 +31,12 @@ def support_answer(request):
 
 
 SCRIPTS = {
+    "run-an-agent": (
+        call("find_order", number=17),
+        "Order 17 is packed and leaves today.",
+        call("find_order", number=18),
+        "It is packed, too.",
+    ),
     "with-the-openai-client": (call("find_order", number=17), "Order 17 is packed and leaves today."),
     "with-the-anthropic-client": (call("find_order", number=17), "Order 17 is packed and leaves today."),
 }

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import json
+import multiprocessing
 import warnings
 from datetime import UTC, datetime, timedelta
 
@@ -20,6 +21,7 @@ from minutebook.errors import (
     InvalidSetting,
     MissingSetting,
 )
+from minutebook.store.loop_thread import run_sync
 
 TOOL_CALL = {"id": "call_1", "type": "function", "function": {"name": "find_order", "arguments": '{"number": 17}'}}
 
@@ -490,3 +492,27 @@ def test_an_expired_conversation_starts_again(database):
             return list(chat)
 
     assert [message["content"] for message in asyncio.run(scenario())] == ["Be brief.", "again"]
+
+
+def test_a_forked_process_can_use_new_conversations(tmp_path):
+    Conversation("parent", store=tmp_path / "parent.db").append("hello")
+    script = multiprocessing.get_context("fork").Process(target=_append_in_child, args=(tmp_path / "child.db",))
+    script.start()
+    script.join(20)
+
+    assert script.exitcode == 0
+    assert len(Conversation("child", store=tmp_path / "child.db")) == 1
+
+
+def _append_in_child(database):
+    Conversation("child", store=database).append("hello")
+
+
+def test_an_async_tool_that_would_block_the_loop_gets_an_error(monkeypatch):
+    monkeypatch.setattr("minutebook.conversation.sync._has_warned", True)
+
+    async def tool():
+        Conversation("other").append("hello")
+
+    with pytest.raises(RuntimeError, match="AsyncConversation"):
+        run_sync(tool())

@@ -160,8 +160,8 @@ class AsyncConversation:
     def __getitem__(self, position: slice) -> list[Message]: ...
     def __getitem__(self, position: int | slice) -> Message | list[Message]:
         """The message at a position of the record. No fold is applied."""
-        message: Any = plain_copy(self._record.record[position])
-        return message
+        copy: Message | list[Message] = plain_copy(self._record.record[position])
+        return copy
 
     def __iter__(self) -> Iterator[Message]:
         return map(plain_copy, self._record.record)
@@ -225,9 +225,9 @@ class AsyncConversation:
         if request is not None and response is None:
             raise InvalidSetting("request", request, "None, because no message is a response with its usage")
         async with self._lock:
-            return await self._append(new, response, idempotency_key, request)
+            return await self._append_messages(new, response, idempotency_key, request)
 
-    async def _append(
+    async def _append_messages(
         self, new: Sequence[Message], response: ClientInput | None, idempotency_key: str | None, request: int | None
     ) -> int:
         source = await self._open()

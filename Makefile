@@ -93,10 +93,11 @@ bench-compare: .venv/.dev
 torture: .venv/.dev
 	@$(BIN)/python -m torture $(ARGS)
 
-# Writes the generated pages and the .pyi files, then builds the site into site/. A warning, such as a broken link, fails.
+# Writes the generated pages and the .pyi files, then builds the site into site/. A warning, such as a broken link, fails;
+# with --quiet, mkdocs would not count warnings.
 docs: .venv/.dev
 	@$(BIN)/python docs/generate.py
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "built site/index.html"
 
 # A second type checker over every code block of the docs; `make test` runs mypy over them. It is skipped if it cannot be installed.

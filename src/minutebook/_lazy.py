@@ -73,6 +73,6 @@ def exports(
         return value
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *module_of})
+        return sorted({*module_of, *(name for name in vars(sys.modules[package]) if name.startswith("__"))})
 
     return sorted(module_of), load, names

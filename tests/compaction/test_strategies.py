@@ -97,8 +97,8 @@ def test_every_view_is_valid_keeps_the_essentials_and_fits_or_raises(name, chat,
             result = await compactor.check_and_apply(record)
             view = view_of(record, folds=result.folds)
             assert is_valid(view.messages)
-            assert record[record.newest_request] in view.messages
-            assert list(record[: record.leading_system_count]) == view.messages[: record.leading_system_count]
+            assert record[record.newest_request] in view.curated
+            assert list(record[: record.leading_system_count]) == view.curated[: record.leading_system_count]
             if name != "turns" or result:
                 assert compactor.compaction_input(record).tokens <= window
 

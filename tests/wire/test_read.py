@@ -14,7 +14,7 @@ from minutebook import Transcript, check, view_of
 from minutebook.errors import InvalidMessage
 from minutebook.wire import entry_from_json, entry_to_json, entry_to_provider_message, provider_message_to_entry
 from minutebook.wire.read import read, read_input
-from minutebook.wire.write import anthropic_arguments, openai_messages, responses_arguments
+from minutebook.wire.write import anthropic_arguments, encodable_copy, openai_messages, responses_arguments
 from tests.protocols import answers, anthropic_conversations, responses_conversations
 from tests.strategies import conversations
 from tests.wire.test_chat import NOW, RUN
@@ -39,8 +39,8 @@ def stored(messages):
 def test_an_anthropic_conversation_comes_back_unchanged(messages):
     before = copy.deepcopy(messages)
 
-    assert json.loads(json.dumps(anthropic_arguments(stored(read(messages))))) == {"messages": before}
-    assert view_of(messages, provider="anthropic").anthropic() == {"messages": before}
+    assert json.loads(json.dumps(anthropic_arguments(stored(read(messages))))) == {"messages": encodable_copy(before)}
+    assert view_of(messages, provider="anthropic").anthropic() == {"messages": encodable_copy(before)}
     assert messages == before
 
 
@@ -51,8 +51,8 @@ def test_responses_items_come_back_unchanged(items):
     arguments = view_of(items).responses()
 
     leading = int(items[0]["role"] != "user")
-    assert arguments["input"] == before[leading:]
-    assert responses_arguments(stored(read(items)))["input"] == before[leading:]
+    assert arguments["input"] == encodable_copy(before[leading:])
+    assert responses_arguments(stored(read(items)))["input"] == encodable_copy(before[leading:])
     assert items == before
 
 

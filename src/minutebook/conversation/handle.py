@@ -51,6 +51,8 @@ from minutebook.errors import (
 )
 from minutebook.history.protocol import HistoryManager, SessionProtocol
 from minutebook.history.view import View
+from minutebook.planning.budget import StepHistoryManager
+from minutebook.planning.history_section import TaskHistorySection
 from minutebook.prompt.section import Section
 from minutebook.prompt.tools import AnyTool, Tool, tool
 from minutebook.record.entry import ConversationEntry
@@ -352,7 +354,7 @@ class AsyncConversation:
     async def requests(self, last: int = 20) -> list[Request]:
         """The newest recorded requests, oldest first."""
         require_type("last", last, int, "a number of requests")
-        source = await self._open()
+        source = await self._synchronize()
         if not self._version or last < 1:
             return []
         documents = [item async for item in read_requests(self.store, self.id)][-last:]
@@ -440,6 +442,8 @@ class AsyncConversation:
         if not messages and not len(record):
             raise MissingSetting("request", f"conversation {self.id!r} is empty; pass the user message")
         system = (text_of(record[0]) if is_system(record[0]) else "") if len(record) else self._system or ""
+        if any(isinstance(section, TaskHistorySection) for section in sections):
+            self._policy.add_manager(StepHistoryManager())
         all_tools = [given if isinstance(given, Tool) else tool(given) for given in tools]
         prompt = text_prompt("conversation", system, all_tools, sections=sections)
         with Session() if session is None else nullcontext(session) as run_session:
@@ -654,11 +658,15 @@ async def id_of_recipient(store: ConversationStore, recipient: str) -> str:
         if (cursor := page.cursor) is None:
             break
     try:
-        await store.header(recipient)
+        header = await store.header(recipient)
     except ConversationErased:
         pass
     except ConversationNotFound:
         return recipient
+    else:
+        is_new = header.recipient == recipient and header.status is not ConversationStatus.CLOSED
+        if is_new and header.origin is None:  # another process has created it since the list was read
+            return recipient
     return f"{recipient[:400]}.{uuid4().hex}"
 
 

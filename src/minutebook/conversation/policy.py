@@ -30,7 +30,14 @@ from minutebook.conversation.config import (
 from minutebook.conversation.retention import PruningDecision, RetentionManager, retention_manager
 from minutebook.errors import InvalidSetting, MissingSetting, UnknownName, one_of, require_type
 from minutebook.history.budget import TokenBudgetManager
-from minutebook.history.compose import ComposedManager, PassthroughManager, composed, managers_of, strategy_name
+from minutebook.history.compose import (
+    ComposedManager,
+    PassthroughManager,
+    composed,
+    managers_in,
+    managers_of,
+    strategy_name,
+)
 from minutebook.history.protocol import EventBus, HistoryManager
 from minutebook.history.tool_calls import ActiveToolsManager, ToolStripper
 from minutebook.history.tool_results import ToolResultClearer, ToolResultTruncator
@@ -198,6 +205,12 @@ class PolicyBuilder:
             return self.counter.count(json_bytes(list(tools)).decode()) if tools else 0
         except TypeError:
             raise InvalidSetting("tools", tools, expected) from None
+
+    def add_manager(self, manager: HistoryManager) -> None:
+        """Apply a manager before the others, unless there is one of its class."""
+        managers = tuple(managers_in(self.policy.manager))
+        if not any(isinstance(part, type(manager)) for part in managers):
+            self.policy = replace(self.policy, manager=composed((manager, *managers)))
 
     def _named_policy(self, name: str) -> Policy:
         return policy_named(

@@ -15,6 +15,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from minutebook.conversation.handle import AsyncConversation
+from minutebook.record.message import Provider
+from minutebook.store.base import ConversationStore
 from minutebook.store.loop_thread import run_sync
 
 T = TypeVar("T")
@@ -65,6 +67,14 @@ class Conversation:
 
     def __repr__(self) -> str:
         return repr(self._async).replace("AsyncConversation", type(self).__name__, 1)
+
+    @property
+    def store(self) -> ConversationStore:
+        return self._async.store
+
+    @property
+    def provider(self) -> Provider:
+        return self._async.provider
 
     def __enter__(self) -> Self:
         return self

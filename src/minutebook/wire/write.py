@@ -15,10 +15,10 @@ _OWN_KINDS: Final = frozenset({"summary", "marker"})
 
 def openai_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """The messages for `client.chat.completions.create`."""
-    return [_encodable(without_own_keys(message)) for message in messages]
+    return [encodable_copy(without_own_keys(message)) for message in messages]
 
 
-def _encodable(value: Any) -> Any:
+def encodable_copy(value: Any) -> Any:
     """A copy in plain dicts and lists. Lone surrogates, which UTF-8 cannot encode, are replaced by U+FFFD."""
     if isinstance(value, str):
         try:
@@ -27,9 +27,9 @@ def _encodable(value: Any) -> Any:
             return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return value
     if isinstance(value, Mapping):
-        return {key: _encodable(inner) for key, inner in value.items()}
+        return {key: encodable_copy(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_encodable(inner) for inner in value]
+        return [encodable_copy(inner) for inner in value]
     return value
 
 
@@ -45,8 +45,8 @@ def anthropic_arguments(messages: Sequence[Message]) -> dict[str, Any]:
     """`messages`, and `system` if there is one, for `client.messages.create`."""
     converted = to_anthropic(messages)
     arguments = {"messages": converted.messages, **({"system": converted.system} if converted.system else {})}
-    encodable: dict[str, Any] = _encodable(arguments)
-    return encodable
+    copy: dict[str, Any] = encodable_copy(arguments)
+    return copy
 
 
 def responses_arguments(messages: Sequence[Message]) -> dict[str, Any]:
@@ -54,8 +54,8 @@ def responses_arguments(messages: Sequence[Message]) -> dict[str, Any]:
     leading = leading_system_count(messages)
     instructions = "\n\n".join(map(text_of, messages[:leading]))
     items = [item for message in messages[leading:] for item in _items(message)]
-    encodable: dict[str, Any] = _encodable({"input": items, **({"instructions": instructions} if instructions else {})})
-    return encodable
+    copy: dict[str, Any] = encodable_copy({"input": items, **({"instructions": instructions} if instructions else {})})
+    return copy
 
 
 def _items(message: Message) -> list[dict[str, Any]]:

@@ -184,10 +184,10 @@ def test_nothing_in_a_message_can_command_the_terminal(run: Run) -> None:
     assert "[bold red]hi[/]" in result.stdout
 
 
-def test_lone_surrogates_survive_to_json(run: Run) -> None:
+def test_a_lone_surrogate_is_sent_as_a_replacement_character(run: Run) -> None:
     text = '[{"role": "user", "content": "\\ud800"}]'
 
-    assert json.loads(run("view", "-", "--messages", stdin=text).stdout) == [{"role": "user", "content": "\ud800"}]
+    assert json.loads(run("view", "-", "--messages", stdin=text).stdout) == [{"role": "user", "content": "\ufffd"}]
 
 
 SHAPES: list[dict[str, object]] = [

@@ -7,6 +7,7 @@ from minutebook.agent.messages import ModelReply, ModelRequest, OnDelta, TextDel
 from minutebook.agent.providers.client import ClientAdapter, ClientOptions
 from minutebook.record.message import Provider
 from minutebook.wire.anthropic import PROMPT_DIGEST_KEY, from_anthropic, has_thinking, to_anthropic
+from minutebook.wire.write import encodable_copy
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -71,7 +72,7 @@ class AnthropicAdapter(ClientAdapter):
         """
         tools = [_tool(spec["function"]) for spec in request.tools]
         converted = to_anthropic(request.messages, tools=tools)
-        options = {"messages": converted.messages, **self._options}
+        options = {"messages": encodable_copy(converted.messages), **self._options}
         arguments: dict[str, Any] = {
             "model": self.model,
             "max_tokens": self._max_output_tokens,
@@ -79,7 +80,7 @@ class AnthropicAdapter(ClientAdapter):
             "extra_body": options,
         }
         if converted.system:
-            arguments["system"] = converted.system
+            arguments["system"] = encodable_copy(converted.system)
         if tools:
             arguments |= {"tools": tools, "tool_choice": _tool_choice(request.tool_choice)}
         if self._cache:

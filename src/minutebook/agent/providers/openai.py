@@ -20,7 +20,8 @@ from minutebook.agent.messages import (
 from minutebook.agent.providers.client import ClientAdapter, ClientOptions
 from minutebook.agent.retry import error_from_status, error_reason
 from minutebook.errors import ProviderFailed
-from minutebook.record.message import Message, Provider, plain_copy
+from minutebook.record.message import Message, Provider
+from minutebook.wire.write import encodable_copy
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -250,4 +251,4 @@ class OpenAIAdapter(ClientAdapter):
         return arguments
 
     def _message(self, message: Message) -> dict[str, Any]:
-        return {key: plain_copy(value) for key, value in message.items() if key in self._keys}
+        return {key: encodable_copy(value) for key, value in message.items() if key in self._keys}

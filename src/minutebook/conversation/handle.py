@@ -209,7 +209,7 @@ class AsyncConversation:
             IdempotencyConflict: the key was used with other messages.
         """
         require_type("request", request, (int, NoneType), "the number of a request")
-        inputs = [read_input(given) for given in messages]
+        inputs = [read_input(message) for message in messages]
         new = [message for part in inputs for message in part.messages]
         if not new:
             raise InvalidSetting("messages", [], "at least one message")
@@ -412,7 +412,7 @@ class AsyncConversation:
         if not messages and not len(record):
             raise MissingSetting("request", f"conversation {self.id!r} is empty; pass the user message")
         system = (text_of(record[0]) if is_system(record[0]) else "") if len(record) else self._system or ""
-        all_tools = [given if isinstance(given, Tool) else tool(given) for given in tools]
+        all_tools = [item if isinstance(item, Tool) else tool(item) for item in tools]
         prompt = text_prompt("conversation", system, all_tools, sections=sections)
         with Session() if session is None else nullcontext(session) as run_session:
             yield ConversationRunner(

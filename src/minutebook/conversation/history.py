@@ -274,7 +274,7 @@ class ConversationHistory:
             yield renewed
 
     async def _use(self, operation: Callable[[str], Awaitable[T]]) -> T:
-        """Call the operation with the conversation's id. If it was erased before this object used it, take another."""
+        """Call the operation with the conversation's id. If it was erased before its first use, find an id again."""
         try:
             result = await operation(self.conversation)
         except ConversationErased:

@@ -2,6 +2,7 @@
 # make test       every behaviour, in 3 minutes               make fuzz      100,000 generated cases, N=… for others
 # make check      what CI runs, in 15 minutes                 make torture   kill writers, and count what is lost
 # make test-all   everything, before a release: an hour       make clean     remove what the others made
+# make docs       generated pages, and the site in site/
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -10,7 +11,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check -qq install
 SPREAD = -n 3 --dist worksteal
 PYTEST = $(BIN)/python -m pytest $(SPREAD)
 
-.PHONY: demo test check test-all format lint imports types cover pythons integrations integrations-quick bench bench-compare torture docs fuzz clean
+.PHONY: demo test check test-all format lint imports types cover pythons integrations integrations-quick bench bench-compare torture docs docs-pyright fuzz clean
 
 demo: .venv/.demo
 	@$(BIN)/minutebook demo
@@ -32,7 +33,7 @@ check: .venv/.dev
 # The slow tests too: process kills, schemathesis, the corpus, long state machines, all backends.
 test-all: .venv/.dev
 	MINUTEBOOK_EXAMPLES=$${MINUTEBOOK_EXAMPLES:-100} $(PYTEST) $(ARGS)
-	$(MAKE) --no-print-directory pythons integrations ARGS=
+	$(MAKE) --no-print-directory docs-pyright pythons integrations ARGS=
 
 format: .venv/.dev
 	$(BIN)/ruff format .
@@ -92,11 +93,18 @@ bench-compare: .venv/.dev
 torture: .venv/.dev
 	@$(BIN)/python -m torture $(ARGS)
 
-# Writes the generated pages and the .pyi files, then builds the site into site/. A warning, such as a broken link, fails.
+# Writes the generated pages and the .pyi files, then builds the site into site/. A warning, such as a broken link, fails;
+# with --quiet, mkdocs would not count warnings.
 docs: .venv/.dev
 	@$(BIN)/python docs/generate.py
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "built site/index.html"
+
+# A second type checker over every code block of the docs; `make test` runs mypy over them. It is skipped if it cannot be installed.
+docs-pyright: .venv/.dev
+	@rm -rf build/docs && $(BIN)/python docs/blocks.py build/docs
+	@if $(PIP) pyright==1.1.414; then $(BIN)/pyright --pythonpath $(BIN)/python -p build/docs; \
+	  else echo "pyright cannot be installed here: skipped"; fi
 
 fuzz: .venv/.dev
 	MINUTEBOOK_EXAMPLES=$$(( $(or $(N),100000) / $$($(BIN)/python -m pytest --collect-only -q -m fuzz | grep -c ::) + 1 )) \

@@ -200,7 +200,9 @@ def constructor(definition: Definition) -> str:
         node
         for ancestor in reversed(list(ancestors(definition)))
         for node in class_body(ancestor)
-        if isinstance(node, ast.AnnAssign | ast.Assign) and not any(name.startswith("_") for name in target_names(node))
+        if isinstance(node, ast.AnnAssign | ast.Assign)
+        and "ClassVar" not in ast.unparse(node)
+        and not any(name.startswith("_") for name in target_names(node))
     )
     return "\n".join(map(ast.unparse, assignments))
 

@@ -3,6 +3,7 @@
 A page is one module, and each line of code has its line number in the page, so that errors point into the page.
 """
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -34,7 +35,14 @@ def write_modules(folder: Path) -> list[Path]:
     return written
 
 
+PYRIGHT = {
+    "extraPaths": [str(ROOT / "src")],
+    "ignore": ["docs__how_to__use_with_google_adk.py"],  # google-adk is not installed with the development tools
+    "reportPossiblyUnboundVariable": False,  # the loops on the pages are never empty
+}
+
 if __name__ == "__main__":
     target = Path(sys.argv[1])
     target.mkdir(parents=True, exist_ok=True)
-    sys.stdout.write("".join(f"{path}\n" for path in write_modules(target)))
+    (target / "pyrightconfig.json").write_text(json.dumps(PYRIGHT), encoding="utf-8")
+    sys.stdout.write(f"wrote {len(write_modules(target))} modules to {target}\n")

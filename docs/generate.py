@@ -14,6 +14,10 @@ from minutebook.cli.reference import command_reference
 HERE = Path(__file__).parent / "reference"
 
 
+HTTP_TITLES = {"as OpenAI": "OpenAI's API"}
+"""Tags of the OpenAPI document → titles in the reference."""
+
+
 def cli() -> str:
     return api_reference.HEAD.replace("the docstrings", "the commands") + command_reference()
 
@@ -39,7 +43,7 @@ def http() -> str:
             description = " ".join(operation.get("description", "").partition("\n\n")[0].split())
             rows.setdefault(operation["tags"][0], []).append(f"| `{method.upper()} {path}` | {description} |\n")
     for tag, tag_rows in rows.items():
-        parts += [f"\n## {tag}\n\n| | |\n|---|---|\n", *tag_rows]
+        parts += [f"\n## {HTTP_TITLES.get(tag, tag.capitalize())}\n\n| | |\n|---|---|\n", *tag_rows]
     return "".join(parts)
 
 

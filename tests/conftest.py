@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -11,3 +12,10 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 settings.load_profile("minutebook")
+
+pytest.register_assert_rewrite(
+    *(
+        f"minutebook.testing.contract.{part}"
+        for part in ("append", "documents", "erase", "expiry", "folds", "leases", "load", "pages", "samples", "trim")
+    )
+)

@@ -46,3 +46,17 @@ def test_an_old_word_is_found_as_an_identifier_and_in_prose():
     assert [word for _, word in old_words("told = 1")] == ["told"]
     assert [word for _, word in old_words('"""It is\n    told."""')] == ["is told"]
     assert [word for _, word in old_words('"""He told me."""\nteller = 1')] == []
+
+
+def test_no_old_phrase_is_used_in_the_pages():
+    root = Path(__file__).parents[1]
+    pages = [*root.glob("*.md"), *(root / "docs").rglob("*.md")]
+    prose = {page: re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL) for page in pages}
+
+    used = [
+        f"{page.relative_to(root)}: {match.group()}"
+        for page, text in prose.items()
+        for match in PHRASES.finditer(re.sub(r"\s+", " ", text))
+    ]
+
+    assert used == [], "use the field's word:\n" + "\n".join(used)

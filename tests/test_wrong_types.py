@@ -148,7 +148,7 @@ def test_what_is_no_message_is_not_appended(given):
     [
         ("You fix code.", {}, r"prompt='You fix code.': expected a Prompt; put text into a template"),
         (PROMPT.template, {}, "prompt=PromptTemplate.*: expected a Prompt"),
-        (PROMPT, {"conversation": 5}, "conversation=5: expected a Transcript or a list of messages"),
+        (PROMPT, {"conversation": 5}, "conversation=5: expected a Transcript, a Conversation or a list of messages"),
         (PROMPT, {"history_manager": 8_000}, "manager=8000: expected an object with a method curate"),
         (PROMPT, {"request": 5}, "request=5: expected text or a message"),
         (PROMPT, {"max_tokens": "8k"}, "max_tokens='8k': expected a number of tokens"),

@@ -69,7 +69,7 @@ class PlayedConversation:
     async def call(self):
         self.calls += 1
         result = await self.compactor.check_and_apply(self.record)
-        before, self.view = self.view, view_of(self.record, folds=result.folds).messages
+        before, self.view = self.view, view_of(self.record, folds=result.folds).curated
         if result:
             self.compacted_at.append((self.record.tokens, len(self.record.turn_starts)))
             assert is_valid(before)

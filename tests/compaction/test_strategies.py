@@ -282,7 +282,7 @@ def test_the_newest_results_are_cut_to_fit_also_after_a_summary():
         record.append({"role": "tool", "tool_call_id": call["id"], "content": "word " * words})
 
     result = asyncio.run(compactor.check_and_apply(record))
-    view = view_of(record, folds=result.folds).messages
+    view = view_of(record, folds=result.folds).curated
 
     assert compactor.compaction_input(record).tokens <= 3_000
     assert is_valid(view)
@@ -306,7 +306,7 @@ def test_the_summarizer_gets_the_previous_summary():
         asyncio.run(compactor.check_and_apply(record))
 
     assert [request.previous for request in requests[:3]] == [None, "Summary 1.", "Summary 2."]
-    shown = [message for message in view_of(record, folds=compactor.folds).messages if is_summary(message)]
+    shown = [message for message in view_of(record, folds=compactor.folds).curated if is_summary(message)]
     assert len(shown) == 1
 
 
@@ -318,7 +318,7 @@ def test_the_marker_of_a_truncation_counts_all_hidden_messages():
         record.append({"role": "assistant", "content": f"Number {number}: " + "more " * 40})
         record.append({"role": "user", "content": f"Go on with {number}."})
         asyncio.run(compactor.check_and_apply(record))
-    view = view_of(record, folds=compactor.folds).messages
+    view = view_of(record, folds=compactor.folds).curated
 
     markers = [message["content"] for message in view if "truncated" in str(message["content"])]
 
@@ -442,7 +442,7 @@ def test_pinned_messages_stay_in_every_view_of_a_record_that_is_folded_by_turns(
     assert asyncio.run(compactor.check_and_apply(record))
 
     managers = PassthroughManager(), TokenBudgetManager(500)
-    views = [view_of(record, manager, folds=compactor.folds).messages for manager in managers]
+    views = [view_of(record, manager, folds=compactor.folds).curated for manager in managers]
     assert len(views[0]) > len(views[1])
     for view in views:
         assert [message for message in view if message in (chat[0], chat[3])] == [chat[0], chat[3]]

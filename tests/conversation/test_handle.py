@@ -3,13 +3,15 @@
 import asyncio
 import inspect
 import json
+import multiprocessing
 import warnings
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook import CannotFit, MemoryStore, ToolResultTruncator, TruncateStrategy
+from minutebook import CannotFit, MemoryStore, ToolResultTruncator, TruncateStrategy, open_store
 from minutebook.conversation import AsyncConversation, Conversation
 from minutebook.errors import (
     BrokenConversation,
@@ -19,6 +21,7 @@ from minutebook.errors import (
     InvalidSetting,
     MissingSetting,
 )
+from minutebook.store.loop_thread import run_sync
 
 TOOL_CALL = {"id": "call_1", "type": "function", "function": {"name": "find_order", "arguments": '{"number": 17}'}}
 
@@ -393,3 +396,123 @@ def test_any_sequence_of_calls_keeps_the_record_complete_and_every_view_within_t
             chat.pin(1)
 
     assert [message["content"] for message in chat] == contents
+
+
+def test_tasks_may_share_one_handle(database):
+    async def scenario():
+        async with AsyncConversation("a", store=database, max_tokens=10_000) as chat:
+            await asyncio.gather(*(chat.append(f"message {number}") for number in range(20)))
+            views = await asyncio.gather(*(chat.view() for _ in range(10)))
+            return [message["content"] for message in chat], [view.number for view in views]
+
+    contents, numbers = asyncio.run(scenario())
+
+    assert sorted(contents) == sorted(f"message {number}" for number in range(20))
+    assert sorted(numbers) == list(range(1, 11))
+
+
+def test_handles_that_append_at_the_same_time_lose_nothing(database):
+    async def scenario():
+        async with open_store(database) as store:
+            handles = [AsyncConversation("a", store=store) for _ in range(10)]
+            await asyncio.gather(*(handle.append(f"message {number}") for number, handle in enumerate(handles)))
+            return (await store.load("a")).messages
+
+    assert sorted(message["content"] for message in asyncio.run(scenario())) == [f"message {n}" for n in range(10)]
+
+
+def test_messages_that_the_caller_changes_later_do_not_change_the_record():
+    message = {"role": "user", "content": [{"type": "text", "text": "original"}]}
+    chat = Conversation()
+    chat.append(message)
+    message["content"][0]["text"] = "changed"
+    chat[0]["content"][0]["text"] = "changed"
+    next(iter(chat))["role"] = "changed"
+
+    assert chat.view().messages == [{"role": "user", "content": [{"type": "text", "text": "original"}]}]
+
+
+def test_a_conversation_of_another_recipient_is_not_opened(database):
+    with Conversation("order-17", store=database, recipient="ada") as chat:
+        chat.append("hello")
+
+    with pytest.raises(InvalidSetting, match="'ada', the recipient of conversation 'order-17'"):
+        Conversation("order-17", store=database, recipient="bob")
+
+
+def test_a_recorded_request_has_the_messages_that_were_sent():
+    chat = Conversation(system="Be brief.", max_tokens=10_000)
+    for number in range(8):
+        chat.append(f"Question {number}: " + "word " * 50)
+        chat.append({"role": "assistant", "content": f"Answer {number}. " + "word " * 50})
+    chat.compact()
+    chat.append("And now?")
+    view = chat.view()
+
+    assert chat.request(view.number).messages == view.messages
+    assert chat.why(-1, request=view.number).position == len(chat) - 1
+
+
+def test_a_lone_surrogate_is_stored_and_sent_as_a_replacement_character():
+    chat = Conversation()
+    chat.append("a \ud800 b")
+
+    assert chat[0]["content"] == "a \ud800 b"
+    assert chat.view().messages == [{"role": "user", "content": "a \ufffd b"}]
+
+
+def test_a_request_number_without_a_response_is_refused():
+    chat = Conversation()
+    chat.append("hello")
+    chat.view()
+
+    with pytest.raises(InvalidSetting, match="request=1"):
+        chat.append({"role": "assistant", "content": "hi"}, request=1)
+    assert len(chat) == 1
+
+
+def test_a_choice_of_a_completion_is_an_answer():
+    chat = Conversation()
+    chat.append("hello")
+    chat.append(completion("hi").choices[0])
+
+    assert chat[-1] == {"role": "assistant", "content": "hi"}
+
+
+def test_an_expired_conversation_starts_again(database):
+    times = [datetime.now(UTC)]
+
+    async def scenario():
+        async with open_store(database, expire_after=timedelta(days=1), clock=lambda: times[0]) as store:
+            chat = AsyncConversation("a", store=store, system="Be brief.")
+            await chat.append("hello")
+            times[0] += timedelta(days=2)
+            await store.expire()
+            await chat.append("again")
+            return list(chat)
+
+    assert [message["content"] for message in asyncio.run(scenario())] == ["Be brief.", "again"]
+
+
+def test_a_forked_process_can_use_new_conversations(tmp_path):
+    Conversation("parent", store=tmp_path / "parent.db").append("hello")
+    script = multiprocessing.get_context("fork").Process(target=_append_in_child, args=(tmp_path / "child.db",))
+    script.start()
+    script.join(20)
+
+    assert script.exitcode == 0
+    assert len(Conversation("child", store=tmp_path / "child.db")) == 1
+
+
+def _append_in_child(database):
+    Conversation("child", store=database).append("hello")
+
+
+def test_an_async_tool_that_would_block_the_loop_gets_an_error(monkeypatch):
+    monkeypatch.setattr("minutebook.conversation.sync._has_warned", True)
+
+    async def tool():
+        Conversation("other").append("hello")
+
+    with pytest.raises(RuntimeError, match="AsyncConversation"):
+        run_sync(tool())

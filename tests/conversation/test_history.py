@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook import InProcessEventBus, TurnStrategy, check
+from minutebook import InProcessEventBus, ToolResultTruncator, TurnStrategy, check
 from minutebook.compaction import HistoryCompacted
 from minutebook.compaction.fact_ledger import without_ledger
 from minutebook.compaction.summarizer import is_summary, require_summary, summary_text
@@ -592,6 +592,51 @@ def test_a_message_is_written_under_the_lease(run):
         return await history.get_history()
 
     assert run(scenario) == [{"role": "user", "content": "Now."}]
+
+
+def test_messages_can_be_added_while_the_history_holds_its_lease(run):
+    async def scenario(store):
+        history = history_of(store)
+        async with history.lease():
+            await history.add_message({"role": "user", "content": "One."})
+            await history.append({"role": "assistant", "content": "Two."})
+            await history.add_message({"role": "user", "content": "Three."})
+        return await history.get_history()
+
+    assert [message["content"] for message in run(scenario)] == ["One.", "Two.", "Three."]
+
+
+def test_a_history_is_a_conversation_too(run):
+    async def scenario(store):
+        history = history_of(store)
+        await history.add_message({"role": "user", "content": "Where is my order?"})
+        await history.append({"role": "assistant", "content": "It was shipped."})
+        await history.add_message({"role": "user", "content": "Thanks."})
+        return (await history.view()).messages, await history.get_history(), list(history), history.id
+
+    sent, returned, record, history_id = run(scenario)
+    assert sent == returned == record
+    assert history_id == "alice"
+
+
+def test_get_history_stays_within_the_token_budget(run):
+    async def scenario(store):
+        history = history_of(store, max_tokens=200, manager=ToolResultTruncator(40))
+        for number in range(9):
+            await history.add_message({"role": "user", "content": f"Question {number}. " * 10})
+            await history.add_message({"role": "assistant", "content": f"Answer {number}. " * 10})
+        await history.add_message({"role": "user", "content": "And now?"})
+        return await history.get_history()
+
+    messages = run(scenario)
+    assert messages[-1]["content"] == "And now?"
+    assert 1 < len(messages) < 19
+    assert sum(map(COUNTER.message, messages)) <= 200
+
+
+def test_a_budget_that_is_not_a_number_is_refused():
+    with pytest.raises(InvalidSetting, match="max_tokens"):
+        ConversationHistory(MemoryStore(), "alice", max_tokens=0)
 
 
 def test_several_writers_wait_for_each_other(run):

@@ -60,7 +60,7 @@ async def in_memory(counts):
         record.extend(message for turn in TURNS[done:count] for message in turn)
         done = count
         results.append(await manager.apply(record))
-    return list(view_of(record, folds=manager.folds).messages), results
+    return list(view_of(record, folds=manager.folds).curated), results
 
 
 async def in_model_calls(counts):
@@ -82,7 +82,7 @@ async def in_model_calls(counts):
             )
             call = ModelCall(store, settings, await store.load("alice"), ())
             await call.begin()
-        return call.messages
+        return call.view().curated
 
 
 def named_in(view):

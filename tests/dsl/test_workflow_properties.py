@@ -99,7 +99,19 @@ LONG = [PAGE * 30] * 12
 WORDS = ("Yes.",)
 JSON = ('{"good": true}', '{"good": "x"}', "Yes.")
 TALK = (talk,)
-READ = (*[call("read", path=f"src/f{number}.py") for number in range(30)], "Ok.")
+
+
+def read_file(number):
+    """An answer that reads one file, or the summary if one is requested."""
+
+    def answer(request):
+        is_summary = "minutes of a conversation" in str(request.body)
+        return say("We read files.") if is_summary else call("read", path=f"src/f{number}.py")
+
+    return answer
+
+
+READ = (*map(read_file, range(30)), "Ok.")
 
 ROWS = {
     "ModelSpec.provider": (

@@ -5,13 +5,6 @@ import pytest
 from tests.servers import shared
 from tests.store.redis import servers as servers_redis
 
-pytest.register_assert_rewrite(
-    *(
-        f"minutebook.testing.contract.{part}"
-        for part in ("append", "documents", "erase", "folds", "leases", "load", "pages", "samples", "trim")
-    )
-)
-
 
 @pytest.fixture(scope="session", autouse=True)
 def servers(tmp_path_factory):

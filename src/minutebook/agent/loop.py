@@ -112,7 +112,7 @@ class AgentRun(Generic[Out]):
                 self.recorder.close_open_calls({})  # the given conversation may end with unanswered tool calls
                 for message in self.first_messages:
                     self.recorder.record(message, is_prompt=self.prompt_message.is_prompt(message))
-                if self.runner.resume and (response := await self._recorded_answer()):
+                if self.runner.resume and (response := await self._find_answer()):
                     return response
                 while True:
                     await self._save()
@@ -142,7 +142,7 @@ class AgentRun(Generic[Out]):
             await self.stored.save(entries, session=self.runner.session)
             self.recorder.conversation = self.stored.record  # read again if another process has appended
 
-    async def _recorded_answer(self) -> PromptResponse[Out] | None:
+    async def _find_answer(self) -> PromptResponse[Out] | None:
         """The final answer that ends the conversation, None if the model must be called."""
         conversation = self.recorder.conversation
         last = conversation[-1] if conversation else {}

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import Final
 
 from minutebook.compaction.strategy import (
     DEFAULT_THRESHOLD,
@@ -32,7 +32,7 @@ class HybridStrategy(WindowStrategy):
         InvalidSetting: a share is out of range.
     """
 
-    name: ClassVar[str] = "hybrid"
+    name = "hybrid"
     threshold: float = DEFAULT_THRESHOLD
     """Share of the window above which compaction is due."""
     target: float = DEFAULT_TARGET

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 from minutebook.compaction.fact_ledger import LedgerCache, files_of, without_ledger
 from minutebook.compaction.strategy import (
@@ -53,7 +53,7 @@ class SummarizeStrategy(WindowStrategy):
         InvalidSetting: a share or `keep_turns` is out of range.
     """
 
-    name: ClassVar[str] = "summarize"
+    name = "summarize"
     threshold: float = DEFAULT_THRESHOLD
     """Share of the window above which a summary is due."""
     target: float = DEFAULT_TARGET

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 from minutebook.compaction.strategy import (
     DEFAULT_THRESHOLD,
@@ -37,7 +37,7 @@ class TruncateStrategy(WindowStrategy):
         InvalidSetting: a share or `keep_turns` is out of range.
     """
 
-    name: ClassVar[str] = "truncate"
+    name = "truncate"
     target: float = TARGET_RATIO
     threshold: float = DEFAULT_THRESHOLD
     """Share of the window above which the conversation is truncated."""

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import ClassVar, Final, get_args
+from typing import Final, get_args
 
 from minutebook.compaction.fact_ledger import without_ledger
 from minutebook.compaction.strategy import CompactionInput, exceeds_threshold, indexes_outside, is_summary_fold
@@ -29,7 +29,7 @@ class TurnStrategy:
         InvalidSetting: `keep_turns` exceeds `max_turns`, or a setting is out of range.
     """
 
-    name: ClassVar[str] = "turns"
+    name = "turns"
     max_turns: int = 10
     """Maximum number of turns that are not folded."""
     keep_turns: int = 3

@@ -184,7 +184,7 @@ class RunRecord(AgentCall):
         self._open_storage()
 
     def _open_storage(self) -> None:
-        self._folds = FoldStorage(self._store, self.call.conversation, self.source.folds)
+        self._fold_storage = FoldStorage(self._store, self.call.conversation, self.source.folds)
         self._compactor = self.compactor(store_folds=True)
 
     async def restore_plan(self, session: SessionProtocol) -> None:

@@ -4,6 +4,8 @@ It is a handle on `ModelCall`, which builds views and stores their minutes. The 
 in memory while the handle is open; before each view the handle reads from the store what other processes have added.
 """
 
+import asyncio
+import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext
 from dataclasses import replace
@@ -53,7 +55,7 @@ from minutebook.prompt.section import Section
 from minutebook.prompt.tools import AnyTool, Tool, tool
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
-from minutebook.record.message import Message, Provider, is_system, text_of
+from minutebook.record.message import Message, Provider, is_system, plain_copy, text_of
 from minutebook.record.validation import rejected_kinds
 from minutebook.session.state import Session
 from minutebook.store.base import ConversationStore
@@ -72,8 +74,10 @@ from minutebook.wire.read import ClientInput, read_input
 
 MessageInput: TypeAlias = Any
 """Text (a user message), a message dict, a list of them, or an object of the official openai or anthropic client."""
-_ATTEMPTS: Final = 5
+_ATTEMPTS: Final = 20
 """Maximum attempts to write while other processes write to the same conversation."""
+_MAX_PAUSE_SECONDS: Final = 0.02
+"""Maximum pause before the next attempt. It is random, so that two processes do not collide again."""
 
 
 class AsyncConversation:
@@ -123,6 +127,8 @@ class AsyncConversation:
             model=model, max_tokens=max_tokens, managers=manager, strategy=strategy, summarizer=summarizer, name=policy
         )
         self.provider: Provider = provider or self._policy.provider
+        self._lock = asyncio.Lock()
+        """Held while the record is read or written: tasks may share the handle."""
         self._source: ViewSource | None = None
         """The record, once the conversation was read."""
         self._version = self._first = 0
@@ -154,10 +160,11 @@ class AsyncConversation:
     def __getitem__(self, position: slice) -> list[Message]: ...
     def __getitem__(self, position: int | slice) -> Message | list[Message]:
         """The message at a position of the record. No fold is applied."""
-        return self._record.record[position]
+        copy: Message | list[Message] = plain_copy(self._record.record[position])
+        return copy
 
     def __iter__(self) -> Iterator[Message]:
-        return iter(self._record.record)
+        return map(plain_copy, self._record.record)
 
     def __bool__(self) -> bool:
         return True  # an empty conversation is still a conversation
@@ -210,10 +217,19 @@ class AsyncConversation:
         """
         require_type("request", request, (int, NoneType), "the number of a request")
         inputs = [read_input(message) for message in messages]
-        new = [message for part in inputs for message in part.messages]
+        # Copies: the caller may change its messages later, and the record must not change with them.
+        new: list[Message] = [plain_copy(message) for part in inputs for message in part.messages]
         if not new:
             raise InvalidSetting("messages", [], "at least one message")
         response = next((part for part in inputs if part.usage is not None), None)
+        if request is not None and response is None:
+            raise InvalidSetting("request", request, "None, because no message is a response with its usage")
+        async with self._lock:
+            return await self._append_messages(new, response, idempotency_key, request)
+
+    async def _append_messages(
+        self, new: Sequence[Message], response: ClientInput | None, idempotency_key: str | None, request: int | None
+    ) -> int:
         source = await self._open()
         for _ in range(_ATTEMPTS):
             start = len(source.record)
@@ -229,7 +245,10 @@ class AsyncConversation:
                     documents=await self._minutes_of_answer(request, start, response),
                     lease=None if self._renewed is None else self._renewed.lease,
                 )
-            except VersionConflict:  # another process has appended
+            except ConversationErased:
+                raise
+            except (VersionConflict, ConversationNotFound):  # another process has appended, or the conversation expired
+                await asyncio.sleep(random.uniform(0, _MAX_PAUSE_SECONDS))  # noqa: S311 - only spreads retries
                 source = await self._synchronize()
                 continue
             if version == self._version + 1:
@@ -276,6 +295,10 @@ class AsyncConversation:
             CannotFit: the messages that must be sent exceed the budget.
             MissingSetting: the conversation has no messages.
         """
+        async with self._lock:
+            return await self._record_view(tools, provider)
+
+    async def _record_view(self, tools: Sequence[Any], provider: Provider | None) -> View:
         for _ in range(_ATTEMPTS):
             call = self._call(await self._synchronize(), tools, provider, number=self._last_request + 1)
             try:
@@ -295,15 +318,18 @@ class AsyncConversation:
             CannotFit: the messages that must be sent exceed the budget.
             MissingSetting: the conversation has no messages.
         """
-        call = self._call(await self._synchronize(), tools, provider)
-        await call.preview()
-        return call.view()
+        async with self._lock:
+            call = self._call(await self._synchronize(), tools, provider)
+            await call.preview()
+            return call.view()
 
     def _call(
         self, source: ViewSource, tools: Sequence[Any], provider: Provider | None, *, number: int | None = None
     ) -> ModelCall:
         if not len(source.record):
             raise MissingSetting("messages", f"conversation {self.id!r} is empty; append a message first")
+        if provider is not None:
+            rejected_kinds(provider)
         return ModelCall(self.store, self._settings(tools, provider, number=number), source=source)
 
     def _settings(self, tools: Sequence[Any], provider: Provider | None, *, number: int | None = None) -> CallSettings:
@@ -327,7 +353,9 @@ class AsyncConversation:
         """The newest recorded requests, oldest first."""
         require_type("last", last, int, "a number of requests")
         source = await self._open()
-        documents = [item async for item in read_requests(self.store, self.id)][-last:] if last > 0 else []
+        if not self._version or last < 1:
+            return []
+        documents = [item async for item in read_requests(self.store, self.id)][-last:]
         return [Request.of(number, document, source.record) for number, document in documents]
 
     async def request(self, number: int) -> Request:
@@ -577,18 +605,19 @@ class AsyncConversation:
         if self._id is None:
             assert self._recipient is not None
             self._id = await id_of_recipient(self.store, self._recipient)
-        if self._source is not None and self._version and await self._read_new(self._source):
-            return self._source
         try:
+            if self._source is not None and self._version and await self._read_new(self._source):
+                return self._source
             loaded = await self.store.load(self._id)
         except ConversationErased:
             raise
-        except ConversationNotFound:
-            self._version, self._source = (
-                0,
-                self._source or ViewSource(None, (), counter=self._policy.counter, whole_record=True),
-            )
+        except ConversationNotFound:  # new, or expired
+            self._version, self._last_request, self._sent = 0, 0, None
+            self._source = ViewSource(None, (), counter=self._policy.counter, whole_record=True)
             return self._source
+        if self._recipient is not None and loaded.conversation.recipient != self._recipient:
+            expected = f"{loaded.conversation.recipient!r}, the recipient of conversation {self._id!r}"
+            raise InvalidSetting("recipient", self._recipient, expected)
         self._version, self._first = loaded.conversation.version, loaded.conversation.first
         self._source = ViewSource(loaded, (), counter=self._policy.counter, whole_record=True)
         self._last_request = await last_request_number(self.store, self._id)

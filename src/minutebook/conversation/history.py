@@ -18,8 +18,9 @@ from minutebook.compaction.manager import CompactionResult
 from minutebook.compaction.summarizer import Summarizer, is_summary, summary_text, without_summary_flag
 from minutebook.compaction.turns import TurnStrategy
 from minutebook.conversation.compactor import TurnCompactor
-from minutebook.conversation.handle import id_of_recipient
+from minutebook.conversation.handle import AsyncConversation, id_of_recipient
 from minutebook.conversation.lease import RenewedLease, hold_lease
+from minutebook.conversation.view_source import ViewSource
 from minutebook.errors import (
     BrokenConversation,
     ConversationBusy,
@@ -28,9 +29,10 @@ from minutebook.errors import (
     InvalidSetting,
     VersionConflict,
 )
-from minutebook.history.protocol import EventBus
+from minutebook.history.protocol import EventBus, HistoryManager
 from minutebook.history.view import view_of
 from minutebook.record.finding import Finding, FindingKind
+from minutebook.record.fold import Fold
 from minutebook.record.message import Message, Provider, is_system, plain_copy, require_message
 from minutebook.record.pairing import Pairing
 from minutebook.store.base import ConversationStore
@@ -54,13 +56,15 @@ class HistoryStatus:
     """ISO 8601, in UTC; None if the conversation does not exist yet."""
 
 
-class ConversationHistory:
+class ConversationHistory(AsyncConversation):
     """The history of the conversation with one recipient.
+
+    It has the methods of `AsyncConversation` too, and compacts by turns.
 
     `conversation` is the conversation's id; by default it is the recipient. If that conversation was erased before this
     object used it, the recipient's newest open conversation is continued or a new one starts. Each append holds the
     conversation's lease, so it waits for other writers. `strategy` sets when old turns are summarized
-    and how many are kept; `max_turns_before_compaction` and `recent_turns_to_keep` override its `max_turns` and
+    and how many are kept; `manager` and `max_tokens` limit what `get_history` returns; `max_turns_before_compaction` and `recent_turns_to_keep` override its `max_turns` and
     `keep_turns`. `purge_compacted` permanently deletes summarized messages from the record. `notice` is called with the
     conversation's id after every append, for example `BackgroundCompaction.notice`.
 
@@ -78,6 +82,8 @@ class ConversationHistory:
         max_turns_before_compaction: int | None = None,
         recent_turns_to_keep: int | None = None,
         max_recent_turns: int = 10,
+        max_tokens: int | None = None,
+        manager: HistoryManager | str | Sequence[HistoryManager | str] = (),
         purge_compacted: bool = False,
         summarizer: Summarizer | None = None,
         counter: TokenCounter | None = None,
@@ -87,16 +93,23 @@ class ConversationHistory:
         new_id: Callable[[], UUID] = uuid4,
     ) -> None:
         self.recipient = require_name("recipient", recipient)
-        self.conversation = require_name("conversation", conversation if conversation is not None else recipient)
-        """The conversation's id. It changes once if the recipient's conversation was erased: see `ConversationHistory`."""
-        self.store = store
-        self._is_bound = conversation is not None
-        """Whether the id stays, because the caller chose it or the conversation existed."""
-        self._holder, self._writing = f"history-{uuid4()}", asyncio.Lock()
         overrides: dict[str, Any] = {"max_turns": max_turns_before_compaction, "keep_turns": recent_turns_to_keep}
         self.strategy = replace(
             strategy or TurnStrategy(), **{name: value for name, value in overrides.items() if value is not None}
         )
+        super().__init__(
+            require_name("conversation", conversation if conversation is not None else recipient),
+            store=store,
+            recipient=recipient,
+            max_tokens=max_tokens,
+            manager=manager,
+            strategy=self.strategy,
+            summarizer=summarizer,
+        )
+        self._policy.counter = counter or self._policy.counter
+        self._is_bound = conversation is not None
+        """Whether the id stays, because the caller chose it or the conversation existed."""
+        self._holder, self._writing = f"history-{uuid4()}", asyncio.Lock()
         self.max_recent_turns = _require_turns(max_recent_turns)
         self._compactor = TurnCompactor(
             store,
@@ -111,6 +124,11 @@ class ConversationHistory:
         self._notice = notice
         self._clock = clock
         self._new_id = new_id
+
+    @property
+    def conversation(self) -> str:
+        """The conversation's id. It changes once if the recipient's conversation was erased: see `ConversationHistory`."""
+        return self.id
 
     async def add_message(
         self,
@@ -165,15 +183,17 @@ class ConversationHistory:
 
         Raises:
             ConversationErased: the conversation was erased.
+            CannotFit: the messages that must be returned exceed `max_tokens`.
         """
         turns = self.max_recent_turns if max_recent_turns is None else _require_turns(max_recent_turns)
         loaded = await self._read(lambda id_: self.store.load(id_, last_turns=turns, folded=True))
         if loaded is None:
             return []
-        transcript = loaded.transcript()
+        policy = self._policy.policy
+        transcript = loaded.transcript(counter=self._policy.counter)
         messages: Sequence[Message] = transcript
         if not all(map(is_system, transcript)):  # without a user message no view is valid for a provider
-            messages = view_of(transcript, provider=provider).messages
+            messages = view_of(transcript, policy.manager, max_tokens=policy.max_tokens, provider=provider).messages
         return [plain_copy(without_summary_flag(message)) for message in messages]
 
     async def summary(self) -> str | None:
@@ -189,7 +209,9 @@ class ConversationHistory:
         """Whether more than `max_turns` turns are not summarized, including those that the last compaction kept."""
         return bool(await self._read(self._compactor.is_due))
 
-    async def compact(self, summarizer: Summarizer | None = None) -> CompactionResult:
+    async def compact(  # type: ignore[override] # the signature of requirement document 003
+        self, summarizer: Summarizer | None = None
+    ) -> CompactionResult:
         """Summarize all but the last `keep_turns` turns, even if compaction is not due.
 
         The result is true if turns were summarized. If the summarizer fails or its summary is rejected, nothing is
@@ -197,13 +219,14 @@ class ConversationHistory:
         """
         return await self._use(lambda id_: self._compactor.compact(id_, summarizer))
 
-    async def undo(self, fold_id: str) -> StoredFold:
+    async def undo(self, fold: Fold | str) -> StoredFold:
         """Undo a compaction. The view is then byte-identical to the one before it.
 
         Raises:
             FoldNotFound: no fold has that id.
             FoldConflict: the summarized messages were purged.
         """
+        fold_id = fold if isinstance(fold, str) else fold.id
         return await self._use(lambda id_: self.store.undo_fold(id_, fold_id))
 
     async def status(self) -> HistoryStatus:
@@ -242,7 +265,15 @@ class ConversationHistory:
         ]
 
         async def append(conversation: str) -> int:
-            async with self._writing, self._lease(conversation) as renewed, renewed.release_on_append():
+            if self._renewed is not None:  # within `lease`
+                return await self.store.append(
+                    conversation,
+                    entries,
+                    recipient=self.recipient,
+                    idempotency_key=idempotency_key,
+                    lease=self._renewed.lease,
+                )
+            async with self._writing, self._write_lease(conversation) as renewed, renewed.release_on_append():
                 return await self.store.append(
                     conversation,
                     entries,
@@ -258,7 +289,7 @@ class ConversationHistory:
         return version
 
     @asynccontextmanager
-    async def _lease(self, conversation: str) -> AsyncIterator[RenewedLease]:
+    async def _write_lease(self, conversation: str) -> AsyncIterator[RenewedLease]:
         """Hold the lease for this block. Other writers have it for a moment only, so wait for them."""
         async with AsyncExitStack() as stack:
             for delay in (*_LEASE_DELAYS, None):
@@ -273,6 +304,10 @@ class ConversationHistory:
                     await asyncio.sleep(delay)
             yield renewed
 
+    async def _synchronize(self) -> ViewSource:
+        synchronize = super()._synchronize
+        return await self._use(lambda _: synchronize())
+
     async def _use(self, operation: Callable[[str], Awaitable[T]]) -> T:
         """Call the operation with the conversation's id. If it was erased before its first use, find an id again."""
         try:
@@ -280,7 +315,7 @@ class ConversationHistory:
         except ConversationErased:
             if self._is_bound:
                 raise
-            self.conversation = await id_of_recipient(self.store, self.recipient)
+            self._id = await id_of_recipient(self.store, self.recipient)
             self._is_bound = True
             return await operation(self.conversation)
         self._is_bound = True

@@ -2,16 +2,17 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from minutebook.errors import ConversationBusy, LeaseLost, StoreUnavailable
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import Lease
 
+_POLL_SECONDS: Final = 0.1
 _LOG: Final = logging.getLogger("minutebook.service")
 
 
@@ -45,11 +46,17 @@ async def hold_lease(
 
 
 async def _wait_for_crashed_holder(store: ConversationStore, conversation: str, holder: str, *, seconds: float) -> None:
-    try:
-        await store.acquire_lease(conversation, holder, seconds=seconds)
-    except ConversationBusy as busy:
-        seconds_left = (busy.until - datetime.now(UTC)).total_seconds()
-        await asyncio.sleep(seconds_left if 0 < seconds_left <= seconds else 0)
+    """Acquire the lease, or wait until its holder releases it or would have lost it; at most for `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            await store.acquire_lease(conversation, holder, seconds=seconds)
+        except ConversationBusy:
+            if time.monotonic() >= deadline:
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+        else:
+            return
 
 
 @dataclass(slots=True)

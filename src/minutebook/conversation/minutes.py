@@ -26,6 +26,7 @@ from minutebook.store.base import ConversationStore
 from minutebook.store.types import Document, Lease, NewDocument
 from minutebook.tokens import TokenCounter
 from minutebook.wire.chat import json_bytes
+from minutebook.wire.write import without_own_keys
 
 REQUEST_KIND: Final = "request"
 """The document kind of stored minutes."""
@@ -348,7 +349,7 @@ class Request:
     length: int
     """The number of messages in the record at that time."""
     messages: list[Message]
-    """The messages that were sent. Messages that were deleted since then are missing."""
+    """The messages that were sent, in chat format. Messages that were deleted since then are missing."""
     left_out: Sequence[Mapping[str, Any]]
     """Ranges of the record that were changed or left out: `start`, `stop`, `status`, `reason`."""
     folds: Sequence[str]
@@ -373,7 +374,7 @@ class Request:
             model=body["model"] or None,
             policy=body["policy"],
             length=body["length"],
-            messages=sent_messages(body["parts"], dict(enumerate(record))),
+            messages=[without_own_keys(message) for message in sent_messages(body["parts"], dict(enumerate(record)))],
             left_out=body["left_out"],
             folds=body["folds"],
             tokens_before=body["tokens_before"],
@@ -390,6 +391,8 @@ class Request:
         Raises:
             InvalidSetting: the record had no such message at that time.
         """
+        if type(position) is int and -self.length <= position < 0:
+            position += self.length  # from the end, as in a sequence
         if type(position) is not int or not 0 <= position < self.length:
             expected = f"0 to {self.length - 1}: the record had {self.length} messages at request {self.number}"
             raise InvalidSetting("message", position, expected)

@@ -38,7 +38,7 @@ from minutebook.history.window import SlidingWindowManager, TurnWindowManager
 from minutebook.record.fold import Fold
 from minutebook.record.message import Provider
 from minutebook.record.transcript import Transcript
-from minutebook.tokens import counter_for
+from minutebook.tokens import TokenCounter, counter_for
 from minutebook.tokens.models import DEFAULT_TOKENS, ModelInfo, model_info
 from minutebook.wire.chat import json_bytes
 
@@ -170,7 +170,7 @@ class PolicyBuilder:
             require_summarizer(summarizer)
         self.model = _model_of(model, max_tokens)
         self.model_name = None if model is None else self.model.name
-        self.counter = counter_for(self.model_name)
+        self.counter: TokenCounter = counter_for(self.model_name)
         self.summarizer = summarizer
         self.max_tokens = max_tokens if max_tokens is not None else None if model is None else self.model.room()
         if name is not None and (managers or strategy is not None):

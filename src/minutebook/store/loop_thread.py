@@ -46,7 +46,13 @@ class LoopThread:
         """Run a coroutine on the loop, and block until it is done.
 
         Ctrl-C cancels the coroutine, and is raised after the coroutine has cleaned up.
+
+        Raises:
+            RuntimeError: the caller runs on the loop itself, so it would wait for itself.
         """
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise RuntimeError("an async tool called a blocking function; await the methods of AsyncConversation there")
         with self._lock:
             loop = self._start()
         tasks: list[asyncio.Task[T]] = []
@@ -98,7 +104,7 @@ class LoopThread:
 
     def _start(self) -> asyncio.AbstractEventLoop:
         """Start the loop if necessary, and return it. The caller holds the lock."""
-        if self._loop is None:
+        if self._loop is None or self._thread is None or not self._thread.is_alive():  # after a fork it is not
             self._loop = self._loop_factory()
             self._thread = threading.Thread(target=_run, args=(self._loop,), name=self._name, daemon=True)
             self._thread.start()

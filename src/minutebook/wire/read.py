@@ -103,6 +103,8 @@ def _read_response(value: Mapping[str, Any]) -> ClientInput | None:
     """The message of a response object; None if the value is not a response."""
     if isinstance(value.get("choices"), (list, tuple)):
         return _read_completion(value)
+    if "finish_reason" in value and isinstance(value.get("message"), Mapping):
+        return _read_completion({"choices": [value]})
     if value.get("object") == "response" and isinstance(value.get("output"), (list, tuple)):
         messages = _item_messages([_mapping(_plain(item), 0) for item in value["output"]])
         return ClientInput(messages, value.get("usage"), value.get("model"), value.get("status"))

@@ -1,9 +1,9 @@
 """Chat messages of a view as a client's keyword arguments, without the keys that only minutebook reads."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from minutebook.record.message import Message, leading_system_count, plain_copy, text_of
+from minutebook.record.message import Message, leading_system_count, text_of
 from minutebook.wire.anthropic import BLOCKS_KEY, PATCH_KEY, PROMPT_DIGEST_KEY, to_anthropic
 from minutebook.wire.responses import ITEMS_KEY, message_to_items
 
@@ -15,7 +15,22 @@ _OWN_KINDS: Final = frozenset({"summary", "marker"})
 
 def openai_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """The messages for `client.chat.completions.create`."""
-    return [plain_copy(without_own_keys(message)) for message in messages]
+    return [_encodable(without_own_keys(message)) for message in messages]
+
+
+def _encodable(value: Any) -> Any:
+    """A copy in plain dicts and lists. Lone surrogates, which UTF-8 cannot encode, are replaced by U+FFFD."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return value
+    if isinstance(value, Mapping):
+        return {key: _encodable(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_encodable(inner) for inner in value]
+    return value
 
 
 def without_own_keys(message: Message) -> Message:
@@ -29,7 +44,9 @@ def without_own_keys(message: Message) -> Message:
 def anthropic_arguments(messages: Sequence[Message]) -> dict[str, Any]:
     """`messages`, and `system` if there is one, for `client.messages.create`."""
     converted = to_anthropic(messages)
-    return {"messages": converted.messages, **({"system": converted.system} if converted.system else {})}
+    arguments = {"messages": converted.messages, **({"system": converted.system} if converted.system else {})}
+    encodable: dict[str, Any] = _encodable(arguments)
+    return encodable
 
 
 def responses_arguments(messages: Sequence[Message]) -> dict[str, Any]:
@@ -37,7 +54,8 @@ def responses_arguments(messages: Sequence[Message]) -> dict[str, Any]:
     leading = leading_system_count(messages)
     instructions = "\n\n".join(map(text_of, messages[:leading]))
     items = [item for message in messages[leading:] for item in _items(message)]
-    return {"input": items, **({"instructions": instructions} if instructions else {})}
+    encodable: dict[str, Any] = _encodable({"input": items, **({"instructions": instructions} if instructions else {})})
+    return encodable
 
 
 def _items(message: Message) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from minutebook.testing.provider.anthropic import sign
+from minutebook.testing.provider.anthropic import thinking_signature
 from tests.strategies import any_text
 
 texts = any_text.filter(lambda text: text.strip())
@@ -65,7 +65,7 @@ def answers(draw, calls=()):
     blocks = []
     if draw(st.booleans()):
         thought = draw(texts)
-        blocks.append({"type": "thinking", "thinking": thought, "signature": sign(thought, "prompt")})
+        blocks.append({"type": "thinking", "thinking": thought, "signature": thinking_signature(thought, "prompt")})
     if draw(st.sampled_from([False, False, True])):
         blocks += [
             {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "order 17"}},

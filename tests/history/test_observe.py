@@ -3,7 +3,7 @@ from uuid import UUID
 
 from minutebook import HistoryCurated, ObservableManager, SlidingWindowManager, TokenBudgetManager, Transcript
 from minutebook.history import ObservableSlidingWindowManager
-from minutebook.history.compose import strategy_name
+from minutebook.history.compose import name_from_class
 from tests.every import Bus
 from tests.history.test_managers import SYSTEM, turn
 
@@ -47,7 +47,7 @@ def test_wraps_any_object_that_curates():
 
 
 def test_names_a_strategy_after_its_class():
-    assert strategy_name(TokenBudgetManager(1)) == "token_budget"
+    assert name_from_class(TokenBudgetManager(1)) == "token_budget"
 
 
 def test_reads_the_index_of_a_transcript():

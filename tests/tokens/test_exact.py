@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from minutebook.errors import MissingExtra, UnknownName
 from minutebook.tokens import VOCABULARIES, CalibratedCounter, EstimatedCounter, ExactCounter, ScaledCounter
 from minutebook.tokens import vocabulary as vocabularies
-from minutebook.tokens.vocabulary import MAX_CACHED_CHARACTERS, Encoder, encoder, load_encoder
+from minutebook.tokens.vocabulary import MAX_CACHED_CHARACTERS, LoadedVocabulary, load_vocabulary, loaded_vocabulary
 from tests.tokens.reference import fill_cache
 from tests.tokens.samples import SAMPLES
 
@@ -61,13 +61,13 @@ class Recorder:
 @pytest.mark.parametrize("name", ENCODINGS)
 @pytest.mark.parametrize("kind", SAMPLES)
 def test_the_ids_are_tiktokens(reference: dict[str, tiktoken.Encoding], name: str, kind: str) -> None:
-    assert list(encoder(name)._encode(SAMPLES[kind])) == reference[name].encode_ordinary(SAMPLES[kind])
+    assert list(loaded_vocabulary(name)._encode(SAMPLES[kind])) == reference[name].encode_ordinary(SAMPLES[kind])
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
 @given(text=TEXT)
 def test_the_ids_of_any_text_are_tiktokens(reference: dict[str, tiktoken.Encoding], name: str, text: str) -> None:
-    assert list(encoder(name)._encode(text)) == reference[name].encode_ordinary(text)
+    assert list(loaded_vocabulary(name)._encode(text)) == reference[name].encode_ordinary(text)
 
 
 @pytest.mark.parametrize("special", SPECIAL)
@@ -94,7 +94,7 @@ def test_half_a_surrogate_pair_counts_as_a_replacement(text: str) -> None:
 
 def test_counting_a_text_again_encodes_nothing() -> None:
     recorder = Recorder()
-    counting = Encoder(recorder.encode)
+    counting = LoadedVocabulary(recorder.encode)
     text = "the same old story " * 10
 
     assert counting.count(text) == counting.count("".join(list(text))) == len(text)
@@ -103,7 +103,7 @@ def test_counting_a_text_again_encodes_nothing() -> None:
 
 def test_what_is_remembered_is_bounded() -> None:
     recorder = Recorder()
-    counting = Encoder(recorder.encode, recorder.clear)
+    counting = LoadedVocabulary(recorder.encode, recorder.clear)
     size = MAX_CACHED_CHARACTERS // 8
 
     for number in range(40):
@@ -114,7 +114,7 @@ def test_what_is_remembered_is_bounded() -> None:
 
 def test_a_text_too_large_to_remember_is_counted_and_forgotten() -> None:
     recorder = Recorder()
-    counting = Encoder(recorder.encode, recorder.clear)
+    counting = LoadedVocabulary(recorder.encode, recorder.clear)
 
     assert counting.count("x" * (MAX_CACHED_CHARACTERS + 1)) == MAX_CACHED_CHARACTERS + 1
     assert not counting._cache
@@ -122,8 +122,8 @@ def test_a_text_too_large_to_remember_is_counted_and_forgotten() -> None:
 
 
 def test_splintrs_own_memory_is_emptied_with_ours() -> None:
-    counting = load_encoder("o200k_base")
-    tokenizer = counting._clear.__self__  # type: ignore[attr-defined]
+    counting = load_vocabulary("o200k_base")
+    tokenizer = counting._clear_tokenizer_cache.__self__  # type: ignore[attr-defined]
     counting.count("antidisestablishmentarianistically " * 4 + "q" * 100)
     assert tokenizer.cache_len
 
@@ -138,21 +138,21 @@ def test_ten_megabytes_are_counted() -> None:
 
 def test_threads_agree_and_load_a_vocabulary_once(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"{number} {SAMPLES['code']}" for number in range(20)]
-    expected = [len(load_encoder("o200k_base")._encode(text)) for text in texts]
+    expected = [len(load_vocabulary("o200k_base")._encode(text)) for text in texts]
     found: list[list[int]] = []
     loaded: list[str] = []
     start = threading.Barrier(4)
 
-    def loading(name: str) -> Encoder:
+    def loading(name: str) -> LoadedVocabulary:
         loaded.append(name)
-        return load_encoder(name)
+        return load_vocabulary(name)
 
     def work() -> None:
         start.wait()
         found.append([ExactCounter().count(text) for text in texts])
 
     monkeypatch.setattr(vocabularies, "_loaded", {})
-    monkeypatch.setattr(vocabularies, "load_encoder", loading)
+    monkeypatch.setattr(vocabularies, "load_vocabulary", loading)
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()

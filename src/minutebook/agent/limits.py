@@ -103,7 +103,7 @@ class Deadline:
             DeadlineExceeded: the deadline has passed.
         """
         if not self.remaining_seconds():
-            raise self.exceeded(what)
+            raise self.exceeded_error(what)
 
-    def exceeded(self, what: str) -> DeadlineExceeded:
+    def exceeded_error(self, what: str) -> DeadlineExceeded:
         return DeadlineExceeded(what, self.expires_at.isoformat(timespec="seconds"))

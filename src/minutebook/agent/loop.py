@@ -26,8 +26,8 @@ from minutebook.errors import (
     TooManyCalls,
     VisibilityExpansionRequired,
 )
-from minutebook.history.compose import ObservableManager, PassthroughManager, strategy_name
-from minutebook.history.overflow import AdaptiveView
+from minutebook.history.compose import ObservableManager, PassthroughManager, name_from_class
+from minutebook.history.overflow import AdaptiveViewBuilder
 from minutebook.history.protocol import HistoryCurated
 from minutebook.history.view import View
 from minutebook.prompt.tools import ToolContext
@@ -88,7 +88,7 @@ class AgentRun(Generic[Out]):
             model=self.adapter.model,
             clock=runner.clock,
         )
-        self.adaptive_view = AdaptiveView(
+        self.view_builder = AdaptiveViewBuilder(
             self.manager,
             session=runner.session,
             provider=self.adapter.provider,
@@ -128,7 +128,7 @@ class AgentRun(Generic[Out]):
         except TimeoutError as error:
             if deadline is None or not timeout.expired():
                 raise
-            raise deadline.exceeded(f"prompt {self.runner.prompt.name!r}") from error
+            raise deadline.exceeded_error(f"prompt {self.runner.prompt.name!r}") from error
         finally:
             try:
                 self._close_record()
@@ -148,7 +148,7 @@ class AgentRun(Generic[Out]):
         last = conversation[-1] if conversation else {}
         if role_of(last) != "assistant" or tool_calls_of(last) or last.get("interrupted"):
             return None
-        view = self.adaptive_view.view(conversation, await self._update_folds())
+        view = self.view_builder.view(conversation, await self._update_folds())
         return self._parse_answer(view, ModelReply(dict(last)))
 
     async def _call_model(self) -> tuple[View, ModelReply]:
@@ -160,7 +160,7 @@ class AgentRun(Generic[Out]):
 
         def shorten(overflow: ContextOverflow) -> None:
             nonlocal view
-            self.adaptive_view.lower_limit(view, overflow)
+            self.view_builder.lower_limit(view, overflow)
             view = self._build_view(folds)
 
         async def send() -> ModelReply:
@@ -173,7 +173,7 @@ class AgentRun(Generic[Out]):
         try:
             reply = await retry_overflow(send, shorten)
         except ContextOverflow as overflow:
-            raise self.adaptive_view.overflow_error(view) from overflow
+            raise self.view_builder.overflow_error(view) from overflow
         return view, reply
 
     async def _update_folds(self) -> Sequence[Fold]:
@@ -218,18 +218,18 @@ class AgentRun(Generic[Out]):
     def _next_tokens(self) -> int:
         """The tokens of the next request if it were sent now."""
         conversation = self.recorder.conversation
-        view = self.adaptive_view.view(conversation, self.prompt_message.folds_with(self.compactor_folds, is_next=True))
+        view = self.view_builder.view(conversation, self.prompt_message.folds_with(self.compactor_folds, is_next=True))
         return view.tokens + self.tools_and_schema.tokens(conversation.counter)
 
     def _build_view(self, folds: Sequence[Fold]) -> View:
         """Build the view, and publish that it was built."""
-        view = self.adaptive_view.view(self.recorder.conversation, folds)
+        view = self.view_builder.view(self.recorder.conversation, folds)
         if not isinstance(self.manager, ObservableManager):  # an ObservableManager publishes the event itself
             event = HistoryCurated(
                 prompt_name=self.runner.prompt.name,
                 original_count=len(view.record),
                 curated_count=len(view.curated),
-                strategy=strategy_name(self.manager),
+                strategy=name_from_class(self.manager),
                 session_id=getattr(self.runner.session, "session_id", None),
                 created_at=self.runner.clock(),
                 tokens_before=view.record.tokens,

@@ -65,7 +65,10 @@ ATTRIBUTE_NAMES: Final = {
     "compaction_before": "minutebook.compaction.tokens_before",
     "compaction_after": "minutebook.compaction.tokens_after",
 }
-"""Keyword of `Span.set` and `Telemetry.span` → name of the span attribute."""
+"""Keyword of `Span.set` and `Telemetry.span` → name of the span attribute.
+
+Agents set `tokens_before` to `messages_after`; the service sets `record_items` to `sent_tokens`. `reconcile` is how the
+client's messages were matched with the record."""
 
 
 class Span:

@@ -241,7 +241,10 @@ def copy_database(source: Path, target: Path) -> int:
             # The backup reads one snapshot. Without it, every write by another process would restart the copy.
             db.execute("BEGIN")
             pages = int(db.execute("PRAGMA page_count").get)
-            with count_progress("copying", pages, silent=True) as advance, copy.backup("main", db, "main") as backup:
+            with (
+                count_progress("copying", pages, stdout_unused=True) as advance,
+                copy.backup("main", db, "main") as backup,
+            ):
                 while not backup.done:
                     backup.step(PAGES_PER_STEP)
                     advance(PAGES_PER_STEP)

@@ -40,7 +40,7 @@ from minutebook.errors import (
     UnreadableInput,
 )
 
-FAILED, USAGE, NOT_FOUND, INVALID, FINDINGS, INTERRUPTED, BROKEN_PIPE, TERMINATED = 1, 2, 3, 5, 6, 130, 141, 143
+FAILED, USAGE, NOT_FOUND, INVALID, EXIT_FINDINGS, INTERRUPTED, BROKEN_PIPE, TERMINATED = 1, 2, 3, 5, 6, 130, 141, 143
 
 EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (UnreadableInput, INVALID),

@@ -16,15 +16,15 @@ MIN_COUNT = 20_000
 
 
 @contextmanager
-def read_progress(source: str, *, silent: bool = False) -> Iterator[Callable[[int], None] | None]:
+def read_progress(source: str, *, stdout_unused: bool = False) -> Iterator[Callable[[int], None] | None]:
     """Yield a function to call with the number of bytes read, or None without a bar.
 
-    `silent` says that the command prints nothing to stdout meanwhile.
+    `stdout_unused`: the command prints nothing to stdout meanwhile.
     """
     size = None
     with suppress(OSError):
         size = Path(source).stat().st_size if source != "-" else None
-    if (size or 0) < MIN_BYTES or not _is_visible(silent=silent):
+    if (size or 0) < MIN_BYTES or not _is_visible(stdout_unused=stdout_unused):
         yield None
         return
     from rich.progress import DownloadColumn
@@ -35,10 +35,10 @@ def read_progress(source: str, *, silent: bool = False) -> Iterator[Callable[[in
 
 @contextmanager
 def count_progress(
-    title: str, total: int, *, silent: bool = False, minimum: int = MIN_COUNT
+    title: str, total: int, *, stdout_unused: bool = False, minimum: int = MIN_COUNT
 ) -> Iterator[Callable[[int], None]]:
     """Yield a function to call with the number of items done. Without a bar it does nothing."""
-    if total < minimum or not _is_visible(silent=silent):
+    if total < minimum or not _is_visible(stdout_unused=stdout_unused):
         yield lambda _count: None
         return
     from rich.progress import MofNCompleteColumn
@@ -47,9 +47,9 @@ def count_progress(
         yield advance
 
 
-def _is_visible(*, silent: bool) -> bool:
+def _is_visible(*, stdout_unused: bool) -> bool:
     """Whether a bar may be shown: stderr is a terminal, and no data is printed to the same terminal."""
-    return sys.stderr.isatty() and (silent or not sys.stdout.isatty())
+    return sys.stderr.isatty() and (stdout_unused or not sys.stdout.isatty())
 
 
 @contextmanager

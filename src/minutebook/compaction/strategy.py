@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from minutebook.compaction.summarizer import Summarizer, is_summary
 from minutebook.errors import InvalidResult, InvalidSetting, require_type
-from minutebook.history.compose import strategy_name
+from minutebook.history.compose import name_from_class
 from minutebook.history.incremental import last_exchange
 from minutebook.record.fold import Fold, active_folds, record_with_folds
 from minutebook.record.transcript import Transcript
@@ -165,7 +165,7 @@ class HistoryStrategy(Protocol):
     @property
     def name(self) -> str:
         """The strategy's name in notices and reasons. Default: its class in snake case."""
-        return strategy_name(self)
+        return name_from_class(self)
 
     def should_trigger(self, history: CompactionInput) -> bool:
         """Whether messages must be folded before the next model call.

@@ -82,7 +82,7 @@ class AgentCall(ModelCall):
     @property
     def max_tokens(self) -> int | None:
         """The token budget of a request's messages; None for no limit."""
-        return self._adaptive_view.max_tokens if self.call.policy.mode == "on" else None
+        return self._view_builder.max_tokens if self.call.policy.mode == "on" else None
 
     def compactor(self, *, store_folds: bool) -> Compactor | None:
         """The compaction to run before each request; None if the policy has none."""
@@ -106,7 +106,7 @@ class AgentCall(ModelCall):
         view = event.view
         if self.call.policy.mode != "on":
             try:
-                view = self._adaptive_view.view(event.view.record, ())
+                view = self._view_builder.view(event.view.record, ())
             except CannotFit:
                 _LOG.warning("shadow mode: the pruned view cannot be computed: CannotFit")
         question_position, stored_positions = self.length - 1, self.source.positions

@@ -218,7 +218,7 @@ class AsyncConversation:
             IdempotencyConflict: the key was used with other messages.
         """
         require_type("request", request, (int, NoneType), "the number of a request")
-        inputs = [read_input(given) for given in messages]
+        inputs = [read_input(message) for message in messages]
         # Copies: the caller may change its messages later, and the record must not change with them.
         new: list[Message] = [plain_copy(message) for part in inputs for message in part.messages]
         if not new:
@@ -444,7 +444,7 @@ class AsyncConversation:
         system = (text_of(record[0]) if is_system(record[0]) else "") if len(record) else self._system or ""
         if any(isinstance(section, TaskHistorySection) for section in sections):
             self._policy.add_manager(StepHistoryManager())
-        all_tools = [given if isinstance(given, Tool) else tool(given) for given in tools]
+        all_tools = [item if isinstance(item, Tool) else tool(item) for item in tools]
         prompt = text_prompt("conversation", system, all_tools, sections=sections)
         with Session() if session is None else nullcontext(session) as run_session:
             yield ConversationRunner(

@@ -309,7 +309,7 @@ class ConversationHistory(AsyncConversation):
         return await self._use(lambda _: synchronize())
 
     async def _use(self, operation: Callable[[str], Awaitable[T]]) -> T:
-        """Call the operation with the conversation's id. If it was erased before this object used it, take another."""
+        """Call the operation with the conversation's id. If it was erased before its first use, find an id again."""
         try:
             result = await operation(self.conversation)
         except ConversationErased:

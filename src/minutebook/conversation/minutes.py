@@ -66,7 +66,7 @@ def minutes_of(view: View, sent: View, positions: Sequence[int | None], front: S
 
 def messages_digest(messages: Iterable[Message]) -> str:
     """The SHA-256 of the messages as a JSON list, in hexadecimal."""
-    return _RunningDigest().with_messages(messages).hexdigest()
+    return _RunningDigest().add_messages(messages).hexdigest()
 
 
 class _RunningDigest:
@@ -76,7 +76,7 @@ class _RunningDigest:
         self._hash = hashlib.sha256(b"[")
         self._is_empty = True
 
-    def with_messages(self, messages: Iterable[Message]) -> "_RunningDigest":
+    def add_messages(self, messages: Iterable[Message]) -> "_RunningDigest":
         for message in messages:
             self._hash.update(b"" if self._is_empty else b",")
             self._hash.update(json_bytes(message if isinstance(message, dict) else plain_copy(message)))
@@ -92,8 +92,8 @@ class _RunningDigest:
 class _MinutesBuilder:
     """Keeps the minutes of the last view of a record, and extends them if the next view continues it.
 
-    Between two cuts each view is the previous one with messages appended. Only these are examined, so a request costs
-    the same in a short and in a long conversation.
+    Until older messages are left out, each view is the previous one with messages appended. Only these are examined, so
+    the time does not depend on the length of the conversation.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class _MinutesBuilder:
         """Length of the record when the last minutes were made."""
         self._parts: list[Part] = [dict(message) for message in front]
         self._left_out: list[dict[str, Any]] = []
-        self._digest = _RunningDigest().with_messages(front)
+        self._digest = _RunningDigest().add_messages(front)
 
     def minutes(self, view: View, sent: View, positions: Sequence[int | None], front: Sequence[Message]) -> Minutes:
         if not self._is_continued_by(view, positions, front):
@@ -117,7 +117,7 @@ class _MinutesBuilder:
             self._add_part(sent.record, origin, message)
         for index, status, reason in changed_messages(view.record, view.curated, view.hidden, start=self._length):
             self._add_left_out(positions[index], status.value, reason)
-        self._digest.with_messages(new)
+        self._digest.add_messages(new)
         self._view, self._length = view, len(view.record)
         return Minutes(
             [part.copy() for part in self._parts],

@@ -16,7 +16,7 @@ from minutebook.compaction.extractive import ExtractiveSummarizer
 from minutebook.conversation.compactor import FoldStorage
 from minutebook.conversation.minutes import CallSettings, Minutes, SentRequest, minutes_of
 from minutebook.conversation.trimming import trim_old_turns, trims
-from minutebook.conversation.view_source import FailOpenManager, ViewSource, adaptive_view_of, compacts
+from minutebook.conversation.view_source import FailOpenManager, ViewSource, compacts, view_builder_of
 from minutebook.errors import (
     CannotFit,
     ContextOverflow,
@@ -25,7 +25,7 @@ from minutebook.errors import (
     StoreUnavailable,
     VersionConflict,
 )
-from minutebook.history.overflow import AdaptiveView
+from minutebook.history.overflow import AdaptiveViewBuilder
 from minutebook.history.view import View
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold, record_with_folds
@@ -59,7 +59,7 @@ class ModelCall:
         *,
         source: ViewSource | None = None,
     ) -> None:
-        """`source` is the whole record if the caller has it in memory; then nothing is `loaded` and no message is `new`."""
+        """`source` is the whole record if the caller has it in memory; `loaded` is then None and `new_messages` empty."""
         self.call = call
         self.requests: list[SentRequest] = []
         """The requests to the provider, each with its outcome."""
@@ -83,7 +83,7 @@ class ModelCall:
         limit = call.policy.max_tokens
         manager = call.policy.with_overhead(self._overhead_tokens).manager
         self._manager = FailOpenManager(manager)
-        self._adaptive_view: AdaptiveView = adaptive_view_of(
+        self._view_builder: AdaptiveViewBuilder = view_builder_of(
             self._manager if call.fails_open else manager,
             None if limit is None else max(1, limit - self._overhead_tokens),
             call.rules,
@@ -229,7 +229,7 @@ class ModelCall:
         if self._view is None or self.call.policy.mode != "on":
             raise overflow
         previous_tokens = self.minutes.tokens_after
-        self._adaptive_view.lower_limit(self._view, overflow)
+        self._view_builder.lower_limit(self._view, overflow)
         try:
             self.build_view()
         except CannotFit:
@@ -245,7 +245,7 @@ class ModelCall:
         """
         is_pruning = self.call.policy.mode == "on"
         try:
-            view = self.source.view(self._adaptive_view)
+            view = self.source.view(self._view_builder)
         except CannotFit:
             if is_pruning:
                 raise
@@ -267,7 +267,7 @@ class ModelCall:
             minutes=minutes_of(view, sent, positions, self.source.front),
             decision=call.policy.decision(record_with_folds(view.record, self.source.folds).transcript),
             loaded=len(view.record),
-            budget=self._adaptive_view.max_tokens,
+            budget=self._view_builder.max_tokens,
             bypass=self.bypass,
             folds=self._fold_storage.active,
         )

@@ -36,7 +36,7 @@ from minutebook.history.compose import (
     composed,
     managers_in,
     managers_of,
-    strategy_name,
+    name_from_class,
 )
 from minutebook.history.protocol import EventBus, HistoryManager
 from minutebook.history.tool_calls import ActiveToolsManager, ToolStripper
@@ -98,7 +98,7 @@ class Policy:
     model: ModelInfo = _ANY_MODEL
     """The model whose window the strategy uses."""
     summarizer: Summarizer | None = None
-    """Writes the strategy's summaries; None for extracts."""
+    """Writes the strategy's summaries. None: they are extracted from the messages, without a model."""
     _description: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Cached result of `describe`: every request stores it."""
 
@@ -230,10 +230,10 @@ class PolicyBuilder:
 
 
 def _managers(
-    given: HistoryManager | str | Sequence[HistoryManager | str], max_tokens: int | None
+    managers: HistoryManager | str | Sequence[HistoryManager | str], max_tokens: int | None
 ) -> tuple[HistoryManager, ...]:
     """One manager or several. A text is a manager's name with its settings, as on the command line."""
-    parts: Sequence[Any] = given if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+    parts: Sequence[Any] = managers if isinstance(managers, Sequence) and not isinstance(managers, str) else (managers,)
     return managers_of([manager_from_texts([part], max_tokens) if isinstance(part, str) else part for part in parts])
 
 
@@ -266,6 +266,8 @@ def policy_named(
     max_tokens: int | None = None,
 ) -> Policy:
     """The policy with that name. `max_tokens` is the budget of a policy that sets none. Default: the model's input limit.
+
+    If the conversation's `include_history` is off, every policy sends only the last turn.
 
     Raises:
         InvalidSetting: no policy has that name, or one of its settings is invalid.
@@ -326,8 +328,9 @@ def policy_problems(config: PolicySettings) -> Iterator[tuple[tuple[str | int, .
         except UnknownName as error:
             yield ("policies", name, "strategy"), error
         except InvalidSetting as error:
-            key = {field_name: key for key, field_name in SETTING_FIELDS.items()}.get(error.name, error.name)
-            yield ("policies", name, key), InvalidSetting(key, error.value, error.expected)
+            setting_names = {field_name: setting for setting, field_name in SETTING_FIELDS.items()}
+            setting = setting_names.get(error.name, error.name)
+            yield ("policies", name, setting), InvalidSetting(setting, error.value, error.expected)
         for index, manager in enumerate(policy.manager):
             try:
                 manager_of(manager, policy.max_tokens, _ANY_MODEL)
@@ -445,7 +448,7 @@ def _valid_value(name: str, value: Any, expected_type: Any) -> Any:
 def _manager_description(manager: HistoryManager) -> Any:
     if isinstance(manager, ComposedManager):
         return [_manager_description(part) for part in manager.managers]
-    return {"name": strategy_name(manager), **_json_settings(manager)}
+    return {"name": name_from_class(manager), **_json_settings(manager)}
 
 
 def _json_settings(part: object) -> dict[str, Any]:

@@ -100,7 +100,7 @@ class RetentionBoundaries:
 
     @classmethod
     def of(cls, source: Transcript, limits: RetentionLimits) -> "RetentionBoundaries":
-        """The boundaries in a transcript. They are cached with it, so a call costs as much as there are new turns."""
+        """The boundaries in a transcript. They are cached with it, so a call processes only new turns."""
         boundaries = source.remember((cls.__name__, limits), lambda: cls(limits))
         boundaries.advance(source)
         return boundaries
@@ -134,7 +134,7 @@ class RecentTurns(IncrementalManager):
 
     limits: RetentionLimits
 
-    def new_view(self, source: Transcript, preserved: PreservedMessages, basis: Hashable) -> IncrementalView:  # noqa: ARG002 - it depends on messages alone
+    def new_view(self, source: Transcript, preserved: PreservedMessages, view_input: Hashable) -> IncrementalView:  # noqa: ARG002 - it depends on messages alone
         reason = f"older than the last {self.limits.messages} messages"
         return IncrementalWindow(source, preserved, self._start, _no_extra_indexes, reason)
 
@@ -265,9 +265,10 @@ class RetentionPolicy:
     ) -> list[Message]:
         """Load the newest messages of a thread, oldest first, from the start of a turn on.
 
-        `limit` is the maximum number of visible messages: those of the user, and answers with text. The preserved turns are always loaded, unless `limit` is 0. `excluding` are positions to leave out, such as that
-        of the message being answered. The result is empty if the thread does not exist or, with a warning in the log,
-        if the store is unavailable.
+        `limit` is the maximum number of visible messages: those of the user, and answers with text. The preserved turns
+        are always loaded, unless `limit` is 0. `excluding` are positions to leave out, such as that of the message being
+        answered. The result is empty if the thread does not exist or, with a warning in the log, if the store is
+        unavailable.
 
         Raises:
             InvalidSetting: the limit is negative.

@@ -9,7 +9,7 @@ from minutebook.errors import CannotFit, MinutebookError, PromptEvaluationError
 from minutebook.history.compose import PassthroughManager, curated_view
 from minutebook.history.curation import Curated
 from minutebook.history.incremental import ContextualManager
-from minutebook.history.overflow import AdaptiveView
+from minutebook.history.overflow import AdaptiveViewBuilder
 from minutebook.history.protocol import NO_CONTEXT, CurationContext, HistoryManager, SessionProtocol
 from minutebook.history.view import View
 from minutebook.record.fold import Fold
@@ -95,13 +95,13 @@ class ViewSource:
         self.folds = (*(fold for fold in self.folds if fold.start >= leading_count), replacement)
         return 0
 
-    def view(self, adaptive_view: AdaptiveView) -> View:
-        """The view within the current limit of `adaptive_view`."""
-        return adaptive_view.view(self.record, self.folds)
+    def view(self, view_builder: AdaptiveViewBuilder) -> View:
+        """The view within the current limit of `view_builder`."""
+        return view_builder.view(self.record, self.folds)
 
     def unpruned_view(self, provider: Provider = "openai") -> View:
         """The view of all messages, without a manager or limit, valid for the provider."""
-        return self.view(adaptive_view_of(PassthroughManager(), None, provider))
+        return self.view(view_builder_of(PassthroughManager(), None, provider))
 
 
 class FailOpenManager(ContextualManager):
@@ -137,8 +137,10 @@ class FailOpenManager(ContextualManager):
         return self.inner.default_counter() if isinstance(self.inner, ContextualManager) else None
 
 
-def adaptive_view_of(manager: HistoryManager, max_tokens: int | None, provider: Provider = "openai") -> AdaptiveView:
-    return AdaptiveView(
+def view_builder_of(
+    manager: HistoryManager, max_tokens: int | None, provider: Provider = "openai"
+) -> AdaptiveViewBuilder:
+    return AdaptiveViewBuilder(
         manager, session=_NO_SESSION, provider=provider, max_tokens=max_tokens, prompt_name="conversation"
     )
 

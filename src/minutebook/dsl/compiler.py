@@ -42,7 +42,7 @@ def compile_agents(
     """
     tree = parse_agents(program, source=source) if isinstance(program, str) else program
     scope = scope_of(tree, KnownNames(strategies, externals))
-    diagnostics = scope.findings.in_order()
+    diagnostics = scope.collector.in_order()
     if errors_in(diagnostics):
         raise ProgramInvalid(tree.source, diagnostics)
     return _Compiler(tree, scope).spec()
@@ -75,7 +75,7 @@ class _Compiler:
             compaction=self.compaction,
             entry=_entry(agents, flows, self.compaction),
             source=self.program.source,
-            warnings=self.scope.findings.in_order(),
+            warnings=self.scope.collector.in_order(),
         )
 
     def _prompt(self, node: t.PromptDef) -> s.PromptSpec:

@@ -110,7 +110,7 @@ class Diagnostic:
         }
 
 
-class Findings:
+class DiagnosticCollector:
     """Collects the diagnostics of one program."""
 
     def __init__(self, source: str, text: str) -> None:

@@ -4,7 +4,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from minutebook.dsl.diagnostics import Diagnostic, Findings
+from minutebook.dsl.diagnostics import Diagnostic, DiagnosticCollector
 from minutebook.dsl.syntax import Position, Program
 from minutebook.errors import MissingExtra, ProgramInvalid
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from minutebook.dsl.syntax_errors import Explainer
 
 MAX_DEPTH: Final = 150
-"""The maximum depth of a program, in rules of the grammar; a chain of `+` is as deep as it is long."""
+"""The maximum depth of the syntax tree, in nodes. Each `+` of a sum adds a level."""
 
 _MAX_ERRORS: Final = 20
 
@@ -43,22 +43,22 @@ def parse_with_diagnostics(text: str, *, source: str = "<text>") -> tuple[Progra
         raise MissingExtra("lark", "dsl") from error
 
     normalized = text.removeprefix("\N{BYTE ORDER MARK}").replace("\r\n", "\n").replace("\r", "\n")
-    findings = Findings(source, normalized)
+    collector = DiagnosticCollector(source, normalized)
     remaining_text = f"{normalized}\n"
     parser, explainer = _parser_and_explainer()
-    while len(findings.diagnostics) < _MAX_ERRORS:
+    while len(collector.diagnostics) < _MAX_ERRORS:
         try:
             root = parser.parse(remaining_text)
         except (UnexpectedInput, MisalignedLine) as error:
-            line = explainer.add(error, findings)
+            line = explainer.report(error, collector)
             remaining_text = _after_definition(remaining_text, line)
         else:
-            if not findings.diagnostics and _is_shallow(root, findings):
-                program = build_program(root, findings, source, normalized)
-                if not findings.diagnostics:
+            if not collector.diagnostics and _check_depth(root, collector):
+                program = build_program(root, collector, source, normalized)
+                if not collector.diagnostics:
                     return program, ()
             break
-    return None, findings.in_order()
+    return None, collector.in_order()
 
 
 @cache
@@ -88,8 +88,8 @@ def _after_definition(text: str, line: int) -> str:
     return "\n" * end + "\n".join(lines[end:])
 
 
-def _is_shallow(root: "Tree[Any]", findings: Findings) -> bool:
-    """Whether recursive functions can visit the tree without a stack overflow."""
+def _check_depth(root: "Tree[Any]", collector: DiagnosticCollector) -> bool:
+    """Return whether recursive functions can visit the tree without a stack overflow; if not, add an error."""
     level: list[Any] = [root]
     for _ in range(MAX_DEPTH):
         level = [child for node in level for child in getattr(node, "children", ())]
@@ -98,5 +98,5 @@ def _is_shallow(root: "Tree[Any]", findings: Findings) -> bool:
     deepest = next((node for node in level if hasattr(node, "meta") and not node.meta.empty), None)
     lark_position = deepest.meta if deepest is not None else level[0]
     at = Position(lark_position.line or 1, lark_position.column or 1)
-    findings.add("too-deep", at, "this is nested too deeply; move a part of it to a variable or to another flow")
+    collector.add("too-deep", at, "this is nested too deeply; move a part of it to a variable or to another flow")
     return False

@@ -7,7 +7,7 @@ from typing import Final
 from lark import Lark
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from minutebook.dsl.diagnostics import Findings
+from minutebook.dsl.diagnostics import DiagnosticCollector
 from minutebook.dsl.indentation import MisalignedLine
 from minutebook.dsl.syntax import Position
 from minutebook.errors import closest
@@ -71,30 +71,32 @@ class Explainer:
                 self.words[terminal.name] = (pattern.value,)
         self.words["COMPARE"] = ("==", "!=", "<", ">", "<=", ">=")
 
-    def add(self, error: UnexpectedInput | MisalignedLine, findings: Findings) -> int:
+    def report(self, error: UnexpectedInput | MisalignedLine, collector: DiagnosticCollector) -> int:
         """Add a diagnostic for the error, and return its line."""
         if isinstance(error, MisalignedLine):
             at = Position(error.line, error.column)
-            findings.add("indentation", at, "this line is indented less than its block and more than the enclosing one")
+            collector.add(
+                "indentation", at, "this line is indented less than its block and more than the enclosing one"
+            )
             return error.line
-        at, found_word = _error_position(error, findings.lines)
+        at, found_word = _error_position(error, collector.lines)
         expected = _expected(error)
         if isinstance(error, UnexpectedToken) and error.token.type == "_INDENT":
-            findings.add("indentation", at, "this line is indented, but the line above does not open a block")
+            collector.add("indentation", at, "this line is indented, but the line above does not open a block")
         elif found_word.startswith('"') and isinstance(error, UnexpectedCharacters) and "STRING" in expected:
-            findings.add("unclosed-text", at, "this text has no closing quote")
+            collector.add("unclosed-text", at, "this text has no closing quote")
         elif expected == {"_INDENT"}:
-            findings.add("syntax", at, f"expected an indented block below the line above, found {_quoted(found_word)}")
-            return _code_before(findings.lines, at.line) if found_word else at.line
+            collector.add("syntax", at, f"expected an indented block below the line above, found {_quoted(found_word)}")
+            return _code_before(collector.lines, at.line) if found_word else at.line
         else:
-            rest_of_line = findings.lines[at.line - 1][at.column - 1 :] if at.line <= len(findings.lines) else ""
-            before = findings.lines[at.line - 1][: at.column - 1].split() if rest_of_line else []
+            rest_of_line = collector.lines[at.line - 1][at.column - 1 :] if at.line <= len(collector.lines) else ""
+            before = collector.lines[at.line - 1][: at.column - 1].split() if rest_of_line else []
             suggestion = (
                 "elif"
                 if [*before, found_word] == ["else", "if"]
                 else self._suggestion(found_word, rest_of_line, expected)
             )
-            findings.add(
+            collector.add(
                 "syntax", at, f"expected {self._expected_text(expected)}, found {_quoted(found_word)}", suggestion
             )
         return at.line

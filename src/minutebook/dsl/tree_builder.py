@@ -9,7 +9,7 @@ from lark import Token, Tree
 
 from minutebook.dsl import syntax as t
 from minutebook.dsl.comments import Comments, comments_in
-from minutebook.dsl.diagnostics import Findings
+from minutebook.dsl.diagnostics import DiagnosticCollector
 
 Node = Tree[Token]
 
@@ -20,11 +20,11 @@ _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "n": "\n", "t": "\t", "r": "\r"}
 
 
-def build_program(root: Node, findings: Findings, source: str, text: str) -> t.Program:
-    """Build the syntax tree; errors inside a token are added to the findings."""
+def build_program(root: Node, collector: DiagnosticCollector, source: str, text: str) -> t.Program:
+    """Build the syntax tree; errors inside a token are added to the collector."""
     leading = bool(root.children) and isinstance(root.children[0], Token)
     line_ends = root.scan_values(lambda value: _is(value, "NL"))
-    builder = _Builder(comments_in(line_ends, leading=leading), findings)
+    builder = _Builder(comments_in(line_ends, leading=leading), collector)
     nodes = [builder.node(child) for child in root.children if isinstance(child, Tree)]
     version = nodes.pop(0) if nodes and isinstance(nodes[0], t.Version) else None
     return t.Program(version, tuple(nodes), builder.comments.below(0), source=source, text=text)
@@ -33,8 +33,8 @@ def build_program(root: Node, findings: Findings, source: str, text: str) -> t.P
 class _Builder:
     """One method for each rule of the grammar."""
 
-    def __init__(self, comments: Comments, findings: Findings) -> None:
-        self.comments, self.findings = comments, findings
+    def __init__(self, comments: Comments, collector: DiagnosticCollector) -> None:
+        self.comments, self.collector = comments, collector
 
     def node(self, child: Any) -> Any:
         return getattr(self, child.data)(child.meta, *(part for part in child.children if not _is(part, "NL")))
@@ -61,7 +61,7 @@ class _Builder:
                 start = _at(token)
                 at = t.Position(start.line, start.column + 1 + match.start(), 2)
                 message = rf"unknown escape sequence '\{code}'; write \" \\ \n \t \r or \u and four digits"
-                self.findings.add("bad-escape", at, message)
+                self.collector.add("bad-escape", at, message)
             return _ESCAPES.get(code, code)
 
         value = _ESCAPE.sub(unescape, token[1:-1])
@@ -72,7 +72,7 @@ class _Builder:
     def value_of(self, digits: Token, *, negative: bool = False) -> int | float:
         if len(digits) > MAX_DIGITS:
             message = f"this number has {len(digits)} digits; the maximum is {MAX_DIGITS}"
-            self.findings.add("bad-number", _at(digits), message)
+            self.collector.add("bad-number", _at(digits), message)
             return 0
         value = float(digits) if "." in digits else int(digits)
         return -value if negative else value

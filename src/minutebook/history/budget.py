@@ -71,7 +71,7 @@ class TokenBudgetManager(IncrementalManager):
         """Maximum tokens of the messages after a cut."""
         return int(self.limit * self.target)
 
-    def new_view(self, source: Transcript, preserved: PreservedMessages, basis: Hashable) -> IncrementalView:  # noqa: ARG002
+    def new_view(self, source: Transcript, preserved: PreservedMessages, view_input: Hashable) -> IncrementalView:  # noqa: ARG002
         return BudgetView(source, preserved, self)
 
     def fits(self, messages: Sequence[Message]) -> bool:

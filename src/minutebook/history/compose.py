@@ -191,7 +191,7 @@ class ObservableManager(ContextualManager):
                 prompt_name=self.prompt_name,
                 original_count=len(messages),
                 curated_count=len(view),
-                strategy=self.strategy or strategy_name(self.inner),
+                strategy=self.strategy or name_from_class(self.inner),
                 session_id=getattr(session, "session_id", None),
                 created_at=self.clock(),
             )
@@ -210,7 +210,7 @@ class ObservableSlidingWindowManager(ObservableManager):
     """Another name of `ObservableManager`. Pass a `SlidingWindowManager` as `inner`."""
 
 
-def strategy_name(part: object) -> str:
+def name_from_class(part: object) -> str:
     """The class of a manager or strategy in snake case: `sliding_window` for `SlidingWindowManager`."""
     name = type(part).__name__
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", re.sub("(?<=.)(Manager|Strategy)$", "", name))

@@ -174,18 +174,18 @@ class IncrementalManager(ContextualManager):
     ) -> IncrementalView:
         """The cached view of a transcript that needs no repair, brought up to date."""
         preserved = PreservedMessages.of(context, source)
-        basis = self.basis(session)
-        view = source.remember((self, basis, preserved), lambda: self.new_view(source, preserved, basis))
+        view_input = self.view_input(session)
+        view = source.remember((self, view_input, preserved), lambda: self.new_view(source, preserved, view_input))
         if view.seen != len(source):
             view.advance()
         return view
 
     @abstractmethod
-    def new_view(self, source: Transcript, preserved: PreservedMessages, basis: Hashable) -> IncrementalView:
+    def new_view(self, source: Transcript, preserved: PreservedMessages, view_input: Hashable) -> IncrementalView:
         """A new view of the transcript, without messages yet."""
 
-    def basis(self, session: SessionProtocol | None) -> Hashable:  # noqa: ARG002 - most views depend on the messages only
-        """What the view depends on besides the messages."""
+    def view_input(self, session: SessionProtocol | None) -> Hashable:  # noqa: ARG002 - most views depend on the messages only
+        """What the view depends on besides the messages, as a part of its cache key."""
         return None
 
 

@@ -25,7 +25,8 @@ def origins(record: Sequence[Message], view: Sequence[Message]) -> Sequence[int 
     """For each message of a view its index in the record, or None if it was added.
 
     A `Curated` view has its origins. In any other view, a message matches the same object, an equal message, or one that
-    answers the same call or starts with the same text. Each message of the record is matched once, in order.
+    answers the same call or starts with the same text. Each message of the record is matched at most once. Of several, the next one after the previous match is
+    preferred.
     """
     if isinstance(view, Curated) and len(view.origins) == len(view):
         return view.origins
@@ -53,9 +54,10 @@ def origins(record: Sequence[Message], view: Sequence[Message]) -> Sequence[int 
 
 
 def _match_changed(record: Sequence[Message], view: Sequence[Message], matches: list[int | None]) -> None:
-    """Match the messages between two matches with the only message of their role there, if the texts are similar.
+    """Match the remaining messages of the view with unmatched messages of the record between their neighbours' matches.
 
-    `Changed` messages may have any text. They are matched in order if the record has as many messages there.
+    The match is the only one with the same role, if its text is similar. `Changed` messages may have any text; they are
+    matched in order if there are as many of them as messages with their role.
     """
     matched = {index for index in matches if index is not None}
     for view_index, message in enumerate(view):

@@ -16,7 +16,7 @@ _UNKNOWN_OVERFLOW_SHARE: Final = 0.6
 """Share of the view that remains if the provider does not report its limit."""
 
 
-class AdaptiveView:
+class AdaptiveViewBuilder:
     """Builds the views of one evaluation."""
 
     def __init__(

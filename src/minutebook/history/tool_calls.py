@@ -41,7 +41,7 @@ class ToolStripper(IncrementalManager):
         require_count("preserve_turns", self.preserve_turns)
         require_count("slack", self.slack)
 
-    def new_view(self, source: Transcript, preserved: PreservedMessages, basis: Hashable) -> IncrementalView:  # noqa: ARG002
+    def new_view(self, source: Transcript, preserved: PreservedMessages, view_input: Hashable) -> IncrementalView:  # noqa: ARG002
         return IncrementalRewrite(source, preserved, self._boundary, self._rewrite)
 
     def fits(self, messages: Sequence[Message]) -> bool:
@@ -80,14 +80,14 @@ class ActiveToolsManager(IncrementalManager):
         if not callable(self.active):
             object.__setattr__(self, "active", frozenset(self.active))
 
-    def basis(self, session: SessionProtocol | None) -> Hashable:
+    def view_input(self, session: SessionProtocol | None) -> Hashable:
         return frozenset(self.active(session)) if callable(self.active) else self.active
 
-    def new_view(self, source: Transcript, preserved: PreservedMessages, basis: Hashable) -> IncrementalView:
-        assert isinstance(basis, frozenset)
+    def new_view(self, source: Transcript, preserved: PreservedMessages, view_input: Hashable) -> IncrementalView:
+        assert isinstance(view_input, frozenset)
 
         def rewrite(source: Transcript, index: int) -> tuple[Message | None, ViewNote] | None:
-            return _without_inactive_calls(source, index, basis)
+            return _without_inactive_calls(source, index, view_input)
 
         return IncrementalRewrite(source, preserved, _last_exchange_start, rewrite)
 

@@ -93,7 +93,7 @@ class ToolResultTruncator(IncrementalManager):
         require_count("max_length", self.max_length)
         require_count("keep_last", self.keep_last)
 
-    def new_view(self, source: Transcript, preserved: PreservedMessages, basis: Hashable) -> IncrementalView:  # noqa: ARG002
+    def new_view(self, source: Transcript, preserved: PreservedMessages, view_input: Hashable) -> IncrementalView:  # noqa: ARG002
         return IncrementalRewrite(source, preserved, self._boundary, self._rewrite)
 
     def fits(self, messages: Sequence[Message]) -> bool:
@@ -135,7 +135,7 @@ class ToolResultClearer(IncrementalManager):
         require_count("keep", self.keep)
         require_count("slack", self.slack)
 
-    def new_view(self, source: Transcript, preserved: PreservedMessages, basis: Hashable) -> IncrementalView:  # noqa: ARG002
+    def new_view(self, source: Transcript, preserved: PreservedMessages, view_input: Hashable) -> IncrementalView:  # noqa: ARG002
         return IncrementalRewrite(source, preserved, self._boundary, partial(cleared_result, marker=self.marker))
 
     def fits(self, messages: Sequence[Message]) -> bool:

@@ -41,7 +41,7 @@ class SlidingWindowManager(IncrementalManager):
         if self.align not in {"exchange", "turn"}:
             raise InvalidSetting("align", self.align, "'exchange' or 'turn'")
 
-    def new_view(self, source: Transcript, preserved: PreservedMessages, basis: Hashable) -> IncrementalView:  # noqa: ARG002
+    def new_view(self, source: Transcript, preserved: PreservedMessages, view_input: Hashable) -> IncrementalView:  # noqa: ARG002
         reason = f"older than the window of {self.window_size} messages"
         return IncrementalWindow(source, preserved, self._start, self._requests, reason)
 
@@ -88,7 +88,7 @@ class TurnWindowManager(IncrementalManager):
         require_count("turns", self.turns)
         require_count("slack", self.slack)
 
-    def new_view(self, source: Transcript, preserved: PreservedMessages, basis: Hashable) -> IncrementalView:  # noqa: ARG002
+    def new_view(self, source: Transcript, preserved: PreservedMessages, view_input: Hashable) -> IncrementalView:  # noqa: ARG002
         return IncrementalWindow(
             source, preserved, self._start, _no_extra_indexes, f"older than the last {self.turns} turns"
         )

@@ -1,4 +1,4 @@
-"""The manager that leaves out the messages of folded steps, and the budget that folds finished steps, oldest first."""
+"""The manager that leaves out the messages of folded steps, and the compactor that folds finished steps."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,13 +31,13 @@ class StepHistoryManager(IncrementalManager):
     whole conversation. The messages of steps shown in full, such as the active step, are unchanged.
     """
 
-    def basis(self, session: SessionProtocol | None) -> Hashable:
+    def view_input(self, session: SessionProtocol | None) -> Hashable:
         history = session.query(TaskHistory).latest() if isinstance(session, Session) else None
         return () if history is None else history.folds
 
-    def new_view(self, source: Transcript, preserved: PreservedMessages, basis: Hashable) -> IncrementalView:
-        assert isinstance(basis, tuple)
-        return _StepView(source, preserved, basis)
+    def new_view(self, source: Transcript, preserved: PreservedMessages, view_input: Hashable) -> IncrementalView:
+        assert isinstance(view_input, tuple)
+        return _StepView(source, preserved, view_input)
 
     def fits(self, messages: Sequence[Message]) -> bool:  # noqa: ARG002 - depends on the session, which is not passed
         return False
@@ -56,7 +56,8 @@ class _StepView(IncrementalView):
 
     def advance(self) -> None:
         source = self.source
-        if self.preserved.last or self._seen_position() < self._stop:  # new messages may change which ones are hidden
+        if self.preserved.last or self._seen_position() < self._stop:
+            # The preserved messages at the end change with every new message, and a fold whose end was not seen may now apply.
             self.messages, self.indexes, self.seen, self.note_chain = [], [], 0, None
             self.generation += 1
         if not self.seen:
@@ -74,7 +75,7 @@ class _StepView(IncrementalView):
         self.seen = len(source)
 
     def _seen_position(self) -> int:
-        """The position in the record up to which messages were seen; the end of the folds if the last one has none."""
+        """The record position after the last seen message; the end of the folds if that message has no position."""
         if not self.seen:
             return self._stop
         position = self.source.position_of(self.seen - 1)
@@ -109,8 +110,9 @@ class StepBudget:
     """Fold finished steps before a call that would fill more than `threshold` of the window, down to `target`.
 
     The oldest steps are folded first, starting with those of earlier tasks. Pinned steps and the active step are never
-    folded. An existing summary is used; otherwise the summarizer writes one. The end of the conversation stays, as it does
-    when the model summarizes a step. Pass it to `evaluate` as `compactor`, together with a `StepHistoryManager`.
+    folded. An existing summary is used; otherwise the summarizer writes one. The last messages
+    of the conversation (`default_keep_tokens`) are not hidden. Pass it to `evaluate` as `compactor`, together with a
+    `StepHistoryManager`.
 
     Raises:
         InvalidSetting: `threshold`, `target` or `max_summary_tokens` is out of range.

@@ -49,11 +49,11 @@ class PlanningToolsSection(Section[None]):
     """Shows the plan of the session, with tools to create, extend, change and read it.
 
     `on_step_done` selects what happens when the model finishes a step: nothing, a suggestion to summarize it, an
-    extractive summary, or a summary by the model of `adapter`. With such a summary the last `keep_tokens` of the
-    conversation stay until the next change of the plan.
+    extractive summary, or a summary by the model of `adapter`. After either summary, the last `keep_tokens`
+    tokens of the conversation stay in the prompt until the plan changes again.
 
     Raises:
-        InvalidSetting: `on_step_done` is unknown, `keep_tokens` is negative, or there is an adapter without "llm".
+        InvalidSetting: `on_step_done` is unknown, `keep_tokens` is negative, or `adapter` is passed and `on_step_done` is not "llm".
         MissingSetting: `on_step_done` is "llm" and there is no adapter.
     """
 
@@ -110,7 +110,7 @@ class PlanningToolsSection(Section[None]):
             UPDATE_STEP: self._update,
         }
         return [
-            # The parameters are named after the short name, which appears in error messages.
+            # `tool` names the class of the parameters after the tool, and errors show that name: create it without the prefix.
             *(
                 replace(tool(handler, name=name.removeprefix("planning_")), name=name)
                 for name, handler in handlers.items()
@@ -165,13 +165,15 @@ class PlanningToolsSection(Section[None]):
         if status is None and title is None:
             raise ToolValidationError("Pass a new status (pending, in_progress or done), a new title, or both.")
         session.dispatch(UpdateStep(step_id, status, title))
-        outcome = await self._summarize_done(session, step_id) if status == "done" and previous.status != "done" else ""
+        outcome = (
+            await self._after_step_done(session, step_id) if status == "done" and previous.status != "done" else ""
+        )
         return _result(f"Step {step_id} is {status or previous.status}.{outcome}", session)
 
     async def _read(self, params: None, *, context: ToolContext) -> ToolResult[Plan]:  # noqa: ARG002 - no parameters
         return ToolResult.ok("", require_plan(require_session(context, self._session)))
 
-    async def _summarize_done(self, session: Session, step_id: int) -> str:
+    async def _after_step_done(self, session: Session, step_id: int) -> str:
         """Do what `on_step_done` selects for a finished step, and return the sentence that reports it to the model."""
         history = session.query(TaskHistory).latest()
         step = None if history is None else history.step(step_id)

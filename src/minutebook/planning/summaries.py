@@ -157,7 +157,8 @@ async def auto_summarize_step(
     """Have a model summarize all turns of a step, and show the summary in place of the step.
 
     The model is called in a separate session, so the call does not appear in the history. A step that is longer than
-    `max_input_tokens` is read in chunks. The last `keep_tokens` of the conversation stay until the next change of the plan.
+    `max_input_tokens` is read in chunks. The last `keep_tokens` tokens of the conversation stay in the
+    prompt until the plan changes again.
 
     Raises:
         ToolValidationError: there is no such step.

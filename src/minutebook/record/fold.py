@@ -124,7 +124,9 @@ class _FoldApplier:
         self._folded = FoldedRecord(record.derive(messages, origins), HiddenMessages(active))
         pinned = {id(record[index]) for pin in record.pins for index in record.exchange_of(pin)}
         for index, origin in enumerate(origins if pinned else ()):
-            if origin is None and id(messages[index]) in pinned:  # the fold shows a message that it hides
+            if (
+                origin is None and id(messages[index]) in pinned
+            ):  # a pinned message in the fold's range is one of those that it shows
                 self._folded.transcript.pin(index)
 
     def current(self) -> FoldedRecord:

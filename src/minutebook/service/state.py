@@ -110,7 +110,7 @@ class Service:
         summarizer_model = summary_model(policy, self.config)
         if summarizer_model is None:
             return None
-        return ModelSummarizer(self.upstream.adapter(summarizer_model, counter=counter_of(model)))
+        return ModelSummarizer(self.upstream.openai_adapter(summarizer_model, counter=counter_of(model)))
 
 
 @lru_cache(maxsize=256)

@@ -1,6 +1,6 @@
 """The HTTP client for the provider behind the service: any server with OpenAI's chat completions API.
 
-It is not the official client because a record may contain lone surrogates, which that client cannot encode.
+The official client is not used: it cannot encode lone surrogates, which a record may contain.
 """
 
 import asyncio
@@ -28,9 +28,8 @@ async def parse_chunks(events: AsyncIterator[bytes]) -> AsyncIterator[tuple[byte
     """
     async for data in events:
         try:
-            chunk = json.loads(
-                data.decode("utf-8", "surrogatepass")
-            )  # with bytes, json would first detect the encoding
+            # Decoded here: json.loads would first guess the encoding of bytes, which takes time.
+            chunk = json.loads(data.decode("utf-8", "surrogatepass"))
         except ValueError:
             chunk = None
         if not isinstance(chunk, dict):
@@ -55,7 +54,7 @@ class Upstream:
         self._key = key
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=timeout_seconds)
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
-        """The sessions that keep connections open (False) and that use each connection once (True)."""
+        """`new_connection` → session: False keeps connections open, True uses each connection once."""
 
     async def complete(self, body: Mapping[str, Any], *, authorization: str | None = None) -> dict[str, Any]:
         """Request a chat completion without streaming.
@@ -141,8 +140,8 @@ class Upstream:
             )
         return session
 
-    def adapter(self, model: str, **options: Any) -> OpenAIAdapter:
-        """An adapter for agents that call the same provider, with its own connections."""
+    def openai_adapter(self, model: str, **options: Any) -> OpenAIAdapter:
+        """An adapter of the official client for the same provider. It does not use the connections of this client."""
         return OpenAIAdapter(model, base_url=self.url, api_key=self._key or "none", **options)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The interface that each database implements: narrow methods whose arguments are already checked.
+"""The interface that each database implements. The arguments of its methods are already checked.
 
 `ConversationStore` has the public methods, their documentation and the checks of their arguments; a backend reads and
 writes rows. The backend reads the clock itself, within its transaction.
@@ -45,7 +45,7 @@ class AppendCommand:
     idempotency_key: str | None = None
     digest: bytes = b""
     """A hash of the messages, to detect an idempotency key that is reused for other messages."""
-    broken: OnBroken = "raise"
+    on_broken_exchange: OnBroken = "raise"
     documents: tuple[PackedDocument, ...] = ()
     lease: Lease | None = None
     """The lease that must be active."""
@@ -53,8 +53,8 @@ class AppendCommand:
     """Whether the lease is released by the append."""
 
     @property
-    def key(self) -> bytes:
-        """The hash of the idempotency key, which is stored; empty if there is none."""
+    def idempotency_hash(self) -> bytes:
+        """A hash of the idempotency key; only the hash is stored. Empty without a key."""
         return b"" if self.idempotency_key is None else sha256(self.idempotency_key.encode()).digest()[:16]
 
 

@@ -20,11 +20,14 @@ class LoopThread:
 
     def __init__(
         self,
-        store: str,
+        name: str,
         loop_factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.SelectorEventLoop,
     ) -> None:
-        """`store` names the store in errors. The default loop is one that the drivers support on every platform."""
-        self._store, self._loop_factory = store, loop_factory
+        """`name` is the name of the thread, and of the store in errors.
+
+        The default loop is one that the drivers support on every platform.
+        """
+        self._name, self._loop_factory = name, loop_factory
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -35,7 +38,7 @@ class LoopThread:
         with self._lock:
             if self._closed:
                 coroutine.close()
-                raise StoreUnavailable(self._store, "is closed")
+                raise StoreUnavailable(self._name, "is closed")
             future = asyncio.run_coroutine_threadsafe(coroutine, self._start())
         return await asyncio.wrap_future(future)
 
@@ -103,7 +106,7 @@ class LoopThread:
         """Start the loop if necessary, and return it. The caller holds the lock."""
         if self._loop is None or self._thread is None or not self._thread.is_alive():  # after a fork it is not
             self._loop = self._loop_factory()
-            self._thread = threading.Thread(target=_run, args=(self._loop,), name=self._store, daemon=True)
+            self._thread = threading.Thread(target=_run, args=(self._loop,), name=self._name, daemon=True)
             self._thread.start()
         return self._loop
 

@@ -224,7 +224,7 @@ def folds_in_range(folds: Iterable[Fold], start: int, stop: int) -> list[Fold]:
     return [fold for fold in folds if fold.start < stop and start < fold.stop]
 
 
-def gaps(folds: Iterable[Fold], start: int, stop: int) -> list[range]:
+def unfolded_ranges(folds: Iterable[Fold], start: int, stop: int) -> list[range]:
     """The parts of a range that no fold covers. The folds do not overlap and are sorted by start."""
     uncovered: list[range] = []
     for fold in folds_in_range(folds, start, stop):
@@ -322,8 +322,8 @@ def require_target(conversation: str | None, recipient: str | None) -> None:
 
 
 @lru_cache(maxsize=1_024)  # several statements of a transaction need it
-def tombstone(tenant: str, conversation: str) -> bytes:
-    """A hash of tenant and id. It is stored after an erasure, to recognize the id without revealing it."""
+def id_hash(tenant: str, conversation: str) -> bytes:
+    """A hash of tenant and id. It identifies leases, and after an erasure it recognizes the id without revealing it."""
     return sha256(f"{len(tenant)}:{tenant}{conversation}".encode()).digest()[:16]
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from minutebook.errors import InvalidSetting, UnknownName
 from minutebook.tokens.media import OPENAI, MediaPrices, is_blob, media_tokens
-from minutebook.tokens.vocabulary import VOCABULARIES, encoder
+from minutebook.tokens.vocabulary import VOCABULARIES, loaded_vocabulary
 
 TOKENS_PER_CALL = 8
 """Tokens of the delimiters of one tool call."""
@@ -199,7 +199,7 @@ class ExactCounter(MessageCounter):
         return self.vocabulary
 
     def count(self, text: str) -> int:
-        return encoder(self.vocabulary).count(text)
+        return loaded_vocabulary(self.vocabulary).count(text)
 
     def _arguments(self) -> tuple[str, MediaPrices]:
         return self.vocabulary, self.media

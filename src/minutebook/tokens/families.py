@@ -8,7 +8,7 @@ from minutebook.tokens.counter import ExactCounter, MessageCounter, ScaledCounte
 from minutebook.tokens.media import ANTHROPIC, GEMINI, OPENAI, OPENAI_MINI, MediaPrices
 
 FAMILIES: tuple[tuple[str, str | None], ...] = (
-    ("claude", None),  # not public since Claude 2
+    ("claude", None),  # not public after Claude 2
     ("gpt-?oss", "gpt-oss"),
     (r"chatgpt|codex|gpt-?(4o|4[.-]?[15](?!\d)|[5-9])|(?<![a-z0-9])o[1-9](?![a-z0-9])", "o200k_base"),
     (r"gpt-?(4|3\.?5)", "cl100k_base"),
@@ -28,9 +28,8 @@ FAMILIES: tuple[tuple[str, str | None], ...] = (
     (r"qwen-?[23]|qwen-?v?l|qwq|distill-qwen", "qwen3"),
     ("deepseek.*(coder|v2|v4|llm)", None),  # different or unknown vocabularies
     ("deepseek", "deepseek_v3"),
-    # Mistral's first vocabularies have 32,000 entries: v1 (7B to v0.2, Mixtral 8x7B), v2 and v3 before Tekken (7B
-    # v0.3, 8x22B, Codestral 22B, Small of 2024, Large 2). They count alike but for control tokens. Tekken came with
-    # Nemo and Pixtral and is in everything since; splintr calls it v3.
+    # Mistral's older models have vocabularies of 32,000 entries (v1, v2 and the first v3), which differ only in control
+    # tokens, so mistral_v2 counts for all of them. Models from Nemo and Pixtral on use Tekken, which splintr calls mistral_v3.
     (r"mixtral|mistral-7b|codestral-(22b|2405)|mistral-small-24|mistral-large-24", "mistral_v2"),
     (r"mistral|ministral|codestral|devstral|magistral|pixtral|voxtral", "mistral_v3"),
     (r"glm-?4", "glm4"),
@@ -46,18 +45,19 @@ CLAUDE_FACTORS: tuple[tuple[tuple[int, int], float], ...] = (
     ((3, 0), 1.2),
     ((0, 0), 1.1),
 )
-"""First version of Claude → its tokens per token of o200k_base.
+"""First version of Claude for which a factor applies → the factor: Claude's tokens divided by those of o200k_base.
 
-Measured on English, code, JSON and whole conversations: the Claude 2 vocabulary that Anthropic once published gives
-1.02 to 1.07 (1.29 on Chinese, Japanese and Korean); a reconstruction from some 960,000 answers of Anthropic's own
-counter gives 1.11 to 1.25 for 3 to 4.6 and 1.43 to 1.59 for 4.7 and later, which fits Anthropic's statement that the
-newer vocabulary makes about 30 % more tokens.
+Measured on English, code, JSON and whole conversations:
+
+- Claude 2, with the vocabulary that Anthropic published: 1.02 to 1.07 (1.29 on Chinese, Japanese and Korean).
+- Claude 3 to Claude 4.6, with a vocabulary reconstructed from about 960,000 answers of Anthropic's counter: 1.11 to 1.25.
+- Claude 4.7 and later, in the same way: 1.43 to 1.59. Anthropic states that this vocabulary makes about 30 % more tokens.
 """
 
 UNKNOWN_FACTOR = 1.3
 """Factor of cl100k_base for an unknown model. In nearly every script cl100k_base needs more tokens than the other large
-vocabularies. With this margin it is more than a fifth below Llama 3, Qwen 3, DeepSeek, Mistral, Gemma, GLM and Kimi only
-on columns of numbers, which some of them split into digits."""
+vocabularies. With this factor, the count is at most a fifth too low for Llama 3, Qwen 3, DeepSeek, Mistral, Gemma, GLM
+and Kimi. The exception is columns of numbers, which some of these vocabularies split into digits."""
 
 
 @lru_cache(maxsize=512)
@@ -77,11 +77,11 @@ def counter_for(model: str | None = None) -> MessageCounter:
         return ExactCounter()
     name = bare_name(model)
     if "claude" in name:
-        return ScaledCounter(ExactCounter(), claude_factor(name), ANTHROPIC)
+        return ScaledCounter(ExactCounter(), claude_factor(name), media_prices_for(name))
     vocabulary = vocabulary_for(model)
     if vocabulary is None:
-        return ScaledCounter(ExactCounter("cl100k_base"), UNKNOWN_FACTOR, media_for(name))
-    return ExactCounter(vocabulary, media_for(name))
+        return ScaledCounter(ExactCounter("cl100k_base"), UNKNOWN_FACTOR, media_prices_for(name))
+    return ExactCounter(vocabulary, media_prices_for(name))
 
 
 def bare_name(model: str) -> str:
@@ -97,7 +97,9 @@ def claude_factor(name: str) -> float:
     return next(factor for first_version, factor in CLAUDE_FACTORS if version >= first_version)
 
 
-def media_for(name: str) -> MediaPrices:
+def media_prices_for(name: str) -> MediaPrices:
+    if "claude" in name:
+        return ANTHROPIC
     if re.search("gemini|gemma", name):
         return GEMINI
     return OPENAI_MINI if re.search("gpt-?4o-?mini", name) else OPENAI

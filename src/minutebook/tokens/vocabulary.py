@@ -39,19 +39,19 @@ MAX_CACHED_CHARACTERS = 8_000_000
 Encode = Callable[[str], Sequence[int]]
 
 
-class Encoder:
+class LoadedVocabulary:
     """A loaded vocabulary with a cache of recent counts.
 
     A conversation is counted again at every model call, so the same strings are counted repeatedly. Python caches the hash
-    of a string, so the second count is one look-up. `clear` empties splintr's own cache, which is limited by number of
-    entries (131,072), not by size: long texts would let it grow to gigabytes.
+    of a string, so the second count is one look-up. `clear_tokenizer_cache` empties the cache inside splintr, which is
+    limited by number of entries (131,072), not by size: with long texts it would grow to gigabytes.
     """
 
-    __slots__ = ("_cache", "_characters_left", "_clear", "_encode", "_lock")
+    __slots__ = ("_cache", "_characters_left", "_clear_tokenizer_cache", "_encode", "_lock")
 
-    def __init__(self, encode: Encode, clear: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, encode: Encode, clear_tokenizer_cache: Callable[[], object] = lambda: None) -> None:
         self._encode = encode
-        self._clear = clear
+        self._clear_tokenizer_cache = clear_tokenizer_cache
         self._lock = Lock()
         self._cache: dict[str, int] = {}
         self._characters_left = MAX_CACHED_CHARACTERS
@@ -76,18 +76,18 @@ class Encoder:
             self._characters_left -= len(text)
             if self._characters_left < 0:
                 self._cache.clear()
-                self._clear()
+                self._clear_tokenizer_cache()
                 self._characters_left = MAX_CACHED_CHARACTERS - len(text)
             if self._characters_left >= 0:
                 self._cache[text] = tokens
 
 
-_loaded: dict[str, Encoder] = {}
+_loaded: dict[str, LoadedVocabulary] = {}
 _load_lock = Lock()
 
 
-def encoder(vocabulary: str) -> Encoder:
-    """The encoder of this vocabulary, loaded once per process.
+def loaded_vocabulary(vocabulary: str) -> LoadedVocabulary:
+    """The vocabulary with this name, loaded once per process.
 
     Raises:
         UnknownName: there is no such vocabulary.
@@ -97,11 +97,11 @@ def encoder(vocabulary: str) -> Encoder:
         return loaded
     with _load_lock:
         if vocabulary not in _loaded:
-            _loaded[vocabulary] = load_encoder(vocabulary)
+            _loaded[vocabulary] = load_vocabulary(vocabulary)
         return _loaded[vocabulary]
 
 
-def load_encoder(vocabulary: str) -> Encoder:
+def load_vocabulary(vocabulary: str) -> LoadedVocabulary:
     if vocabulary not in VOCABULARIES:
         raise UnknownName("vocabulary", vocabulary, VOCABULARIES)
     try:
@@ -112,11 +112,11 @@ def load_encoder(vocabulary: str) -> Encoder:
     # `encode` would turn text such as <|endoftext|> into special tokens; `encode_ordinary` reads it as text. Gemma 2
     # and 3 have HTML tags among their ordinary tokens, which only `encode_raw` finds (the ids then equal those of llama.cpp).
     encode = tokenizer.encode_raw if vocabulary in {"gemma2", "gemma3"} else tokenizer.encode_ordinary
-    # For the SentencePiece backends, which have no such cache, this is a no-op.
-    return Encoder(encode, tokenizer.clear_cache)
+    # `clear_cache` does nothing for SentencePiece vocabularies, for which splintr has no cache.
+    return LoadedVocabulary(encode, tokenizer.clear_cache)
 
 
-def _load_tiktoken(vocabulary: str, splintr_error: ImportError) -> Encoder:
+def _load_tiktoken(vocabulary: str, splintr_error: ImportError) -> LoadedVocabulary:
     if vocabulary not in TIKTOKEN_VOCABULARIES:
         raise MissingExtra("splintr", "tokens") from splintr_error
     try:
@@ -127,4 +127,4 @@ def _load_tiktoken(vocabulary: str, splintr_error: ImportError) -> Encoder:
         encoding = tiktoken.get_encoding(vocabulary)
     except (OSError, ImportError) as error:  # tiktoken downloads its vocabularies, and there may be no network
         raise MissingExtra("splintr", "tokens") from error
-    return Encoder(encoding.encode_ordinary)
+    return LoadedVocabulary(encoding.encode_ordinary)

@@ -126,15 +126,15 @@ def _content(msg: Message, index: int) -> str | None:
 def _calls(msg: Message, role: str, index: int) -> tuple[ToolCall, ...] | None:
     """The calls of an assistant message. `tool_calls` in a message of another role are stored in `extras`."""
     raw_calls = msg.get("tool_calls") if role == "assistant" else None
-    return tuple(_call(raw, number, index) for number, raw in enumerate(raw_calls or ())) or None
+    return tuple(_call(raw, call_index, index) for call_index, raw in enumerate(raw_calls or ())) or None
 
 
-def _call(raw: Mapping[str, Any], number: int, index: int) -> ToolCall:
+def _call(raw: Mapping[str, Any], call_index: int, index: int) -> ToolCall:
     function = raw.get("function", raw.get("custom"))
     if not isinstance(raw.get("id"), str) or not raw["id"]:
-        raise InvalidMessage(f"tool_calls[{number}].id", "is missing; every call has an id", index)
+        raise InvalidMessage(f"tool_calls[{call_index}].id", "is missing; every call has an id", index)
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        raise InvalidMessage(f"tool_calls[{number}].function.name", "is missing; every call names its tool", index)
+        raise InvalidMessage(f"tool_calls[{call_index}].function.name", "is missing; every call names its tool", index)
     call = ToolCall(raw["id"], function["name"], _arguments(function))
     return ToolCall(call.id, call.name, call.arguments, extras=_extras(_call_to_provider(call), raw))
 
@@ -195,7 +195,10 @@ def _with_extras(plain: dict[str, Any], extras: Mapping[str, Any]) -> dict[str, 
 
 
 def _is_outdated(key: str, value: Any, plain: Mapping[str, Any]) -> bool:
-    """Whether the typed field was changed after its original form was stored in `extras`."""
+    """Whether the typed field was changed after its original form was stored in `extras`.
+
+    Typed `tool_calls` always replace it: each call has its own extras.
+    """
     if key == "content":
         return text_of({"content": value}) != (plain.get("content") or "")
     if key == "role":

@@ -1,7 +1,8 @@
 """The difference of two JSON values as a patch, so that one can be restored from the other byte for byte.
 
-A patch of an object has the keys `in` (changed values), `without` (removed keys) and `order`; one of a list has `of` (its
-length) and `at` (changed items); `=` replaces a value.
+The patch of an object has the keys `in` (patches of added and changed values), `without` (removed keys) and `order` (of all
+keys). The patch of a list has `of` (the length of the list) and `at` (changed items). The patch `{"=": value}` replaces
+any value.
 """
 
 from collections.abc import Mapping
@@ -10,49 +11,49 @@ from typing import Any
 from minutebook.record.message import plain_copy
 
 
-def patch_between(plain: Any, value: Any) -> dict[str, Any] | None:
-    """The patch that turns `plain` into `value`; None if they are equal, including the order of keys."""
-    if isinstance(plain, Mapping) and isinstance(value, Mapping):
-        return _object_patch(plain, value)
-    if isinstance(plain, list) and isinstance(value, list) and len(plain) == len(value):
+def patch_between(base: Any, value: Any) -> dict[str, Any] | None:
+    """The patch that turns `base` into `value`; None if they are equal, including the order of keys."""
+    if isinstance(base, Mapping) and isinstance(value, Mapping):
+        return _object_patch(base, value)
+    if isinstance(base, list) and isinstance(value, list) and len(base) == len(value):
         changes = [
             [index, change]
-            for index, pair in enumerate(zip(plain, value, strict=True))
+            for index, pair in enumerate(zip(base, value, strict=True))
             if (change := patch_between(*pair))
         ]
-        return {"of": len(plain), "at": changes} if changes else None
-    return None if type(plain) is type(value) and plain == value else {"=": plain_copy(value)}
+        return {"of": len(base), "at": changes} if changes else None
+    return None if type(base) is type(value) and base == value else {"=": plain_copy(value)}
 
 
-def with_patch(plain: Any, patch: Any) -> Any:
-    """`plain` with the patch applied. Parts of the patch that no longer match `plain` are ignored."""
+def with_patch(base: Any, patch: Any) -> Any:
+    """`base` with the patch applied. Parts of the patch that no longer match `base` are ignored."""
     if not isinstance(patch, Mapping):
-        return plain
+        return base
     if "=" in patch:
         return plain_copy(patch["="])
-    if isinstance(plain, list):
-        changes = patch.get("at") if patch.get("of") == len(plain) else None
-        return _list_with_changes(plain, changes) if isinstance(changes, list) else plain
-    return _object_with_patch(plain, patch) if isinstance(plain, Mapping) else plain
+    if isinstance(base, list):
+        changes = patch.get("at") if patch.get("of") == len(base) else None
+        return _list_with_changes(base, changes) if isinstance(changes, list) else base
+    return _object_with_patch(base, patch) if isinstance(base, Mapping) else base
 
 
-def _object_patch(plain: Mapping[str, Any], value: Mapping[str, Any]) -> dict[str, Any] | None:
+def _object_patch(base: Mapping[str, Any], value: Mapping[str, Any]) -> dict[str, Any] | None:
     patch: dict[str, Any] = {}
     missing = object()
-    changes = {key: change for key in value if (change := patch_between(plain.get(key, missing), value[key]))}
+    changes = {key: change for key in value if (change := patch_between(base.get(key, missing), value[key]))}
     if changes:
         patch["in"] = changes
-    removed = [key for key in plain if key not in value]
+    removed = [key for key in base if key not in value]
     if removed:
         patch["without"] = removed
-    if list(_object_with_patch(plain, patch)) != list(value):
+    if list(_object_with_patch(base, patch)) != list(value):
         patch["order"] = list(value)
     return patch or None
 
 
-def _object_with_patch(plain: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+def _object_with_patch(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     removed, changes, order = patch.get("without"), patch.get("in"), patch.get("order")
-    result = {key: value for key, value in plain.items() if not (isinstance(removed, list) and key in removed)}
+    result = {key: value for key, value in base.items() if not (isinstance(removed, list) and key in removed)}
     for key, change in changes.items() if isinstance(changes, Mapping) else ():
         if key in result or (isinstance(change, Mapping) and "=" in change):
             result[key] = with_patch(result.get(key), change)
@@ -62,8 +63,8 @@ def _object_with_patch(plain: Mapping[str, Any], patch: Mapping[str, Any]) -> di
     return result
 
 
-def _list_with_changes(plain: list[Any], changes: list[Any]) -> list[Any]:
-    result = list(plain)
+def _list_with_changes(base: list[Any], changes: list[Any]) -> list[Any]:
+    result = list(base)
     for change in changes:
         if isinstance(change, list) and len(change) == 2 and type(change[0]) is int and 0 <= change[0] < len(result):
             result[change[0]] = with_patch(result[change[0]], change[1])

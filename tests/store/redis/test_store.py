@@ -453,7 +453,7 @@ def test_an_id_claimed_by_a_process_that_died_can_be_claimed_again():
         packed, messages = zip(*map(pack, text_entries("late")), strict=True)
         late = AppendCommand("a", packed, messages, recipient="alice")
         fields = new_header_fields(new_row(late, "default", lost, at))
-        args = [index.tombstone("a"), lost.nonce, "", b"", b"", "", lost.rank + "a", "", 0, 0]
+        args = [index.id_hash("a"), lost.nonce, "", b"", b"", "", lost.rank + "a", "", 0, 0]
         args += [len(fields), *fields, *entry_args(packed, 0)]
         keys = index.keys_of_claim("a", "alice", lost.nonce)
         reply = await store._engine.run(lambda: store._engine.run_script("append", keys, args))

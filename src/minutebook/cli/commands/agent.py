@@ -14,7 +14,7 @@ from minutebook.agent.events import AnswerRestarted, ToolAnswered, ToolCalled
 from minutebook.agent.mcp import McpProcess, McpServer, ToolOrigin
 from minutebook.agent.messages import TextDelta
 from minutebook.cli.chat.display import retry_notice, safe_text
-from minutebook.cli.exits import FINDINGS, INVALID, Command
+from minutebook.cli.exits import EXIT_FINDINGS, INVALID, Command
 from minutebook.cli.files import replace_file
 from minutebook.cli.interrupts import InterruptibleRunner
 from minutebook.cli.options import emit, flag, is_json, json_option
@@ -78,7 +78,7 @@ def check(files: Sequence[str], strategies: Sequence[str], externals: Sequence[s
     if not is_json():
         _print_diagnostics(diagnostics, err=False)
     emit({"diagnostics": [diagnostic.as_json() for diagnostic in diagnostics], "summary": summary}, counts)
-    return FINDINGS if errors else 0
+    return EXIT_FINDINGS if errors else 0
 
 
 @command.command("fmt", cls=Command, short_help="Format programs.")
@@ -116,7 +116,7 @@ def fmt(files: Sequence[str], only_check: bool) -> int:
             click.echo(f"{'would change' if only_check else 'changed'} {file}", err=True)
     if has_errors:
         return INVALID
-    return FINDINGS if changed and only_check else 0
+    return EXIT_FINDINGS if changed and only_check else 0
 
 
 @command.command("run", cls=Command, short_help="Run a program.")

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from minutebook.cli.exits import FINDINGS, Command
+from minutebook.cli.exits import EXIT_FINDINGS, Command
 from minutebook.cli.files import ConversationReader
 from minutebook.cli.options import emit, file_argument, flag, is_json, json_option, provider_option
 from minutebook.cli.progress import read_progress
@@ -42,7 +42,7 @@ def command(file: str, provider: str, quiet: bool) -> int:
             elif findings and not quiet:
                 _print_findings(conversation.name, findings, show_providers=provider == "all")
     emit({"provider": provider, "conversations": reports, "summary": summary}, _summary_text(summary, provider))
-    return FINDINGS if summary["errors"] else 0
+    return EXIT_FINDINGS if summary["errors"] else 0
 
 
 def _findings(messages: list[Any], provider: str) -> list[dict[str, Any]]:

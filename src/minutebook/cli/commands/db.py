@@ -18,7 +18,7 @@ from minutebook.cli.database import (
     server_status,
     store_of,
 )
-from minutebook.cli.exits import FINDINGS, Command
+from minutebook.cli.exits import EXIT_FINDINGS, Command
 from minutebook.cli.options import database_options, emit, json_option, store_options
 from minutebook.cli.progress import count_progress
 
@@ -45,7 +45,7 @@ def init(database: Database) -> None:
 @command.command("migrate", cls=Command, short_help="Migrate the database to the current schema.")
 @store_options
 def migrate(url: str | None, tenant: str) -> None:
-    """Migrate the database of an older version to the current schema. All other commands except status do this too.
+    """Migrate the database of an older version to the current schema. All other commands except status and backup do this too.
 
     Example: minutebook db migrate
     """
@@ -68,8 +68,8 @@ def migrate(url: str | None, tenant: str) -> None:
 def status(url: str | None, tenant: str) -> None:
     """Show the schema version and the size of the database, and the number of its conversations.
 
-    For a SQLite file all tenants are counted, and it is not migrated. For a server only the conversations of the tenant
-    are counted. The size is shown for SQLite and PostgreSQL.
+    For a SQLite file, the conversations of all tenants are counted, and the file is not migrated. For a server, only the
+    conversations of the tenant are counted. The size is shown for SQLite and PostgreSQL.
 
     Example: minutebook db status
     """
@@ -108,7 +108,7 @@ def check(database: Database) -> int:
     findings: list[dict[str, Any]] = [{"conversation": None, "problem": problem} for problem in file_problems]
     headers = list(database.conversations())
     total = sum(header.length - header.first for header in headers)
-    with count_progress("checking", total, silent=True) as advance:
+    with count_progress("checking", total, stdout_unused=True) as advance:
         for header in headers:
             problems = conversation_problems(database, header.id, advance)
             findings += [{"conversation": header.id, "problem": problem} for problem in problems]
@@ -119,7 +119,7 @@ def check(database: Database) -> int:
     lines.append(f"{len(headers):,} conversations with {total:,} messages checked: {len(findings):,} findings")
     summary = {"conversations": len(headers), "messages": total, "findings": len(findings)}
     emit({"findings": findings, "summary": summary}, "\n".join(lines))
-    return FINDINGS if findings else 0
+    return EXIT_FINDINGS if findings else 0
 
 
 @command.command("backup", cls=Command, short_help="Copy the database while it is in use.")

@@ -91,7 +91,7 @@ def command(
     with open_database(url, tenant) as database:
         headers = list(database.conversations(recipient=recipient))
         total = sum(header.length - header.first for header in headers)
-        with count_progress("trimming", total, silent=True) as advance:
+        with count_progress("trimming", total, stdout_unused=True) as advance:
             for header in headers:
                 trimming = trim_all(
                     database.store,

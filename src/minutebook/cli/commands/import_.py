@@ -17,7 +17,7 @@ from uuid import uuid4
 import click
 
 from minutebook.cli.database import Database
-from minutebook.cli.exits import FAILED, FINDINGS, Command
+from minutebook.cli.exits import EXIT_FINDINGS, FAILED, Command
 from minutebook.cli.files import ConversationReader
 from minutebook.cli.options import database_options, emit, file_argument, json_option
 from minutebook.cli.progress import read_progress
@@ -307,12 +307,12 @@ def command(database: Database, file: str, recipient: str | None) -> int:
 
     Example: minutebook import log.jsonl --recipient alice
     """
-    with read_progress(file, silent=True) as advance:
+    with read_progress(file, stdout_unused=True) as advance:
         result = _Importer(database, ConversationReader(file, advance), recipient).run()
     emit(asdict(result), lambda: _print_result(result))
     if result.refused:
         return FAILED
-    return FINDINGS if result.broken else 0
+    return EXIT_FINDINGS if result.broken else 0
 
 
 def _print_result(result: ImportResult) -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import click
 
 from minutebook import ModelInfo
-from minutebook.cli.exits import FINDINGS, Command
+from minutebook.cli.exits import EXIT_FINDINGS, Command
 from minutebook.cli.options import emit, flag, is_json, json_option
 from minutebook.cli.screen import console
 from minutebook.tokens.models import UnknownModel, known_models
@@ -46,7 +46,7 @@ def command(name: str | None, show_all: bool) -> int:
         emit([asdict(info) for info in models], lambda: _show(models if show_all else models[:MAX_ROWS], len(models)))
     if not models:
         click.echo(f"unknown model {name!r}; 'minutebook models --all' lists the known ones", err=True)
-    return 0 if models else FINDINGS
+    return 0 if models else EXIT_FINDINGS
 
 
 def _show(models: list[ModelInfo], count: int) -> None:

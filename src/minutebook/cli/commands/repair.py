@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from minutebook.cli.exits import FINDINGS, Command
+from minutebook.cli.exits import EXIT_FINDINGS, Command
 from minutebook.cli.files import ConversationReader, FileConversation, replace_file, rewrite
 from minutebook.cli.options import file_argument, flag, is_json, json_option, provider_option
 from minutebook.cli.progress import read_progress
@@ -63,7 +63,7 @@ def command(file: str, provider: str, write: bool, output: Path | None, keep_ope
             sys.stdout.buffer.writelines(chunks)
             sys.stdout.buffer.flush()
     repairer.print_report(err=not (write or output))
-    return FINDINGS if repairer.remaining else 0
+    return EXIT_FINDINGS if repairer.remaining else 0
 
 
 def _write_file(chunks: Iterator[bytes], reader: ConversationReader, repairer: "_FileRepairer", target: Path) -> None:

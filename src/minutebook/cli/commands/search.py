@@ -83,7 +83,7 @@ CONTEXT_CHARACTERS = 60
 
 
 def snippet(text: str, query: str) -> str:
-    """One line of the text, around the first match."""
+    """An excerpt around the first match, on one line."""
     match = _pattern(query).search(text)
     start = max(0, match.start() - CONTEXT_CHARACTERS) if match else 0
     if start:

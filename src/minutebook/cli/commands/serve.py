@@ -19,7 +19,7 @@ from minutebook.cli.options import is_json, json_option
 )
 @click.option(
     "--db",
-    "url",
+    "database_url",
     metavar="URL",
     help="Database URL or SQLite file. Default: a file in the state folder. Example: --db postgresql://localhost/chat",
 )
@@ -38,7 +38,7 @@ from minutebook.cli.options import is_json, json_option
     "--host",
     "-h",
     metavar="ADDRESS",
-    help="Address to listen on. Any other than loopback requires API keys. Example: -h ::1",
+    help="Address to listen on. Any address other than loopback requires API keys of callers. Example: -h ::1",
 )
 @click.option(
     "--port",
@@ -57,7 +57,7 @@ from minutebook.cli.options import is_json, json_option
 @json_option("Print the URL and settings as a line of JSON. Example: minutebook serve -p 0 --json")
 def command(
     config_file: Path | None,
-    url: str | None,
+    database_url: str | None,
     upstream: str | None,
     key_env: str | None,
     host: str | None,
@@ -75,20 +75,20 @@ def command(
     from minutebook.service.config.loader import CommandLineFlag
 
     flags = {
-        "database.url": CommandLineFlag("--db", url),
+        "database.url": CommandLineFlag("--db", database_url),
         "upstream.url": CommandLineFlag("--upstream", upstream),
         "upstream.key_env": CommandLineFlag("--key-env", key_env),
         "server.host": CommandLineFlag("--host", host),
         "server.port": CommandLineFlag("--port", port),
     }
 
-    def announce(url: str, description: dict[str, str]) -> None:
+    def announce(service_url: str, description: dict[str, str]) -> None:
         if is_json():
-            click.echo(json.dumps({"url": url, **description}))
+            click.echo(json.dumps({"url": service_url, **description}))
             return
-        click.echo(f"minutebook listens on {url}")
+        click.echo(f"minutebook listens on {service_url}")
         for name, value in description.items():
             click.echo(f"  {name:<10} {value}")
-        click.echo(f"  OpenAI     base_url={url}/v1, with the header X-Conversation-Id")
+        click.echo(f"  OpenAI     base_url={service_url}/v1, with the header X-Conversation-Id")
 
     serve(config_file, flags, log_level=log_level.upper(), announce=announce)

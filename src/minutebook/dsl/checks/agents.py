@@ -18,7 +18,9 @@ def check_agent(node: t.AgentDef, scope: Scope) -> None:
     instruction = _prompt(by_key.get("instruction"), scope)
     if "instruction" not in by_key:
         at, name = (node.name.at, repr(node.name.text)) if node.name else (node.at, "without a name")
-        scope.findings.add("no-instruction", at, f"agent {name} has no instruction; add `instruction NAME` of a prompt")
+        scope.collector.add(
+            "no-instruction", at, f"agent {name} has no instruction; add `instruction NAME` of a prompt"
+        )
     prompt = _prompt(by_key.get("prompt"), scope)
     _check_model(node, by_key, instruction, prompt, scope)
     _check_answer(by_key, instruction, prompt, scope)
@@ -34,7 +36,7 @@ def check_agent(node: t.AgentDef, scope: Scope) -> None:
     if "history" in by_key:
         check_strategy(by_key["history"], scope)
     if "description" in by_key and not by_key["description"].value.strip():
-        scope.findings.add("empty-text", by_key["description"].at, "this description is empty")
+        scope.collector.add("empty-text", by_key["description"].at, "this description is empty")
 
 
 def _prompt(name: t.Name | None, scope: Scope) -> t.PromptDef | None:
@@ -46,7 +48,7 @@ def _prompt(name: t.Name | None, scope: Scope) -> t.PromptDef | None:
         if placeholder != INPUT and placeholder.isidentifier():
             assert prompt is not None
             message = f"an agent's prompt can only use ${{{INPUT}}}, so ${{{placeholder}}} has no value"
-            scope.findings.add("unknown-variable", position_of(placeholder, prompt, scope), message)
+            scope.collector.add("unknown-variable", position_of(placeholder, prompt, scope), message)
     return prompt
 
 
@@ -64,11 +66,11 @@ def _check_model(
             f"no model for this agent: its instruction has none, no model is named 'main', and there is not exactly one "
             f"(defined: {models}); write `using model NAME` at the instruction"
         )
-        scope.findings.add("no-model", node.name.at if node.name else node.at, message)
+        scope.collector.add("no-model", node.name.at if node.name else node.at, message)
     prompt_model = modifier(prompt, "model")
     if prompt_model is not None and model is not None and prompt_model.text != model:
         message = f"this prompt is for model {prompt_model.text!r}, but the agent runs on {model!r}, the model of its instruction"
-        scope.findings.add("conflict", by_key["prompt"].at, message)
+        scope.collector.add("conflict", by_key["prompt"].at, message)
 
 
 def _check_answer(
@@ -81,7 +83,7 @@ def _check_answer(
     if len(names) > 1:
         at = (by_key.get("produces") or by_key.get("prompt") or by_key["instruction"]).at
         message = f"the agent's answer has several schemas: {' and '.join(map(repr, names))}"
-        scope.findings.add("conflict", at, message)
+        scope.collector.add("conflict", at, message)
 
 
 def _check_tools(by_key: dict[str, Any], scope: Scope) -> None:
@@ -90,12 +92,12 @@ def _check_tools(by_key: dict[str, Any], scope: Scope) -> None:
         for tool in _tools_of(name, scope):
             if sources.setdefault(tool, name.text) != name.text:
                 message = f"the agent already has a tool {tool!r}, from {sources[tool]!r}"
-                scope.findings.add("name-clash", name.at, message)
+                scope.collector.add("name-clash", name.at, message)
     _check_repeats(names_in(by_key.get("tools")), scope)
     for name in (*names_in(by_key.get("delegate")), *names_in(by_key.get("use"))):
         if name.text in sources:
             message = f"the agent has a tool {name.text!r}, and an agent that it calls has the same name"
-            scope.findings.add("name-clash", name.at, message)
+            scope.collector.add("name-clash", name.at, message)
 
 
 def _tools_of(name: t.Name, scope: Scope) -> tuple[str, ...]:
@@ -105,7 +107,7 @@ def _tools_of(name: t.Name, scope: Scope) -> tuple[str, ...]:
     if tool is None and dot:
         if head not in scope.known.externals:
             message = f"the program does not define tool {head!r}, so {name.text!r} must be supplied at run time"
-            scope.findings.add("external-tool", name.at, message)
+            scope.collector.add("external-tool", name.at, message)
         return (tail,)
     if tool is None:
         scope.add_unknown("tool", name, scope.tables["tool"])
@@ -115,7 +117,7 @@ def _tools_of(name: t.Name, scope: Scope) -> tuple[str, ...]:
         case t.Python():
             if dot:
                 message = f"{head!r} is one function, so it has no {tail!r}"
-                scope.findings.add("unknown-tool", name.at, message, head)
+                scope.collector.add("unknown-tool", name.at, message, head)
             return (head,)
         case t.Builtin(builtin):
             names = BUILTINS.get(builtin.text, (tail,) if dot else ())
@@ -132,20 +134,20 @@ def _check_helpers(node: t.AgentDef, by_key: dict[str, Any], scope: Scope) -> No
         helper: t.AgentDef | None = scope.find("agent", name)
         if helper is not None and helper is not node and "description" not in properties(helper):
             message = f"agent {name.text!r} has no description; the agents that call it need one to know when to"
-            scope.findings.add("no-description", name.at, message)
+            scope.collector.add("no-description", name.at, message)
     for names in (delegates, uses):
         _check_repeats(names, scope)
     for name in uses:
         if name.text in {delegate.text for delegate in delegates}:
             message = f"agent {name.text!r} is already in `delegate`; list it in `delegate` or in `use`"
-            scope.findings.add("conflict", name.at, message)
+            scope.collector.add("conflict", name.at, message)
 
 
 def _check_repeats(names: tuple[t.Name, ...], scope: Scope) -> None:
     seen: set[str] = set()
     for name in names:
         if name.text in seen:
-            scope.findings.add("duplicate", name.at, f"{name.text!r} is already in this list")
+            scope.collector.add("duplicate", name.at, f"{name.text!r} is already in this list")
         seen.add(name.text)
 
 
@@ -200,7 +202,7 @@ def _find_cycles(
         if key in path:
             cycle = [*path[path.index(key) :], key]
             names = " → ".join(name or "the agent without a name" for _, name in cycle)
-            scope.findings.add("circle", at, f"this reference is a cycle: {names}")
+            scope.collector.add("circle", at, f"this reference is a cycle: {names}")
         elif key not in visited and key in references:
             path.append(key)
             stack.append(None)
@@ -230,7 +232,7 @@ FLOW_SETTINGS: Final = _ALL_SETTINGS - {"model"}
 def check_unused_settings(program: t.Program, scope: Scope) -> None:
     """Add an error for each setting that has no effect, unless the program has other errors."""
     policy: t.PolicyDef | None = scope.tables["policy"].get("compaction")
-    if policy is None or errors_in(scope.findings.diagnostics):
+    if policy is None or errors_in(scope.collector.diagnostics):
         return
     agents = [properties(node) for node in program.definitions if isinstance(node, t.AgentDef)]
     default = properties(policy).get("strategy")
@@ -243,7 +245,7 @@ def check_unused_settings(program: t.Program, scope: Scope) -> None:
         if setting.key == "share":
             users = [agent for agent in users if any(_helpers(agent))]
         if not users:
-            scope.findings.add("no-effect", setting.at, _reason(setting.key, [name for _, name in compacted]))
+            scope.collector.add("no-effect", setting.at, _reason(setting.key, [name for _, name in compacted]))
 
 
 def _settings_of(strategy: str, scope: Scope) -> frozenset[str]:

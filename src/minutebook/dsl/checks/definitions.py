@@ -49,13 +49,13 @@ def check_definition(node: t.Definition, scope: Scope) -> None:
 def check_whole_number(number: t.Number, scope: Scope, name: str, *, maximum: float = math.inf) -> None:
     if not isinstance(number.value, int) or not 1 <= number.value <= maximum:
         valid = f"from 1 to {maximum:,}" if maximum < math.inf else "of 1 or more"
-        scope.findings.add("bad-number", number.at, f"{name} is {number.value}; expected a whole number {valid}")
+        scope.collector.add("bad-number", number.at, f"{name} is {number.value}; expected a whole number {valid}")
 
 
 def check_duration(duration: t.Duration, scope: Scope) -> None:
     if not 0 < seconds(duration) <= _MAX_SECONDS:
         message = f"the duration is {duration.amount.value} {duration.unit}; expected more than 0 and at most 7 days"
-        scope.findings.add("bad-number", duration.amount.at, message)
+        scope.collector.add("bad-number", duration.amount.at, message)
 
 
 def check_duplicates(lines: Iterable[t.Property], scope: Scope) -> None:
@@ -63,7 +63,7 @@ def check_duplicates(lines: Iterable[t.Property], scope: Scope) -> None:
     for line in lines:
         if line.key in first_lines:
             message = f"{line.key!r} is already set on line {first_lines[line.key].at.line}"
-            scope.findings.add("duplicate", line.at, message)
+            scope.collector.add("duplicate", line.at, message)
         first_lines.setdefault(line.key, line)
 
 
@@ -71,9 +71,9 @@ def _check_short(node: t.ModelShort, scope: Scope) -> None:
     provider, slash, name = node.target.value.partition("/")
     if not (slash and provider.strip()):
         message = f"{node.target.value!r} has no provider; write provider/name, such as openai/gpt-4.1"
-        scope.findings.add("no-provider", node.target.at, message)
+        scope.collector.add("no-provider", node.target.at, message)
     elif not name.strip():
-        scope.findings.add("no-name", node.target.at, f"{node.target.value!r} has no model name after the provider")
+        scope.collector.add("no-name", node.target.at, f"{node.target.value!r} has no model name after the provider")
 
 
 def _check_long(node: t.ModelLong, scope: Scope) -> None:
@@ -84,7 +84,7 @@ def _check_long(node: t.ModelLong, scope: Scope) -> None:
         if value is None or (isinstance(value, t.Text) and not value.value.strip()):
             at = node.name.at if value is None else by_key[key].at
             example = "provider: anthropic" if key == "provider" else "name: claude-sonnet-4.5"
-            scope.findings.add(f"no-{key}", at, f"model {node.name.text!r} has no {key}; add `{example}`")
+            scope.collector.add(f"no-{key}", at, f"model {node.name.text!r} has no {key}; add `{example}`")
     for line in node.properties:
         if not isinstance(line.value, t.Number):
             continue
@@ -92,7 +92,7 @@ def _check_long(node: t.ModelLong, scope: Scope) -> None:
             check_whole_number(line.value, scope, line.key)
         elif not 0 <= line.value.value <= _MAX_TEMPERATURE:
             message = f"temperature is {line.value.value}; expected a number from 0 to {_MAX_TEMPERATURE}"
-            scope.findings.add("bad-number", line.value.at, message)
+            scope.collector.add("bad-number", line.value.at, message)
 
 
 def _check_schema(node: t.SchemaDef, scope: Scope) -> None:
@@ -101,17 +101,17 @@ def _check_schema(node: t.SchemaDef, scope: Scope) -> None:
         name = field.name.text
         if name in seen:
             message = f"field {name!r} is already defined on line {seen[name].at.line}"
-            scope.findings.add("duplicate", field.name.at, message)
+            scope.collector.add("duplicate", field.name.at, message)
         seen.setdefault(name, field)
         if iskeyword(name) or name.startswith("_"):
             message = f"a field cannot be named {name!r}: it is a Python keyword or starts with _"
-            scope.findings.add("reserved", field.name.at, message)
+            scope.collector.add("reserved", field.name.at, message)
         if field.description is not None and not field.description.value.strip():
-            scope.findings.add("empty-text", field.description.at, "this description is empty; remove it")
+            scope.collector.add("empty-text", field.description.at, "this description is empty; remove it")
         _check_type(field.type, scope)
     if node.name.text in SCALARS or node.name.text == "list" or iskeyword(node.name.text):
         message = f"a schema cannot be named {node.name.text!r}: it is a type or a Python keyword"
-        scope.findings.add("reserved", node.name.at, message)
+        scope.collector.add("reserved", node.name.at, message)
 
 
 def _check_type(node: t.TypeExpression, scope: Scope) -> None:
@@ -127,7 +127,7 @@ def _check_type(node: t.TypeExpression, scope: Scope) -> None:
             seen: set[str] = set()
             for option in node.options:
                 if option.value in seen:
-                    scope.findings.add("duplicate", option.at, f"{option.value!r} is already one of the choices")
+                    scope.collector.add("duplicate", option.at, f"{option.value!r} is already one of the choices")
                 seen.add(option.value)
 
 
@@ -136,10 +136,10 @@ def _check_tool(node: t.ToolDef, scope: Scope) -> None:
         case t.McpUrl(url):
             if not _is_url(url.value):
                 message = f"{url.value!r} is not an http or https URL; use `mcp command` to start a program"
-                scope.findings.add("bad-url", url.at, message)
+                scope.collector.add("bad-url", url.at, message)
         case t.McpCommand(command):
             if (problem := _bad_command(command.value)) is not None:
-                scope.findings.add("bad-command", command.at, problem)
+                scope.collector.add("bad-command", command.at, problem)
         case t.Builtin(name):
             if name.text not in scope.known.builtins:
                 scope.add_unknown("builtin", name, scope.known.builtins, "builtin tool")
@@ -149,15 +149,15 @@ def _check_tool(node: t.ToolDef, scope: Scope) -> None:
         key = ("auth", "") if clause.key is None else (clause.kind, clause.key.value.lower())
         if clause.kind not in allowed:
             supported = f"it supports {', '.join(sorted(allowed))}" if allowed else "it supports no `with` clause"
-            scope.findings.add("bad-clause", clause.at, f"this tool does not support {clause.kind!r}; {supported}")
+            scope.collector.add("bad-clause", clause.at, f"this tool does not support {clause.kind!r}; {supported}")
         elif key in seen:
-            scope.findings.add("duplicate", clause.at, f"this tool already has {clause.kind!r}")
+            scope.collector.add("duplicate", clause.at, f"this tool already has {clause.kind!r}")
         elif clause.key is not None and not clause.key.value.strip():
-            scope.findings.add("empty-text", clause.key.at, f"this {clause.kind} has no name")
+            scope.collector.add("empty-text", clause.key.at, f"this {clause.kind} has no name")
         seen.add(key)
         if not clause.secret.from_environment:
             message = "this secret is in plain text; write ${env:NAME} to read it from the environment"
-            scope.findings.add("secret-in-file", clause.secret.at, message)
+            scope.collector.add("secret-in-file", clause.secret.at, message)
 
 
 def _check_prompt(node: t.PromptDef, scope: Scope) -> None:
@@ -165,21 +165,21 @@ def _check_prompt(node: t.PromptDef, scope: Scope) -> None:
     for modifier in node.modifiers:
         if modifier.kind in seen:
             keyword = "using model" if modifier.kind == "model" else "expecting"
-            scope.findings.add("duplicate", modifier.name.at, f"{keyword!r} is already set")
+            scope.collector.add("duplicate", modifier.name.at, f"{keyword!r} is already set")
         seen.add(modifier.kind)
         scope.find("model" if modifier.kind == "model" else "schema", modifier.name)
     if not node.text.value.strip():
-        scope.findings.add("empty-prompt", node.text.at, f"prompt {node.name.text!r} has no text")
+        scope.collector.add("empty-prompt", node.text.at, f"prompt {node.name.text!r} has no text")
     for name in placeholders(node.text.value):
         if not (name.isidentifier() and name.isascii()):
             message = f"${{{name}}} is not a variable; write $${{…}} for plain text"
-            scope.findings.add("unknown-variable", position_of(name, node, scope), message)
+            scope.collector.add("unknown-variable", position_of(name, node, scope), message)
 
 
 def position_of(placeholder: str, prompt: t.PromptDef, scope: Scope) -> t.Position:
     """The position of a placeholder in the prompt's text, or of the prompt's name if it is not found."""
     text = f"${{{placeholder}}}"
-    for number, line in enumerate(scope.findings.lines[max(0, prompt.text.at.line - 1) :], prompt.text.at.line):
+    for number, line in enumerate(scope.collector.lines[max(0, prompt.text.at.line - 1) :], prompt.text.at.line):
         column = line.find(text)
         while column > 0 and line[column - 1] == "$":
             column = line.find(text, column + 1)
@@ -205,13 +205,13 @@ def _check_policy(node: t.PolicyDef, scope: Scope) -> None:
                     message = (
                         f"{key} is {number.value}; expected a share of the window above 0 and up to 1, such as 0.8"
                     )
-                    scope.findings.add("bad-number", number.at, message)
+                    scope.collector.add("bad-number", number.at, message)
             case key, t.Number() as number:
                 check_whole_number(number, scope, key)
     trigger, target = shares.get("trigger", 0.8), shares.get("target", 0.7)
     if shares and target >= trigger:
         message = f"the target ({target}) must be below the trigger ({trigger}), or every call would compact again"
-        scope.findings.add("conflict", node.name.at, message)
+        scope.collector.add("conflict", node.name.at, message)
 
 
 def check_strategy(name: t.Name, scope: Scope) -> None:
@@ -224,7 +224,7 @@ def check_strategy(name: t.Name, scope: Scope) -> None:
         scope.add_unknown("strategy", name, [*scope.known.strategies, NO_STRATEGY, *flows], "history strategy")
     elif len(flow.parameters) != 1:
         message = f"flow {name.text!r} has {len(flow.parameters)} parameters; a flow for `history` must have one"
-        scope.findings.add("arguments", name.at, message)
+        scope.collector.add("arguments", name.at, message)
 
 
 def _bad_command(text: str) -> str | None:

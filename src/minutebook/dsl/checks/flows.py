@@ -45,7 +45,7 @@ class _Assignments:
 
 class _FlowChecker:
     def __init__(self, flow: t.FlowDef, scope: Scope) -> None:
-        self.flow, self.scope, self.findings = flow, scope, scope.findings
+        self.flow, self.scope, self.collector = flow, scope, scope.collector
         self.read_names: set[str] = set()
         self.written_names: dict[str, t.Position] = {}
 
@@ -53,16 +53,16 @@ class _FlowChecker:
         state = _Assignments({INPUT}, {INPUT})
         for name in self.flow.parameters:
             if name.text in state.certain and name.text != INPUT:
-                self.findings.add("duplicate", name.at, f"parameter ${name.text} is already defined")
+                self.collector.add("duplicate", name.at, f"parameter ${name.text} is already defined")
             self.write(name, state)
         self.check_body(self.flow.body, state)
         for unread in self.written_names.keys() - self.read_names - {INPUT}:
-            self.findings.add("unused", self.written_names[unread], f"nothing reads ${unread}")
+            self.collector.add("unused", self.written_names[unread], f"nothing reads ${unread}")
 
     def write(self, name: t.Name, state: _Assignments) -> None:
         if name.text == INPUT:
             message = f"${INPUT} is the input of the program and cannot be set; use another name"
-            self.findings.add("reserved", name.at, message)
+            self.collector.add("reserved", name.at, message)
         self.written_names.setdefault(name.text, name.at)
         state.add(name.text)
 
@@ -71,7 +71,7 @@ class _FlowChecker:
         for statement in statements:
             if state.ended and not is_reported:
                 at = statement.branches[0].at if isinstance(statement, t.If) else statement.at
-                self.findings.add("unreachable", at, "this statement is never run: every path returns before it")
+                self.collector.add("unreachable", at, "this statement is never run: every path returns before it")
                 is_reported = True
             self.check_statement(statement, state)
 
@@ -124,7 +124,7 @@ class _FlowChecker:
                     self.check_action(action, state.copy() if not targets else _with_names(state, targets))
                     if statement.target.text in seen:
                         message = f"${statement.target.text} is set twice in this block, in no order"
-                        self.findings.add("parallel", statement.target.at, message)
+                        self.collector.add("parallel", statement.target.at, message)
                     seen.add(statement.target.text)
                     self.write(statement.target, after)
                 case t.Perform():
@@ -133,7 +133,7 @@ class _FlowChecker:
                 case _:
                     at = statement.branches[0].at if isinstance(statement, t.If) else statement.at
                     message = "only `run agent`, `run flow` and `call llm` can run beside each other"
-                    self.findings.add("parallel", at, message)
+                    self.collector.add("parallel", at, message)
                     self.check_statement(statement, after)
         state.certain, state.possible, state.ended = after.certain, after.possible, after.ended
 
@@ -141,7 +141,7 @@ class _FlowChecker:
         for variable in (variable for argument in action.arguments for variable in variables_in(argument)):
             if variable.name in targets:
                 message = f"${variable.name} is set by another call of this block; set it before the block"
-                self.findings.add("parallel", variable.at, message)
+                self.collector.add("parallel", variable.at, message)
 
     def check_value(self, value: t.Expression | t.Action, state: _Assignments) -> None:
         if isinstance(value, t.Action):
@@ -158,10 +158,10 @@ class _FlowChecker:
         if name in state.certain or state.ended:
             return
         if name in state.possible:
-            self.findings.add("maybe-unset", at, f"${name} is not set on every path to this point{detail}")
+            self.collector.add("maybe-unset", at, f"${name} is not set on every path to this point{detail}")
         else:
             similar = closest(name, state.possible)
-            self.findings.add(
+            self.collector.add(
                 "unknown-variable", at, f"${name} is not set before this point{detail}", similar and f"${similar}"
             )
 
@@ -176,17 +176,17 @@ class _FlowChecker:
         if isinstance(definition, t.FlowDef):
             if count != len(definition.parameters):
                 message = f"{callee} takes {_argument_count(len(definition.parameters))}, but is called with {count}"
-                self.findings.add("arguments", action.name.at, message)
+                self.collector.add("arguments", action.name.at, message)
         elif count > 1:
             message = f"{callee} takes at most one argument, but is called with {count}"
-            self.findings.add("arguments", action.name.at, message)
+            self.collector.add("arguments", action.name.at, message)
         if isinstance(definition, t.PromptDef):
             self.check_prompt(definition, action, state)
 
     def check_prompt(self, prompt: t.PromptDef, action: t.Action, state: _Assignments) -> None:
         if self.scope.model_of(prompt) is None:
             message = f"no model for prompt {prompt.name.text!r}; add `using model NAME` to it, or name a model 'main'"
-            self.findings.add("no-model", action.name.at, message)
+            self.collector.add("no-model", action.name.at, message)
         for name in placeholders(prompt.text.value):
             if name.isidentifier() and name != INPUT:
                 self.check_variable(name, action.name.at, state, f", and prompt {prompt.name.text!r} has ${{{name}}}")

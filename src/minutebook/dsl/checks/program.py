@@ -7,7 +7,7 @@ from minutebook.dsl.checks.agents import check_agent, check_cycles, check_unused
 from minutebook.dsl.checks.definitions import check_definition
 from minutebook.dsl.checks.flows import check_flow
 from minutebook.dsl.checks.scope import DEFAULT, NO_STRATEGY, STRATEGIES, KnownNames, Scope
-from minutebook.dsl.diagnostics import Diagnostic, Findings
+from minutebook.dsl.diagnostics import Diagnostic, DiagnosticCollector
 
 VERSION = 1
 """The supported version of the language."""
@@ -21,15 +21,15 @@ def check_agents(
     `strategies` are the names that `history` may use, `externals` the prefixes of tool names (`mcp` for `mcp.read_file`)
     that are supplied at run time.
     """
-    return scope_of(program, KnownNames(strategies, externals)).findings.in_order()
+    return scope_of(program, KnownNames(strategies, externals)).collector.in_order()
 
 
 def scope_of(program: t.Program, known: KnownNames) -> Scope:
-    """The definitions of the program, with the findings of all checks."""
-    scope = Scope(Findings(program.source, program.text), known)
+    """The definitions of the program, with the diagnostics of all checks."""
+    scope = Scope(DiagnosticCollector(program.source, program.text), known)
     if program.version is not None and program.version.number != VERSION:
         message = f"version {program.version.number} is not supported; the supported version is {VERSION}"
-        scope.findings.add("unknown-version", program.version.at, message, f"v{VERSION}")
+        scope.collector.add("unknown-version", program.version.at, message, f"v{VERSION}")
     for node in program.definitions:
         scope.define(node)
     for node in program.definitions:
@@ -50,13 +50,13 @@ def _check_unused(program: t.Program, scope: Scope) -> None:
     """Add a warning for each unused definition. Agents and flows can be run by name, so they are never unused."""
     if not scope.tables["agent"] and not scope.tables["flow"] and scope.unnamed is None:
         at = program.definitions[0].at if program.definitions else t.Position(1, 1)
-        scope.findings.add("nothing-to-run", at, "the program defines no agent and no flow")
+        scope.collector.add("nothing-to-run", at, "the program defines no agent and no flow")
         return
     for kind in ("model", "schema", "tool", "retry", "timeout", "prompt"):
         for name, node in scope.tables[kind].items():
             if (kind, name) not in scope.used and name != (DEFAULT if kind in {"retry", "timeout"} else None):
-                scope.findings.add("unused", node.name.at, f"nothing uses {kind} {name!r}")
+                scope.collector.add("unused", node.name.at, f"nothing uses {kind} {name!r}")
     for name, node in scope.tables["flow"].items():
         if name in scope.known.strategies or name == NO_STRATEGY:
             message = f"`history {name}` refers to the strategy, not to this flow; rename the flow"
-            scope.findings.add("shadowed", node.name.at, message)
+            scope.collector.add("shadowed", node.name.at, message)

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 from minutebook.agent.toolbox import BUILTINS
 from minutebook.compaction.registry import BUILTIN_STRATEGIES
 from minutebook.dsl import syntax as t
-from minutebook.dsl.diagnostics import Findings
+from minutebook.dsl.diagnostics import DiagnosticCollector
 from minutebook.errors import closest
 
 STRATEGIES: Final = tuple(BUILTIN_STRATEGIES)
@@ -47,7 +47,7 @@ class KnownNames:
 class Scope:
     """The definitions of a program, and which of them are used."""
 
-    findings: Findings
+    collector: DiagnosticCollector
     known: KnownNames
     tables: dict[str, dict[str, Any]] = field(default_factory=lambda: {kind: {} for kind in _KINDS.values()})
     """Kind → name → definition."""
@@ -63,11 +63,11 @@ class Scope:
             assert isinstance(node, t.AgentDef)
             if self.unnamed is not None:
                 message = f"line {self.unnamed.at.line} already has an agent without a name; add a name"
-                self.findings.add("duplicate", node.at, message)
+                self.collector.add("duplicate", node.at, message)
             self.unnamed = self.unnamed or node
         elif (existing := self.tables[kind].get(name.text)) is not None:
             message = f"{kind} {name.text!r} is already defined on line {existing.at.line}"
-            self.findings.add("duplicate", name.at, message)
+            self.collector.add("duplicate", name.at, message)
         else:
             self.tables[kind][name.text] = node
 
@@ -84,7 +84,7 @@ class Scope:
         """Add an error for an unknown name, with a suggestion or the valid names."""
         suggestion = closest(name.text, valid_names)
         choices = f"; choose one of {', '.join(valid_names)}" if valid_names and suggestion is None else ""
-        self.findings.add(f"unknown-{kind}", name.at, f"no {label or kind} {name.text!r}{choices}", suggestion)
+        self.collector.add(f"unknown-{kind}", name.at, f"no {label or kind} {name.text!r}{choices}", suggestion)
 
     def model_of(self, prompt: t.PromptDef | None) -> str | None:
         """The model of a prompt: its own, else `main`, else the only one in the program."""

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from minutebook.errors import RequestRefused, StoreUnavailable
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.completions.reconcile import Identity, identity_of
-from minutebook.service.completions.run import ChatAnswer
+from minutebook.service.completions.run import ChatJob
 from minutebook.service.http.openapi import ExtensibleObject, error_responses
 from minutebook.service.http.requests import StrictRoute, require_scope
 from minutebook.service.http.responses import EventStream, JsonResponse, new_id
@@ -78,7 +78,7 @@ async def create_completion(
     body["model"] = service.model_of(chat_request.model)
     headers = dict(request.headers)
     identity = _identity(service, headers, body)
-    answer = ChatAnswer(
+    job = ChatJob(
         service=service,
         caller=caller,
         run=Run(new_id("chatcmpl"), caller.tenant, identity.conversation if identity else None),
@@ -92,32 +92,32 @@ async def create_completion(
         auxiliary="x-task" in headers,
     )
     if identity is None:
-        answer.headers["x-history"] = "off" if headers.get("x-history") == "off" else "unrecorded"
-        answer.headers["x-history-reconcile"] = "bypassed"
+        job.headers["x-history"] = "off" if headers.get("x-history") == "off" else "unrecorded"
+        job.headers["x-history-reconcile"] = "bypassed"
         service.metrics.count_unrecorded()
-        return await _respond(service, answer, request)
+        return await _respond(service, job, request)
     try:
-        return await _respond(service, answer, request)
+        return await _respond(service, job, request)
     except StoreUnavailable:
-        if not service.config.database.optional or answer.run.events:
+        if not service.config.database.optional or job.run.events:
             raise
-    answer.headers = {"x-history": "unrecorded", "x-history-bypass": "store_unavailable"}
+    job.headers = {"x-history": "unrecorded", "x-history-bypass": "store_unavailable"}
     service.metrics.count_unrecorded()
-    answer.run, answer.recorded = Run(new_id("chatcmpl"), caller.tenant, None), False
-    return await _respond(service, answer, request)
+    job.run, job.recorded = Run(new_id("chatcmpl"), caller.tenant, None), False
+    return await _respond(service, job, request)
 
 
-async def _respond(service: Service, answer: ChatAnswer, request: Request) -> Response:
+async def _respond(service: Service, job: ChatJob, request: Request) -> Response:
     """Start the run, and return its answer as a stream or as JSON."""
-    run = service.runs.start(answer.run, answer.execute(), keep_after_end=False)
+    run = service.runs.start(job.run, job.execute(), keep_after_end=False)
     watch_connection(service, request, run)
     await run.wait_for_first_event()
-    if answer.body.get("stream"):
+    if job.body.get("stream"):
         events = run.stream(heartbeat_seconds=service.config.server.heartbeat_seconds)
-        return EventStream(events, headers=answer.headers)
+        return EventStream(events, headers=job.headers)
     async for _ in run.follow():
         pass
-    return JsonResponse(answer.result, headers=answer.headers)
+    return JsonResponse(job.result, headers=job.headers)
 
 
 def _identity(service: Service, headers: Mapping[str, str], body: Mapping[str, Any]) -> Identity | None:

@@ -11,7 +11,7 @@ from minutebook.conversation.minutes import REQUEST_KIND
 from minutebook.conversation.model_call import ModelCall
 from minutebook.errors import ConversationNotFound
 from minutebook.record.message import Message, leading_system_count, role_of
-from minutebook.service.answer_run import AnswerRun, failure_code, longest_answer, tool_tokens
+from minutebook.service.answer_job import AnswerJob, failure_code, longest_answer, tool_tokens
 from minutebook.service.completions.reconcile import (
     HistoryBranch,
     HistoryMatch,
@@ -38,7 +38,7 @@ _OWN_FIELDS: Final = frozenset({"conversation", "metadata_recipient"})
 
 
 @dataclass(slots=True, kw_only=True)
-class ChatAnswer(AnswerRun):
+class ChatJob(AnswerJob):
     """Answers a request for a chat completion."""
 
     api_name: ClassVar[str] = API_NAME

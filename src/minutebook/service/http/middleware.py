@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from minutebook.errors import MinutebookError, RequestRefused
 from minutebook.service.http.errors import Failure, failure_of
 from minutebook.service.http.responses import JsonResponse
-from minutebook.service.observability.logs import REQUEST_ID, has_no_secrets
+from minutebook.service.observability.logs import REQUEST_ID, needs_redaction
 from minutebook.service.observability.telemetry import Metrics, ServiceTelemetry
 
 _LOG: Final = logging.getLogger("minutebook.access")
@@ -160,7 +160,7 @@ def body_too_large(limit: int) -> RequestRefused:
 def request_id_of(headers: Mapping[str, str]) -> str:
     """The client's `x-request-id` if it is valid, else a new id."""
     client_id = headers.get("x-request-id", "")
-    return client_id if _REQUEST_ID.fullmatch(client_id) and has_no_secrets(client_id) else f"req_{uuid4().hex}"
+    return client_id if _REQUEST_ID.fullmatch(client_id) and not needs_redaction(client_id) else f"req_{uuid4().hex}"
 
 
 def route_of(scope: Mapping[str, Any]) -> str | None:
@@ -261,4 +261,4 @@ def validation_failure(problems: Sequence[Any]) -> Failure:
 def _printable(part: object) -> str:
     """A part of a location, or "…" if it could be text of the client."""
     text = str(part)
-    return text if isinstance(part, int) or (_FIELD_NAME.fullmatch(text) and has_no_secrets(text)) else "…"
+    return text if isinstance(part, int) or (_FIELD_NAME.fullmatch(text) and not needs_redaction(text)) else "…"

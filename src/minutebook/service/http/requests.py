@@ -227,10 +227,10 @@ class StrictRoute(APIRoute):
 
 
 def _fast_path(endpoint: Callable[..., Any]) -> Callable[[StrictRequest], Awaitable[Response] | None] | None:
-    """Call a handler without FastAPI, if it takes nothing but the service, the request, a body and the caller.
+    """A function that calls the handler without FastAPI; None if it has other parameters than service, request, body, caller.
 
-    FastAPI resolves these four for every request, which takes longer than computing them. An invalid body is left to
-    FastAPI, which reports what is wrong.
+    FastAPI's dependency resolution takes longer than getting these four values directly. For an invalid body the function
+    returns None, so that FastAPI reports what is wrong.
     """
     hints = get_type_hints(endpoint, include_extras=True)
     names = {_parameter_role(hints[name]): name for name in signature(endpoint).parameters}

@@ -65,9 +65,9 @@ def without_secrets(text: str) -> str:
     return _NAMED_SECRETS.sub(lambda match: match["name"] + REDACTED, text)
 
 
-def has_no_secrets(text: str) -> bool:
-    """Whether the text has at most `MAX_TEXT_CHARACTERS` characters and nothing to redact."""
-    return without_secrets(text) == text
+def needs_redaction(text: str) -> bool:
+    """Whether the text contains a secret, or is longer than `MAX_TEXT_CHARACTERS`."""
+    return without_secrets(text) != text
 
 
 def value_without_secrets(value: Any, name: str = "") -> Any:

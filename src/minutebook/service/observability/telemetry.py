@@ -15,7 +15,7 @@ from minutebook.agent.messages import Usage
 from minutebook.agent.telemetry import Span, Telemetry
 from minutebook.compaction.manager import HistoryCompacted
 from minutebook.conversation.minutes import HistoryPruned
-from minutebook.service.observability.logs import has_no_secrets, value_without_secrets
+from minutebook.service.observability.logs import needs_redaction, value_without_secrets
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer, TracerProvider
@@ -65,7 +65,7 @@ class Label:
         """The text as a label value, or `other`."""
         if text in self._values:
             return text
-        if text is None or not _LABEL_VALUE.fullmatch(text) or not has_no_secrets(text):
+        if text is None or not _LABEL_VALUE.fullmatch(text) or needs_redaction(text):
             return OTHER
         if len(self._values) >= MAX_LABEL_VALUES:
             return OTHER
@@ -179,7 +179,7 @@ class ServiceSpan(Span):
             record_tokens=pruning.tokens_before,
             sent_items=pruning.sent,
             sent_tokens=pruning.tokens_after if pruning.mode == "on" else pruning.tokens_before,
-            dropped=pruning.pruned - pruning.stripped,
+            dropped=pruning.pruned - pruning.stripped,  # the others are sent without their tool payload
             stripped=pruning.stripped,
             stable=pruning.prefix_stable,
             reconcile=pruning.reconcile,

@@ -13,7 +13,7 @@ from minutebook.errors import CannotFit
 from minutebook.record.fold import record_with_folds
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
-from minutebook.service.responses.placement import Placement
+from minutebook.service.responses.continuation import ContinuedConversation
 from minutebook.service.state import Service, counter_of
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import LoadedConversation, StoredFold
@@ -34,23 +34,23 @@ class RequestedCompaction:
 
 
 async def compact_above(
-    service: Service, store: ConversationStore, placement: Placement, threshold: int, model: str
-) -> Placement:
+    service: Service, store: ConversationStore, continued: ContinuedConversation, threshold: int, model: str
+) -> ContinuedConversation:
     """Fold old messages of a conversation with more tokens than `threshold`, and load it again."""
-    if placement.loaded is None:
-        return placement
-    source = ViewSource(placement.loaded, (), counter=counter_of(model), whole_record=True)
+    if continued.loaded is None:
+        return continued
+    source = ViewSource(continued.loaded, (), counter=counter_of(model), whole_record=True)
     strategy = service.policy(model).strategy or strategy_named(_STRATEGY)
-    storage = FoldStorage(store, placement.conversation, source.folds)
+    storage = FoldStorage(store, continued.conversation, source.folds)
     window = ModelInfo(model, max_input_tokens=threshold)
     manager = CompactionManager(strategy, window, folds=source.folds, save_fold=storage.save)
     if manager.compaction_input(source.record).tokens <= threshold:
-        return placement
+        return continued
     try:
         await manager.check_and_apply(source.record)
     except CannotFit:
-        return placement  # the model call fails if the view does not fit
-    return replace(placement, loaded=await store.load(placement.conversation))
+        return continued  # the model call fails if the view does not fit
+    return replace(continued, loaded=await store.load(continued.conversation))
 
 
 async def compact_now(

@@ -131,7 +131,7 @@ class ResponseRequest(InputRequest):
             problem = "`expected_version` requires `conversation`."
             raise RequestRefused(400, problem, "missing_conversation_id", "expected_version")
 
-    def echo(self, model: str) -> dict[str, Any]:
+    def returned_parameters(self, model: str) -> dict[str, Any]:
         """The parameters that are returned with the response, with their defaults."""
         reasoning, text = self.reasoning or Reasoning(), self.text or TextOptions()
         text_options: dict[str, Any] = {"format": text.format or {"type": "text"}}

@@ -1,4 +1,7 @@
-"""OpenAI's responses, stored with their conversation. Their events can be read again from any position."""
+"""The routes of OpenAI's Responses API.
+
+Responses are stored with their conversation. Their events can be read again from any position.
+"""
 
 import asyncio
 import time
@@ -32,11 +35,11 @@ from minutebook.service.http.responses import (
 )
 from minutebook.service.idempotency import RUN_KIND, UNFINISHED, idempotency_key_of
 from minutebook.service.responses.compaction import compact_messages
+from minutebook.service.responses.continuation import load_continued
 from minutebook.service.responses.items import compaction_item, input_items, items_of
 from minutebook.service.responses.objects import find_response, load_response, stream_response, wait_for_response
-from minutebook.service.responses.placement import read_placement
 from minutebook.service.responses.request import InputRequest, ResponseRequest, chat_tools
-from minutebook.service.responses.run import CANCEL_KIND, ResponseAnswer
+from minutebook.service.responses.run import CANCEL_KIND, ResponseJob
 from minutebook.service.runs import Run
 from minutebook.service.state import CurrentService, Service, counter_of, watch_connection
 from minutebook.store.types import NewDocument
@@ -68,10 +71,10 @@ async def create_response(
 ) -> Response:
     """Create a response that continues a conversation, an earlier response, or a new conversation."""
     body.require_consistency()
-    body.chat_parameters(service.model_of(body.model))
+    body.chat_parameters(service.model_of(body.model))  # raises an error if a parameter is invalid
     headers = request.headers
     scope = f"responses {body.conversation_id or body.previous_response_id or ''}"
-    answer = ResponseAnswer(
+    job = ResponseJob(
         service=service,
         caller=caller,
         request=body,
@@ -83,47 +86,47 @@ async def create_response(
         policy=headers.get("x-history-policy"),
         expected_version=expected_version_of(if_match, body.expected_version),
     )
-    items_to_messages(answer.items)
+    items_to_messages(job.items)  # raises an error if an item is invalid
     try:
-        earlier = None if body.store is False else await _respond_as_earlier(service, answer)
+        earlier = None if body.store is False else await _replay_earlier(service, job)
         if earlier is not None:
             return earlier
-        service.runs.start(answer.run, answer.execute())
-        return await _respond(service, answer, request)
+        service.runs.start(job.run, job.execute())
+        return await _respond(service, job, request)
     except StoreUnavailable:
-        is_optional = service.config.database.optional and not answer.run.events
+        can_continue = service.config.database.optional and not job.run.events  # no event was sent
         needs_store = body.conversation is not None or body.previous_response_id is not None or body.background
-        if not is_optional or needs_store:
+        if not can_continue or needs_store:
             raise
-    answer.headers |= {"x-history": "unrecorded", "x-history-bypass": "store_unavailable"}
+    job.headers |= {"x-history": "unrecorded", "x-history-bypass": "store_unavailable"}
     service.metrics.count_unrecorded()
-    answer.run = Run(answer.run.id, caller.tenant, None)
-    service.runs.start(answer.run, answer.answer_unrecorded())
-    return await _respond(service, answer, request)
+    job.run = Run(job.run.id, caller.tenant, None)
+    service.runs.start(job.run, job.run_unrecorded())
+    return await _respond(service, job, request)
 
 
-async def _respond(service: Service, answer: ResponseAnswer, request: Request) -> Response:
-    """The answer of a run as a stream or as JSON; for a background response, its status when the input is stored."""
-    run = answer.run
-    if not answer.request.background:
+async def _respond(service: Service, job: ResponseJob, request: Request) -> Response:
+    """The response as a stream or as JSON; a background response as it is when its input has been stored."""
+    run = job.run
+    if not job.request.background:
         watch_connection(service, request, run)
-    if answer.request.stream:
+    if job.request.stream:
         await run.wait_for_first_event()
         events = run.stream(heartbeat_seconds=service.config.server.heartbeat_seconds)
-        return EventStream(events, headers=answer.headers)
-    if answer.request.background:
-        await _wait_for_input(answer.input_stored, run)
+        return EventStream(events, headers=job.headers)
+    if job.request.background:
+        await _wait_for_input(job.input_stored, run)
     else:
         async for _ in run.follow():
             pass
-    assert answer.response is not None, "a run that ended without an error has a response"
-    if not answer.request.background and answer.error is not None:
-        if answer.response.status == "cancelled":
+    assert job.response is not None, "a run that ended without an error has a response"
+    if not job.request.background and job.error is not None:
+        if job.response.status == "cancelled":
             problem = "The server is stopping, or another server took over the conversation. Retry."
             raise RequestRefused(503, problem, "cancelled", None, tuple(RETRY_SOON.items()))
-        if answer.response.status == "failed":
-            raise answer.error
-    return JsonResponse(answer.response.to_json(), headers=answer.headers)
+        if job.response.status == "failed":
+            raise job.error
+    return JsonResponse(job.response.to_json(), headers=job.headers)
 
 
 async def _wait_for_input(input_stored: asyncio.Event, run: Run) -> None:
@@ -140,18 +143,18 @@ async def _wait_for_input(input_stored: asyncio.Event, run: Run) -> None:
         raise run.error
 
 
-async def _respond_as_earlier(service: Service, answer: ResponseAnswer) -> Response | None:
-    """The answer of an earlier attempt of the same request; None if the request must be answered."""
+async def _replay_earlier(service: Service, job: ResponseJob) -> Response | None:
+    """The answer of an earlier attempt of the same request; None if there is none."""
     try:
-        document = await answer.find_earlier()
+        document = await job.find_earlier()
     except DocumentNotFound:  # deleted meanwhile
         return None
     if document is None:
         return None
     headers = {"idempotent-replayed": "true", "x-conversation-id": document.conversation}
-    if answer.request.stream:
-        return EventStream(stream_response(service, answer.caller, document.id, -1), headers=headers)
-    response = await load_response(service.store_of(answer.caller), document)
+    if job.request.stream:
+        return EventStream(stream_response(service, job.caller, document.id, -1), headers=headers)
+    response = await load_response(service.store_of(job.caller), document)
     return JsonResponse(response.to_json(), headers=headers)
 
 
@@ -191,9 +194,9 @@ async def compact_input(service: CurrentService, body: CompactRequest, caller: M
 async def _read_messages(service: Service, body: InputRequest, caller: Caller) -> list[Any]:
     """The messages of a request, with its instructions and the history that it continues."""
     body.require_one_continuation()
-    placement = await read_placement(service, caller, body)
+    continued = await load_continued(service, caller, body)
     instructions = [{"role": "system", "content": body.instructions}] if body.instructions is not None else []
-    history = [] if placement.loaded is None else placement.loaded.messages
+    history = [] if continued.loaded is None else continued.loaded.messages
     new_messages = items_to_messages(input_items(body.input, service.config.limits))
     return [*instructions, *history, *new_messages]
 
@@ -240,7 +243,10 @@ async def cancel_response(service: CurrentService, response_id: ResponseId, call
     store = service.store_of(caller)
     document = await find_response(service, caller, response_id)
     if not document.body["echo"]["background"]:
-        problem = "Only a background response can be cancelled. Otherwise send ?on_disconnect=cancel and disconnect."
+        problem = (
+            "Only a background response can be cancelled. To cancel another response by closing its connection, create it "
+            "with ?on_disconnect=cancel."
+        )
         raise RequestRefused(400, problem, "not_in_background", "response_id")
     if document.body["status"] in UNFINISHED:
         run = service.runs.get(response_id, caller.tenant)

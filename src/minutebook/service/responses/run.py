@@ -21,7 +21,7 @@ from minutebook.errors import (
     StoreUnavailable,
 )
 from minutebook.record.message import Message, leading_system_count
-from minutebook.service.answer_run import failure_code, longest_answer, tool_tokens
+from minutebook.service.answer_job import failure_code, longest_answer, tool_tokens
 from minutebook.service.http.errors import Failure, failure_of
 from minutebook.service.http.responses import new_id
 from minutebook.service.idempotency import (
@@ -36,6 +36,7 @@ from minutebook.service.idempotency import (
     wait_for_end,
 )
 from minutebook.service.responses.compaction import compact_above
+from minutebook.service.responses.continuation import ContinuedConversation, ConversationJob, load_continued
 from minutebook.service.responses.events import (
     AnswerPiece,
     DeltaReader,
@@ -53,7 +54,6 @@ from minutebook.service.responses.objects import (
     output_items,
     response_object,
 )
-from minutebook.service.responses.placement import ConversationAnswer, Placement, read_placement
 from minutebook.service.upstream import parse_chunks
 from minutebook.store.types import Document, NewDocument
 from minutebook.wire.responses import items_to_messages
@@ -65,7 +65,7 @@ CANCEL_KIND: Final = "cancel"
 
 
 @dataclass(slots=True, kw_only=True)
-class ResponseAnswer(ConversationAnswer):
+class ResponseJob(ConversationJob):
     """Answers a request for a response."""
 
     api_name: ClassVar[str] = API_NAME
@@ -82,7 +82,7 @@ class ResponseAnswer(ConversationAnswer):
     _chat_parameters: dict[str, Any] = field(default_factory=dict)
 
     async def find_earlier(self) -> Document | None:
-        """The run document of an earlier attempt; None if the request must be answered. A failed attempt is repeated.
+        """The run document of an earlier attempt; None if there is none or if it failed, so that it is repeated.
 
         An attempt that runs on another server is waited for. Its events cannot be streamed from here, so a request for
         a stream waits only until the lease of a server that died would have expired.
@@ -107,15 +107,15 @@ class ResponseAnswer(ConversationAnswer):
         self._prepare()
         if self.request.store is False:
             self.headers["x-history"] = "off"
-            await self._answer_without_storing(await read_placement(self.service, self.caller, self.request))
+            await self._answer_without_storing(await load_continued(self.service, self.caller, self.request))
             return
         async with AsyncExitStack() as leases:
-            await self._answer_recorded(await self.hold_placement(leases))
+            await self._answer_recorded(await self.lease_continued(leases))
 
-    async def answer_unrecorded(self) -> None:
+    async def run_unrecorded(self) -> None:
         """Answer without history and store nothing, because the database is unavailable."""
         self._prepare()
-        await self._answer_without_storing(Placement(new_id("conv")))
+        await self._answer_without_storing(ContinuedConversation(new_id("conv")))
 
     def _prepare(self) -> None:
         model = self.service.model_of(self.request.model)
@@ -124,27 +124,27 @@ class ResponseAnswer(ConversationAnswer):
             "surface": API_NAME,
             "status": "in_progress",
             "model": model,
-            "echo": self.request.echo(model),
+            "echo": self.request.returned_parameters(model),
             "created_at": int(time.time()),
             "at": datetime.now(UTC).isoformat(),
         }
         if self.request.truncation == "disabled":
             self.policy = "passthrough"
 
-    async def _answer_recorded(self, placement: Placement) -> None:
-        items = self.items if placement.stored_input is None else ()
-        new_messages = [*placement.repeated, *items_to_messages(items)]
-        require_new_ids(items, placement.loaded)
-        if placement.loaded is None and not new_messages:
+    async def _answer_recorded(self, continued: ContinuedConversation) -> None:
+        items = self.items if continued.stored_input is None else ()
+        new_messages = [*continued.repeated, *items_to_messages(items)]
+        require_new_ids(items, continued.loaded)
+        if continued.loaded is None and not new_messages:
             raise RequestRefused(400, "`input` is missing.", "missing_input", "input")
-        length = 0 if placement.loaded is None else placement.loaded.conversation.length
+        length = 0 if continued.loaded is None else continued.loaded.conversation.length
         require_room(length + len(new_messages), self.service.config.limits)
         for compaction in self.request.context_management or ():
-            placement = await compact_above(
-                self.service, self.store, placement, compaction.compact_threshold, self._body["model"]
+            continued = await compact_above(
+                self.service, self.store, continued, compaction.compact_threshold, self._body["model"]
             )
-        call = self._call(placement, new_messages)
-        start = length + len(placement.repeated) if placement.stored_input is None else placement.stored_input
+        call = self._call(continued, new_messages)
+        start = length + len(continued.repeated) if continued.stored_input is None else continued.stored_input
         self._body |= {
             "conversation": call.call.conversation,
             "request": call.call.request_id,
@@ -152,7 +152,7 @@ class ResponseAnswer(ConversationAnswer):
             "input": [start, length + len(new_messages)],
         }
         self.headers["x-conversation-id"] = call.call.conversation
-        await self._begin(call, is_new_conversation=placement.loaded is None or placement.is_fork)
+        await self._begin(call, is_new_conversation=continued.loaded is None or continued.is_fork)
         self.response = StoredResponse(self.run.id, dict(self._body), None)
         self.input_stored.set()
         async with self._watch_for_cancellation():
@@ -186,33 +186,33 @@ class ResponseAnswer(ConversationAnswer):
         if is_separate:
             await store_key(store, key, call.call.conversation, self.run.id)
 
-    async def _answer_without_storing(self, placement: Placement) -> None:
-        """Answer with the history of the placement, and store nothing."""
-        call = self._call(placement, items_to_messages(self.items))
+    async def _answer_without_storing(self, continued: ContinuedConversation) -> None:
+        """Answer with the history of the continued conversation, and store nothing."""
+        call = self._call(continued, items_to_messages(self.items))
         call.build_view()
         self._body |= {"evaluation": call.evaluation_id.hex, "input": [call.length, call.length]}
         await self._answer(call, recorded=False)
 
-    def _call(self, placement: Placement, new_messages: Sequence[Message]) -> ModelCall:
+    def _call(self, continued: ContinuedConversation, new_messages: Sequence[Message]) -> ModelCall:
         model = self._body["model"]
         settings = self.settings(
-            placement.conversation,
+            continued.conversation,
             model,
-            lease=placement.lease,
+            lease=continued.lease,
             overhead_tokens=tool_tokens(model, self._chat_parameters.get("tools")),
-            instructions=self._instructions(placement, new_messages),
-            reconcile="forked" if placement.is_fork else "appended",
+            instructions=self._instructions(continued, new_messages),
+            reconcile="forked" if continued.is_fork else "appended",
         )
-        return ModelCall(self.store, settings, placement.loaded, new_messages)
+        return ModelCall(self.store, settings, continued.loaded, new_messages)
 
-    def _instructions(self, placement: Placement, new_messages: Sequence[Message]) -> list[Message] | None:
+    def _instructions(self, continued: ContinuedConversation, new_messages: Sequence[Message]) -> list[Message] | None:
         """The instructions of the request and the leading system messages of the record; None without instructions.
 
         Instructions apply to one request and are not recorded.
         """
         if self.request.instructions is None:
             return None
-        record = [*(placement.loaded.messages if placement.loaded is not None else ()), *new_messages]
+        record = [*(continued.loaded.messages if continued.loaded is not None else ()), *new_messages]
         return [{"role": "system", "content": self.request.instructions}, *record[: leading_system_count(record)]]
 
     async def _answer(self, call: ModelCall, *, recorded: bool = True) -> None:

@@ -37,7 +37,7 @@ from minutebook.service.threads.objects import (
     resume_run,
     start_replay,
 )
-from minutebook.service.threads.run import DRAFT_ID_PREFIX, Question, ThreadAnswer
+from minutebook.service.threads.run import DRAFT_ID_PREFIX, Question, ThreadJob
 from minutebook.store.codec import cursor_of, cursor_values
 from minutebook.store.types import ConversationHeader
 from minutebook.wire.chat import json_bytes
@@ -227,7 +227,7 @@ async def create_message(
     if run is not None:
         return await _respond(service, request, run, headers={"idempotent-replayed": "true"})
     run = ThreadRun(new_id("run"), caller.tenant, thread_id)
-    answer = ThreadAnswer(
+    job = ThreadJob(
         service=service,
         agents=agents,
         caller=caller,
@@ -237,7 +237,7 @@ async def create_message(
         question=question,
         run=run,
     )
-    service.runs.start(run, answer.execute())
+    service.runs.start(run, job.execute())
     watch_connection(service, request, run)
     return await _respond(service, request, run)
 

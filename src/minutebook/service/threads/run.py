@@ -31,7 +31,7 @@ from minutebook.prompt.tools import AnyTool
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message, is_user
 from minutebook.service.agent_tools import Agents
-from minutebook.service.answer_run import AnswerRun, longest_answer
+from minutebook.service.answer_job import AnswerJob, longest_answer
 from minutebook.service.http.errors import Failure, failure_of
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import new_id
@@ -78,7 +78,7 @@ class _LoadedThread:
 
 
 @dataclass(slots=True, kw_only=True)
-class ThreadAnswer(AnswerRun):
+class ThreadJob(AnswerJob):
     """Answers one question. Its events go to the run."""
 
     api_name: ClassVar[str] = API_NAME

@@ -26,7 +26,7 @@ from minutebook.store.codec import compress, microseconds, moment
 from minutebook.store.postgres.connection import NOW, TenantConnection
 from minutebook.store.postgres.entries import EntryRows, StoredPieces
 from minutebook.store.postgres.transaction import PostgresTransaction
-from minutebook.store.rules import header_after_append, new_header, require_recipient, require_version, tombstone
+from minutebook.store.rules import header_after_append, id_hash, new_header, require_recipient, require_version
 from minutebook.store.sql import documents as sql_documents
 from minutebook.store.sql.documents import DocumentName
 from minutebook.store.sql.headers import SELECT, json_of, row_of
@@ -112,14 +112,14 @@ class AppendPlan:
         """Lock the conversations of a group, and read everything that its appends are checked against."""
         commands = [pending.command for pending in group]
         conversations = sorted({command.conversation for command in commands})
-        keys = [command.key for command in commands if command.key]
+        keys = [command.idempotency_hash for command in commands if command.idempotency_hash]
         key_queries = [(_SELECT_USED_KEYS, (keys, conn.tenant, conversations))] if keys else []
         # Every process locks in the order of ids, so there is no deadlock.
         rows, *used_keys = await conn.query((_LOCK_HEADERS, (conn.tenant, conversations)), *key_queries)
         headers = map(row_of, rows)
         plan = cls(conn.tenant, {row.conversation.id: (row.number, row.conversation) for row in headers})
         plan.used_keys = {(name, key): (digest, version) for name, key, digest, version in chain(*used_keys)}
-        ids_by_hash = {tombstone(conn.tenant, name): name for name in conversations if name not in plan.headers}
+        ids_by_hash = {id_hash(conn.tenant, name): name for name in conversations if name not in plan.headers}
         if ids_by_hash:
             erased = await conn.rows(_SELECT_TOMBSTONES, conn.tenant, list(ids_by_hash))
             plan.erased = {ids_by_hash[id_hash] for (id_hash,) in erased}
@@ -127,7 +127,7 @@ class AppendPlan:
         plan.documents = await sql_documents.find(PostgresTransaction(conn), documents)
         leased = {command.lease.conversation for command in commands if command.lease is not None}
         if leased:
-            ids_by_hash = {tombstone(conn.tenant, name): name for name in leased}
+            ids_by_hash = {id_hash(conn.tenant, name): name for name in leased}
             plan.leases = {
                 ids_by_hash[id_hash]: Lease(ids_by_hash[id_hash], holder, fence, moment(until))
                 for id_hash, holder, fence, until in await conn.rows(_LOCK_LEASES, conn.tenant, list(ids_by_hash))
@@ -142,7 +142,7 @@ class AppendPlan:
             MinutebookError: the append is rejected. The plan is unchanged.
         """
         command, at = pending.command, pending.at
-        name, key, lease = command.conversation, command.key, command.lease
+        name, key, lease = command.conversation, command.idempotency_hash, command.lease
         if name in self.erased:
             raise ConversationErased(name)
         if key and (name, key) in self.used_keys:
@@ -160,7 +160,9 @@ class AppendPlan:
         before = header or new_header(self.tenant, name, command.recipient, command.labels or {}, at)
         require_recipient(before, command.recipient)
         write_actions = sql_documents.write_actions(name, command.documents, self.documents, at)
-        self._headers_after[name] = after = header_after_append(before, command.messages, broken=command.broken, at=at)
+        self._headers_after[name] = after = header_after_append(
+            before, command.messages, broken=command.on_broken_exchange, at=at
+        )
         ordinal = self._ordinals.setdefault(name, len(self._ordinals) + 1)
         self._rows.add(ordinal, before.length, before.turns, command.packed, pending.stored)
         row: tuple[Any, ...]
@@ -185,7 +187,7 @@ class AppendPlan:
             self._changes["releases"].append(self._lease_row(command.lease))
 
     def _lease_row(self, lease: Lease) -> dict[str, Any]:
-        return {"id": tombstone(self.tenant, lease.conversation), "holder": lease.holder, "fence": lease.fence}
+        return {"id": id_hash(self.tenant, lease.conversation), "holder": lease.holder, "fence": lease.fence}
 
     async def write(
         self, db: AsyncConnection, lock_seconds: float, needs_job: NeedsJob | None = None
@@ -229,7 +231,7 @@ class AppendPlan:
         row: dict[str, Any] = dict(zip(_UPDATE_FIELDS, values, strict=True))
         if number is None:
             labels, created_at = json_of(dict(header.labels)), microseconds(header.created_at)
-            new = (name, tombstone(self.tenant, name), header.recipient, header.status.value, labels, created_at)
+            new = (name, id_hash(self.tenant, name), header.recipient, header.status.value, labels, created_at)
             row |= zip(_INSERT_FIELDS, new, strict=True)
         return row
 

@@ -60,7 +60,9 @@ def probes(words: Iterable[str]) -> list[int]:
 
 RANGES_PER_QUERY: Final = 16
 """Ranges with a matching filter that are fetched at a time."""
-IN_ORDER: Final = "SELECT set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true)"
+READ_INDEX_IN_ORDER: Final = (
+    "SELECT set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true)"
+)
 """Without table statistics, the planner would sort all conversations of a tenant instead of reading an index in order."""
 _MAX_NUMBER: Final = 1 << 62
 _SELECT_RANGES: Final = "SELECT conversation, start, stop FROM minutebook.word WHERE tenant = %s AND"
@@ -156,7 +158,7 @@ async def _find_ranges(conn: TenantConnection, query: str, values: tuple[Any, ..
     select = (query, (conn.tenant, *values, probes(sorted(query_words))))
     if query is _RANGES_OF_RECIPIENT:  # has to sort, since it selects a few conversations
         return (await conn.query(select))[0]
-    return (await conn.query((IN_ORDER, ()), select))[1]
+    return (await conn.query((READ_INDEX_IN_ORDER, ()), select))[1]
 
 
 async def _find_positions(

@@ -18,13 +18,13 @@ class PostgresTransaction(SqlTransaction):
 
     FOR_UPDATE = " FOR UPDATE"
     SKIP_LOCKED = " FOR UPDATE SKIP LOCKED"
-    IN_ORDER = ((search.IN_ORDER, ()),)
+    BEFORE_ORDERED_QUERY = ((search.READ_INDEX_IN_ORDER, ()),)
     ENTRY_KEY = "position"
 
     def __init__(self, conn: TenantConnection) -> None:
         self.conn = conn
         self.tenant = conn.tenant
-        self.last_sweeps: MutableMapping[tuple[str, str], datetime] = {}
+        self.last_document_expiry: MutableMapping[tuple[str, str], datetime] = {}
 
     async def query(self, *queries: Query) -> list[list[Any]]:
         return await self.conn.query(*queries)
@@ -45,7 +45,7 @@ class PostgresTransaction(SqlTransaction):
         _, rows, ((now,),) = await self.query(lock, query, (NOW, ()))
         return rows, moment(now)
 
-    def entry_range(self, span: EntrySpan) -> Query:
+    def entry_condition(self, span: EntrySpan) -> Query:
         return "conversation = ?::bigint AND position >= ? AND position < ?", span
 
     def entry_query(self, span: EntrySpan) -> Query:

@@ -37,12 +37,12 @@ async def _append(index: TenantIndex, command: AppendCommand, at: datetime) -> i
     engine, conversation = index.engine, command.conversation
     async with engine.append_lock(index.tenant, conversation):
         row: HeaderRow | None = engine.rows.get((index.tenant, conversation))
-        if command.lease is not None and command.key:
+        if command.lease is not None and command.idempotency_hash:
             row = None  # look for an earlier append with this key first: its version is returned even if the lease is lost
         is_current = False
         while True:
             if row is None:
-                row, earlier_append = await index.find(conversation, command.key)
+                row, earlier_append = await index.find(conversation, command.idempotency_hash)
                 is_current = True
                 if earlier_append:
                     return _earlier_version(command, earlier_append)
@@ -78,7 +78,7 @@ def _header_after(command: AppendCommand, row: HeaderRow | None, at: datetime) -
     else:
         before = row.conversation
         require_recipient(before, command.recipient)
-    return header_after_append(before, command.messages, broken=command.broken, at=at)
+    return header_after_append(before, command.messages, broken=command.on_broken_exchange, at=at)
 
 
 class _WriteResult(NamedTuple):
@@ -114,9 +114,17 @@ async def _write(
     keys = [*index.keys_of_claim(conversation, after.recipient, row.nonce), *documents.void_keys]
     if before is not None and index.lifetime != "":
         keys += [key for ancestor in before.ancestors for key in index.keys.parts(after.recipient, ancestor)]
-    key_record = command.digest + str(row.conversation.version).encode() if command.key else b""
+    key_record = command.digest + str(row.conversation.version).encode() if command.idempotency_hash else b""
     args: list[Value] = [
-        *(index.tombstone(conversation), row.nonce, version, command.key, key_record, index.lifetime, member),
+        *(
+            index.id_hash(conversation),
+            row.nonce,
+            version,
+            command.idempotency_hash,
+            key_record,
+            index.lifetime,
+            member,
+        ),
         *("" if lease is None else lease.fence, microseconds(at), *documents.args),
         *(len(fields), *fields, *entry_args(command.packed, position)),
     ]
@@ -125,11 +133,11 @@ async def _write(
             await redis_leases.require(index, lease)
         reply = await index.engine.run_script("append", keys, args)
     except BaseException:
-        index.engine.forget(index.tenant, conversation)
+        index.engine.remove_from_cache(index.tenant, conversation)
         raise
     match reply[0]:
         case b"done":
-            index.engine.remember(index.tenant, conversation, after.recipient, row)
+            index.engine.add_to_cache(index.tenant, conversation, after.recipient, row)
             await redis_documents.delete_expired(
                 index, redis_documents.Owner(conversation, after.recipient), reply[1], at
             )
@@ -138,7 +146,7 @@ async def _write(
             return _WriteResult(None, version=_earlier_version(command, reply[1]))
         case b"conflict":
             return _WriteResult(index.row(conversation, reply[1]), is_current=True)
-    index.engine.forget(index.tenant, conversation)
+    index.engine.remove_from_cache(index.tenant, conversation)
     match reply[0]:
         case b"lost" if lease is not None:
             raise LeaseLost(conversation, lease.holder, lease.fence)
@@ -151,7 +159,9 @@ def new_row(command: AppendCommand, tenant: str, claim: IdClaim, at: datetime) -
     """The conversation that an append creates with a claim."""
     created_at = moment(created_at_of(claim.rank))
     empty = new_header(tenant, command.conversation, command.recipient, command.labels or {}, created_at)
-    return HeaderRow(header_after_append(empty, command.messages, broken=command.broken, at=at), claim.nonce)
+    return HeaderRow(
+        header_after_append(empty, command.messages, broken=command.on_broken_exchange, at=at), claim.nonce
+    )
 
 
 def entry_args(packed: Sequence[Packed], position: int) -> list[Value]:

@@ -175,7 +175,7 @@ class RedisEngine:
             self._client = _client(self.address.url)
         return self._client
 
-    def remember(self, tenant: str, conversation: str, recipient: str, row: HeaderRow | None = None) -> None:
+    def add_to_cache(self, tenant: str, conversation: str, recipient: str, row: HeaderRow | None = None) -> None:
         if len(self.recipients) > MAX_CACHED:
             self.recipients.clear()
             self.rows.clear()
@@ -183,7 +183,7 @@ class RedisEngine:
         if row is not None:
             self.rows[tenant, conversation] = row
 
-    def forget(self, tenant: str, conversation: str) -> None:
+    def remove_from_cache(self, tenant: str, conversation: str) -> None:
         self.recipients.pop((tenant, conversation), None)
         self.rows.pop((tenant, conversation), None)
 

@@ -46,10 +46,10 @@ async def fork(
             keys, args = _fork_arguments(index, row, fork_row, claim, numbered_folds(reply[4]))
             reply = await index.engine.run_script("fork", keys, args)
             if reply[0] == b"done":
-                index.engine.remember(index.tenant, new_id, fork_row.conversation.recipient, fork_row)
+                index.engine.add_to_cache(index.tenant, new_id, fork_row.conversation.recipient, fork_row)
                 return fork_row.conversation
             _require_no_fork_error(reply, conversation, new_id)
-            index.engine.forget(index.tenant, conversation)
+            index.engine.remove_from_cache(index.tenant, conversation)
 
 
 def _fork_row(row: HeaderRow, new_id: str, length: int, turns: int, at: datetime, claim: IdClaim) -> HeaderRow:
@@ -83,7 +83,13 @@ def _fork_arguments(
     keys = [*index.keys_of_claim(origin.id, header.recipient, claim.nonce), *relatives]
     fields = new_header_fields(fork_row)
     args: list[Value] = [
-        *(index.tombstone(origin.id), index.tombstone(header.id), row.nonce, origin.version, row.fold_changes),
+        *(
+            index.id_hash(origin.id),
+            index.id_hash(header.id),
+            row.nonce,
+            origin.version,
+            row.fold_changes,
+        ),
         *(claim.rank + header.id, index.lifetime, header.length, header.turns),
         *(len(fields), *fields, *fold_args(fork_folds), *active_args(active_starts(fork_folds))),
     ]
@@ -145,7 +151,7 @@ async def remove_expired(index: TenantIndex, conversation: str, before: datetime
         if reply[0] == b"done":
             total = [sum(counts) for counts in zip(total, reply[1:], strict=True)]
             for name, keys in document_keys.items():
-                index.engine.forget(index.tenant, name)
+                index.engine.remove_from_cache(index.tenant, name)
                 await redis_documents.delete_expired(index, redis_documents.Owner(name, claim.recipient), keys, at)
             await _remove_unused_claims(
                 index,
@@ -187,7 +193,12 @@ async def _run_erase_script(
     args: list[Value] = [changes, VOID_MILLISECONDS]
     for name, row in rows.items():
         version: Value = row.conversation.version if expired else ""
-        args += [name, index.tombstone(name), order_member(microseconds(row.conversation.created_at), name), version]
+        args += [
+            name,
+            index.id_hash(name),
+            order_member(microseconds(row.conversation.created_at), name),
+            version,
+        ]
     return await index.engine.run_script("erase", [*shared_keys, *parts], args)
 
 
@@ -208,13 +219,13 @@ async def _remove_erased_ids(index: TenantIndex, recipient: str, requested: Sequ
     names = [name.decode() for name in await engine.send(engine.client.smembers(erased_ids))]
     if not names:
         return
-    args = [part for name in names for part in (name, "", index.tombstone(name))]
+    args = [part for name in names for part in (name, "", index.id_hash(name))]
     await engine.run_script("remove_ids", index.keys.index, args)
     await redis_documents.release_erased(index, recipient)
-    await engine.send(engine.client.delete(*(index.keys.lease(index.tombstone(name)) for name in names)))
+    await engine.send(engine.client.delete(*(index.keys.lease(index.id_hash(name)) for name in names)))
     await engine.send(engine.client.srem(erased_ids, *names))
     for name in (*names, *requested):
-        engine.forget(index.tenant, name)
+        engine.remove_from_cache(index.tenant, name)
 
 
 def _receipt(at: datetime, counts: Sequence[int]) -> ErasureReceipt:

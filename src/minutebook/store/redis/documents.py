@@ -255,7 +255,7 @@ async def _run_script(index: TenantIndex, script: str, claim: _DocumentClaim, ar
     """Run a script on the conversation that a claim names, whether or not it exists."""
     conversation, recipient = claim.owner
     keys = index.keys_of_claim(conversation, recipient, claim.nonce)
-    reply: list[bytes] = await index.engine.run_script(script, keys, [index.tombstone(conversation), *args])
+    reply: list[bytes] = await index.engine.run_script(script, keys, [index.id_hash(conversation), *args])
     return reply
 
 

@@ -15,7 +15,7 @@ from minutebook.store.backend import LoadQuery
 from minutebook.store.redis.connection import Value
 from minutebook.store.redis.rows import HeaderRow, decoded_entries, encoded_entry, fold_from_record
 from minutebook.store.redis.tenant import TenantIndex
-from minutebook.store.rules import folds_in_range, gaps, merged_ranges, require_position, trimmed_entry
+from minutebook.store.rules import folds_in_range, merged_ranges, require_position, trimmed_entry, unfolded_ranges
 from minutebook.store.types import LoadedConversation
 
 MAX_ENTRIES_PER_SCRIPT: Final = 500
@@ -27,21 +27,24 @@ MAX_ATTEMPTS: Final = 5
 async def load(index: TenantIndex, query: LoadQuery) -> LoadedConversation:
     """Load a part of a conversation."""
     conversation = query.conversation
-    kind, count = "since", query.since or 0
+    kind, value = "since", query.since or 0
     if query.last_turns is not None:
-        kind, count = "turns", query.last_turns
+        kind, value = "turns", query.last_turns
     elif query.last_messages is not None:
-        kind, count = "messages", query.last_messages
-    args: tuple[Value, ...] = (kind, count, "" if query.limit is None else query.limit, "1" if query.folded else "")
+        kind, value = "messages", query.last_messages
+    args: tuple[Value, ...] = (kind, value, "" if query.limit is None else query.limit, "1" if query.folded else "")
     for _ in range(MAX_ATTEMPTS):
-        _, fields, start, stop, fold_records, pins, pinned = await index.run_script("plan_load", conversation, *args)
+        reply = await index.run_script("plan_load", conversation, *args)
+        _, fields, start, stop, fold_records, pins, exchange_bounds = reply
         row = index.row(conversation, fields)
         folds = sorted((fold_from_record(record).fold for record in fold_records), key=lambda fold: fold.start)
         if query.folded:
             header = row.conversation
-            exchanges = [range(*bounds) for bounds in zip(pinned[::2], pinned[1::2], strict=True)]
-            requested = merged_ranges([range(header.first, header.lead), *exchanges, range(start, stop)])
-            parts = [gap for part in requested for gap in gaps(folds, part.start, part.stop)]
+            pinned_exchanges = [
+                range(*bounds) for bounds in zip(exchange_bounds[::2], exchange_bounds[1::2], strict=True)
+            ]
+            requested = merged_ranges([range(header.first, header.lead), *pinned_exchanges, range(start, stop)])
+            parts = [span for part in requested for span in unfolded_ranges(folds, part.start, part.stop)]
         else:
             folds = folds_in_range(folds, start, stop)
             parts = [range(start, stop)] if start < stop else []
@@ -52,7 +55,7 @@ async def load(index: TenantIndex, query: LoadQuery) -> LoadedConversation:
             return LoadedConversation(
                 row.conversation, start, tuple(entries), positions, tuple(folds), pinned_positions
             )
-    problem = "entries are missing that were neither purged nor erased"
+    problem = "some entries are missing, although they were not purged, trimmed or erased and have not expired"
     raise StoreDamaged(index.engine.address.name, problem)
 
 

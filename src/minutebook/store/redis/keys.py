@@ -79,9 +79,9 @@ class TenantKeys:
         """A hash: key of a document → claim, which names its conversation."""
         return self._tenant_key("documents")
 
-    def lease(self, tombstone: bytes) -> str:
+    def lease(self, id_hash: bytes) -> str:
         """The lease on a conversation. It has a hash of the id, because it may outlive the erasure of the conversation."""
-        return self._tenant_key(f"lease:{tombstone.hex()}")
+        return self._tenant_key(f"lease:{id_hash.hex()}")
 
     def last_fence(self) -> str:
         """The fence of the tenant's newest lease."""

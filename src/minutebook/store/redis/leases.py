@@ -18,9 +18,9 @@ from minutebook.store.types import Lease
 
 async def acquire(index: TenantIndex, conversation: str, holder: str, seconds: float) -> Lease:
     """Acquire a lease, or extend the one that the holder has."""
-    tombstone, keys = index.tombstone(conversation), index.keys
-    script_keys = [keys.lease(tombstone), keys.last_fence(), keys.index.erased, keys.index.claims]
-    args: list[Value] = [tombstone, conversation, holder, _milliseconds(seconds)]
+    id_hash, keys = index.id_hash(conversation), index.keys
+    script_keys = [keys.lease(id_hash), keys.last_fence(), keys.index.erased, keys.index.claims]
+    args: list[Value] = [id_hash, conversation, holder, _milliseconds(seconds)]
     reply = await index.engine.run_script("acquire_lease", script_keys, args)
     if reply[0] == b"erased":
         raise ConversationErased(conversation)
@@ -29,7 +29,7 @@ async def acquire(index: TenantIndex, conversation: str, holder: str, seconds: f
     fence, until, claim = int(reply[1]), moment(int(reply[2]) * 1000), reply[3]
     if claim:
         conversation_keys = keys.script_keys(IdClaim.parse(claim).recipient, conversation)
-        reply = await index.engine.run_script("raise_fence", conversation_keys, [tombstone, fence, VOID_MILLISECONDS])
+        reply = await index.engine.run_script("raise_fence", conversation_keys, [id_hash, fence, VOID_MILLISECONDS])
         if reply[0] == b"erased":
             raise ConversationErased(conversation)
     return Lease(conversation, holder, fence, until)
@@ -53,10 +53,10 @@ async def require(index: TenantIndex, lease: Lease) -> None:
 async def _run_script(
     index: TenantIndex, lease: Lease, action: Literal["renew", "release", "check"], milliseconds: int = 0
 ) -> list[bytes]:
-    tombstone, keys = index.tombstone(lease.conversation), index.keys
-    args: list[Value] = [tombstone, str(lease.fence), lease.holder, action, milliseconds]
+    id_hash, keys = index.id_hash(lease.conversation), index.keys
+    args: list[Value] = [id_hash, str(lease.fence), lease.holder, action, milliseconds]
     reply: list[bytes] = await index.engine.run_script(
-        "renew_or_release_lease", [keys.lease(tombstone), keys.index.erased], args
+        "renew_or_release_lease", [keys.lease(id_hash), keys.index.erased], args
     )
     if reply[0] == b"erased":
         raise ConversationErased(lease.conversation)

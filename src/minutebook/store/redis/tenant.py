@@ -15,7 +15,7 @@ from minutebook.errors import ConversationErased, ConversationNotFound
 from minutebook.store.redis.connection import RedisEngine, Value
 from minutebook.store.redis.keys import IdClaim, TenantKeys, rank_of
 from minutebook.store.redis.rows import HeaderRow, header_row, pairs_of
-from minutebook.store.rules import tombstone
+from minutebook.store.rules import id_hash
 
 STALE_MILLISECONDS: Final = 60_000
 """The age after which a claim without a conversation belongs to a process that has died."""
@@ -39,8 +39,8 @@ class TenantIndex:
         """The lifetime of conversations as an argument of a script: milliseconds, or empty."""
         return "" if self.engine.address.lifetime is None else self.engine.address.lifetime
 
-    def tombstone(self, conversation: str) -> bytes:
-        return tombstone(self.tenant, conversation)
+    def id_hash(self, conversation: str) -> bytes:
+        return id_hash(self.tenant, conversation)
 
     def row(self, conversation: str, fields: Sequence[bytes] | Mapping[bytes, bytes]) -> HeaderRow:
         """Decode a header, as a script or the client returns it."""
@@ -60,29 +60,29 @@ class TenantIndex:
             reply = await self._run_script(script, recipient, conversation, args, extra_keys)
             if reply[0] != b"missing":
                 return reply
-            self.engine.forget(self.tenant, conversation)
+            self.engine.remove_from_cache(self.tenant, conversation)
         claim = await self.find_claim(conversation)
         if claim is None:
             raise ConversationNotFound(conversation)
         reply = await self._run_script(script, claim.recipient, conversation, args, extra_keys)
         if reply[0] == b"missing":
             raise ConversationNotFound(conversation)
-        self.engine.remember(self.tenant, conversation, claim.recipient)
+        self.engine.add_to_cache(self.tenant, conversation, claim.recipient)
         return reply
 
     async def _run_script(
         self, script: str, recipient: str, conversation: str, args: Sequence[Value], extra_keys: Sequence[str]
     ) -> list[Any]:
         keys = [*self.keys.script_keys(recipient, conversation), *extra_keys]
-        reply = await self.engine.run_script(script, keys, (self.tombstone(conversation), *args))
+        reply = await self.engine.run_script(script, keys, (self.id_hash(conversation), *args))
         if reply[0] == b"erased":
             raise ConversationErased(conversation)
         return reply
 
-    async def find(self, conversation: str, idempotency_key: bytes = b"") -> tuple[HeaderRow | None, bytes]:
-        """Find a conversation, and the record of the append with an idempotency key (empty if there is none)."""
+    async def find(self, conversation: str, idempotency_hash: bytes = b"") -> tuple[HeaderRow | None, bytes]:
+        """Find a conversation, and the record of the append with this hash of an idempotency key, or b""."""
         try:
-            reply = await self.run_script("get_header", conversation, idempotency_key)
+            reply = await self.run_script("get_header", conversation, idempotency_hash)
         except ConversationErased:
             raise
         except ConversationNotFound:
@@ -99,7 +99,7 @@ class TenantIndex:
 
     async def find_claim(self, conversation: str) -> IdClaim | None:
         """Find the claim of an id. Its conversation may not exist yet."""
-        args = (conversation, self.tombstone(conversation))
+        args = (conversation, self.id_hash(conversation))
         reply = await self.engine.run_script("find_claim", self.keys.index, args)
         if reply[0] == b"erased":
             raise ConversationErased(conversation)
@@ -107,9 +107,16 @@ class TenantIndex:
 
     async def claim_id(self, conversation: str, recipient: str, created_at: int) -> IdClaim | None:
         """Claim the id of a new conversation; return None if another process has created the conversation."""
-        replacing = ""
+        replaced_nonce = ""
         while True:
-            args = (conversation, self.tombstone(conversation), uuid4().hex, rank_of(created_at), recipient, replacing)
+            args = (
+                conversation,
+                self.id_hash(conversation),
+                uuid4().hex,
+                rank_of(created_at),
+                recipient,
+                replaced_nonce,
+            )
             reply = await self.engine.run_script("claim_conversation_id", self.keys.index, args)
             if reply[0] == b"erased":
                 raise ConversationErased(conversation)
@@ -118,7 +125,7 @@ class TenantIndex:
                 return claim
             if not await self.void_claim(conversation, claim):
                 return None
-            replacing = claim.nonce
+            replaced_nonce = claim.nonce
 
     async def void_claim(self, conversation: str, claim: IdClaim) -> bool:
         """Void a claim unless its conversation exists; return whether it is void."""

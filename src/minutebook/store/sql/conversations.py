@@ -14,13 +14,13 @@ from minutebook.record.message import Message, MessageRole
 from minutebook.store.backend import LoadQuery
 from minutebook.store.codec import Packed, microseconds, pack
 from minutebook.store.rules import (
-    gaps,
+    id_hash,
     merged_ranges,
     require_fork_position,
     require_position,
     require_purge,
-    tombstone,
     trimmed_entry,
+    unfolded_ranges,
 )
 from minutebook.store.sql import entries, folds, headers
 from minutebook.store.sql.transaction import ConversationRow, Query, SqlTransaction, TooManyEntries
@@ -52,7 +52,7 @@ async def load(tx: SqlTransaction, query: LoadQuery) -> LoadedConversation:
         active_folds = await folds.load_active_folds(tx, row, 0, header.length)
         pinned = [await _find_exchange(tx, row, pin) for pin in pins]
         requested = merged_ranges([range(header.first, header.lead), *pinned, range(start, stop)])
-        unfolded = [gap for part in requested for gap in gaps(active_folds, part.start, part.stop)]
+        unfolded = [span for part in requested for span in unfolded_ranges(active_folds, part.start, part.stop)]
         results = await tx.query(*_entry_queries(tx, row, unfolded))
     else:
         fold_rows, *results = await tx.query(
@@ -75,7 +75,9 @@ async def _find_start(tx: SqlTransaction, row: ConversationRow, query: LoadQuery
     if query.last_turns is not None:
         if query.last_turns == 0:
             return header.length
-        return 0 if query.last_turns >= header.turns else await entries.find_turn_start(tx, row, query.last_turns)
+        return (
+            0 if query.last_turns >= header.turns else await entries.find_start_of_last_turns(tx, row, query.last_turns)
+        )
     if query.last_messages is not None:
         position = max(header.first, header.length - query.last_messages)
         return await entries.find_exchange_start(tx, row, position) if position < header.length else position
@@ -164,7 +166,7 @@ async def fork(
 async def erase(tx: SqlTransaction, conversation: str | None, recipient: str | None, at: datetime) -> ErasureReceipt:
     """Delete conversations and their forks with all their rows. Tombstones stay, so that later writes are rejected."""
     rows = await _lock_with_forks(tx, conversation, recipient)
-    keys = [tombstone(tx.tenant, row.conversation.id) for row in rows]
+    keys = [id_hash(tx.tenant, row.conversation.id) for row in rows]
     await tx.execute_many(
         "INSERT INTO tombstone (id, erased_at) VALUES (?, ?)", [(key, microseconds(at)) for key in keys]
     )

@@ -19,7 +19,7 @@ async def read(tx: SqlTransaction, spans: Iterable[EntrySpan]) -> tuple[list[int
     return await tx.unpack(await tx.query(*map(tx.entry_query, spans)))
 
 
-async def find_turn_start(tx: SqlTransaction, row: ConversationRow, count: int) -> int:
+async def find_start_of_last_turns(tx: SqlTransaction, row: ConversationRow, count: int) -> int:
     """The position where the last `count` turns begin. Reads backwards, and no more rows than the turns have."""
     for span in reversed(row.spans(row.conversation.first, row.conversation.length)):
         positions = await _find_last_positions(tx, span, f"AND role = {ROLE_NUMBERS[MessageRole.USER]}", count)
@@ -64,14 +64,14 @@ async def count_turns_before(tx: SqlTransaction, row: ConversationRow, position:
 
 
 async def _read_value(tx: SqlTransaction, row: ConversationRow, position: int, column: str) -> Any:
-    where, values = tx.entry_range(row.span(position))
+    where, values = tx.entry_condition(row.span(position))
     ((value,),) = await tx.rows(f"SELECT {column} FROM entry WHERE {where}", *values)  # noqa: S608 - a column of ours
     return value
 
 
 async def _find_last_positions(tx: SqlTransaction, span: EntrySpan, condition: str, count: int) -> list[int]:
     """The positions of the last `count` entries of a span that satisfy a condition, from last to first."""
-    where, values = tx.entry_range(span)
+    where, values = tx.entry_condition(span)
     key = tx.ENTRY_KEY
     query = f"SELECT {key} FROM entry WHERE {where} {condition} ORDER BY {key} DESC LIMIT ?"  # noqa: S608 - constants of ours
     return [value & _POSITION_MASK for (value,) in await tx.rows(query, *values, count)]

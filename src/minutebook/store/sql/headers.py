@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from minutebook.errors import ConversationErased, ConversationNotFound
 from minutebook.store.backend import ListQuery
 from minutebook.store.codec import cursor_of, cursor_values, microseconds, moment
-from minutebook.store.rules import tombstone, with_labels
+from minutebook.store.rules import id_hash, with_labels
 from minutebook.store.sql.transaction import ConversationRow, Query, SqlTransaction, TransactionConflict
 from minutebook.store.types import ConversationHeader, ConversationStatus, ForkOrigin, Page
 
@@ -61,7 +61,7 @@ async def require_not_erased(tx: SqlTransaction, conversation: str) -> None:
 
 
 def _tombstone_query(tx: SqlTransaction, conversation: str) -> Query:
-    return "SELECT 1 FROM tombstone WHERE id = ?", (tombstone(tx.tenant, conversation),)
+    return "SELECT 1 FROM tombstone WHERE id = ?", (id_hash(tx.tenant, conversation),)
 
 
 def row_of(columns: Sequence[Any]) -> ConversationRow:
@@ -163,7 +163,7 @@ async def list_page(tx: SqlTransaction, query: ListQuery) -> Page[ConversationHe
         selects.append(f"SELECT * FROM ({SELECT} AND {part.where}{after_cursor} {part.order}) AS part")  # noqa: S608 - made of constants
         values += [tx.tenant, *part.values, *after_values, query.limit + 1]
     statement = f"SELECT * FROM ({' UNION ALL '.join(selects)}) AS found {_NEWEST_FIRST}"  # noqa: S608 - made of constants
-    *_, rows = await tx.query(*tx.IN_ORDER, (statement, (*values, query.limit + 1)))
+    *_, rows = await tx.query(*tx.BEFORE_ORDERED_QUERY, (statement, (*values, query.limit + 1)))
     headers = tuple(row_of(row).conversation for row in rows[: query.limit])
     has_more = len(rows) > query.limit
     return Page(headers, cursor_of(microseconds(headers[-1].created_at), headers[-1].id) if has_more else None)

@@ -1,11 +1,12 @@
 """Leases as rows, found by a hash of tenant and id: a conversation need not exist to be leased.
 
-On PostgreSQL the time is that of the database. Acquiring and renewing take the lock of the id, and an append under a
-lease locks the lease's row, so that no other holder gets the lease before the append is committed.
+On PostgreSQL the time is that of the database. Acquiring, renewing and releasing lock the hash of the
+conversation, and an append under a lease locks the lease's row, so that no other holder gets the lease before the append
+is committed.
 
-On SQLite a commit that only changes leases does not wait for the disk. Other processes see it immediately. It survives a
-crash of the process, but not a power cut, which ends all holders too. An append under a lease does wait, and the log is
-synced in order, so an append never survives without the lease whose fence admitted it.
+On SQLite a commit that only changes leases does not wait for the disk. Other processes see it immediately. It may be
+lost in a power cut, after which no holder is running. An append under a lease does wait for the disk, and the log is
+written in order, so if the append is on disk, the lease is too.
 """
 
 from dataclasses import replace
@@ -13,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from minutebook.store.codec import microseconds, moment
-from minutebook.store.rules import tombstone
+from minutebook.store.rules import id_hash
 from minutebook.store.sql.headers import require_not_erased
 from minutebook.store.sql.transaction import Query, SqlTransaction
 from minutebook.store.types import Lease, fence_of_holder, is_active, lease_end, require_active_lease
@@ -24,7 +25,7 @@ async def acquire(tx: SqlTransaction, conversation: str, holder: str, seconds: f
 
     Checks last that the conversation was not erased: an erasure may delete the lease's row while this waits for its lock.
     """
-    key = tombstone(tx.tenant, conversation)
+    key = id_hash(tx.tenant, conversation)
     stored, at = await _lock(tx, conversation, at)
     until = lease_end(at, seconds)
     fence = fence_of_holder(stored, conversation, holder, at)
@@ -45,7 +46,7 @@ async def renew(tx: SqlTransaction, lease: Lease, seconds: float, at: datetime) 
     await require_not_erased(tx, lease.conversation)
     require_active_lease(stored, lease, at)
     until = lease_end(at, seconds)
-    await _extend(tx, tombstone(tx.tenant, lease.conversation), until)
+    await _extend(tx, id_hash(tx.tenant, lease.conversation), until)
     return replace(lease, until=until)
 
 
@@ -53,7 +54,7 @@ async def release(tx: SqlTransaction, lease: Lease, at: datetime) -> None:
     """Release a lease; do nothing if it is not active."""
     stored, at = await _lock(tx, lease.conversation, at)
     if is_active(stored, lease, at):
-        await tx.execute("DELETE FROM lease WHERE id = ?", tombstone(tx.tenant, lease.conversation))
+        await tx.execute("DELETE FROM lease WHERE id = ?", id_hash(tx.tenant, lease.conversation))
 
 
 async def find(tx: SqlTransaction, conversation: str) -> Lease | None:
@@ -67,13 +68,13 @@ async def _extend(tx: SqlTransaction, key: bytes, until: datetime) -> None:
 
 async def _lock(tx: SqlTransaction, conversation: str, at: datetime) -> tuple[Lease | None, datetime]:
     """Lock the lease of a conversation until the transaction ends; return it, expired or not, and the current time."""
-    key = tombstone(tx.tenant, conversation)
+    key = id_hash(tx.tenant, conversation)
     rows, at = await tx.query_locked(key, at, _select(tx, conversation))
     return _lease(conversation, rows), at
 
 
 def _select(tx: SqlTransaction, conversation: str) -> Query:
-    return "SELECT holder, fence, until FROM lease WHERE id = ?", (tombstone(tx.tenant, conversation),)
+    return "SELECT holder, fence, until FROM lease WHERE id = ?", (id_hash(tx.tenant, conversation),)
 
 
 def _lease(conversation: str, rows: list[Any]) -> Lease | None:

@@ -79,7 +79,7 @@ class SqlTransaction(ABC):
     """SQL at the end of a SELECT that locks its rows until the transaction ends."""
     SKIP_LOCKED: ClassVar[str] = ""
     """The same, but rows that another transaction has locked are left out."""
-    IN_ORDER: ClassVar[tuple[Query, ...]] = ()
+    BEFORE_ORDERED_QUERY: ClassVar[tuple[Query, ...]] = ()
     """Statements to run before a query that must read an index in its order."""
     ENTRY_KEY: ClassVar[str]
     """The column that orders the entries of a conversation; its low 32 bits are the position."""
@@ -87,7 +87,7 @@ class SqlTransaction(ABC):
     tenant: str
     max_entries: int | None = None
     """Maximum number of entries that `load` may read in this transaction; None for no limit."""
-    last_sweeps: MutableMapping[tuple[str, str], datetime]
+    last_document_expiry: MutableMapping[tuple[str, str], datetime]
     """(tenant, kind of document) → when expired documents were last removed."""
 
     @abstractmethod
@@ -113,7 +113,7 @@ class SqlTransaction(ABC):
         """
 
     @abstractmethod
-    def entry_range(self, span: EntrySpan) -> Query:
+    def entry_condition(self, span: EntrySpan) -> Query:
         """The WHERE condition on table `entry` for a span, and its values."""
 
     @abstractmethod

@@ -45,7 +45,7 @@ Sources: TypeAlias = dict[tuple[str | None, str | None], int | None]
 
 async def append(writable: WriteConnection, tx: SqlTransaction, command: AppendCommand, at: datetime) -> int:
     """Append entries in the transaction of the group; return the new version."""
-    db, conversation, key = writable.connection, command.conversation, command.key
+    db, conversation, key = writable.connection, command.conversation, command.idempotency_hash
     cache_key = (tx.tenant, conversation)
     row: ConversationRow | None = writable.conversations.get(cache_key)
     if row is None:
@@ -71,11 +71,11 @@ async def append(writable: WriteConnection, tx: SqlTransaction, command: AppendC
     is_new = row is None
     if row is None:
         before = new_header(tx.tenant, conversation, command.recipient, command.labels or {}, at)
-        after = header_after_append(before, command.messages, broken=command.broken, at=at)
+        after = header_after_append(before, command.messages, broken=command.on_broken_exchange, at=at)
         row = ConversationRow((await headers.insert(tx, after)).number, before)
     else:
         require_recipient(row.conversation, command.recipient)
-        after = header_after_append(row.conversation, command.messages, broken=command.broken, at=at)
+        after = header_after_append(row.conversation, command.messages, broken=command.on_broken_exchange, at=at)
     rows = entry_rows(db, row, row.conversation.length, row.conversation.turns, command.packed, writable.sources)
     if key:
         db.execute("INSERT INTO idempotency_key VALUES (?, ?, ?, ?)", (row.number, key, command.digest, after.version))

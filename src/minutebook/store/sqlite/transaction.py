@@ -21,7 +21,7 @@ class SqliteTransaction(SqlTransaction):
 
     db: apsw.Connection
     tenant: str
-    last_sweeps: MutableMapping[tuple[str, str], datetime] = field(default_factory=dict)
+    last_document_expiry: MutableMapping[tuple[str, str], datetime] = field(default_factory=dict)
     max_entries: int | None = None
 
     ENTRY_KEY = "key"
@@ -49,12 +49,12 @@ class SqliteTransaction(SqlTransaction):
     ) -> tuple[list[Any], datetime]:
         return await self.rows(query[0], *query[1]), at
 
-    def entry_range(self, span: EntrySpan) -> Query:
+    def entry_condition(self, span: EntrySpan) -> Query:
         number, start, stop = span
         return "key >= ? AND key < ?", (entry_key(number, start), entry_key(number, stop))
 
     def entry_query(self, span: EntrySpan) -> Query:
-        return SELECT, self.entry_range(span)[1]
+        return SELECT, self.entry_condition(span)[1]
 
     async def unpack(self, results: Iterable[Sequence[Any]]) -> tuple[list[int], list[ConversationEntry]]:
         return unpack_rows(self.db, chain.from_iterable(results))

@@ -15,7 +15,14 @@ from typing import Any
 
 from minutebook.errors import InvalidSetting
 from minutebook.record.message import Provider
-from minutebook.testing.provider.anthropic import ThinkingHistory, event, events, message, messages_problem, sign
+from minutebook.testing.provider.anthropic import (
+    ThinkingHistory,
+    event,
+    events,
+    message,
+    messages_problem,
+    thinking_signature,
+)
 from minutebook.testing.provider.errors import error_body, error_headers, error_text
 from minutebook.testing.provider.openai import chat_problem, chunks, completion, data, model_page
 from minutebook.testing.provider.rate_limit import RateLimiter
@@ -87,7 +94,7 @@ class Reply:
     chunks: tuple[bytes, ...]
     streamed: bool = False
     cut_after: int | None = None
-    """Close the connection after this many chunks."""
+    """Close the connection after this many chunks; without streaming, 0 sends nothing and any other number half of the body."""
     before_seconds: float = 0.0
     between_seconds: float = 0.0
 
@@ -110,7 +117,7 @@ def answer_reply(
 ) -> Reply:
     """The reply in the provider's format, streamed if the request says `stream`."""
     usage, body, number = answer_usage(answer, measure, meter), request.body, request.number
-    sign_thinking = partial(sign, prompt=measure.digests[-1])
+    sign_thinking = partial(thinking_signature, prompt_digest=measure.digests[-1])
     if not body.get("stream"):
         if request.path == RESPONSES:
             answer_body = response(answer, usage, body, number, now)
@@ -118,8 +125,8 @@ def answer_reply(
             answer_body = completion(answer, usage, body, number, now)
         else:
             answer_body = message(answer, usage, body, number, sign_thinking)
-        plain = json_reply(200, answer_body, id_headers)
-        return Reply(200, plain.headers, plain.chunks, False, answer.cut_after, answer.before_seconds)
+        full_reply = json_reply(200, answer_body, id_headers)
+        return Reply(200, full_reply.headers, full_reply.chunks, False, answer.cut_after, answer.before_seconds)
     response_stream = ResponseStream()
     if request.path == RESPONSES:
         stream = list(response_stream.events(answer, usage, body, number, now))
@@ -130,8 +137,8 @@ def answer_reply(
     if answer.failure is not None:
         error = error_body(answer.failure, request.provider, id_headers["request-id"])
         if request.path == RESPONSES:
-            facts = {key: error["error"][key] for key in ("code", "message", "param")}
-            stream.append(response_stream.event("error", **facts))
+            error_fields = {key: error["error"][key] for key in ("code", "message", "param")}
+            stream.append(response_stream.event("error", **error_fields))
         else:
             stream.append(data(error) if request.provider == "openai" else event("error", error=error["error"]))
     return Reply(
@@ -165,15 +172,15 @@ class RequestHandler:
         strict: bool,
         max_context_tokens: int | None,
         api_key: str | None,
-        models: tuple[str, ...],
-        remember: int | None = None,
+        model_names: tuple[str, ...],
+        max_received: int | None = None,
     ) -> None:
         self._model_for, self._meter, self._rate_limiter, self._thinking = model_for, meter, rate_limiter, thinking
-        self._clock, self._strict, self._models = clock, strict, models
+        self._clock, self._strict, self._model_names = clock, strict, model_names
         self._max_context_tokens, self._api_key = max_context_tokens, api_key
         self._lock = Lock()
         self._numbers = count(1)
-        self._received: deque[ReceivedRequest] = deque(maxlen=remember)
+        self._received: deque[ReceivedRequest] = deque(maxlen=max_received)
         self._playbacks: dict[int, Playback] = {}
 
     @property
@@ -191,7 +198,7 @@ class RequestHandler:
         if problem is not None:
             return self._rejection(request, problem)
         if method == "GET":
-            page = model_page(path.removeprefix(MODELS), self._models, int(self._clock()), request.provider)
+            page = model_page(path.removeprefix(MODELS), self._model_names, int(self._clock()), request.provider)
             return (
                 self._rejection(request, page)
                 if isinstance(page, ScriptedFailure)
@@ -261,8 +268,8 @@ class RequestHandler:
         answer = playback.next(request)
         if isinstance(answer, ScriptedFailure):
             return self._rejection(request, answer)
-        self._meter.remember(measure, cache=cache)
-        self._thinking.remember(answer)
+        self._meter.add_to_cache(measure, cache=cache)
+        self._thinking.add(answer)
         if answer.failure is not None and not request.body.get("stream"):
             return self._rejection(request, answer.failure)
         request.status = 200

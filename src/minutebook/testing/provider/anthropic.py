@@ -1,9 +1,9 @@
-"""Anthropic's Messages API: the rules for requests, and responses, streamed or not.
+"""Imitates Anthropic's Messages API for tests: checks requests, and builds responses, streamed or not.
 
 The rules are written from Anthropic's documentation and do not use `minutebook.check`, so that tests can compare the two.
 
 The signature of a thinking block has a digest of its text, a digest of the prompt before it, and a digest of both. A
-loopback provider also accepts the signatures of other loopback providers, because a conversation may outlive its server.
+test server also accepts the signatures of other test servers, because a test may continue a conversation on a new server.
 """
 
 import base64
@@ -191,9 +191,9 @@ def _usage(usage: AnswerUsage, output: int) -> dict[str, Any]:
 SIGNER = "minutebook loopback provider"
 
 
-def sign(text: str, prompt: str) -> str:
+def thinking_signature(text: str, prompt_digest: str) -> str:
     """The signature of a thinking text that follows the prompt with this digest."""
-    parts = (_digest(text), prompt, _digest(f"{SIGNER} {_digest(text)} {prompt}"))
+    parts = (_digest(text), prompt_digest, _digest(f"{SIGNER} {_digest(text)} {prompt_digest}"))
     return base64.b64encode(".".join(parts).encode()).decode()
 
 
@@ -293,7 +293,7 @@ def _pairing_problem(messages: list[Mapping[str, Any]]) -> str | None:
                 if results.count(block["tool_use_id"]) > 1:
                     return f"{where}: more than one `tool_result` for {block['tool_use_id']}"
                 if any(before["type"] != "tool_result" for before in blocks[:block_index]):
-                    return f"{where}: `tool_result` blocks must come before any other content; see {_missing_results(index - 1, open_calls)}"
+                    return f"{where}: `tool_result` blocks must come before any other content"
         open_calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
         for call_id in open_calls:
             if not CALL_ID.fullmatch(call_id):
@@ -326,20 +326,25 @@ def _end_problem(messages: list[Mapping[str, Any]]) -> str | None:
 
 
 class ThinkingHistory:
-    """Checks that thinking blocks are sent back with their calls, after the same prompt."""
+    """Checks that thinking blocks are sent back with their calls.
 
-    def __init__(self, *, bound_to_prompt: bool) -> None:
-        self._bound = bound_to_prompt
+    With `preserved_thinking`, also checks that the prompt before each thinking block has not changed since it was sent.
+    """
+
+    def __init__(self, *, preserved_thinking: bool) -> None:
+        self._preserved_thinking = preserved_thinking
         self._calls: set[str] = set()
 
-    def remember(self, answer: ScriptedAnswer) -> None:
+    def add(self, answer: ScriptedAnswer) -> None:
         if any(isinstance(part, ThinkingPart) for part in answer.parts):
             self._calls.update(
                 _key(part.call_id, part.tool, part.input) for part in answer.parts if isinstance(part, CallPart)
             )
 
     def problem(self, body: Mapping[str, Any], digests: Sequence[str]) -> ScriptedFailure | None:
-        problem = self._missing_thinking(body) or (self._changed_prompt(body, digests) if self._bound else None)
+        problem = self._missing_thinking(body) or (
+            self._changed_prompt(body, digests) if self._preserved_thinking else None
+        )
         return ScriptedFailure(400, problem) if problem else None
 
     def _missing_thinking(self, body: Mapping[str, Any]) -> str | None:
@@ -363,10 +368,10 @@ class ThinkingHistory:
 
     @staticmethod
     def _changed_prompt(body: Mapping[str, Any], digests: Sequence[str]) -> str | None:
-        """With preserved thinking, the prompt before a thinking block may not change."""
         for index, message in enumerate(body["messages"]):
             for block_index, block in enumerate(blocks_of(message)):
-                # The first two digests are of the tools and the system prompt, so this is the one before the message.
+                # Each digest is of a start of the prompt: the tools, then also the system prompt, then also each message.
+                # So `index + 1` is the prompt before this message.
                 if block["type"] == "thinking" and signed_prompt_digest(block["signature"]) != digests[index + 1]:
                     return f"messages.{index}.content.{block_index}: `thinking` whose preceding prompt has changed; remove it"
         return None

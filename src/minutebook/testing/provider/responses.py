@@ -61,17 +61,17 @@ def responses_problem(body: Mapping[str, Any]) -> ScriptedFailure | None:
         return ScriptedFailure(400, problem_text, code="previous_response_not_found", param="previous_response_id")
     if not isinstance(body.get("instructions"), str | None):
         return invalid_parameter("'instructions' must be a string", "instructions", "invalid_type")
-    given = body.get("input")
-    if isinstance(given, str):
+    input_items = body.get("input")
+    if isinstance(input_items, str):
         return None
-    if not isinstance(given, list):
+    if not isinstance(input_items, list):
         return invalid_parameter("'input' must be a string or an array", "input", "invalid_type")
-    if not given:
+    if not input_items:
         return invalid_parameter("'input' is an empty array", "input", "empty_array")
-    for index, item in enumerate(given):
+    for index, item in enumerate(input_items):
         if problem := _item_problem(item, f"input[{index}]"):
             return problem
-    return _pairing_problem(given) or _reasoning_problem(given)
+    return _pairing_problem(input_items) or _reasoning_problem(input_items)
 
 
 def _item_problem(item: Any, path: str) -> ScriptedFailure | None:

@@ -34,7 +34,7 @@ POLL_SECONDS = 0.02
 """Poll interval of the accepting thread; `close` waits at most this long for it."""
 
 CLOSE_SECONDS = 5.0
-"""Maximum time that `close` waits for a connection whose script is still in `wait`."""
+"""Maximum time that `close` waits for the thread of each connection, which may be calling `wait`."""
 
 
 class Connection(BaseHTTPRequestHandler):
@@ -170,7 +170,7 @@ class LoopbackServer(ThreadingMixIn, TCPServer):
 
 
 def no_wait(seconds: float) -> None:
-    """The default `wait`: `slow` steps do not wait."""
+    """The default `wait`: returns at once, so that tests whose scripts use `slow` are fast."""
 
 
 class LoopbackProvider:
@@ -178,7 +178,8 @@ class LoopbackProvider:
 
     A `ScriptedModel` answers all conversations, in the order in which requests arrive. A function from a request to a
     model gives each conversation its own script; it must return the same object for the same conversation, and may raise
-    `LookupError` for an unknown model. Set `remember` to limit the number of requests kept in memory.
+    `LookupError` for an unknown model. `models` are the names that `GET /v1/models` lists. `remember` is the maximum number of
+    requests in `requests`. With `preserved_thinking`, a thinking block is rejected if the prompt before it has changed.
 
     Raises:
         InvalidSetting: an option is invalid.
@@ -209,13 +210,13 @@ class LoopbackProvider:
             (lambda _: model) if isinstance(model, ScriptedModel) else model,
             meter=PromptMeter(counter or counter_for("gpt-4o"), cache or CacheRules()),
             rate_limiter=RateLimiter(limit, clock),
-            thinking=ThinkingHistory(bound_to_prompt=preserved_thinking),
+            thinking=ThinkingHistory(preserved_thinking=preserved_thinking),
             clock=clock,
             strict=strict,
             max_context_tokens=max_context_tokens,
             api_key=api_key,
-            models=models,
-            remember=remember,
+            model_names=models,
+            max_received=remember,
         )
         self._lock = Lock()
         self._closed = False

@@ -78,7 +78,7 @@ class PromptMeter:
         written = max(0, cacheable_tokens - cached) if cacheable_tokens >= self._rules.minimum_tokens else 0
         return PromptMeasure(total, cached, written, digests, cacheable)
 
-    def remember(self, measure: PromptMeasure, *, cache: str) -> None:
+    def add_to_cache(self, measure: PromptMeasure, *, cache: str) -> None:
         """Add a processed request to the cache."""
         with self._lock:
             self._cached_digests.setdefault(cache, set()).update(measure.digests[: measure.cacheable])
@@ -109,8 +109,8 @@ def prompt_items(body: Mapping[str, Any]) -> list[Any]:
     """The items of a prompt, in the order in which providers combine them."""
     if "messages" in body:
         return [body.get("tools"), body.get("system"), *body["messages"]]
-    given = body["input"]
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    input_value = body["input"]
+    items = [{"role": "user", "content": input_value}] if isinstance(input_value, str) else input_value
     return [body.get("tools"), body.get("instructions"), *items]
 
 
@@ -129,10 +129,10 @@ def prefix_digests(texts: Sequence[str]) -> tuple[str, ...]:
 
 def _normalized(value: Any) -> Any:
     if isinstance(value, Mapping):
-        plain = {key: _normalized(inner) for key, inner in value.items() if key != CACHE_MARK}
-        if isinstance(content := plain.get("content"), str):
-            plain["content"] = [{"type": "text", "text": content}]
-        return plain
+        normalized = {key: _normalized(inner) for key, inner in value.items() if key != CACHE_MARK}
+        if isinstance(content := normalized.get("content"), str):
+            normalized["content"] = [{"type": "text", "text": content}]
+        return normalized
     return [_normalized(inner) for inner in value] if isinstance(value, list) else value
 
 

@@ -13,7 +13,7 @@ from minutebook.errors import (
 from minutebook.record.exchange import safe_boundaries
 from minutebook.record.message import Message
 from minutebook.service.access.api_keys import Caller
-from minutebook.service.answer_run import AnswerRun
+from minutebook.service.answer_job import AnswerJob
 from minutebook.service.http.errors import RETRY_SOON
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import new_id, require_version
@@ -25,7 +25,7 @@ from minutebook.store.types import Lease, LoadedConversation
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class ContinuedConversation:
     """The conversation that a response continues."""
 
     conversation: str
@@ -40,7 +40,7 @@ class Placement:
     """Position of the client's messages, if an earlier attempt has stored them."""
 
 
-async def read_placement(service: Service, caller: Caller, request: InputRequest) -> Placement:
+async def load_continued(service: Service, caller: Caller, request: InputRequest) -> ContinuedConversation:
     """Load the conversation that a request continues, without a lease. Nothing can be stored there.
 
     Raises:
@@ -50,16 +50,16 @@ async def read_placement(service: Service, caller: Caller, request: InputRequest
     store = service.store_of(caller)
     if request.conversation_id is not None:
         require_access(caller, await store.header(request.conversation_id))
-        return Placement(request.conversation_id, await store.load(request.conversation_id))
+        return ContinuedConversation(request.conversation_id, await store.load(request.conversation_id))
     if request.previous_response_id is not None:
         previous = await _find_previous(service, caller, request.previous_response_id)
         loaded = await store.load(previous["conversation"], since=0, limit=previous["answer"] + 1)
-        return Placement(previous["conversation"], loaded)
-    return Placement(new_id("conv"))
+        return ContinuedConversation(previous["conversation"], loaded)
+    return ContinuedConversation(new_id("conv"))
 
 
 @dataclass(slots=True, kw_only=True)
-class ConversationAnswer(AnswerRun):
+class ConversationJob(AnswerJob):
     """An answer that is stored in the conversation that its request continues."""
 
     request: ResponseRequest
@@ -67,7 +67,7 @@ class ConversationAnswer(AnswerRun):
     failed_attempt: str | None = None
     """Id of the response of an earlier attempt, if that failed."""
 
-    async def hold_placement(self, leases: AsyncExitStack) -> Placement:
+    async def lease_continued(self, leases: AsyncExitStack) -> ContinuedConversation:
         """Load the conversation that the request continues, and hold its lease until `leases` is closed.
 
         A response that is not the last one of its conversation is continued in a fork.
@@ -78,24 +78,24 @@ class ConversationAnswer(AnswerRun):
             VersionConflict: the conversation is not at the expected version.
         """
         if self.failed_attempt is not None:
-            placement = await self._hold_failed_attempt(leases, self.failed_attempt)
-            if placement is not None:
-                return placement
+            continued = await self._hold_failed_attempt(leases, self.failed_attempt)
+            if continued is not None:
+                return continued
         if self.request.conversation_id is not None:
             return await self._hold_conversation(leases, self.request.conversation_id)
         if self.request.previous_response_id is not None:
             return await self._hold_previous(leases, self.request.previous_response_id)
         conversation = new_id("conv")
-        return Placement(conversation, lease=await self._hold_lease(leases, conversation))
+        return ContinuedConversation(conversation, lease=await self._hold_lease(leases, conversation))
 
-    async def _hold_conversation(self, leases: AsyncExitStack, conversation: str) -> Placement:
+    async def _hold_conversation(self, leases: AsyncExitStack, conversation: str) -> ContinuedConversation:
         require_access(self.caller, await self.store.header(conversation))
         lease = await self._hold_lease(leases, conversation)
         loaded = await self.store.load(conversation)
         require_version(loaded.conversation, self.expected_version)
-        return Placement(conversation, loaded, lease)
+        return ContinuedConversation(conversation, loaded, lease)
 
-    async def _hold_previous(self, leases: AsyncExitStack, previous_id: str) -> Placement:
+    async def _hold_previous(self, leases: AsyncExitStack, previous_id: str) -> ContinuedConversation:
         previous = await _find_previous(self.service, self.caller, previous_id)
         conversation, stop = previous["conversation"], previous["answer"] + 1
         try:
@@ -104,7 +104,7 @@ class ConversationAnswer(AnswerRun):
             lease = None
         loaded = await self.store.load(conversation)
         if lease is not None and loaded.conversation.length == stop:
-            return Placement(conversation, loaded, lease)
+            return ContinuedConversation(conversation, loaded, lease)
         messages, shared = loaded.messages, stop - loaded.start
         # A fork cannot split an exchange. The messages after the last safe boundary are appended again.
         boundary = max((index for index in safe_boundaries(messages) if index <= shared), default=0)
@@ -112,9 +112,9 @@ class ConversationAnswer(AnswerRun):
         lease = await self._hold_lease(leases, fork_id)
         await self.store.fork(conversation, fork_id, at=loaded.start + boundary)
         fork = await self.store.load(fork_id)
-        return Placement(fork_id, fork, lease, is_fork=True, repeated=tuple(messages[boundary:shared]))
+        return ContinuedConversation(fork_id, fork, lease, is_fork=True, repeated=tuple(messages[boundary:shared]))
 
-    async def _hold_failed_attempt(self, leases: AsyncExitStack, response_id: str) -> Placement | None:
+    async def _hold_failed_attempt(self, leases: AsyncExitStack, response_id: str) -> ContinuedConversation | None:
         """The conversation in which an earlier attempt stored the client's messages, if it ends with them."""
         try:
             body = (await self.store.document(RUN_KIND, response_id)).body
@@ -127,7 +127,7 @@ class ConversationAnswer(AnswerRun):
             return None
         if loaded.conversation.length != stop:
             return None
-        return Placement(conversation, loaded, lease, stored_input=start)
+        return ContinuedConversation(conversation, loaded, lease, stored_input=start)
 
     async def _hold_lease(self, leases: AsyncExitStack, conversation: str) -> Lease:
         return (await leases.enter_async_context(self.lease(conversation))).lease

@@ -1,7 +1,7 @@
 """Answering one request: the conversation's lease, the caller's limits, retries with shorter views, and metrics.
 
 `conversation.ModelCall` does the work between the record and the model. What the client gets depends on the API: chat
-completions, responses and threads each have a subclass of `AnswerRun`.
+completions, responses and threads each have a subclass of `AnswerJob`.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)
-class AnswerRun:
+class AnswerJob:
     """Answers one request. The events go to a `Run`, so the work continues if the client disconnects."""
 
     api_name: ClassVar[str]

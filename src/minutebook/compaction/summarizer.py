@@ -1,7 +1,7 @@
 """The summarizer protocol, the checks on a summary, and the message that shows it.
 
 A summarizer gets all messages that the summary replaces. Its summary is checked before anything is changed: a summary
-that is empty, a tool call or longer than the original is worse than none. A long text is summarized in chunks from start
+that is empty, is a tool call or has too many tokens is rejected. A long text is summarized in chunks from start
 to end, each together with the summary of all chunks before it, so that the last summary covers the whole text and stays
 short.
 
@@ -147,7 +147,7 @@ def _require_reply(reply: Any, request: SummaryRequest, max_characters: int) -> 
 
 PARAGRAPH_BREAK: Final = "\n\n"
 _CHARACTERS_PER_TOKEN: Final = 4
-"""First estimate; the exact count follows."""
+"""For the first guess of a length; `_length_within` then counts the tokens."""
 
 
 async def summarize_in_chunks(

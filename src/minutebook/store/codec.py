@@ -27,7 +27,7 @@ MAX_INLINE_BYTES: Final = 8 * 1024
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 MAX_UNCOMPRESSED_BYTES: Final = 384
-"""Pieces up to this size (in bytes) are not compressed: it saves little, and reading them takes longer."""
+"""Pieces up to this size (in bytes) are not compressed: compression would save little and make reading slower."""
 _UNCOMPRESSED, _DEFLATED = b"\0", b"\1"
 """The first byte of a stored piece. PostgreSQL also uses 2, for a piece that is stored in another table."""
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -53,7 +53,7 @@ class Packed(NamedTuple):
 
 
 def pack(entry: ConversationEntry, index: int | None = None) -> tuple[Packed, Message]:
-    """Encode an entry; return it and its message. `index` is its index in the append, for the error.
+    """Return the encoded entry, and the entry as a provider message. `index` is its index in the append, for the error.
 
     Raises:
         InvalidMessage: it has a value that JSON cannot express.

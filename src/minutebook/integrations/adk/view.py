@@ -135,7 +135,7 @@ def with_events(contents: Sequence[types.Content], events: Sequence[RecordedEven
 
 
 def _exact_matches(contents: Sequence[types.Content], events: Sequence[RecordedEvent], agent: str) -> list[int | None]:
-    """For each content the index of the equal event, or None. google-adk sends the user's and the agent's own unchanged.
+    """For each content the index of the equal event, or None. google-adk sends the events of the user and of the agent itself unchanged.
 
     The search starts at the end, because the newest events are always among the contents.
     """

@@ -24,7 +24,7 @@ class PostgresTransaction(SqlTransaction):
     def __init__(self, conn: TenantConnection) -> None:
         self.conn = conn
         self.tenant = conn.tenant
-        self.last_document_expiry: MutableMapping[tuple[str, str], datetime] = {}
+        self.last_document_sweep: MutableMapping[tuple[str, str], datetime] = {}
 
     async def query(self, *queries: Query) -> list[list[Any]]:
         return await self.conn.query(*queries)

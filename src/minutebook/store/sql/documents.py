@@ -119,9 +119,9 @@ async def write(
 async def sweep_kinds(tx: SqlTransaction, kinds: Iterable[str], at: datetime) -> None:
     """Remove some expired documents of these kinds, at most once per `SWEEP_INTERVAL`. Locked ones are left out."""
     for kind in set(kinds):
-        last_sweep = tx.last_document_expiry.get((tx.tenant, kind))
+        last_sweep = tx.last_document_sweep.get((tx.tenant, kind))
         if last_sweep is None or not timedelta() <= at - last_sweep < SWEEP_INTERVAL:
-            tx.last_document_expiry[tx.tenant, kind] = at
+            tx.last_document_sweep[tx.tenant, kind] = at
             expired = "SELECT hash FROM document WHERE tenant = ? AND kind_hash = ? AND expires_at <= ? LIMIT ?"
             sweep = f"DELETE FROM document WHERE tenant = ? AND hash IN ({expired}{tx.SKIP_LOCKED})"  # noqa: S608 - constants of ours
             await tx.execute(sweep, tx.tenant, tx.tenant, kind_key(kind), microseconds(at), MAX_SWEEP_DOCUMENTS)

@@ -87,7 +87,7 @@ class SqlTransaction(ABC):
     tenant: str
     max_entries: int | None = None
     """Maximum number of entries that `load` may read in this transaction; None for no limit."""
-    last_document_expiry: MutableMapping[tuple[str, str], datetime]
+    last_document_sweep: MutableMapping[tuple[str, str], datetime]
     """(tenant, kind of document) → when expired documents were last removed."""
 
     @abstractmethod

@@ -46,7 +46,7 @@ class WriteConnection:
     """Number of rows changed by deferred statements."""
     syncs_commits: bool = True
     """Whether a commit waits for the disk. True is the setting of a new connection."""
-    last_document_expiry: dict[tuple[str, str], datetime] = field(default_factory=dict)
+    last_document_sweep: dict[tuple[str, str], datetime] = field(default_factory=dict)
     """(tenant, kind of document) → when expired documents were last removed."""
 
     @property
@@ -67,8 +67,8 @@ class WriteConnection:
         self.connection.execute("BEGIN IMMEDIATE")
         if self.connection.data_version() != self.data_version or len(self.conversations) > MAX_CACHED:
             self.clear_caches()
-        if len(self.last_document_expiry) > MAX_CACHED:
-            self.last_document_expiry.clear()
+        if len(self.last_document_sweep) > MAX_CACHED:
+            self.last_document_sweep.clear()
 
     def commit(self) -> None:
         self.connection.execute("COMMIT")

@@ -228,7 +228,7 @@ class SqliteBackend(SqlBackend):
         """Append entries, and return once they are on the disk."""
 
         def work(writable: WriteConnection) -> int:
-            tx = SqliteTransaction(writable.connection, self.tenant, writable.last_document_expiry)
+            tx = SqliteTransaction(writable.connection, self.tenant, writable.last_document_sweep)
             return run(append(writable, tx, command, self.now()))
 
         inline_ok = len(command.packed) <= MAX_INLINE_ROWS
@@ -258,7 +258,7 @@ class SqliteBackend(SqlBackend):
         self, work: TransactionFunction[T], *, inline_ok: bool = False, cache_safe: bool = False, no_fsync: bool = False
     ) -> T:
         return await self._engine.write(
-            lambda writable: run(work(SqliteTransaction(writable.db, self.tenant, writable.last_document_expiry))),
+            lambda writable: run(work(SqliteTransaction(writable.db, self.tenant, writable.last_document_sweep))),
             cache_safe=cache_safe,
             no_fsync=no_fsync,
             inline_ok=inline_ok,

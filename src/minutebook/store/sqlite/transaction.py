@@ -21,7 +21,7 @@ class SqliteTransaction(SqlTransaction):
 
     db: apsw.Connection
     tenant: str
-    last_document_expiry: MutableMapping[tuple[str, str], datetime] = field(default_factory=dict)
+    last_document_sweep: MutableMapping[tuple[str, str], datetime] = field(default_factory=dict)
     max_entries: int | None = None
 
     ENTRY_KEY = "key"

@@ -1,6 +1,6 @@
 """A generated project with files that can be read, searched, edited and tested.
 
-Areas and their modules are generated on first use, so a project is endless. Modules are small and every operation works on
+`next_area` generates the modules of one more area, so a project can have any number of them. Modules are small and every operation works on
 one area, so the cost of a session is linear in its length.
 """
 

@@ -97,7 +97,7 @@ def publish(bus: EventBus, event: object, prompt_name: str, phase: str) -> None:
 
 
 def with_valid_tool_calls(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The message with a unique id, a name and arguments in every tool call, and everything else unchanged."""
+    """The message with a unique id in every tool call. Function calls also get a type, a name and arguments."""
     calls = message.get("tool_calls")
     if not calls:
         return {key: value for key, value in message.items() if key != "tool_calls"}

@@ -77,8 +77,8 @@ class BackgroundCompaction:
     def notice(self, conversation: str) -> None:
         """Queue a check whether compaction is due. Call it after an append; redundant calls are cheap.
 
-        Call it in the event loop that runs the compaction. Calls after the context is left are ignored. That loses
-        nothing: the check reads the store, so the next append makes up for it.
+        Call it in the event loop that runs the compaction. Calls after the context is left are ignored. A
+        later instance catches up: its check reads the store after the next append.
         """
         if self._closing.is_set():
             return

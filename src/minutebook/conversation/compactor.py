@@ -154,7 +154,7 @@ class TurnCompactor:
         return result
 
     async def _load(self, conversation: str) -> "_LoadedView":
-        """Load the folded conversation as a record, together with the messages that its folds hide."""
+        """Load the record that the strategy gets. Summarized and purged messages are replaced by what their fold shows."""
         loaded = await self.store.load(conversation, folded=True)
         rows = [
             _Row(position, message, position in loaded.pins)

@@ -83,7 +83,9 @@ class Section(ReifiedGeneric, Generic[Params]):
         if self.params_type is not None and not is_dataclass(self.params_type):
             raise InvalidSetting(f"the params of {where}", self.params_type, "a dataclass")
         if self.default_params is not None and type(self.default_params) is not self.params_type:
-            expected = "None, or Section[Params](…)" if self.params_type is None else f"a {self.params_type.__name__}"
+            expected = (
+                "None for a Section without [Params]" if self.params_type is None else f"a {self.params_type.__name__}"
+            )
             raise InvalidSetting(f"default_params of {where}", self.default_params, expected)
         for tool in self.tools:
             if not isinstance(tool, Tool):

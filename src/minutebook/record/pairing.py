@@ -1,7 +1,7 @@
 """Pair tool calls with their results.
 
 A result belongs to the calls of the nearest assistant message before it, if only results are between the two. Providers
-require this order, so the ids of one exchange may be used again in the next.
+require this order, so a result can be paired even if its id was used in an earlier exchange; the reuse is reported.
 
 `Pairing` checks messages one by one as they are appended. `call_pairs` pairs the calls and results of a whole
 conversation, including results that are out of order.
@@ -37,7 +37,7 @@ class Pairing:
         self.open: dict[str, int] = {}
         """Ids of its calls that have no result yet, with the number of calls that have this id."""
         self._unanswered: dict[str, list[int]] = {}
-        """Call id → the assistant messages before `start` with such a call and no result for it."""
+        """Call id → the indexes of assistant messages whose call with this id got no result before another message."""
         self._used_ids: set[str] = set()
 
     def add(self, index: int, message: Message) -> None:

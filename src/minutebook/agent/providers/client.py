@@ -15,7 +15,7 @@ from minutebook.tokens import TokenCounter
 
 
 class ClientOptions(TypedDict, total=False):
-    """Optional arguments of every adapter that uses an official client. None means the client's default."""
+    """Optional arguments of every adapter that uses an official client. None means the default of the client or of the adapter."""
 
     base_url: str | None
     api_key: str | None

@@ -322,7 +322,8 @@ def error_tree(error: type[BaseException], first: str = "", below: str = "") -> 
     name = f"{first}{error.__name__}{f'({other})' if other and first else ''}"
     summary = re.split(r"[;.](?:\s|$)", inspect.getdoc(error) or "")[0]
     yield f"{name:<38}{summary}\n"
-    subclasses = [subclass for subclass in error.__subclasses__() if subclass.__module__.startswith("minutebook.")]
+    # Others, such as those of `minutebook.testing`, are subclasses only once their module is imported.
+    subclasses = [subclass for subclass in error.__subclasses__() if subclass.__module__ == errors.__name__]
     for subclass in subclasses:
         branch, indent = ("└── ", "    ") if subclass is subclasses[-1] else ("├── ", "│   ")
         yield from error_tree(subclass, f"{below}{branch}", f"{below}{indent}")

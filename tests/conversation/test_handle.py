@@ -516,3 +516,51 @@ def test_an_async_tool_that_would_block_the_loop_gets_an_error(monkeypatch):
 
     with pytest.raises(RuntimeError, match="AsyncConversation"):
         run_sync(tool())
+
+
+class SlowStore(MemoryStore):
+    """A store whose loads return later than they have read, as over a network."""
+
+    async def load(self, *args, **settings):
+        loaded = await super().load(*args, **settings)
+        await asyncio.sleep(0.002)
+        return loaded
+
+
+def test_two_reads_at_the_same_time_add_no_message_twice():
+    async def scenario():
+        async with SlowStore() as store:
+            one, other = (AsyncConversation("a", store=store) for _ in range(2))
+            await one.append("first")
+            await other.append("second")
+            await asyncio.gather(one.folds(), one.requests(), one.folds())
+            return [message["content"] for message in one]
+
+    assert asyncio.run(scenario()) == ["first", "second"]
+
+
+def test_requests_of_another_handle_have_all_their_messages():
+    async def scenario():
+        async with MemoryStore() as store:
+            one, other = (AsyncConversation("a", store=store) for _ in range(2))
+            await one.append("hello")
+            await other.open()
+            await one.append({"role": "assistant", "content": "hi"}, "again")
+            view = await one.view()
+            return view, (await other.requests())[-1]
+
+    view, request = asyncio.run(scenario())
+
+    assert request.messages == view.messages
+    assert request.why(2).role == "user"
+
+
+def test_first_messages_of_a_recipient_at_the_same_time_go_to_one_conversation(database):
+    async def scenario():
+        async with open_store(database) as store:
+            for number in range(10):
+                handles = [AsyncConversation(recipient=f"user {number}", store=store) for _ in range(5)]
+                await asyncio.gather(*(handle.append("hello") for handle in handles))
+            return [len((await store.list(recipient=f"user {number}")).items) for number in range(10)]
+
+    assert asyncio.run(scenario()) == [1] * 10

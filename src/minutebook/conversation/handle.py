@@ -178,7 +178,7 @@ class AsyncConversation:
 
     async def open(self) -> Self:
         """Read the conversation from the store. Every other method does this if it is needed."""
-        await self._synchronize()
+        await self._read_locked()
         return self
 
     async def close(self) -> None:
@@ -200,7 +200,7 @@ class AsyncConversation:
         Raises:
             ConversationNotFound: the conversation has no message yet.
         """
-        await self._open()
+        await self._open_locked()
         return await self.store.header(self.id)
 
     async def append(
@@ -354,7 +354,7 @@ class AsyncConversation:
     async def requests(self, last: int = 20) -> list[Request]:
         """The newest recorded requests, oldest first."""
         require_type("last", last, int, "a number of requests")
-        source = await self._synchronize()
+        source = await self._read_locked()
         if not self._version or last < 1:
             return []
         documents = [item async for item in read_requests(self.store, self.id)][-last:]
@@ -367,7 +367,7 @@ class AsyncConversation:
             DocumentNotFound: there is no request with that number.
         """
         require_type("request", number, int, "the number of a request")
-        source = await self._synchronize()
+        source = await self._read_locked()
         number, document = await find_request(self.store, self.id, number)
         return Request.of(number, document, source.record)
 
@@ -438,7 +438,7 @@ class AsyncConversation:
         messages = [] if request is None else read_input(request).messages
         if request is not None and len(messages) != 1:
             raise InvalidSetting("request", request, "one user message; append others before the run")
-        record = (await self._synchronize()).record
+        record = (await self._read_locked()).record
         if not messages and not len(record):
             raise MissingSetting("request", f"conversation {self.id!r} is empty; pass the user message")
         system = (text_of(record[0]) if is_system(record[0]) else "") if len(record) else self._system or ""
@@ -476,7 +476,7 @@ class AsyncConversation:
         async with AsyncExitStack() as stack:
             if self._renewed is None:
                 await stack.enter_async_context(self._lease(LEASE_SECONDS, wait=True))
-            source = await self._synchronize()
+            source = await self._read_locked()
             first_messages = self._first_messages()
             source.extend(first_messages)
             run = RunRecord(
@@ -509,7 +509,7 @@ class AsyncConversation:
         The result is true if messages were folded. If the summarizer fails, nothing is changed and the result has the
         reason.
         """
-        source = await self._synchronize()
+        source = await self._read_locked()
         storage = FoldStorage(self.store, self.id, source.folds)
         manager = CompactionManager(
             strategy or self._policy.strategy or TurnStrategy(),
@@ -526,7 +526,7 @@ class AsyncConversation:
 
     async def folds(self) -> list[Fold]:
         """The folds that views apply, by position."""
-        return list((await self._synchronize()).folds)
+        return list((await self._read_locked()).folds)
 
     async def undo(self, fold: Fold | str) -> StoredFold:
         """Undo a fold: views have its messages again. The strategy may fold them again when the window gets full.
@@ -536,9 +536,9 @@ class AsyncConversation:
             FoldConflict: the folded messages were purged.
         """
         require_type("fold", fold, (Fold, str), "a fold or its id")
-        await self._open()
+        await self._open_locked()
         stored = await self.store.undo_fold(self.id, fold if isinstance(fold, str) else fold.id)
-        await self._synchronize()
+        await self._read_locked()
         return stored
 
     @asynccontextmanager
@@ -554,24 +554,24 @@ class AsyncConversation:
 
     @asynccontextmanager
     async def _lease(self, seconds: float, *, wait: bool = False) -> AsyncIterator[None]:
-        await self._open()
+        await self._open_locked()
         holder = f"conversation-{uuid4()}"
         async with hold_lease(self.store, self.id, holder, seconds=seconds, wait=wait) as renewed:
             self._renewed = renewed
             try:
-                await self._synchronize()
+                await self._read_locked()
                 yield
             finally:
                 self._renewed = None
 
     async def pin(self, position: int) -> None:
         """Include this message, with its exchange, in every view."""
-        await self._open()
+        await self._open_locked()
         await self.store.pin(self.id, self._position(position))
 
     async def unpin(self, position: int) -> None:
         """Let views leave this message out again."""
-        await self._open()
+        await self._open_locked()
         await self.store.unpin(self.id, self._position(position))
 
     def _position(self, position: int) -> int:
@@ -588,7 +588,7 @@ class AsyncConversation:
             InvalidSetting: `at` is within an exchange or not within the record.
         """
         require_type("at", at, (int, NoneType), "the position of a message")
-        await self._open()
+        await self._open_locked()
         header = await self.store.fork(self.id, new_id or f"{self.id[:400]}.{uuid4().hex}", at=at)
         other = AsyncConversation(header.id, store=self.store, system=self._system, provider=self.provider)
         other._policy = self._policy
@@ -596,10 +596,18 @@ class AsyncConversation:
 
     async def erase(self) -> ErasureReceipt:
         """Erase the conversation and its forks from the store, permanently."""
-        await self._open()
+        await self._open_locked()
         receipt = await self.store.erase(conversation=self.id)
         self._source, self._version, self._sent = None, 0, None
         return receipt
+
+    async def _read_locked(self) -> ViewSource:
+        """Read what was added to the conversation, while no other task of this handle reads or writes."""
+        async with self._lock:
+            return await self._synchronize()
+
+    async def _open_locked(self) -> ViewSource:
+        return self._source if self._source is not None else await self._read_locked()
 
     async def _open(self) -> ViewSource:
         return self._source if self._source is not None else await self._synchronize()

@@ -180,6 +180,14 @@ class ReturnsTexts:
         return [message["content"] for message in messages]
 
 
+class Returns:
+    def __init__(self, result):
+        self.result = result
+
+    def curate(self, messages, *, session):
+        return self.result
+
+
 class IsAsync:
     async def curate(self, messages, *, session):
         return messages
@@ -189,7 +197,15 @@ class IsAsync:
     ("manager", "message"),
     [
         (ReturnsNothing(), "ReturnsNothing.curate returned None; return a list of messages"),
-        (ReturnsTexts(), "ReturnsTexts.curate returned a list with 'You check expense reports.'; return a list of me"),
+        (ReturnsTexts(), "ReturnsTexts.curate returned a list with '.*' at index 0; return a list of messages"),
+        (Returns(5), "Returns.curate returned 5; return a list of messages"),
+        (Returns("text"), "Returns.curate returned 'text'; return a list of messages"),
+        (Returns([{"role": 5}]), r"a list with {'role': 5} at index 0; return a list of messages"),
+        (Returns([{1: 5}]), r"a list with {1: 5} at index 0; return a list of messages"),
+        (Returns([{"role": "assistant", "tool_calls": 5}]), "at index 0; tool_calls is not a list of mappings"),
+        (Returns([{"role": "assistant", "tool_calls": ["a"]}]), "at index 0; tool_calls is not a list of mappings"),
+        (Returns([{"role": "assistant", "tool_calls": [{"id": 5}]}]), "at index 0; tool_calls is empty, or a call has"),
+        (Returns([{"role": "user", "content": [{"type": "tool_result"}]}]), r"at index 0; content\[0\] is Anthropic's"),
         (IsAsync(), "IsAsync.curate returned a coroutine; write `def curate`, not `async def`"),
     ],
 )
@@ -197,6 +213,10 @@ def test_a_wrong_result_of_a_manager_raises_at_once_and_says_the_fix(manager, me
     for limit in (manager, [manager, TokenBudgetManager(5_000)]):
         with pytest.raises(InvalidResult, match=message):
             view_of(CHAT, limit)
+    with Conversation("a", store="memory:", manager=manager) as chat:
+        chat.append("Hello.")
+        with pytest.raises(InvalidResult, match=message):
+            chat.view()
 
 
 def test_a_manager_may_yield_its_messages():

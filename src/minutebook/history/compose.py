@@ -1,12 +1,13 @@
 """Managers that wrap other managers, to apply several in order or to publish an event, and one that changes nothing."""
 
 import re
+import reprlib
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from minutebook.errors import InvalidResult, InvalidSetting
+from minutebook.errors import InvalidMessage, InvalidResult, InvalidSetting
 from minutebook.history.curation import Curated, NoteChain
 from minutebook.history.incremental import ContextualManager, IncrementalManager, IncrementalView, PreservedMessages
 from minutebook.history.origins import curated_of
@@ -19,7 +20,9 @@ from minutebook.history.protocol import (
     SessionProtocol,
     Violation,
 )
-from minutebook.record.message import Message, frozen_copy
+from minutebook.record.finding import DESCRIPTIONS, FindingKind
+from minutebook.record.message import Message, frozen_copy, require_message
+from minutebook.record.shapes import shape_problems
 from minutebook.record.transcript import Transcript
 from minutebook.tokens import TokenCounter
 
@@ -144,12 +147,27 @@ def _messages_from(
         view.close()
         raise InvalidResult(method, "a coroutine", "write `def curate`, not `async def`, and return a list of messages")
     if isinstance(view, (str, Mapping)) or not isinstance(view, Iterable):
-        raise InvalidResult(method, repr(view), "return a list of messages")
+        raise InvalidResult(method, reprlib.repr(view), "return a list of messages")
     view = view if isinstance(view, Sequence) else list(view)
-    wrong = next((message for message in view if not isinstance(message, Mapping)), None)
-    if wrong is not None:
-        raise InvalidResult(method, f"a list with {wrong!r}", "return a list of messages, which are dicts with a role")
+    given = set(map(id, messages))
+    for index, message in enumerate(view):
+        if id(message) not in given and (problem := _result_problem(message, messages)):
+            raise InvalidResult(method, f"a list with {reprlib.repr(message)} at index {index}", problem)
     return cast("Sequence[Message]", view)
+
+
+def _result_problem(message: Any, given: Sequence[Message]) -> str | None:
+    """Why this is not a message that a manager may return. A bad message of the record may be returned as it is."""
+    is_mapping = isinstance(message, Mapping) and all(isinstance(key, str) for key in message)
+    if not is_mapping or not isinstance(message.get("role"), str):
+        return "return a list of messages, which are dicts with a role"
+    try:
+        require_message(message)
+    except InvalidMessage as error:
+        return f"{error.path} {error.problem}"
+    if FindingKind.BAD_CALLS in shape_problems(message) and message not in given:
+        return DESCRIPTIONS[FindingKind.BAD_CALLS]
+    return None
 
 
 def _is_equal(message: Message, other: Message) -> bool:

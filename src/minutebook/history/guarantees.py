@@ -7,9 +7,11 @@ strict.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from minutebook.errors import CannotFit, GuaranteeViolated
 from minutebook.history.budget import TokenBudgetManager
+from minutebook.history.compose import managers_in
 from minutebook.history.curation import Curated, NoteChain, NoteStatus, ViewNote
 from minutebook.history.incremental import ContextualManager, PreservedMessages, last_exchange
 from minutebook.history.origins import curated_of
@@ -44,7 +46,7 @@ def guard(
     `manager` decides whether the record fits. Without a manager, guarantee 4 (unchanged when it fits) is not checked.
 
     Raises:
-        GuaranteeViolated: `strict` is set, and the view violates a guarantee.
+        GuaranteeViolated: `strict` is set, and the view violates a guarantee that the record does not violate.
         CannotFit: the required messages exceed `max_tokens`.
     """
     rejected_kinds(provider)
@@ -52,13 +54,30 @@ def guard(
     with transcript.lock:
         guarded = _GuardedView(transcript, view, context or NO_CONTEXT, provider)
         guarded.requires_first_request = bool(getattr(manager, "preserve_first_request", False))
+        guarded.trusts_messages = (
+            guarded.source is transcript
+            and (manager is None or all(isinstance(part, ContextualManager) for part in managers_in(manager)))
+            and isinstance(view, Curated)
+            and not transcript.has_unusual_names
+            and FindingKind.BAD_ARGUMENTS not in rejected_kinds(provider)
+        )
         guarded.restore_record(manager)
         guarded.restore_required()
         guarded.make_valid()
         guarded.make_fit(max_tokens)
-    if strict and guarded.violations:
-        raise GuaranteeViolated(guarded.violations)
+        guarded.report_repairs()
+    if strict and (violations := [violation for violation in guarded.violations if not violation.in_record]):
+        raise GuaranteeViolated(violations)
     return Guarded(guarded.view, tuple(guarded.violations))
+
+
+_PROVIDER_KINDS: Final = frozenset(
+    {
+        *(FindingKind.BAD_NAME, FindingKind.BAD_PART, FindingKind.BAD_ARGUMENTS),
+        *(FindingKind.REUSED_ID, FindingKind.WRONG_FIRST_ROLE),
+    }
+)
+"""Problems that only some providers reject, so that the record keeps them and the guard repairs them."""
 
 
 class _GuardedView:
@@ -74,6 +93,8 @@ class _GuardedView:
         self.violations: list[Violation] = []
         self.requires_first_request = False
         """Whether the manager preserves the first user message. That is not one of the guarantees."""
+        self.trusts_messages = False
+        """Whether the messages are known to be valid by themselves: those of the record, or made by built-in managers."""
         self._record_problems: set[tuple[FindingKind, int | None, str | None]] | None = None
         self.view = curated_of(record, view)
 
@@ -104,22 +125,37 @@ class _GuardedView:
     def make_valid(self) -> None:
         """Guarantee 1: the view passes the provider's rules."""
         self._answer_open_calls()
-        if passes_quick_check(self.view) and FindingKind.BAD_ARGUMENTS not in rejected_kinds(self.provider):
+        if self.trusts_messages and passes_quick_check(self.view):
             return
         findings = errors(check(self.view, provider=self.provider))
         for finding in findings:
             if not self._is_in_record(finding):
                 self._report(Guarantee.VALID, str(finding))
+            elif finding.kind in _PROVIDER_KINDS and (position := self.view.origins[finding.index]) is not None:
+                detail = str(replace(finding, index=position))
+                self.violations.append(Violation(Guarantee.VALID, detail, in_record=True))
         if findings:
             repaired = repair(self.view, provider=self.provider)
             record_positions = [None if index is None else self.view.origins[index] for index in repaired.origins]
             notes = {
-                position: ViewNote(NoteStatus.DROPPED, change.what)
+                position: ViewNote(_status(change.action), change.what)
                 for change in repaired.repairs
-                if change.action is RepairAction.DROPPED and (position := self.view.origins[change.index]) is not None
+                if (position := self.view.origins[change.index]) is not None
             }
             note_chains = (*self.view.note_chains, NoteChain(notes, None)) if notes else self.view.note_chains
             self.view = Curated(repaired.messages, record_positions, note_chains)
+
+    def report_repairs(self) -> None:
+        """Report what was repaired in the messages of the view because of the record's own problems."""
+        repairs = self.record.repairs
+        if not repairs:
+            return
+        sent = set(self.view.origins)
+        self.violations += [
+            Violation(Guarantee.VALID, str(change), in_record=True)
+            for change in repairs
+            if self.record.position_of(change.index) in sent
+        ]
 
     def _answer_open_calls(self) -> None:
         """Add placeholder results for the open calls at the end of the record."""
@@ -189,6 +225,10 @@ class _GuardedView:
 
     def _report(self, guarantee: Guarantee, detail: str) -> None:
         self.violations.append(Violation(guarantee, detail))
+
+
+def _status(action: RepairAction) -> NoteStatus:
+    return NoteStatus.DROPPED if action is RepairAction.DROPPED else NoteStatus.REPAIRED
 
 
 def _precedes(origin: int | None, position: int | None, message: Message) -> bool:

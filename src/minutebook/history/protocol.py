@@ -78,13 +78,15 @@ class Guarantee(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A guarantee that a manager's view violated, and how."""
+    """A guarantee that a view would have violated, and how. It was repaired."""
 
     guarantee: Guarantee
     detail: str
+    in_record: bool = False
+    """Whether the record itself has the problem, such as a lone surrogate. Otherwise the manager caused it."""
 
     def __str__(self) -> str:
-        return f"{self.guarantee.value}: {self.detail}"
+        return f"{self.guarantee.value}: {self.detail}{' (in the record)' if self.in_record else ''}"
 
 
 @dataclass(slots=True, frozen=True)
@@ -106,4 +108,4 @@ class HistoryCurated:
     tokens_after: int | None = None
     """Tokens of the view, if they were counted."""
     violations: tuple[Violation, ...] = ()
-    """The guarantees that the manager's view violated, which the guard repaired."""
+    """The guarantees that the view would have violated without the guard's repairs."""

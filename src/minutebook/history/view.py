@@ -30,7 +30,7 @@ class View:
     """The messages in chat format, with the position of each in the record. `messages` has them ready to send."""
     record: Transcript
     violations: tuple[Violation, ...] = ()
-    """The guarantees that the manager's view violated, which were repaired."""
+    """The guarantees that the view would have violated without repairs, of the manager's result or of the record."""
     hidden: Mapping[int, Fold] = field(default_factory=dict)
     """The positions that folds replace."""
     provider: Provider = "openai"

@@ -21,6 +21,11 @@ class FindingKind(StrEnum):
     MISPLACED_CALLS = "misplaced_calls"
     UNKNOWN_ROLE = "unknown_role"
     BAD_ARGUMENTS = "bad_arguments"
+    BAD_CONTENT = "bad_content"
+    BAD_PART = "bad_part"
+    BAD_CALLS = "bad_calls"
+    BAD_NAME = "bad_name"
+    BAD_TEXT = "bad_text"
     WRONG_FIRST_ROLE = "wrong_first_role"
     EMPTY_VIEW = "empty_view"
 
@@ -36,6 +41,11 @@ DESCRIPTIONS: Final = {
     FindingKind.MISPLACED_CALLS: "a message that is not the assistant's has tool calls",
     FindingKind.UNKNOWN_ROLE: "no provider accepts this role",
     FindingKind.BAD_ARGUMENTS: "a call's arguments are not a JSON object",
+    FindingKind.BAD_CONTENT: "the content is missing, empty, or neither text nor a list of parts",
+    FindingKind.BAD_PART: "the provider cannot read a part of the content",
+    FindingKind.BAD_CALLS: "tool_calls is empty, or a call has no function with a name and arguments as text",
+    FindingKind.BAD_NAME: "the provider does not accept the name of a tool or of the message's author",
+    FindingKind.BAD_TEXT: "a text has a lone surrogate, which UTF-8 cannot encode",
     FindingKind.WRONG_FIRST_ROLE: "the first message after the system messages is not the user's",
     FindingKind.EMPTY_VIEW: "there are only system messages",
 }
@@ -49,6 +59,8 @@ REJECTED_BY: Final[dict[Provider, frozenset[FindingKind]]] = {
 """The problems for which a provider rejects a request. OpenAI passes arguments on as text and needs unique ids only
 within one exchange. Anthropic requires unique ids, arguments that are an object, and the user's message first. Gemini
 has no ids and pairs by order."""
+SHAPE_KINDS: Final = frozenset({FindingKind.BAD_CONTENT, FindingKind.BAD_CALLS, FindingKind.BAD_TEXT})
+"""Problems of single messages that every provider rejects."""
 
 
 class Severity(StrEnum):

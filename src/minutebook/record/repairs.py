@@ -1,7 +1,7 @@
 """Repair conversations that a provider would reject.
 
 As much as possible is preserved: a late result is moved to its call, an unanswered call gets a placeholder result, a
-missing or duplicate id is replaced. Only orphan results, duplicate results and messages with an unknown role are dropped.
+missing or duplicate id is replaced, a message with a shape or a name that the provider rejects is changed. Only orphan results, duplicate results and messages with an unknown role are dropped.
 `RepairedCopy` is the repaired form of a transcript and is extended as the transcript grows.
 """
 
@@ -12,7 +12,7 @@ from enum import StrEnum
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
-from minutebook.record.finding import FindingKind
+from minutebook.record.finding import SHAPE_KINDS, FindingKind
 from minutebook.record.message import (
     FUNCTION_ID_PREFIX,
     MISSING_ID,
@@ -29,6 +29,7 @@ from minutebook.record.message import (
     role_of,
 )
 from minutebook.record.pairing import call_pairs
+from minutebook.record.shapes import shape_problems, with_known_parts, with_valid_names, with_valid_shape
 from minutebook.record.validation import arguments_of, is_json_object, rejected_kinds
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class RepairAction(StrEnum):
     STRIPPED = "stripped"
     WRAPPED = "wrapped"
     PRECEDED = "preceded"
+    REPLACED = "replaced"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +92,18 @@ def repair(messages: Sequence[Message], *, provider: Provider = "openai", keep_o
     Raises:
         InvalidMessage: an item of the list is not a message.
     """
+    rejected_kinds(provider)
     for index, message in enumerate(messages):
         require_message(message, index)
     return _Repairer(messages, provider, keep_open).run()
 
 
 class _Repairer:
-    def __init__(self, messages: Sequence[Message], provider: Provider, keep_open: bool) -> None:
+    def __init__(self, messages: Sequence[Message], provider: Provider | None, keep_open: bool) -> None:
+        """Without a provider, the names and parts that only some providers reject are not repaired."""
         self.source = messages
-        self.rejected = rejected_kinds(provider)
+        self.provider = provider
+        self.rejected = rejected_kinds(provider or "openai")
         self.pairs = call_pairs(messages, in_progress=keep_open)
         self.open_exchange = _last_exchange_start(messages) if keep_open else -1
         self.source_ids = {call_id for message in messages for call_id in call_ids(message)}
@@ -199,8 +204,24 @@ class _Repairer:
         self.repairs.append(Repair(FindingKind.WRONG_FIRST_ROLE, RepairAction.PRECEDED, source_index))
 
     def _append(self, message: Message, origin: int | None) -> None:
+        if origin is not None:
+            message = self._with_valid_shape(message, origin)
         self.output.append(message)
         self.origins.append(origin)
+
+    def _with_valid_shape(self, message: Message, index: int) -> Message:
+        if kinds := shape_problems(message):
+            self.repairs += [Repair(kind, RepairAction.REPLACED, index) for kind in kinds]
+            message = with_valid_shape(message)
+        if self.provider is None:
+            return message
+        valid = with_valid_names(message, self.provider)
+        if valid is not message:
+            self.repairs.append(Repair(FindingKind.BAD_NAME, RepairAction.RENAMED, index))
+        known = with_known_parts(valid, self.provider)
+        if known is not valid:
+            self.repairs.append(Repair(FindingKind.BAD_PART, RepairAction.REPLACED, index))
+        return known
 
 
 def _last_exchange_start(messages: Sequence[Message]) -> int:
@@ -235,7 +256,7 @@ def placeholder_result(call_id: str) -> Message:
 _DROPPED_KINDS = frozenset({FindingKind.ORPHAN_RESULT, FindingKind.DUPLICATE_RESULT, FindingKind.UNKNOWN_ROLE})
 """Findings that are repaired by dropping the message."""
 
-_APPEND_ONLY_KINDS = _DROPPED_KINDS | {FindingKind.DANGLING_CALL}
+_APPEND_ONLY_KINDS = _DROPPED_KINDS | SHAPE_KINDS | {FindingKind.DANGLING_CALL}
 """Findings that can be repaired without changing earlier messages of the copy."""
 
 
@@ -257,7 +278,7 @@ class RepairedCopy:
 
     def current(self) -> "Transcript":
         if self._copy is None or not self._extend(self._copy):
-            repaired = repair(self._source, keep_open=True)
+            repaired = _Repairer(self._source, None, keep_open=True).run()
             self._copy = self._source.derive(repaired.messages, repaired.origins, in_order=True)
             self.repairs = repaired.repairs
         self._length, self._pins = len(self._source), self._source.pins
@@ -273,11 +294,17 @@ class RepairedCopy:
         if source.pins != self._pins or any(finding.kind not in _APPEND_ONLY_KINDS for finding in new_findings):
             return False
         dropped = {finding.index: finding for finding in new_findings if finding.kind in _DROPPED_KINDS}
+        misshapen = {finding.index for finding in new_findings if finding.kind in SHAPE_KINDS}
         for index in range(self._length, len(source)):
             if not is_result(source[index]):
                 self._answer_open_calls(copy)
             if finding := dropped.get(index):
                 self.repairs += (Repair(finding.kind, RepairAction.DROPPED, index, finding.call_id),)
+            elif index in misshapen:
+                self.repairs += tuple(
+                    Repair(kind, RepairAction.REPLACED, index) for kind in shape_problems(source[index])
+                )
+                copy.append_from(index, with_valid_shape(source[index]))
             else:
                 copy.append_from(index, source[index])
         return True

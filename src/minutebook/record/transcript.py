@@ -15,6 +15,7 @@ from minutebook.record.finding import Finding, FindingKind
 from minutebook.record.message import RESULT_ROLES, SYSTEM_ROLES, Message, require_message, role_of
 from minutebook.record.pairing import Pairing
 from minutebook.record.repairs import Repair, RepairedCopy
+from minutebook.record.shapes import has_common_names, is_plain, require_content, shape_problems
 from minutebook.tokens import TokenCounter, counter_for
 
 OnBroken: TypeAlias = Literal["raise", "mark"]
@@ -30,8 +31,8 @@ _IGNORED_KINDS = frozenset({FindingKind.REUSED_ID})
 class Transcript(Sequence[Message]):
     """An append-only sequence of messages, indexed as it grows.
 
-    A message that breaks the pairing of calls and results raises `BrokenConversation`; with `broken="mark"` it is
-    appended and reported in `findings`. Messages are not copied, so do not change them afterwards: the index would be
+    A message that breaks the pairing of calls and results raises `BrokenConversation`, and one with content that no
+    provider accepts raises `InvalidMessage`; with `broken="mark"` it is appended and reported in `findings`. Messages are not copied, so do not change them afterwards: the index would be
     wrong.
     """
 
@@ -60,6 +61,7 @@ class Transcript(Sequence[Message]):
         self._origins: list[int | None] | None = None
         self.record_positions: list[int | None] | None = None
         """Position of each message in the record, if this transcript is derived from another one."""
+        self._has_unusual_names = False
         self._skips_checks = False
         self._repaired = RepairedCopy(self)
         self._cache: dict[tuple[Hashable, ...], Any] = {}
@@ -82,16 +84,23 @@ class Transcript(Sequence[Message]):
         """Add a message at the end; return its index.
 
         Raises:
-            InvalidMessage: it is not a message. Nothing was appended.
+            InvalidMessage: it is not a message, or no provider accepts its content. Nothing was appended.
             BrokenConversation: it breaks the pairing of calls and results, and `broken` is "raise". Nothing was appended.
         """
         with self.lock:
             index = len(self._messages)
-            require_message(message, index)
+            plain = type(message) is dict and is_plain(message)
+            if not plain:
+                require_message(message, index)
             problems = self._pairing.problems(index, message)
             findings = [finding for finding in problems if finding.kind not in _IGNORED_KINDS]
             if findings and self.broken == "raise":
                 raise BrokenConversation(findings)
+            if not plain:
+                if self.broken == "raise":
+                    require_content(message, index)
+                findings += [Finding(kind, index) for kind in shape_problems(message)]
+                self._has_unusual_names = self._has_unusual_names or not has_common_names(message)
             if self._counts_on_append:
                 self._tokens.append(self.counter.message(message))
                 self._total_tokens += self._tokens[-1]
@@ -125,8 +134,16 @@ class Transcript(Sequence[Message]):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The problems of messages that were appended nevertheless, with `broken="mark"`."""
+        """The problems of messages that were appended nevertheless.
+
+        Problems that a view can repair in the message itself, such as a lone surrogate, never raise.
+        """
         return tuple(self._findings)
+
+    @property
+    def has_unusual_names(self) -> bool:
+        """Whether some provider rejects the name of a tool or of an author."""
+        return self._has_unusual_names or (self._parent is not None and self._parent.has_unusual_names)
 
     @property
     def repairs(self) -> tuple[Repair, ...]:

@@ -1,7 +1,7 @@
 """Check messages against the rules of a provider, without sending a request."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from minutebook.record.message import (
     require_message,
 )
 from minutebook.record.pairing import call_pairs
+from minutebook.record.shapes import has_valid_names, shape_problems, with_known_parts
 
 
 def check(messages: Sequence[Message], *, provider: Provider = "openai") -> list[Finding]:
@@ -33,7 +34,12 @@ def check(messages: Sequence[Message], *, provider: Provider = "openai") -> list
     require_type("messages", messages, Sequence, "a list of messages")
     for index, message in enumerate(messages):
         require_message(message, index)
-    findings = call_pairs(messages).findings + _bad_arguments(messages) + _wrong_first_role(messages)
+    findings = [
+        *call_pairs(messages).findings,
+        *_single_message_problems(messages, provider),
+        *_bad_arguments(messages),
+        *_wrong_first_role(messages),
+    ]
     findings = [
         finding if finding.kind in rejected else replace(finding, severity=Severity.WARNING) for finding in findings
     ]
@@ -55,6 +61,16 @@ def rejected_kinds(provider: Provider) -> frozenset[FindingKind]:
         return REJECTED_BY[provider]
     except (KeyError, TypeError):
         raise InvalidSetting("provider", provider, f"one of {', '.join(REJECTED_BY)}") from None
+
+
+def _single_message_problems(messages: Sequence[Message], provider: Provider) -> Iterator[Finding]:
+    for index, message in enumerate(messages):
+        for kind in shape_problems(message):
+            yield Finding(kind, index)
+        if not has_valid_names(message, provider):
+            yield Finding(FindingKind.BAD_NAME, index)
+        if with_known_parts(message, provider) is not message:
+            yield Finding(FindingKind.BAD_PART, index)
 
 
 def _bad_arguments(messages: Sequence[Message]) -> list[Finding]:
@@ -99,7 +115,8 @@ def _wrong_first_role(messages: Sequence[Message]) -> list[Finding]:
 def passes_quick_check(messages: Sequence[Message]) -> bool:
     """Whether every provider accepts the calls, results, ids and roles. This is a fast form of `check`.
 
-    False is not conclusive: call `check`. Arguments are not checked.
+    False is not conclusive: call `check`. Problems of single messages are not checked: a transcript checks each message
+    when it arrives.
     """
     open_ids: set[str] = set()
     used_ids: set[str] = set()

@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 from minutebook.errors import InvalidMessage
 from minutebook.record.entry import ConversationEntry, ToolCall
 from minutebook.record.message import FUNCTION_ID_PREFIX, Message, MessageRole, plain_copy, require_message, text_of
+from minutebook.record.shapes import require_content
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
@@ -84,8 +85,11 @@ def new_entries(
     """The entries of new messages, which are appended together now.
 
     Raises:
-        InvalidMessage: a message is malformed.
+        InvalidMessage: a message is malformed, or no provider accepts its content.
     """
+    messages = list(messages)
+    for index, message in enumerate(messages):
+        require_content(require_message(message, index), index)
     evaluation_id, created_at = uuid4(), datetime.now(UTC)
     return [
         provider_message_to_entry(

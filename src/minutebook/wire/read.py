@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from minutebook.errors import InvalidMessage
 from minutebook.record.message import CALL_BLOCKS, Message
+from minutebook.record.shapes import require_content
 from minutebook.wire.anthropic import from_anthropic, user_from_anthropic
 from minutebook.wire.responses import ITEMS_KEY, items_to_messages
 
@@ -170,6 +171,8 @@ def _require_chat(message: Mapping[str, Any], index: int, *, is_object: bool) ->
         raise InvalidMessage("role", f"is {message.get('role')!r}; expected {_READABLE}", index)
     if is_object and message.get("role") == "assistant" and "content" not in message:
         return {**message, "content": None}  # the dump of a client's object leaves null fields out
+    if type(message.get("content")) is not str:
+        require_content(message, index)
     return message
 
 

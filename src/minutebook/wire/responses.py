@@ -229,7 +229,7 @@ def _chat_result(item: Item, index: int) -> dict[str, Any]:
     call_id, output = _require_text(item, "call_id", index), item.get("output")
     if not call_id:
         raise InvalidMessage("call_id", "is empty; a result names the call it answers", index)
-    content = output if isinstance(output, str) else _chat_parts(output, "output", index)
+    content = output if isinstance(output, str) else _chat_parts(output, "output", index) or ""
     return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 

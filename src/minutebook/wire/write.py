@@ -1,9 +1,10 @@
 """Chat messages of a view as a client's keyword arguments, without the keys that only minutebook reads."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from minutebook.record.message import Message, leading_system_count, text_of
+from minutebook.record.shapes import encodable_copy
 from minutebook.wire.anthropic import BLOCKS_KEY, PATCH_KEY, PROMPT_DIGEST_KEY, to_anthropic
 from minutebook.wire.responses import ITEMS_KEY, message_to_items
 
@@ -16,21 +17,6 @@ _OWN_KINDS: Final = frozenset({"summary", "marker"})
 def openai_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """The messages for `client.chat.completions.create`."""
     return [encodable_copy(without_own_keys(message)) for message in messages]
-
-
-def encodable_copy(value: Any) -> Any:
-    """A copy in plain dicts and lists. Lone surrogates, which UTF-8 cannot encode, are replaced by U+FFFD."""
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return value
-    if isinstance(value, Mapping):
-        return {key: encodable_copy(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [encodable_copy(inner) for inner in value]
-    return value
 
 
 def without_own_keys(message: Message) -> Message:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 from minutebook.agent.messages import ModelReply, ModelRequest, OnDelta, TextDelta, ThinkingDelta, usage_from
 from minutebook.agent.providers.client import ClientAdapter, ClientOptions
 from minutebook.record.message import Provider
+from minutebook.record.shapes import encodable_copy
 from minutebook.wire.anthropic import PROMPT_DIGEST_KEY, from_anthropic, has_thinking, to_anthropic
-from minutebook.wire.write import encodable_copy
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic

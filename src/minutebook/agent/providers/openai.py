@@ -21,7 +21,7 @@ from minutebook.agent.providers.client import ClientAdapter, ClientOptions
 from minutebook.agent.retry import error_from_status, error_reason
 from minutebook.errors import ProviderFailed
 from minutebook.record.message import Message, Provider
-from minutebook.wire.write import encodable_copy
+from minutebook.record.shapes import encodable_copy
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -38,6 +38,7 @@ OPTIONAL_FIELDS: Final[dict[str, frozenset[str]]] = {
 """Beyond the required fields, `type` and `cache_control`."""
 ASSISTANT_BLOCKS: Final = frozenset({"tool_use", "thinking", "redacted_thinking"})
 USER_BLOCKS: Final = frozenset({"tool_result", "image", "document", "search_result", "container_upload"})
+TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 RESULT_BLOCKS: Final = frozenset({"text", "image", "document", "search_result", "tool_reference"})
 
 
@@ -78,6 +79,8 @@ def _block_problem(block: Any, role: str, path: str) -> str | None:
         return problem
     if kind == "text" and not block["text"].strip():
         return "messages: text content blocks must be non-empty and contain non-whitespace text"
+    if kind == "tool_use" and not TOOL_NAME.fullmatch(block["name"]):
+        return f"{path}.tool_use.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'"
     return _result_problem(block, path) if kind == "tool_result" else None
 
 

@@ -138,6 +138,8 @@ MESSAGE_KEYS: Final[dict[str, frozenset[str]]] = {
     "tool": frozenset({"role", "content", "tool_call_id", "name"}),
     "function": frozenset({"role", "content", "name"}),
 }
+TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+AUTHOR_NAME: Final = re.compile(r"[^\s<|\\/>]{1,64}")
 CALL_KEYS: Final = frozenset({"id", "type", "function", "custom"})
 PROBLEM_TEXTS: Final = {
     FindingKind.ORPHAN_RESULT: "messages with role 'tool' must answer a message with 'tool_calls' before them",
@@ -148,6 +150,10 @@ PROBLEM_TEXTS: Final = {
     FindingKind.MISSING_ID: "missing required parameter: the id of a tool call or of its result",
     FindingKind.MISPLACED_CALLS: "'tool_calls' are only allowed on messages with role 'assistant'",
     FindingKind.UNKNOWN_ROLE: "the role is none of the supported values",
+    FindingKind.BAD_CONTENT: "the content is neither a string nor a list of parts",
+    FindingKind.BAD_CALLS: "'tool_calls' is not a list of calls",
+    FindingKind.BAD_NAME: "a name does not match the pattern '^[a-zA-Z0-9_-]+$'",
+    FindingKind.BAD_TEXT: "the request is not valid UTF-8",
 }
 
 
@@ -182,6 +188,14 @@ def _message_problem(message: Any, path: str) -> ScriptedFailure | None:
         return problem
     if "tool_calls" in message and (problem := _calls_problem(message["tool_calls"], f"{path}.tool_calls")):
         return problem
+    author = message.get("name")
+    if author is not None and not (isinstance(author, str) and AUTHOR_NAME.fullmatch(author)):
+        return invalid_parameter(f"'{path}.name' does not match its pattern", f"{path}.name", "invalid_value")
+    legacy = message.get("function_call")
+    if isinstance(legacy, Mapping):
+        name = legacy.get("name")
+        if problem := tool_name_problem(name if isinstance(name, str) else "", f"{path}.function_call.name"):
+            return problem
     if role == "tool" and not isinstance(message.get("tool_call_id"), str):
         return invalid_parameter(
             f"'{path}.tool_call_id' is required", f"{path}.tool_call_id", "missing_required_parameter"
@@ -228,18 +242,23 @@ def _calls_problem(calls: Any, path: str) -> ScriptedFailure | None:
             return invalid_parameter(f"'{where}' must be an object", where, "invalid_type")
         if problem := unknown_key(call, CALL_KEYS, where):
             return problem
-        if call.get("type") == "custom":
-            continue
-        function = call.get("function")
-        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            return invalid_parameter(
-                f"'{where}.function.name' is required", f"{where}.function", "missing_required_parameter"
-            )
-        if not isinstance(function.get("arguments"), str):
-            return invalid_parameter(
-                f"'{where}.function.arguments' must be a string", f"{where}.function", "invalid_type"
-            )
+        kind, text_key = ("custom", "input") if call.get("type") == "custom" else ("function", "arguments")
+        tool, path_of_tool = call.get(kind), f"{where}.{kind}"
+        if not isinstance(tool, Mapping) or not isinstance(tool.get("name"), str):
+            return invalid_parameter(f"'{path_of_tool}.name' is required", path_of_tool, "missing_required_parameter")
+        if not isinstance(tool.get(text_key), str):
+            return invalid_parameter(f"'{path_of_tool}.{text_key}' must be a string", path_of_tool, "invalid_type")
+        if problem := tool_name_problem(tool["name"], f"{path_of_tool}.name"):
+            return problem
     return None
+
+
+def tool_name_problem(name: str, path: str) -> ScriptedFailure | None:
+    if TOOL_NAME.fullmatch(name):
+        return None
+    return invalid_parameter(
+        f"'{path}': string does not match the pattern '^[a-zA-Z0-9_-]{{1,64}}$'", path, "invalid_value"
+    )
 
 
 def unknown_key(value: Mapping[str, Any], known_keys: Collection[str], path: str) -> ScriptedFailure | None:

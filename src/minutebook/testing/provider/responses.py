@@ -8,7 +8,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from minutebook.testing.provider.openai import finish_reason, invalid_parameter, pieces, unknown_key, words
+from minutebook.testing.provider.openai import (
+    finish_reason,
+    invalid_parameter,
+    pieces,
+    tool_name_problem,
+    unknown_key,
+    words,
+)
 from minutebook.testing.provider.usage import AnswerUsage
 from minutebook.testing.script import CallPart, ScriptedAnswer, ScriptedFailure, TextPart, ThinkingPart
 
@@ -89,6 +96,8 @@ def _item_problem(item: Any, path: str) -> ScriptedFailure | None:
     for key, expected in fields.items():
         if expected is not None and not isinstance(item.get(key), expected):
             return invalid_parameter(f"'{path}.{key}' is required", f"{path}.{key}", "missing_required_parameter")
+    if "name" in fields and (problem := tool_name_problem(item["name"], f"{path}.name")):
+        return problem
     if kind == "message":
         if item["role"] not in ROLES:
             return invalid_parameter(f"'{item['role']}' is none of {sorted(ROLES)}", f"{path}.role", "invalid_value")

@@ -72,3 +72,56 @@ def test_each_client_can_hold_a_conversation(provider, anthropic_client, openai_
 
     assert provider.problems == []
     assert [message["role"] for message in chat][:4] == ["system", "user", "assistant", "tool"]
+
+
+LONE = "before \ud800 after"
+REPLACED = "before \ufffd after"
+WITH_SURROGATES = [
+    {"role": "user", "content": [{"type": "text", "text": LONE}]},
+    {
+        "role": "assistant",
+        "content": LONE,
+        "tool_calls": [
+            {
+                "id": "call_1",
+                "type": "function",
+                "function": {"name": "find\udfff", "arguments": json.dumps({LONE: LONE}, ensure_ascii=False)},
+            },
+            {
+                "id": "call_2",
+                "type": "function",
+                "function": {"name": "find", "arguments": json.dumps({"escaped": LONE})},
+            },
+        ],
+    },
+    {"role": "tool", "tool_call_id": "call_1", "content": LONE},
+    {"role": "tool", "tool_call_id": "call_2", "content": [{"type": "text", "text": LONE}]},
+    {"role": "user", "content": LONE},
+]
+
+
+@pytest.mark.parametrize("store", ["memory:", "chat.db"])
+@pytest.mark.parametrize("protocol", ["chat", "responses", "anthropic"])
+def test_lone_surrogates_stay_in_the_record_are_sent_as_replacement_characters_and_are_reported(
+    store, protocol, tmp_path, provider, anthropic_client, openai_client
+):
+    store = store if store == "memory:" else tmp_path / store
+    provider_name = "anthropic" if protocol == "anthropic" else "openai"
+    with Conversation("a", store=store, system=LONE, max_tokens=10_000) as chat:
+        chat.append(WITH_SURROGATES)
+        view = chat.view(provider=provider_name)
+        if protocol == "chat":
+            openai_client.chat.completions.create(model="m", **view.openai())
+        elif protocol == "responses":
+            openai_client.responses.create(model="m", **view.responses())
+        else:
+            anthropic_client.messages.create(model="m", max_tokens=99, **view.anthropic())
+
+        assert provider.problems == []
+        sent = json.dumps(provider.requests[0].body, ensure_ascii=False)
+        assert REPLACED in sent
+        assert sent.encode()
+        assert list(chat)[1:] == WITH_SURROGATES
+        reported = [violation for violation in view.violations if "bad text: replaced" in violation.detail]
+        assert [violation.in_record for violation in reported] == [True] * 6
+        assert "bad text: replaced" in chat.why(3, request=view.number).reason

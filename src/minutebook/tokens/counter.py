@@ -6,18 +6,21 @@ tool calls and unexpected values.
 """
 
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import ceil, isfinite
 from typing import Any, Protocol
 
 from minutebook.errors import InvalidSetting, UnknownName
-from minutebook.tokens.media import OPENAI, MediaPrices, is_blob, media_tokens
+from minutebook.tokens.media import MEDIA, OPENAI, MediaPrices, is_blob, media_tokens
 from minutebook.tokens.vocabulary import VOCABULARIES, loaded_vocabulary
 
 TOKENS_PER_CALL = 8
 """Tokens of the delimiters of one tool call."""
 
-TEXT_KEYS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+TEXT_KEYS = {
+    **dict.fromkeys(("text", "input_text", "output_text", "summary_text", "reasoning_text"), "text"),
+    "refusal": "refusal",
+}
 """Type of a content part with text → the key of its text."""
 
 CountText = Callable[[str], int]
@@ -46,6 +49,12 @@ def _part_tokens(part: Any, count: CountText, prices: MediaPrices) -> int:
     kind = part.get("type")
     if isinstance(kind, str) and (key := TEXT_KEYS.get(kind)):
         return _count_any(part.get(key), count)
+    if kind in _CALL_PARTS:
+        return call_tokens({"function": part}, count)
+    if kind in _RESULT_PARTS:
+        return content_tokens(part.get("content", part.get("output", "")), count, prices)
+    if kind in _REASONING_PARTS:
+        return _reasoning_tokens(part, count, prices)
     source = part.get("source")
     if kind == "document" and isinstance(source, Mapping) and source.get("type") in {"text", "content"}:
         # Anthropic's plain-text documents are sent, and counted, as ordinary content.
@@ -55,6 +64,59 @@ def _part_tokens(part: Any, count: CountText, prices: MediaPrices) -> int:
         return tokens
     part_without_blobs, blobs = _without_blobs(part)
     return _count_any(part_without_blobs, count) + blobs * prices.image(None, "auto")
+
+
+_CALL_PARTS = frozenset({"tool_use", "function_call", "custom_tool_call"})
+_RESULT_PARTS = frozenset({"tool_result", "function_call_output", "custom_tool_call_output"})
+_REASONING_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
+ENCRYPTED_CHARACTERS_PER_TOKEN = 16 / 3
+"""An assumption: base64 has 4 characters for 3 bytes, and a token of text has 4 bytes."""
+
+
+def _reasoning_tokens(part: Mapping[str, Any], count: CountText, prices: MediaPrices) -> int:
+    """Tokens of reasoning that is sent back: its text or its encrypted form, whichever is more.
+
+    The text may be a summary. The encrypted form (a signature, `data` or `encrypted_content`) has the size of the whole.
+    """
+    texts = (part.get("thinking"), part.get("summary"), part.get("content"))
+    text_tokens = sum(content_tokens(text, count, prices) for text in texts if text)
+    encrypted = (part.get("signature"), part.get("data"), part.get("encrypted_content"))
+    length = sum(len(text) for text in encrypted if isinstance(text, str))
+    return max(text_tokens, ceil(length / ENCRYPTED_CHARACTERS_PER_TOKEN))
+
+
+def _kept_part_tokens(message: Mapping[str, Any], count: CountText, prices: MediaPrices) -> int:
+    """Tokens of the blocks and items of other APIs that the message keeps beside its content and calls."""
+    blocks, items = message.get(BLOCKS_KEY), message.get(ITEMS_KEY)
+    parts = [block for block in blocks or () if isinstance(block, Mapping) and block.get("type") not in _CHAT_BLOCKS]
+    marks = items.get("marks") if isinstance(items, Mapping) else ()
+    marks = [mark for mark in marks or () if isinstance(mark, Mapping)]
+    parts += [mark["item"] for mark in marks if "item" in mark]
+    parts += _media_in_patch([message.get(PATCH_KEY), *(mark.get("patch") for mark in marks)])
+    return content_tokens(parts, count, prices)
+
+
+def _media_in_patch(patch: Any) -> Iterator[Mapping[str, Any]]:
+    """The media parts that a JSON patch restores: a chat message has no part for an image that is a file id."""
+    if isinstance(patch, Mapping):
+        changes = patch.get("in")
+        if isinstance(changes, Mapping) and isinstance(kind := changes.get("type"), Mapping) and kind.get("=") in MEDIA:
+            yield {key: change.get("=") for key, change in changes.items() if isinstance(change, Mapping)}
+            return
+        patch = list(patch.values())
+    for inner in patch if isinstance(patch, list) else ():
+        yield from _media_in_patch(inner)
+
+
+BLOCKS_KEY = "anthropic_blocks"
+"""The key in a message of the blocks that were read from Anthropic's format."""
+PATCH_KEY = "anthropic_patch"
+"""The key in a message of the difference between its Anthropic blocks and those that are built from it."""
+ITEMS_KEY = "~items"
+"""The key in a message of the items that were read from the Responses format."""
+_KEPT_KEYS = frozenset({BLOCKS_KEY, PATCH_KEY, ITEMS_KEY})
+_CHAT_BLOCKS = frozenset({"text", "tool_use"})
+"""Types of blocks that are also in the message's content and calls."""
 
 
 def _without_blobs(value: Any, depth: int = 0) -> tuple[Any, int]:
@@ -128,7 +190,8 @@ class MessageCounter:
         """4 + content + for each tool call (8 + name + arguments).
 
         Content is its text, or the sum of its parts: text as text, media by the published price of `media`, never as
-        text. A refusal counts as content, and the deprecated `function_call` as one tool call. Nothing else is counted:
+        text. A refusal counts as content, and the deprecated `function_call` as one tool call. Thinking blocks and other
+        parts of Anthropic's and the Responses API that the message keeps count by their text or size. Nothing else is counted:
         `name` and `tool_call_id` are included in the 4, and `reasoning_content` is free, because providers drop it when it
         is sent again. No message makes this raise: an unexpected value counts as its JSON.
         """
@@ -145,6 +208,8 @@ class MessageCounter:
             tokens += sum(call_tokens(call, self.count) for call in (calls if is_list else (calls,)))
         if (call := message.get("function_call")) is not None:
             tokens += call_tokens({"function": call}, self.count)
+        if not _KEPT_KEYS.isdisjoint(message):
+            tokens += _kept_part_tokens(message, self.count, self.media)
         return tokens
 
     def _arguments(self) -> tuple[Any, ...]:

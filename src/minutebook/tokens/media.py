@@ -77,6 +77,7 @@ AUDIO = frozenset({"audio", "audio_url", "input_audio"})
 VIDEO = frozenset({"video", "video_url", "input_video"})
 DOCUMENT = frozenset({"document", "document_url", "file", "input_file", "pdf"})
 OTHER = frozenset({"media", "inline_data"})
+MEDIA = IMAGE | AUDIO | VIDEO | DOCUMENT | OTHER
 
 ASSUMED_SIZE = (1024, 1024)
 ASSUMED_SECONDS = 60.0
@@ -153,9 +154,10 @@ GEMINI = MediaPrices("gemini", gemini_image, audio_second=32, video_second=263, 
 def media_tokens(part: Mapping[str, Any], prices: MediaPrices) -> int | None:
     """Tokens of one content part, or None if it is not media."""
     kind = part.get("type")
-    if kind not in IMAGE | AUDIO | VIDEO | DOCUMENT | OTHER:
+    if kind not in MEDIA:
         return None
     payload = next((text for text in strings(part) if is_blob(text, min_length=256)), None)
+    payload = payload or _find_string(part, "data", "file_data") or None
     declared, data = _media_type_and_data(payload) if payload is not None else ("", None)
     family = f"{declared or _find_string(part, 'media_type', 'mime_type', 'format')}/".partition("/")[0]
     if kind in IMAGE or family == "image":
@@ -197,9 +199,9 @@ def _find_string(part: Mapping[str, Any], *keys: str) -> str:
 
 def _media_type_and_data(payload: str) -> tuple[str, str]:
     """The media type and the base64 of a data URL. Plain base64 has no media type."""
-    if not payload.startswith("data:"):
+    comma = payload.find(",")
+    if not payload.startswith("data:") or comma < 0:
         return "", payload
-    comma = payload.index(",")
     return payload[5:comma].partition(";")[0], payload[comma + 1 :]
 
 

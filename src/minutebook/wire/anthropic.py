@@ -26,16 +26,11 @@ from minutebook.record.message import (
     role_of,
     text_of,
 )
+from minutebook.tokens.counter import BLOCKS_KEY, PATCH_KEY
 from minutebook.wire.json_patch import patch_between, with_patch
-
-BLOCKS_KEY: Final = "anthropic_blocks"
-"""The key of the original blocks in an assistant message."""
 
 PROMPT_DIGEST_KEY: Final = "anthropic_prompt"
 """The key of the digest of the prompt that such a message answered."""
-
-PATCH_KEY: Final = "anthropic_patch"
-"""The key of the difference between a message's original blocks and those that are built from it."""
 
 _SIMPLE_KEYS: Final = ("role", "content", "tool_calls")
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})

@@ -12,8 +12,9 @@ from typing import Any, Final
 from minutebook.errors import InvalidMessage
 from minutebook.record.message import CALL_BLOCKS, Message
 from minutebook.record.shapes import require_content
+from minutebook.tokens.counter import ITEMS_KEY
 from minutebook.wire.anthropic import from_anthropic, user_from_anthropic
-from minutebook.wire.responses import ITEMS_KEY, items_to_messages
+from minutebook.wire.responses import items_to_messages
 
 _READABLE: Final = (
     "text, a chat message, an Anthropic message, a Responses item, a list of these, or a response object of the openai or "
@@ -180,7 +181,7 @@ def _is_item(value: Mapping[str, Any]) -> bool:
     """Whether a value is an item of the Responses API. A message item may have no type."""
     kind = value.get("type")
     if isinstance(kind, str) and kind != "message":
-        return "role" not in value
+        return "role" not in value or "content" not in value
     if any(part.get("type") in _RESPONSES_PARTS for part in _parts(value)):
         return True
     return kind == "message" and "stop_reason" not in value and not _is_anthropic(value)

@@ -13,10 +13,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 from minutebook.errors import InvalidMessage
 from minutebook.record.message import FUNCTION_ID_PREFIX, Message, call_ids, plain_copy, result_id, role_of
+from minutebook.tokens.counter import ITEMS_KEY
 from minutebook.wire.json_patch import patch_between, with_patch
 
-ITEMS_KEY: Final = "~items"
-"""The key in a message for the parts of its items that a chat message cannot express."""
 Item: TypeAlias = Mapping[str, Any]
 
 _CALL_TYPES: Final = frozenset({"function_call", "custom_tool_call"})

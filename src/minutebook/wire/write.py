@@ -5,8 +5,9 @@ from typing import Any, Final
 
 from minutebook.record.message import Message, leading_system_count, text_of
 from minutebook.record.shapes import encodable_copy
-from minutebook.wire.anthropic import BLOCKS_KEY, PATCH_KEY, PROMPT_DIGEST_KEY, to_anthropic
-from minutebook.wire.responses import ITEMS_KEY, message_to_items
+from minutebook.tokens.counter import BLOCKS_KEY, ITEMS_KEY, PATCH_KEY
+from minutebook.wire.anthropic import PROMPT_DIGEST_KEY, to_anthropic
+from minutebook.wire.responses import message_to_items
 
 _OWN_KEYS: Final = frozenset({"is_error", "interrupted", BLOCKS_KEY, PATCH_KEY, PROMPT_DIGEST_KEY, ITEMS_KEY})
 """Message keys that only minutebook reads. OpenAI rejects messages with unknown keys."""

@@ -69,7 +69,12 @@ def test_a_lone_surrogate_in_an_id_does_not_stop_the_report(run: Run) -> None:
     plain, as_json = run("check", "-", stdin=text), run("check", "-", "--json", stdin=text)
 
     assert plain.exit_code == as_json.exit_code == 6
-    assert json.loads(as_json.stdout)["conversations"][0]["findings"][0]["call_id"] == "\udfff"
+    findings = json.loads(as_json.stdout)["conversations"][0]["findings"]
+    assert [(finding["kind"], finding["call_id"]) for finding in findings] == [
+        ("bad_text", None),
+        ("orphan_result", "\udfff"),
+        ("bad_text", None),
+    ]
 
 
 def test_findings_before_a_broken_line_are_printed(run: Run, broken: Chat, tmp_path: Path) -> None:

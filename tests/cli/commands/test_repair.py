@@ -98,12 +98,13 @@ def test_what_was_done_is_on_stderr(run: Run, broken: Chat) -> None:
     assert result.stderr.endswith("1 of 1 conversations repaired, 2 repairs\n")
 
 
-def test_lone_surrogates_survive(run: Run, broken: Chat) -> None:
+def test_a_lone_surrogate_is_replaced_and_reported(run: Run, broken: Chat) -> None:
     text = json.dumps([{"role": "user", "content": "é \ud800"}, *broken[2:]], ensure_ascii=False)
 
-    repaired = run("repair", "-", stdin=text.encode("utf-8", "surrogatepass")).stdout_bytes
+    result = run("repair", "-", stdin=text.encode("utf-8", "surrogatepass"))
 
-    assert json.loads(repaired.decode())[0]["content"] == "é \ud800"
+    assert json.loads(result.stdout_bytes.decode())[0]["content"] == "é \ufffd"
+    assert "message 0: bad text: replaced" in result.stderr
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzipped"])

@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from minutebook.record.message import Message
 from minutebook.service.http.responses import DONE, new_id, sse
-from minutebook.wire.responses import ITEMS_KEY, derived_items
+from minutebook.tokens.counter import ITEMS_KEY
+from minutebook.wire.responses import derived_items
 
 REASONING: Final = "thought"
 TEXT: Final = "text"

@@ -92,8 +92,12 @@ class PromptMeter:
         # Every request repeats the earlier messages, and counting is slow.
         tokens = self._counts.get(text)
         if tokens is None:
-            if index == 0 or (index > 1 and "role" not in item):  # the tools, or an item that is not a message
+            if index == 0:  # the tools
                 tokens = self._counter.count(text)
+            elif (
+                index > 1 and item.get("type", "message") != "message"
+            ):  # an item of the Responses API that is not a message
+                tokens = self._counter.message({"content": [item]})
             else:
                 tokens = self._counter.message({"role": "system", "content": item} if index == 1 else item)
             self._counts[text] = tokens

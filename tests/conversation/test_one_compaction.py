@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from minutebook import (
+    CannotFit,
     CompactionManager,
+    Conversation,
     ConversationHistory,
     MemoryStore,
     Transcript,
@@ -143,3 +145,16 @@ def test_what_was_summed_up_is_not_loaded_again():
             return costs
 
     assert asyncio.run(scenario()) == [22, 22, 22]
+
+
+@pytest.mark.parametrize("strategy", [None, "turns", "summarize", "hybrid", "truncate"])
+def test_a_first_message_larger_than_the_budget_does_not_block_a_conversation(strategy):
+    with Conversation("a", store=MemoryStore(), max_tokens=600, strategy=strategy) as chat:
+        chat.append("Read this: " + "word " * 900)
+        with pytest.raises(CannotFit):
+            chat.view()
+        chat.append({"role": "assistant", "content": "It is too long."})
+        for number in range(20):
+            chat.append(f"Question {number}: " + "why " * 20)
+            assert chat.view().tokens <= 600
+            chat.append({"role": "assistant", "content": f"Answer {number} " + "because " * 30})

@@ -21,7 +21,6 @@ from minutebook.record.message import Message
 
 _TAIL_SHARE: Final = 0.25
 """Share of the window whose tool results are not cleared."""
-_MARKER: Final = "[cleared: {characters} characters]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ def _clearing_folds(history: CompactionInput) -> list[Fold]:
         shown: list[Message] = []
         has_changes = False
         for message_index in exchange:
-            rewrite = cleared_result(record, message_index, marker=_MARKER)
+            rewrite = cleared_result(record, message_index)
             shown.append(record[message_index] if rewrite is None else rewrite[0])
             has_changes = has_changes or rewrite is not None
         if has_changes:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -11,12 +11,12 @@ from minutebook.compaction.extractive import ExtractiveSummarizer
 from minutebook.compaction.fact_ledger import without_ledger
 from minutebook.compaction.registry import strategy_from
 from minutebook.compaction.strategy import CompactionInput, HistoryStrategy, folds_of
+from minutebook.compaction.summarize import SummarizeStrategy
 from minutebook.compaction.summarizer import Summarizer, is_summary, require_summarizer, summary_text
-from minutebook.compaction.truncate import TARGET_RATIO, clipped_newest_exchange, truncation_folds
-from minutebook.errors import CannotFit, FoldConflict, InvalidResult, SummaryRejected, require_type
+from minutebook.compaction.truncate import TruncateStrategy, fitting_folds
+from minutebook.errors import FoldConflict, InvalidResult, SummaryRejected, require_type
 from minutebook.history.protocol import EventBus, SessionProtocol
 from minutebook.record.fold import Fold
-from minutebook.record.message import role_of
 from minutebook.record.transcript import Transcript
 from minutebook.tokens.models import ModelInfo
 
@@ -37,7 +37,9 @@ class HistoryCompacted:
     session_id: UUID | None
     created_at: datetime
     fallback: str | None = None
-    """Why the conversation was also truncated, if it was."""
+    """Why the strategy alone was not enough, if `methods` has others."""
+    methods: tuple[str, ...] = ()
+    """What reduced the conversation, in order: the strategy's name, "extractive summary", "truncation"."""
     outcome: CompactionOutcome = "folded"
     reason: str = ""
     conversation: str | None = None
@@ -52,6 +54,8 @@ class HistoryCompacted:
         """A line of text for the user."""
         if self.outcome != "folded":
             return f"[History not compacted using {self.strategy} strategy: {self.reason}]"
+        if self.fallback is not None:
+            return f"[History compacted using {', then '.join(self.methods)}: {self.fallback}]"
         return f"[History compacted using {self.strategy} strategy]"
 
 
@@ -59,7 +63,9 @@ _LOG: Final = logging.getLogger("minutebook.compaction")
 _MIN_GROWTH: Final = 0.02
 """Share of the window that must have been added since the last attempt before there is another."""
 _MAX_FAILURES: Final = 3
-"""After this many failures in a row the strategy is not called again; only truncation remains."""
+"""After this many failures in a row the strategy is not called until `_RETRY_DELAY` has passed."""
+_RETRY_DELAY: Final = timedelta(minutes=5)
+"""Then the strategy is called once: if it fails again, the next call is after another delay."""
 _NOTHING_TO_FOLD: Final = "every message that is not folded yet is required, or folding would save no tokens"
 
 SaveFold = Callable[[Fold], Awaitable[object]]
@@ -122,6 +128,8 @@ class _Attempt(NamedTuple):
     outcome: CompactionOutcome
     reason: str = ""
     error: Exception | None = None
+    methods: tuple[str, ...] = ()
+    fallback: str | None = None
 
 
 class CompactionManager:
@@ -160,6 +168,8 @@ class CompactionManager:
         self._last_attempt = 0
         """Length of the record at the last attempt."""
         self._failures = 0
+        """Failures in a row."""
+        self._failed_at: datetime | None = None
 
     def compaction_input(self, record: Transcript, overhead_tokens: int = 0) -> CompactionInput:
         return CompactionInput(record, self.folds, self.model, overhead_tokens, self._reply_tokens)
@@ -169,35 +179,47 @@ class CompactionManager:
     ) -> CompactionResult:
         """Fold messages if that is due before the next model call.
 
-        If the strategy fails, nothing is changed, unless the request would exceed the window: then the middle of the
-        conversation is truncated.
+        A request that exceeds the window makes any strategy due. If it still exceeds it after that, old messages are
+        replaced by an extractive summary and, if that is not enough, truncated. Otherwise a strategy that fails changes
+        nothing.
 
         Raises:
-            CannotFit: the messages that must be sent exceed the window.
+            CannotFit: the leading system messages, the pins, the newest user message and the last exchange, with its
+                results cleared, exceed the window.
             InvalidResult: the strategy's `apply` gives something else than folds.
         """
         strategy, history = self.strategy, self.compaction_input(record, overhead_tokens)
-        if strategy is None or not strategy.should_trigger(history):
+        if strategy is None or not (history.tokens > history.limit or strategy.should_trigger(history)):
             return CompactionResult(self.folds)
-        reason_to_skip = self._reason_to_skip(history)
-        if reason_to_skip:
-            attempt = _Attempt([], "nothing to fold", reason_to_skip)
-        else:
-            attempt = await self._attempt(strategy, history)
-            self._failures = 0 if attempt.error is None else self._failures + 1
-            self._last_attempt = len(record)
-        fallback = None
-        after = history.with_folds(attempt.folds)
+        attempt = await self._attempt_if_useful(strategy, history)
+        if history.with_folds(attempt.folds).tokens > history.limit:
+            attempt = await self._fit(strategy, history, attempt)
+        return await self._finish(strategy, history, attempt, session)
+
+    async def _fit(self, strategy: HistoryStrategy, history: CompactionInput, attempt: _Attempt) -> _Attempt:
+        """Add folds until the request fits: an extractive summary first, then truncation.
+
+        Raises:
+            CannotFit: the essential messages exceed the window.
+        """
+        methods, folds = [*attempt.methods], [*attempt.folds]
+        after = history.with_folds(folds)
+        if not isinstance(strategy, TruncateStrategy):
+            summarize = getattr(strategy, "summarize", strategy)
+            if not isinstance(summarize, SummarizeStrategy):
+                summarize = SummarizeStrategy()
+            is_extractive = isinstance(self.summarizer, ExtractiveSummarizer)
+            summarizer = self.summarizer if is_extractive else ExtractiveSummarizer()
+            summary = (await self._attempt(summarize, after, summarizer)).folds
+            if summary:
+                methods.append("extractive summary")
+                folds += summary
+                after = history.with_folds(folds)
         if after.tokens > history.limit:
-            error = attempt.error
-            fallback = f"{strategy.name} was not enough" if error is None else f"{type(error).__name__}: {error}"
-            added = [*attempt.folds, *truncation_folds(after, int(history.limit * TARGET_RATIO))]
-            after = history.with_folds(added)
-            if after.tokens > history.limit and (clip := clipped_newest_exchange(after)) is not None:
-                added.append(clip)
-            _require_fit(history.with_folds(added))
-            attempt = _Attempt(added, "folded", error=error) if added else attempt
-        return await self._finish(strategy, history, attempt, session, fallback)
+            methods.append("truncation")
+            folds += fitting_folds(after)
+        fallback = attempt.reason or f"{strategy.name} was not enough"
+        return _Attempt(folds, "folded", attempt.reason, attempt.error, tuple(methods), fallback)
 
     async def apply(self, record: Transcript, *, session: SessionProtocol | None = None) -> CompactionResult:
         """Apply the strategy even if it is not due. The conversation is not truncated if that is not enough.
@@ -207,16 +229,27 @@ class CompactionManager:
         strategy, history = self.strategy, self.compaction_input(record)
         if strategy is None:
             return CompactionResult(self.folds)
-        attempt = await self._attempt(strategy, history)
+        attempt = await self._attempt(strategy, history, self.summarizer)
         try:
             return await self._finish(strategy, history, attempt, session)
         except FoldConflict as error:
             return await self._finish(strategy, history, _Attempt([], "conflict", str(error), error), session)
 
-    async def _attempt(self, strategy: HistoryStrategy, history: CompactionInput) -> _Attempt:
+    async def _attempt_if_useful(self, strategy: HistoryStrategy, history: CompactionInput) -> _Attempt:
+        """Call the strategy, unless it keeps failing or nothing has changed since the last call."""
+        reason_to_skip = self._reason_to_skip(history)
+        if reason_to_skip:
+            return _Attempt([], "nothing to fold", reason_to_skip)
+        attempt = await self._attempt(strategy, history, self.summarizer)
+        self._failures = 0 if attempt.error is None else self._failures + 1
+        self._failed_at = None if attempt.error is None else self._clock()
+        self._last_attempt = len(history.record)
+        return attempt
+
+    async def _attempt(self, strategy: HistoryStrategy, history: CompactionInput, summarizer: Summarizer) -> _Attempt:
         """Call the strategy. Its folds are discarded if they do not reduce the tokens."""
         try:
-            folds = await folds_of(strategy, history, self.summarizer)
+            folds = await folds_of(strategy, history, summarizer)
         except InvalidResult:  # a mistake in the strategy, which no retry repairs
             raise
         except Exception as error:  # noqa: BLE001 - strategies and summarizers can be user code
@@ -225,13 +258,16 @@ class CompactionManager:
                 return _Attempt([], "rejected", str(error), error)
             return _Attempt([], "failed", f"strategy {strategy.name} failed: {type(error).__name__}: {error}", error)
         if folds and history.with_folds(folds).tokens < history.tokens:
-            return _Attempt(folds, "folded")
+            return _Attempt(folds, "folded", methods=(strategy.name,))
         return _Attempt([], "nothing to fold", _NOTHING_TO_FOLD)
 
     def _reason_to_skip(self, history: CompactionInput) -> str:
         """Why the strategy is not called although it is due; empty if it is called."""
-        if self._failures >= _MAX_FAILURES:
-            return f"the strategy failed {self._failures} times in a row and is no longer called"
+        if self._failed_at is not None and self._failures >= _MAX_FAILURES:
+            retry_at = self._failed_at + _RETRY_DELAY
+            if self._clock() < retry_at:
+                time = retry_at.isoformat(timespec="seconds")
+                return f"the strategy failed {self._failures} times in a row and is not called again before {time}"
         record = history.record
         new_tokens = sum(map(record.tokens_of, range(min(self._last_attempt, len(record)), len(record))))
         if not self._last_attempt or new_tokens >= history.limit * _MIN_GROWTH:
@@ -244,7 +280,6 @@ class CompactionManager:
         history: CompactionInput,
         attempt: _Attempt,
         session: SessionProtocol | None,
-        fallback: str | None = None,
     ) -> CompactionResult:
         """Store the folds, publish the event and return the result."""
         after = history.with_folds(attempt.folds)
@@ -263,7 +298,8 @@ class CompactionManager:
             tokens_after=after.tokens,
             session_id=getattr(session, "session_id", None),
             created_at=self._clock(),
-            fallback=fallback,
+            fallback=attempt.fallback,
+            methods=attempt.methods,
             outcome=attempt.outcome,
             reason=reason,
             conversation=self._conversation,
@@ -282,14 +318,3 @@ class CompactionManager:
             event if added else None,
             attempt.error,
         )
-
-
-def _require_fit(history: CompactionInput) -> None:
-    if history.tokens <= history.limit:
-        return
-    shown = history.shown
-    parts = [
-        (f"the {role_of(message)} message", shown.position_of(index) or 0, shown.tokens_of(index))
-        for index, message in enumerate(shown)
-    ]
-    raise CannotFit(history.limit, history.tokens, parts)

@@ -15,6 +15,7 @@ from minutebook.errors import InvalidResult, InvalidSetting, require_type
 from minutebook.history.compose import name_from_class
 from minutebook.history.incremental import last_exchange
 from minutebook.record.fold import Fold, active_folds, record_with_folds
+from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
 from minutebook.tokens.models import ModelInfo
 
@@ -89,17 +90,28 @@ def is_summary_fold(fold: Fold) -> bool:
     return any(map(is_summary, fold.shown))
 
 
-def required_indexes(record: Transcript) -> set[int]:
-    """Indexes of the messages that are never folded.
+def essential_indexes(record: Transcript) -> set[int]:
+    """Indexes of the messages that are in every view.
 
-    These are the leading system messages, the pins, the first and the newest user message, and the last exchange.
+    These are the leading system messages, the pins, the newest user message, and the last exchange.
     """
-    required = set(range(record.leading_system_count)) | set(last_exchange(record))
-    required |= {index for pin in record.pins for index in record.exchange_of(pin)}
-    for user_message in (record.first_request, record.newest_request):
-        if user_message is not None:
-            required |= set(record.exchange_of(user_message))
-    return required
+    essential = set(range(record.leading_system_count)) | set(last_exchange(record))
+    essential |= {index for pin in record.pins for index in record.exchange_of(pin)}
+    newest = record.newest_request
+    return essential if newest is None else essential | set(record.exchange_of(newest))
+
+
+def required_indexes(record: Transcript) -> set[int]:
+    """Indexes of the messages that are not folded while the others are enough: the essential ones and the first user message."""
+    first = record.first_request
+    return essential_indexes(record) | (set() if first is None else set(record.exchange_of(first)))
+
+
+def pinned_messages(record: Transcript, indexes: range) -> tuple[Message, ...]:
+    """The messages of the pinned exchanges in a range. A fold over the range shows them."""
+    leading = record.leading_system_count
+    exchanges = (record.exchange_of(pin) for pin in record.pins if pin in indexes and pin >= leading)
+    return tuple(record[index] for index in sorted({index for exchange in exchanges for index in exchange}))
 
 
 def tail_start(record: Transcript, max_tokens: int, *, no_earlier_than: int = 0) -> int:

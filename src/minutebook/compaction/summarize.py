@@ -13,6 +13,7 @@ from minutebook.compaction.strategy import (
     has_at_most,
     indexes_outside,
     last_turns_start,
+    pinned_messages,
     required_indexes,
     tail_start,
 )
@@ -89,7 +90,8 @@ class SummarizeStrategy(WindowStrategy):
         )
         count = sum(map(len, ranges))
         for number, indexes in enumerate(ranges):
-            shown = () if number else (summary_message(text, self.summary_role),)
+            summary = () if number else (summary_message(text, self.summary_role),)
+            shown = (*summary, *pinned_messages(record, indexes))
             fold_id = f"{self.name}-{indexes.start}-{indexes.stop}-{number}-{count}"
             yield Fold(fold_id, indexes.start, indexes.stop, shown, f"{count} earlier messages summarized")
 

@@ -5,7 +5,13 @@ from dataclasses import dataclass
 from typing import Final, get_args
 
 from minutebook.compaction.fact_ledger import without_ledger
-from minutebook.compaction.strategy import CompactionInput, exceeds_threshold, indexes_outside, is_summary_fold
+from minutebook.compaction.strategy import (
+    CompactionInput,
+    exceeds_threshold,
+    indexes_outside,
+    is_summary_fold,
+    pinned_messages,
+)
 from minutebook.compaction.summarize import write_summary
 from minutebook.compaction.summarizer import Summarizer, SummaryRole, is_summary, summary_message
 from minutebook.errors import InvalidSetting, SummaryRejected
@@ -14,6 +20,9 @@ from minutebook.record.message import Message, is_user
 from minutebook.tokens import total
 
 _MIN_SUMMARY_TOKENS: Final = 12
+_SUMMARY_SHARE: Final = 0.25
+_LEDGER_SHARE: Final = 0.125
+"""Maximum shares of the window for the summary and its ledger."""
 _MARGIN_TOKENS: Final = 4
 """A summary must save at least this many tokens."""
 
@@ -71,14 +80,16 @@ class TurnStrategy:
             return
         tokens = _shown_tokens(history, folded)
         summary_tokens = min(
-            self.max_summary_tokens, tokens - self._tokens_with_summary(history, folded, "") - _MARGIN_TOKENS
+            self.max_summary_tokens,
+            int(history.limit * _SUMMARY_SHARE),
+            tokens - self._tokens_with_summary(history, folded, "") - _MARGIN_TOKENS,
         )
         if summary_tokens < _MIN_SUMMARY_TOKENS:
             return
 
         def max_ledger_tokens(summary: str) -> int:
             tokens_left = tokens - self._tokens_with_summary(history, folded, summary) - _MARGIN_TOKENS
-            return min(self.max_ledger_tokens, tokens_left)
+            return min(self.max_ledger_tokens, int(history.limit * _LEDGER_SHARE), tokens_left)
 
         text = await write_summary(
             record,
@@ -119,9 +130,11 @@ class TurnStrategy:
         """The messages that the fold shows: leading messages of the range, the summary, and pinned exchanges."""
         record = history.record
         leading = record.leading_system_count
-        exchanges = (record.exchange_of(pin) for pin in record.pins if pin in folded and pin >= leading)
-        pinned = [record[index] for index in sorted({index for exchange in exchanges for index in exchange})]
-        return (*record[folded.start : leading], summary_message(summary, self.summary_role), *pinned)
+        return (
+            *record[folded.start : leading],
+            summary_message(summary, self.summary_role),
+            *pinned_messages(record, folded),
+        )
 
     def _tokens_with_summary(self, history: CompactionInput, folded: range, summary: str) -> int:
         return total(history.record.counter, self._messages_with_summary(history, folded, summary))

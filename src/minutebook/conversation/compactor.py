@@ -5,6 +5,7 @@ folded conversation, so messages that were summarized before are not loaded agai
 processes may append while the summary is written: the fold is stored only if no other fold was added to its range.
 """
 
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ from minutebook.store.types import LoadedConversation
 from minutebook.tokens import TokenCounter, counter_for
 from minutebook.tokens.models import ModelInfo
 
-_ANY_MODEL: Final = ModelInfo("any")
+_ANY_MODEL: Final = ModelInfo("any", max_input_tokens=sys.maxsize)
 """A placeholder: compaction by turns does not look at the model's window."""
 _FIRST_PAGE_RADIUS: Final = 32
 """Entries that are read before and after a pinned one to find its exchange; doubled until the exchange is complete."""

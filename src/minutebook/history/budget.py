@@ -18,7 +18,6 @@ from minutebook.record.message import Message, call_ids, is_result, is_user, tex
 from minutebook.record.transcript import Transcript
 from minutebook.tokens import TokenCounter, counter_for
 
-_MARKER = "[cleared: {characters} characters]"
 _DROP_FACTOR = 0.8
 """Factor of the target for a cut that drops messages. Such a cut invalidates the prompt cache from the first user message
 on, so it should be rare. Measured on recorded agent sessions, the lower target costs less at the same recall."""
@@ -31,9 +30,9 @@ class TokenBudgetManager(IncrementalManager):
     """Keep the view within a token budget.
 
     Over budget, old tool results are cleared first, then the oldest whole turns are dropped, then the oldest exchanges of
-    the current turn, until the view has at most `target`. Leading system messages, pins, the first and the newest user
-    message and the exchange that the model is about to answer always stay. If the view is still too large, the results of
-    that exchange are clipped. If that is not enough, `curate` raises `CannotFit`.
+    the current turn, until the view has at most `target`. Leading system messages, pins, the newest user message and the
+    exchange that the model is about to answer always stay. If the view is still too large, the results of that exchange
+    are clipped, and the first user message is dropped. If that is not enough, `curate` raises `CannotFit`.
 
     Raises:
         InvalidSetting: a setting is out of range.
@@ -48,7 +47,7 @@ class TokenBudgetManager(IncrementalManager):
     reserve: int = 0
     """Tokens of the budget reserved for other parts: tool schemas, the reply."""
     preserve_first_request: bool = True
-    """Keep the first user message: it is often the task."""
+    """Keep the first user message while it fits: it is often the task."""
     counter: TokenCounter | None = None
     """Token counter. Default: that of the transcript, or an exact counter for a plain list."""
 
@@ -180,11 +179,30 @@ class BudgetView(IncrementalView):
             goal = int(self._manager.goal * _DROP_FACTOR)
             self._drop_turns({*fixed, *newest_exchange}, goal)
             self._drop_exchanges({*fixed, *newest_exchange}, goal)
-        if self._tokens > self._manager.limit:
+        if self._tokens > self._limit:
+            self._fit(fixed, newest_exchange)
+
+    def _fit(self, fixed: set[int], newest_exchange: range) -> None:
+        """Clip the newest results, and drop the first user message: before that if it is large, else only if needed."""
+        newest_tokens = sum(self._message_tokens[self.view_index(newest_exchange.start) :])
+        if self._tokens - newest_tokens > self._limit // 2:
+            self._drop_first_request(self._tokens - newest_tokens)
+        if self._tokens > self._limit:
             self._clip(fixed, newest_exchange)
+        if self._tokens > self._limit:
+            self._drop_first_request(self._tokens)
+
+    def _drop_first_request(self, tokens: int) -> None:
+        """Drop the first user message, unless these tokens would exceed the limit even then."""
+        for first in self._requests()[1:]:
+            view_index = self.view_index(first)
+            is_shown = self.indexes[view_index] == first
+            is_essential = first in self._requests()[:1] or first in self.preserved.pinned(self.source)
+            if is_shown and not is_essential and tokens - self._message_tokens[view_index] <= self._limit:
+                self._drop([first], self._note_of(NoteStatus.DROPPED, "the first request"))
 
     def _fixed(self) -> set[int]:
-        """Indexes of the messages that always stay unchanged."""
+        """Indexes of the messages that stay unchanged. Only the first user message is dropped if nothing else is enough."""
         source, preserved, end = self.source, self.preserved, self.seen
         fixed = {index for index in preserved.pinned(source) if index < end}
         fixed.update(range(min(preserved.leading_count(source), end)))
@@ -218,7 +236,7 @@ class BudgetView(IncrementalView):
             view_index = self.view_index(index)
             if index in fixed or view_index == len(self.indexes) or self.indexes[view_index] != index:
                 continue
-            rewrite = cleared_result(self.source, index, marker=_MARKER)
+            rewrite = cleared_result(self.source, index)
             if rewrite and (cost := self._counter.message(rewrite[0])) < self._message_tokens[view_index]:
                 self._replace(view_index, rewrite[0], cost)
                 notes[index] = self._note_of(NoteStatus.CLEARED, "an old tool result")
@@ -261,16 +279,16 @@ class BudgetView(IncrementalView):
             if is_result(self.messages[view_index]) and self.indexes[view_index] not in fixed
         ]
         costs = [self._message_tokens[view_index] for view_index in view_indexes]
-        share = _share(costs, self._manager.limit - (self._tokens - sum(costs)))
+        share = _share(costs, self._limit - (self._tokens - sum(costs)))
         notes = {}
-        for view_index in view_indexes:
-            if self._message_tokens[view_index] > share:
+        for max_tokens in (share, 0):  # the markers of cleared results can exceed their share: then all are cleared
+            for view_index in view_indexes if self._tokens > self._limit else ():
                 index = self.indexes[view_index]
-                short = self._clipped(index, share)
-                if short is None:
-                    continue
-                self._replace(view_index, short, self._counter.message(short))
-                notes[index] = self._note_of(NoteStatus.TRUNCATED, "larger than the tokens left")
+                if self._message_tokens[view_index] > max_tokens and (short := self._clipped(index, max_tokens)):
+                    cost = self._counter.message(short)
+                    if cost < self._message_tokens[view_index]:
+                        self._replace(view_index, short, cost)
+                        notes[index] = self._note_of(NoteStatus.TRUNCATED, "larger than the tokens left")
         self.note(notes)
 
     def _clipped(self, index: int, share: int) -> Message | None:
@@ -281,7 +299,7 @@ class BudgetView(IncrementalView):
             if self._counter.message(short) <= share:
                 return short
             length = length * 4 // 5
-        rewrite = cleared_result(self.source, index, marker=_MARKER)
+        rewrite = cleared_result(self.source, index)
         return rewrite[0] if rewrite else None
 
     def _replace(self, view_index: int, message: Message, cost: int) -> None:

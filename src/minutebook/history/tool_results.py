@@ -6,7 +6,7 @@ Only the content of a message is changed.
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from minutebook.history.curation import NoteStatus, ViewNote
 from minutebook.history.incremental import (
@@ -19,6 +19,9 @@ from minutebook.history.incremental import (
 from minutebook.history.window import count_before_window, require_count
 from minutebook.record.message import Message, is_result, text_of
 from minutebook.record.transcript import Transcript
+
+CLEARED_MARKER: Final = "[cleared: {characters} characters]"
+"""Text that replaces a tool result; `{characters}` is its length."""
 
 
 def with_truncated_text(message: Message, max_length: int, suffix: str) -> Message:
@@ -128,7 +131,7 @@ class ToolResultClearer(IncrementalManager):
     """Number of newest results that always stay unchanged."""
     slack: int = 9
     """Number of results above `keep` before the old ones are cleared."""
-    marker: str = "[cleared: {characters} characters]"
+    marker: str = CLEARED_MARKER
     """Text that replaces a result; `{characters}` is its length."""
 
     def __post_init__(self) -> None:
@@ -147,7 +150,7 @@ class ToolResultClearer(IncrementalManager):
         return min(results[old] if old < len(results) else len(source), last_exchange(source).start)
 
 
-def cleared_result(source: Transcript, index: int, *, marker: str) -> tuple[Message, ViewNote] | None:
+def cleared_result(source: Transcript, index: int, *, marker: str = CLEARED_MARKER) -> tuple[Message, ViewNote] | None:
     """A tool result replaced by its marker; None for other messages, or if the marker would not be shorter."""
     message = source[index]
     if not is_result(message):

@@ -118,10 +118,10 @@ def _result_json(result: CompactionResult) -> dict[str, Any]:
 
 
 def _reason(result: CompactionResult) -> str:
-    """Why nothing was compacted or, if messages were also truncated because the strategy failed or was not enough, why."""
+    """Why nothing was compacted or, if the strategy failed or was not enough, what was done instead and why."""
     if result:
-        fallback = result.event.fallback if result.event is not None else None
-        return f"messages in the middle were truncated: {fallback}" if fallback else ""
+        event = result.event
+        return f"{', then '.join(event.methods)}: {event.fallback}" if event is not None and event.fallback else ""
     return result.reason
 
 

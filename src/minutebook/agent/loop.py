@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, TypeVar
+from uuid import UUID
 
 from minutebook.agent.events import AnswerRestarted, Emit, ModelAnswered, ViewBuilt
 from minutebook.agent.messages import Delta, ModelReply, ModelRequest, PromptResponse, TextDelta, ToolsAndSchema, Usage
@@ -28,7 +29,7 @@ from minutebook.errors import (
 )
 from minutebook.history.compose import ObservableManager, PassthroughManager, name_from_class
 from minutebook.history.overflow import AdaptiveViewBuilder
-from minutebook.history.protocol import HistoryCurated
+from minutebook.history.protocol import HistoryCurated, SessionProtocol
 from minutebook.history.view import View
 from minutebook.prompt.tools import ToolContext
 from minutebook.record.entry import ToolCall
@@ -50,23 +51,28 @@ class AgentRun(Generic[Out]):
         runner: "ConversationRunner[Out]",
         emit: Emit,
         *,
+        evaluation_id: UUID,
+        session: SessionProtocol,
         streaming: bool,
         record: "Transcript | StoredRecord | None",
     ) -> None:
-        """`record` is the conversation to continue; messages are saved to it if it is stored."""
+        """`session` is the runner's session, or a nested one if another evaluation of that is in progress.
+
+        `record` is the conversation to continue; messages are saved to it if it is stored.
+        """
         assert runner.bus is not None
         assert runner.budget_tracker is not None
-        self.runner, self.adapter = runner, runner.adapter
+        self.runner, self.adapter, self.session = runner, runner.adapter, session
         self.emit, self.streaming = emit, streaming
         self.bus, self.tracker = runner.bus, runner.budget_tracker
         self.stored = None if record is None or isinstance(record, Transcript) else record
         stored_manager = None if self.stored is None else self.stored.manager
         self.manager = runner.history_manager or stored_manager or PassthroughManager()
         for section in runner.prompt.template.sections:
-            section.check_run(runner.session, self.manager)
+            section.check_run(session, self.manager)
         self.prompt_message = PromptMessage(
             runner.prompt,
-            session=runner.session,
+            session=session,
             overrides=runner.visibility_overrides,
             native_output=self.adapter.native_output,
         )
@@ -81,16 +87,17 @@ class AgentRun(Generic[Out]):
         self.recorder = Recorder(
             conversation=conversation,
             bus=self.bus,
-            session_id=getattr(runner.session, "session_id", None),
+            session_id=getattr(session, "session_id", None),
+            scope=getattr(session, "scope", None),
             prompt_name=runner.prompt.name,
-            evaluation_id=runner.new_id(),
+            evaluation_id=evaluation_id,
             provider=self.adapter.name,
             model=self.adapter.model,
             clock=runner.clock,
         )
         self.view_builder = AdaptiveViewBuilder(
             self.manager,
-            session=runner.session,
+            session=session,
             provider=self.adapter.provider,
             max_tokens=runner.max_tokens if self.stored is None else self.stored.max_tokens,
             prompt_name=runner.prompt.name,
@@ -139,7 +146,7 @@ class AgentRun(Generic[Out]):
         """Store the messages that were recorded since the last call, if the conversation is stored."""
         entries, self.recorder.unsaved = self.recorder.unsaved, []
         if self.stored is not None:
-            await self.stored.save(entries, session=self.runner.session)
+            await self.stored.save(entries, session=self.session)
             self.recorder.conversation = self.stored.record  # read again if another process has appended
 
     async def _find_answer(self) -> PromptResponse[Out] | None:
@@ -198,7 +205,7 @@ class AgentRun(Generic[Out]):
                 continue
             try:
                 compaction = await compactor.check_and_apply(
-                    self.recorder.conversation, session=self.runner.session, overhead_tokens=self._overhead_tokens()
+                    self.recorder.conversation, session=self.session, overhead_tokens=self._overhead_tokens()
                 )
             except MinutebookError:
                 raise
@@ -230,7 +237,7 @@ class AgentRun(Generic[Out]):
                 original_count=len(view.record),
                 curated_count=len(view.curated),
                 strategy=name_from_class(self.manager),
-                session_id=getattr(self.runner.session, "session_id", None),
+                session_id=getattr(self.session, "session_id", None),
                 created_at=self.runner.clock(),
                 tokens_before=view.record.tokens,
                 tokens_after=view.tokens,
@@ -286,7 +293,7 @@ class AgentRun(Generic[Out]):
         context = ToolContext(
             runner.prompt,
             self.prompt_message.rendered,
-            runner.session,
+            self.session,
             deadline=runner.deadline,
             bus=self.bus,
             next_tokens=self._next_tokens,

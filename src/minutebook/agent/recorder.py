@@ -30,6 +30,8 @@ class Recorder:
     conversation: Transcript
     bus: EventBus
     session_id: UUID | None
+    scope: UUID | None
+    """The evaluation's id if it runs inside another evaluation of the session."""
     prompt_name: str
     evaluation_id: UUID
     provider: str
@@ -80,7 +82,7 @@ class Recorder:
 
     def _publish(self, entry: ConversationEntry, position: int | None, *, is_prompt: bool) -> None:
         self.sequence += 1
-        event = ConversationRecorded(entry, self.session_id, entry.created_at, position, is_prompt)
+        event = ConversationRecorded(entry, self.session_id, entry.created_at, position, is_prompt, self.scope)
         publish(self.bus, event, self.prompt_name, "record")
 
 

@@ -203,7 +203,8 @@ class TaskHistorySection(Section[None]):
     def check_run(self, session: SessionProtocol, manager: HistoryManager) -> None:
         """Warn once if the run has no `StepHistoryManager`, or another session than the section."""
         problem = None
-        if self._session is not None and self._session is not session:
+        outermost = session.outermost if isinstance(session, Session) else session
+        if self._session is not None and self._session.outermost is not outermost:
             problem = "was created with another session than the run's; pass the same session to both, or none to it"
         elif not any(isinstance(part, StepHistoryManager) for part in managers_in(manager)):
             problem = (

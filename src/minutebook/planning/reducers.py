@@ -220,12 +220,17 @@ def with_turn(histories: Sequence[TaskHistory], event: AppendTurn, *, context: R
 
 
 @on(ConversationRecorded, starts=True)
-def with_recorded_message(values: Sequence[TaskHistory], event: ConversationRecorded) -> Sequence[TaskHistory]:
+def with_recorded_message(
+    values: Sequence[TaskHistory], event: ConversationRecorded, *, context: ReducerContext
+) -> Sequence[TaskHistory]:
     """Add a recorded message to the active step; a tool result goes to the step that made the call.
 
+    Messages of an evaluation that runs inside this one, or outside it, belong to another conversation and another history.
     Prompts and other system messages are not turns. A message at a position that is already in use starts a different
     conversation from there on: the turns after it stay in the history and lose their position.
     """
+    if event.scope != context.session.scope:
+        return values
     entry, position = event.entry, event.position
     histories: Histories = tuple(values) or (TaskHistory(""),)
     if position is not None:

@@ -24,7 +24,7 @@ class PlanChanges:
         if not isinstance(session, Session) or self._values(session) == self._stored:
             return None
         return {
-            _TYPES.name_of(slice_type): _TYPES.to_data(slice_type, session.query(slice_type).slice())
+            slice_type.__name__: _TYPES.to_data(slice_type, session.query(slice_type).slice())
             for slice_type in PLAN_SLICES
         }
 
@@ -49,7 +49,7 @@ def restore_plan(session: SessionProtocol, data: Mapping[str, Any]) -> None:
     if not isinstance(session, Session) or any(session.query(slice_type).slice() for slice_type in PLAN_SLICES):
         return
     slices: dict[type, tuple[Any, ...]] = {
-        slice_type: _TYPES.from_data(slice_type, data.get(_TYPES.name_of(slice_type))) for slice_type in PLAN_SLICES
+        slice_type: _TYPES.from_data(slice_type, data.get(slice_type.__name__)) for slice_type in PLAN_SLICES
     }
     install_plan(session)
     for slice_type, values in slices.items():

@@ -1,8 +1,8 @@
 from datetime import UTC, datetime
 from uuid import UUID
 
-from minutebook import HistoryCurated, ObservableManager, SlidingWindowManager, TokenBudgetManager, Transcript
-from minutebook.history import ObservableSlidingWindowManager
+from minutebook import HistoryCurated, ObservableManager, SlidingWindowManager, TokenBudgetManager, Transcript, view_of
+from minutebook.history import Guarantee, ObservableSlidingWindowManager
 from minutebook.history.compose import name_from_class
 from tests.every import Bus
 from tests.history.test_managers import SYSTEM, turn
@@ -55,3 +55,18 @@ def test_reads_the_index_of_a_transcript():
 
     assert manager.curate(Transcript(CHAT)) == manager.curate(CHAT) == CHAT
     assert manager.fits(CHAT)
+
+
+def test_the_event_of_a_view_describes_what_is_sent_after_the_guard():
+    class DropsTheRequest:
+        def curate(self, messages, *, session):
+            return messages[:-1]
+
+    bus = Bus()
+    view = view_of([*CHAT, {"role": "user", "content": "now"}], ObservableManager(DropsTheRequest(), bus, "p"))
+
+    [event] = bus.events
+    assert (event.original_count, event.curated_count) == (10, len(view.curated)) == (10, 10)
+    assert (event.tokens_before, event.tokens_after) == (view.record.tokens, view.tokens)
+    assert event.violations == view.violations
+    assert [violation.guarantee for violation in event.violations] == [Guarantee.KEEPS]

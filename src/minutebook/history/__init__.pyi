@@ -22,17 +22,17 @@ from minutebook.history.explanation import (
     explain as explain,
 )
 from minutebook.history.guarantees import (
-    Guarantee as Guarantee,
     Guarded as Guarded,
-    Violation as Violation,
     guard as guard,
 )
 from minutebook.history.protocol import (
     CurationContext as CurationContext,
     EventBus as EventBus,
+    Guarantee as Guarantee,
     HistoryCurated as HistoryCurated,
     HistoryManager as HistoryManager,
     SessionProtocol as SessionProtocol,
+    Violation as Violation,
 )
 from minutebook.history.tool_calls import (
     ActiveToolsManager as ActiveToolsManager,

@@ -17,6 +17,7 @@ from minutebook.history.protocol import (
     HistoryCurated,
     HistoryManager,
     SessionProtocol,
+    Violation,
 )
 from minutebook.record.message import Message, frozen_copy
 from minutebook.record.transcript import Transcript
@@ -168,7 +169,10 @@ def _now() -> datetime:
 
 @dataclass(slots=True, frozen=True)
 class ObservableManager(ContextualManager):
-    """Publishes `HistoryCurated` for every view of another manager. The view is unchanged."""
+    """Publishes `HistoryCurated` for every view of another manager. The view is unchanged.
+
+    `view_of`, conversations and the runner publish the event after the guard, so that it describes what is sent.
+    """
 
     inner: HistoryManager
     bus: EventBus
@@ -186,17 +190,33 @@ class ObservableManager(ContextualManager):
     ) -> Curated:
         source = Transcript.of(messages, counter=self.default_counter())
         view = curated_view(self.inner, source, session, context or NO_CONTEXT)
+        self.publish(len(messages), len(view), session)
+        return view
+
+    def publish(
+        self,
+        original_count: int,
+        curated_count: int,
+        session: SessionProtocol | None,
+        *,
+        tokens_before: int | None = None,
+        tokens_after: int | None = None,
+        violations: tuple[Violation, ...] = (),
+    ) -> None:
+        """Publish `HistoryCurated`. `view_of` calls this after the guard, with the view that is sent."""
         self.bus.publish(
             HistoryCurated(
                 prompt_name=self.prompt_name,
-                original_count=len(messages),
-                curated_count=len(view),
+                original_count=original_count,
+                curated_count=curated_count,
                 strategy=self.strategy or name_from_class(self.inner),
                 session_id=getattr(session, "session_id", None),
                 created_at=self.clock(),
+                tokens_before=tokens_before,
+                tokens_after=tokens_after,
+                violations=violations,
             )
         )
-        return view
 
     def fits(self, messages: Sequence[Message]) -> bool:
         return isinstance(self.inner, ContextualManager) and self.inner.fits(messages)

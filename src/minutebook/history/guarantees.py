@@ -7,39 +7,18 @@ strict.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from minutebook.errors import CannotFit, GuaranteeViolated
 from minutebook.history.budget import TokenBudgetManager
 from minutebook.history.curation import Curated, NoteChain, NoteStatus, ViewNote
 from minutebook.history.incremental import ContextualManager, PreservedMessages, last_exchange
 from minutebook.history.origins import curated_of
-from minutebook.history.protocol import NO_CONTEXT, CurationContext, HistoryManager
+from minutebook.history.protocol import NO_CONTEXT, CurationContext, Guarantee, HistoryManager, Violation
 from minutebook.record.finding import Finding, FindingKind, errors
 from minutebook.record.message import Message, Provider, is_result, is_system
 from minutebook.record.repairs import RepairAction, placeholder_result, repair
 from minutebook.record.transcript import Transcript
 from minutebook.record.validation import check, passes_quick_check, rejected_kinds
-
-
-class Guarantee(StrEnum):
-    """The guarantees that the guard enforces."""
-
-    VALID = "valid"
-    FITS = "fits"
-    KEEPS = "keeps what matters"
-    UNTOUCHED = "untouched when it fits"
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A guarantee that a manager's view violated, and how."""
-
-    guarantee: Guarantee
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{self.guarantee.value}: {self.detail}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
-"""The protocol of history managers, the context that a caller passes to them, and the event of a curation."""
+"""The protocol of history managers, the context that a caller passes to them, the guarantees, and the event of a curation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 from uuid import UUID
 
@@ -66,9 +67,33 @@ class CurationContext:
 NO_CONTEXT = CurationContext()
 
 
+class Guarantee(StrEnum):
+    """The guarantees that the guard enforces."""
+
+    VALID = "valid"
+    FITS = "fits"
+    KEEPS = "keeps what matters"
+    UNTOUCHED = "untouched when it fits"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A guarantee that a manager's view violated, and how."""
+
+    guarantee: Guarantee
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.guarantee.value}: {self.detail}"
+
+
 @dataclass(slots=True, frozen=True)
 class HistoryCurated:
-    """Emitted when conversation history is curated."""
+    """Emitted when conversation history is curated.
+
+    It describes the view that was sent, after the guard's repairs. If a manager is called without the guard, it describes
+    that manager's result, without tokens and violations.
+    """
 
     prompt_name: str
     original_count: int
@@ -80,3 +105,5 @@ class HistoryCurated:
     """Tokens of the whole conversation, if they were counted."""
     tokens_after: int | None = None
     """Tokens of the view, if they were counted."""
+    violations: tuple[Violation, ...] = ()
+    """The guarantees that the manager's view violated, which the guard repaired."""

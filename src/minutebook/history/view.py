@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from minutebook.errors import InvalidSetting, require_type
 from minutebook.history.budget import TokenBudgetManager
-from minutebook.history.compose import composed, curated_view, managers_of
+from minutebook.history.compose import ObservableManager, composed, curated_view, managers_of
 from minutebook.history.curation import Curated, tokens_of_view
 from minutebook.history.explanation import Explanation, ExplanationLine, explain
-from minutebook.history.guarantees import Violation, guard
-from minutebook.history.protocol import NO_CONTEXT, CurationContext, HistoryManager, SessionProtocol
+from minutebook.history.guarantees import guard
+from minutebook.history.protocol import NO_CONTEXT, CurationContext, HistoryManager, SessionProtocol, Violation
 from minutebook.record.fold import Fold, record_with_folds
 from minutebook.record.message import Message, Provider
 from minutebook.record.transcript import Transcript
@@ -132,6 +132,8 @@ def view_of(
         managers = _managers(limit)
     record, offset = _record(messages, system, counter)
     manager, context = composed(managers), context or NO_CONTEXT
+    observer = manager if isinstance(manager, ObservableManager) else None
+    manager = manager if observer is None else observer.inner
     with record.lock:
         shown = record_with_folds(record, folds)
         curated = curated_view(manager, shown.transcript, session, context)
@@ -144,9 +146,19 @@ def view_of(
             context=context,
             strict=strict,
         )
-    return View(
-        guarded.view, record, guarded.violations, shown.hidden, provider, max_tokens, offset=offset, length=len(record)
-    )
+        view = View(
+            *(guarded.view, record, guarded.violations, shown.hidden, provider, max_tokens),
+            offset=offset,
+            length=len(record),
+        )
+    if observer is not None:
+        observer.publish(
+            *(view.length, len(view.curated), session),
+            tokens_before=record.tokens,
+            tokens_after=view.tokens,
+            violations=view.violations,
+        )
+    return view
 
 
 def _require_types(

@@ -5,16 +5,17 @@ up to then are in the record, and every tool call in it has a result, so the nex
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from uuid import UUID
 
 from minutebook.agent.events import AnswerRestarted, Emit, ModelAnswered, ViewBuilt
 from minutebook.agent.messages import Delta, ModelReply, ModelRequest, PromptResponse, TextDelta, ToolsAndSchema, Usage
 from minutebook.agent.prompt_message import PromptMessage
-from minutebook.agent.recorder import Recorder, publish, with_valid_tool_calls
+from minutebook.agent.recorder import Recorder, raise_handler_error, with_valid_tool_calls
 from minutebook.agent.retry import retry_overflow
 from minutebook.agent.tools import ToolRunner, tool_calls_of
 from minutebook.errors import (
@@ -27,9 +28,9 @@ from minutebook.errors import (
     TooManyCalls,
     VisibilityExpansionRequired,
 )
-from minutebook.history.compose import ObservableManager, PassthroughManager, name_from_class
+from minutebook.history.compose import ObservableManager, PassthroughManager
 from minutebook.history.overflow import AdaptiveViewBuilder
-from minutebook.history.protocol import HistoryCurated, SessionProtocol
+from minutebook.history.protocol import SessionProtocol
 from minutebook.history.view import View
 from minutebook.prompt.tools import ToolContext
 from minutebook.record.entry import ToolCall
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from minutebook.agent.runner import ConversationRunner, StoredRecord
 
 Out = TypeVar("Out")
+_LOG: Final = logging.getLogger("minutebook.agent")
 
 
 class AgentRun(Generic[Out]):
@@ -95,12 +97,18 @@ class AgentRun(Generic[Out]):
             model=self.adapter.model,
             clock=runner.clock,
         )
+        self.observer = (
+            self.manager
+            if isinstance(self.manager, ObservableManager)
+            else ObservableManager(self.manager, self.bus, runner.prompt.name, clock=runner.clock)
+        )
         self.view_builder = AdaptiveViewBuilder(
-            self.manager,
+            self.observer.inner,
             session=session,
             provider=self.adapter.provider,
             max_tokens=runner.max_tokens if self.stored is None else self.stored.max_tokens,
             prompt_name=runner.prompt.name,
+            strict=runner.strict,
         )
         self.tool_runner = ToolRunner(emit=emit, telemetry=self.adapter.telemetry)
         self.tools_and_schema = self._tools_and_schema()
@@ -229,20 +237,19 @@ class AgentRun(Generic[Out]):
         return view.tokens + self.tools_and_schema.tokens(conversation.counter)
 
     def _build_view(self, folds: Sequence[Fold]) -> View:
-        """Build the view, and publish that it was built."""
+        """Build the view that is sent next, publish its sizes, and log what was repaired."""
         view = self.view_builder.view(self.recorder.conversation, folds)
-        if not isinstance(self.manager, ObservableManager):  # an ObservableManager publishes the event itself
-            event = HistoryCurated(
-                prompt_name=self.runner.prompt.name,
-                original_count=len(view.record),
-                curated_count=len(view.curated),
-                strategy=name_from_class(self.manager),
-                session_id=getattr(self.session, "session_id", None),
-                created_at=self.runner.clock(),
-                tokens_before=view.record.tokens,
-                tokens_after=view.tokens,
-            )
-            publish(self.bus, event, self.runner.prompt.name, "request")
+        for violation in view.violations:
+            _LOG.warning("prompt %s: the view was repaired: %s", self.runner.prompt.name, violation)
+        result = self.observer.publish(
+            len(view.record),
+            len(view.curated),
+            self.session,
+            tokens_before=view.record.tokens,
+            tokens_after=view.tokens,
+            violations=view.violations,
+        )
+        raise_handler_error(result, self.runner.prompt.name, "request")
         return view
 
     async def _send(self, view: View) -> ModelReply:

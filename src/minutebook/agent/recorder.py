@@ -83,16 +83,16 @@ class Recorder:
     def _publish(self, entry: ConversationEntry, position: int | None, *, is_prompt: bool) -> None:
         self.sequence += 1
         event = ConversationRecorded(entry, self.session_id, entry.created_at, position, is_prompt, self.scope)
-        publish(self.bus, event, self.prompt_name, "record")
+        raise_handler_error(self.bus.publish(event), self.prompt_name, "record")
 
 
-def publish(bus: EventBus, event: object, prompt_name: str, phase: str) -> None:
-    """Publish an event on the bus.
+def raise_handler_error(result: object, prompt_name: str, phase: str) -> None:
+    """Raise if a handler of a published event failed.
 
     Raises:
         PromptEvaluationError: a handler failed; the other handlers got the event.
     """
-    failures = getattr(bus.publish(event), "errors", ())
+    failures = getattr(result, "errors", ())
     if failures:
         error = failures[0].error
         raise PromptEvaluationError(prompt_name, phase, f"{type(error).__name__}: {error}") from error

@@ -106,6 +106,9 @@ class ConversationRunner(Generic[Out]):
     budget_tracker: BudgetTracker | None = None
     max_tokens: int | None = None
     """Token limit of every view, whatever the manager does."""
+    strict: bool = False
+    """Raise `GuaranteeViolated` if the manager's view violates a guarantee. Otherwise the view is repaired, which is logged
+    and published in `HistoryCurated`."""
     compactor: Compactor | None = None
     max_calls: int = 200
     """Maximum number of model calls in a run."""

@@ -1,5 +1,6 @@
 """Turns, steps and tasks as values, how they are rendered, and how the history follows the plan."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -255,6 +256,33 @@ def test_turns_from_elsewhere_get_a_number_and_a_time_and_are_taken_once():
         session.dispatch(AppendTurn(Turn(None, "user", "x"), step_id=9))
 
 
+def test_another_turn_with_the_same_number_is_refused():
+    session = planned("Read")
+    session.dispatch(AppendTurn(Turn(1, "user", "this one")))
+    session.dispatch(SetupPlan("Next", (PlanStep(2, "More"),)))
+    before = session.snapshot().slices
+
+    session.dispatch(AppendTurn(Turn(1, "user", "this one")))
+    with pytest.raises(ReducerFailed, match="turn_id=1: expected a number that no other turn has"):
+        session.dispatch(AppendTurn(Turn(1, "user", "another one")))
+
+    assert session.snapshot().slices == before
+
+
+def test_a_turn_without_a_number_is_identified_by_its_entry():
+    session = planned("Read")
+    turn = Turn(None, "user", "said once", evaluation_id=UUID(int=3), entry_sequence=4)
+
+    session.dispatch(AppendTurn(turn))
+    session.dispatch(AppendTurn(turn))
+    session.dispatch(AppendTurn(replace(turn, entry_sequence=5)))
+    session.dispatch(AppendTurn(Turn(None, "user", "no identity")))
+    session.dispatch(AppendTurn(Turn(None, "user", "no identity")))
+
+    contents = [one.content for step in latest(session).steps for one in step.turns]
+    assert contents == ["said once", "said once", "no identity", "no identity"]
+
+
 def test_new_turns_of_a_summarised_step_stay_visible():
     session = planned("Read")
     session.dispatch(SetActiveStep(1))
@@ -323,6 +351,31 @@ def test_single_steps_can_be_shown_otherwise_for_one_rendering():
     folded.dispatch(AppendTurn(Turn(None, "assistant", "every word")))
     folded.dispatch(SummarizeStep(1, "In short."))
     assert "every word" in section_of(folded, resolver=StepVisibilityResolver(overrides={1: "full"}))
+
+
+def test_an_override_shows_a_summarized_step_in_full():
+    session = planned("Read")
+    session.dispatch(SetActiveStep(1))
+    session.dispatch(AppendTurn(Turn(None, "assistant", "every word")))
+    session.dispatch(SummarizeStep(1, "In short."))
+    full = {("task-history", "step-1"): SectionVisibility.FULL}
+
+    assert "every word" not in section_of(session)
+    assert "every word" in prompt_for(session).render(session=session, visibility_overrides=full).text
+    assert (
+        "every word" not in prompt_for(session, expand="view").render(session=session, visibility_overrides=full).text
+    )
+
+
+@pytest.mark.parametrize("keys", [("step-9",), ("step-x",), ("1",), ("step-1", "more"), ("step-01",)])
+@pytest.mark.parametrize("visibility", SectionVisibility)
+def test_an_override_of_a_step_that_does_not_exist_is_refused(keys, visibility):
+    session = planned("Read")
+
+    with pytest.raises(InvalidSetting, match=r"expected a step of the section task-history: step-1"):
+        prompt_for(session).render(session=session, visibility_overrides={("task-history", *keys): visibility})
+    with pytest.raises(InvalidSetting, match="there are none yet"):
+        prompt_for().render(session=Session(), visibility_overrides={("task-history", *keys): visibility})
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,33 @@ class Planning(RuleBasedStateMachine):
         self.session.close()
 
 
+@pytest.mark.parametrize("has_noted_summary", [True, False])
+@pytest.mark.parametrize("level", ["summary", "condensed", "title"])
+def test_a_child_that_is_summarized_after_its_parent_is_shown(has_noted_summary, level):
+    machine = Planning()
+    machine.begin()
+    machine.set_up(count=3)
+    machine.update(pick=0, status="in_progress")
+    machine.work(count=1)
+    if has_noted_summary:
+        machine.note_a_summary(pick=1)
+    machine.add(parent=0)
+    machine.update(pick=3, status="in_progress")
+    machine.work(count=1)
+    machine.summarize(pick=1, level="summary", beside=(), keep=0)
+    machine.work(count=1)
+    machine.summarize(pick=4, level=level, beside=(), keep=0)
+    machine.update(pick=3, status="done")
+
+    machine.every_turn_is_there_once()
+    machine.every_view_is_valid_and_nothing_was_put_right()
+    parent, child = machine.step(1), machine.step(4)
+    assert parent.summary in machine.shown()
+    assert (child.summary in machine.shown()) == (level == "summary")
+    assert "step_id=4" in machine.shown()
+    machine.teardown()
+
+
 def test_any_order_of_talk_and_planning_keeps_every_promise():
     examples = max(5, int(os.environ.get("MINUTEBOOK_EXAMPLES", "40")) // 2)
     as_found = [Phase.reuse, Phase.generate]  # a failing run can be read as it is; to make it shorter takes minutes

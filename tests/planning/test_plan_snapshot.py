@@ -1,10 +1,14 @@
 """The plan of a conversation is stored with its messages: another process continues with the same plan and view."""
 
 import asyncio
+from dataclasses import make_dataclass
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from minutebook import AsyncConversation, MemoryStore, Session
+from minutebook import AsyncConversation, MemoryStore, Session, tool
 from minutebook.errors import ProviderFailed, UnreadableInput
 from minutebook.planning import Plan, PlanningToolsSection, StepHistoryManager, TaskHistory, TaskHistorySection
 from minutebook.planning.events import ExpandStep, SummarizeStep
@@ -12,7 +16,7 @@ from minutebook.planning.plan_snapshot import restore_plan
 from minutebook.session import TypeRegistry
 from minutebook.session.snapshot import Snapshot
 from minutebook.store.loop_thread import run_sync
-from minutebook.testing import LoopbackProvider, ScriptedModel, fail
+from minutebook.testing import LoopbackProvider, ScriptedModel, call, fail
 from tests.planning.parts import READER, adapter_for, new_session, prompt_for, worker
 
 CALLS = len(worker().steps)
@@ -22,10 +26,10 @@ def task(store):
     return AsyncConversation("task", store=store, system="You refactor code.", manager=StepHistoryManager())
 
 
-def run(store, adapter, request=None, session=None):
+def run(store, adapter, request=None, session=None, tools=(READER,)):
     """Run the task with a new handle and, by default, a new session, as another process would."""
     sections = [PlanningToolsSection(), TaskHistorySection(keep_tokens=0)]
-    return run_sync(task(store).run(adapter, request, tools=[READER], sections=sections, session=session))
+    return run_sync(task(store).run(adapter, request, tools=tools, sections=sections, session=session))
 
 
 def roles_and_contents(store):
@@ -135,6 +139,66 @@ def test_a_snapshot_and_its_json_bring_back_plan_and_history():
     again.restore(Snapshot.from_json(session.snapshot().to_json(registry), registry))
 
     assert prompt_for(again).render(session=again).text == prompt_for(session).render(session=session).text
+
+
+def test_a_slice_of_yours_may_have_the_name_of_ours():
+    ours = Plan
+    session, _ = worked()
+    yours = make_dataclass("Plan", [("text", str)], frozen=True)
+    session.mutate(yours).append(yours("mine"))
+    text = session.snapshot().to_json()
+
+    again = new_session()
+    again.restore(Snapshot.from_json(text, TypeRegistry(ours, yours, TaskHistory)))
+
+    assert again.query(yours).all() == (yours("mine"),)
+    assert again.query(ours).all() == session.query(ours).all()
+
+
+TOOL_CALLS = [
+    call("planning_setup_plan", objective="Plan it", steps=["Read", "Write"]),
+    call("planning_add_step", steps=["Test"]),
+    *(
+        call("planning_update_step", step_id=step, status=status)
+        for step in (1, 2)
+        for status in ("in_progress", "done")
+    ),
+    *(call("summarize_step", step_id=step, summary=f"Summary {step}.") for step in (0, 1, 2)),
+    call("expand_step", step_id=1, reason="the details"),
+    call("read_file", path="auth.py"),
+    call("undo"),
+]
+
+
+@pytest.mark.fuzz
+@given(st.integers(0, 1_000_000))
+def test_a_conversation_with_a_plan_resumes_after_any_rollback(seed):
+    """Rollbacks between runs, or by a tool during a run; then another process continues with the same plan."""
+    draw = Random(seed)  # Hypothesis cannot draw in the provider's thread
+    store, session = MemoryStore(), Session()
+    snapshots = [session.snapshot()]
+
+    def undo():
+        """Undo changes of the plan."""
+        session.rollback(draw.choice(snapshots))
+        return "Undone."
+
+    def answer(request):
+        return "Fine." if draw.random() < 0.25 else draw.choice(TOOL_CALLS)
+
+    with LoopbackProvider(ScriptedModel(otherwise=answer)) as provider, adapter_for(provider) as adapter:
+        for _ in range(draw.randint(1, 3)):
+            run(store, adapter, "Go on.", session, tools=[READER, tool(undo)])
+            snapshots.append(session.snapshot())
+            if draw.random() < 0.5:
+                session.rollback(draw.choice(snapshots))
+        run(store, adapter, "Go on.", session, tools=[READER, tool(undo)])
+        resumed = Session()
+        run(store, adapter, None, resumed)
+
+        assert provider.problems == []
+        assert resumed.query(Plan).all() == session.query(Plan).all()
+        assert resumed.query(TaskHistory).all() == session.query(TaskHistory).all()
 
 
 def test_a_rollback_undoes_a_summary():

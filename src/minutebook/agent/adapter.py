@@ -34,6 +34,7 @@ class EvaluateOptions(TypedDict, total=False):
     conversation: Transcript | Sequence[Message] | StoredConversation | None
     resume: bool
     max_tokens: int | None
+    strict: bool
     compactor: Compactor | None
     max_calls: int
 
@@ -98,6 +99,7 @@ class ProviderAdapter(ABC):
             VisibilityExpansionRequired: the model asks for sections that are shown as a summary; evaluate again
                 with the error's `requested_overrides`.
             CannotFit: the messages that must be sent exceed the token limit.
+            GuaranteeViolated: `strict` is set, and the manager's view violates a guarantee.
             OutputParseError: the answer does not match the prompt's output type.
             DeadlineExceeded, BudgetExceeded, TooManyCalls: a limit was reached.
             ProviderFailed: the provider failed, and retries did not help.

@@ -5,15 +5,17 @@ up to then are in the record, and every tool call in it has a result, so the nex
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from uuid import UUID
 
 from minutebook.agent.events import AnswerRestarted, Emit, ModelAnswered, ViewBuilt
 from minutebook.agent.messages import Delta, ModelReply, ModelRequest, PromptResponse, TextDelta, ToolsAndSchema, Usage
 from minutebook.agent.prompt_message import PromptMessage
-from minutebook.agent.recorder import Recorder, publish, with_valid_tool_calls
+from minutebook.agent.recorder import Recorder, raise_handler_error, with_valid_tool_calls
 from minutebook.agent.retry import retry_overflow
 from minutebook.agent.tools import ToolRunner, tool_calls_of
 from minutebook.errors import (
@@ -26,9 +28,9 @@ from minutebook.errors import (
     TooManyCalls,
     VisibilityExpansionRequired,
 )
-from minutebook.history.compose import ObservableManager, PassthroughManager, name_from_class
+from minutebook.history.compose import ObservableManager, PassthroughManager
 from minutebook.history.overflow import AdaptiveViewBuilder
-from minutebook.history.protocol import HistoryCurated
+from minutebook.history.protocol import SessionProtocol
 from minutebook.history.view import View
 from minutebook.prompt.tools import ToolContext
 from minutebook.record.entry import ToolCall
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from minutebook.agent.runner import ConversationRunner, StoredRecord
 
 Out = TypeVar("Out")
+_LOG: Final = logging.getLogger("minutebook.agent")
 
 
 class AgentRun(Generic[Out]):
@@ -50,23 +53,28 @@ class AgentRun(Generic[Out]):
         runner: "ConversationRunner[Out]",
         emit: Emit,
         *,
+        evaluation_id: UUID,
+        session: SessionProtocol,
         streaming: bool,
         record: "Transcript | StoredRecord | None",
     ) -> None:
-        """`record` is the conversation to continue; messages are saved to it if it is stored."""
+        """`session` is the runner's session, or a nested one if another evaluation of that is in progress.
+
+        `record` is the conversation to continue; messages are saved to it if it is stored.
+        """
         assert runner.bus is not None
         assert runner.budget_tracker is not None
-        self.runner, self.adapter = runner, runner.adapter
+        self.runner, self.adapter, self.session = runner, runner.adapter, session
         self.emit, self.streaming = emit, streaming
         self.bus, self.tracker = runner.bus, runner.budget_tracker
         self.stored = None if record is None or isinstance(record, Transcript) else record
         stored_manager = None if self.stored is None else self.stored.manager
         self.manager = runner.history_manager or stored_manager or PassthroughManager()
         for section in runner.prompt.template.sections:
-            section.check_run(runner.session, self.manager)
+            section.check_run(session, self.manager)
         self.prompt_message = PromptMessage(
             runner.prompt,
-            session=runner.session,
+            session=session,
             overrides=runner.visibility_overrides,
             native_output=self.adapter.native_output,
         )
@@ -81,19 +89,26 @@ class AgentRun(Generic[Out]):
         self.recorder = Recorder(
             conversation=conversation,
             bus=self.bus,
-            session_id=getattr(runner.session, "session_id", None),
+            session_id=getattr(session, "session_id", None),
+            scope=getattr(session, "scope", None),
             prompt_name=runner.prompt.name,
-            evaluation_id=runner.new_id(),
+            evaluation_id=evaluation_id,
             provider=self.adapter.name,
             model=self.adapter.model,
             clock=runner.clock,
         )
+        self.observer = (
+            self.manager
+            if isinstance(self.manager, ObservableManager)
+            else ObservableManager(self.manager, self.bus, runner.prompt.name, clock=runner.clock)
+        )
         self.view_builder = AdaptiveViewBuilder(
-            self.manager,
-            session=runner.session,
+            self.observer.inner,
+            session=session,
             provider=self.adapter.provider,
             max_tokens=runner.max_tokens if self.stored is None else self.stored.max_tokens,
             prompt_name=runner.prompt.name,
+            strict=runner.strict,
         )
         self.tool_runner = ToolRunner(emit=emit, telemetry=self.adapter.telemetry)
         self.tools_and_schema = self._tools_and_schema()
@@ -139,7 +154,7 @@ class AgentRun(Generic[Out]):
         """Store the messages that were recorded since the last call, if the conversation is stored."""
         entries, self.recorder.unsaved = self.recorder.unsaved, []
         if self.stored is not None:
-            await self.stored.save(entries, session=self.runner.session)
+            await self.stored.save(entries, session=self.session)
             self.recorder.conversation = self.stored.record  # read again if another process has appended
 
     async def _find_answer(self) -> PromptResponse[Out] | None:
@@ -198,7 +213,7 @@ class AgentRun(Generic[Out]):
                 continue
             try:
                 compaction = await compactor.check_and_apply(
-                    self.recorder.conversation, session=self.runner.session, overhead_tokens=self._overhead_tokens()
+                    self.recorder.conversation, session=self.session, overhead_tokens=self._overhead_tokens()
                 )
             except MinutebookError:
                 raise
@@ -222,20 +237,19 @@ class AgentRun(Generic[Out]):
         return view.tokens + self.tools_and_schema.tokens(conversation.counter)
 
     def _build_view(self, folds: Sequence[Fold]) -> View:
-        """Build the view, and publish that it was built."""
+        """Build the view that is sent next, publish its sizes, and log what was repaired."""
         view = self.view_builder.view(self.recorder.conversation, folds)
-        if not isinstance(self.manager, ObservableManager):  # an ObservableManager publishes the event itself
-            event = HistoryCurated(
-                prompt_name=self.runner.prompt.name,
-                original_count=len(view.record),
-                curated_count=len(view.curated),
-                strategy=name_from_class(self.manager),
-                session_id=getattr(self.runner.session, "session_id", None),
-                created_at=self.runner.clock(),
-                tokens_before=view.record.tokens,
-                tokens_after=view.tokens,
-            )
-            publish(self.bus, event, self.runner.prompt.name, "request")
+        for violation in view.violations:
+            _LOG.warning("prompt %s: the view was repaired: %s", self.runner.prompt.name, violation)
+        result = self.observer.publish(
+            len(view.record),
+            len(view.curated),
+            self.session,
+            tokens_before=view.record.tokens,
+            tokens_after=view.tokens,
+            violations=view.violations,
+        )
+        raise_handler_error(result, self.runner.prompt.name, "request")
         return view
 
     async def _send(self, view: View) -> ModelReply:
@@ -286,7 +300,7 @@ class AgentRun(Generic[Out]):
         context = ToolContext(
             runner.prompt,
             self.prompt_message.rendered,
-            runner.session,
+            self.session,
             deadline=runner.deadline,
             bus=self.bus,
             next_tokens=self._next_tokens,

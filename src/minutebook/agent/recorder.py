@@ -30,6 +30,8 @@ class Recorder:
     conversation: Transcript
     bus: EventBus
     session_id: UUID | None
+    scope: UUID | None
+    """The evaluation's id if it runs inside another evaluation of the session."""
     prompt_name: str
     evaluation_id: UUID
     provider: str
@@ -80,17 +82,17 @@ class Recorder:
 
     def _publish(self, entry: ConversationEntry, position: int | None, *, is_prompt: bool) -> None:
         self.sequence += 1
-        event = ConversationRecorded(entry, self.session_id, entry.created_at, position, is_prompt)
-        publish(self.bus, event, self.prompt_name, "record")
+        event = ConversationRecorded(entry, self.session_id, entry.created_at, position, is_prompt, self.scope)
+        raise_handler_error(self.bus.publish(event), self.prompt_name, "record")
 
 
-def publish(bus: EventBus, event: object, prompt_name: str, phase: str) -> None:
-    """Publish an event on the bus.
+def raise_handler_error(result: object, prompt_name: str, phase: str) -> None:
+    """Raise if a handler of a published event failed.
 
     Raises:
         PromptEvaluationError: a handler failed; the other handlers got the event.
     """
-    failures = getattr(bus.publish(event), "errors", ())
+    failures = getattr(result, "errors", ())
     if failures:
         error = failures[0].error
         raise PromptEvaluationError(prompt_name, phase, f"{type(error).__name__}: {error}") from error

@@ -18,6 +18,7 @@ from minutebook.errors import InvalidSetting, MissingSetting, require_type
 from minutebook.history.compose import managers_of
 from minutebook.history.protocol import EventBus, HistoryManager, SessionProtocol
 from minutebook.history.view import View
+from minutebook.planning.setup import evaluation_session
 from minutebook.prompt.template import Prompt
 from minutebook.prompt.visibility import SectionPath, SectionVisibility
 from minutebook.record.entry import ConversationEntry
@@ -105,6 +106,9 @@ class ConversationRunner(Generic[Out]):
     budget_tracker: BudgetTracker | None = None
     max_tokens: int | None = None
     """Token limit of every view, whatever the manager does."""
+    strict: bool = False
+    """Raise `GuaranteeViolated` if the manager's view violates a guarantee. Otherwise the view is repaired, which is logged
+    and published in `HistoryCurated`."""
     compactor: Compactor | None = None
     max_calls: int = 200
     """Maximum number of model calls in a run."""
@@ -154,25 +158,28 @@ class ConversationRunner(Generic[Out]):
         """Evaluate the prompt. `emit` is called with every event; `streaming` adds the deltas of answers."""
         if self.deadline is not None:
             self.deadline.check(f"prompt {self.prompt.name!r}")
-        async with self._open_record() as record:
-            run = AgentRun(self, emit, streaming=streaming, record=record)
-            session_id = str(getattr(self.session, "session_id", ""))
-            with self.adapter.telemetry.evaluation(self.prompt.name, session_id, self.adapter.name):
-                response = await run.run()
+        evaluation_id, session_id = self.new_id(), str(getattr(self.session, "session_id", ""))
+        with evaluation_session(self.session, evaluation_id) as session:
+            async with self._open_record(session) as record:
+                run = AgentRun(
+                    self, emit, evaluation_id=evaluation_id, session=session, streaming=streaming, record=record
+                )
+                with self.adapter.telemetry.evaluation(self.prompt.name, session_id, self.adapter.name):
+                    response = await run.run()
         emit(RunFinished(response))
         return response
 
-    def _open_record(self) -> AbstractAsyncContextManager[Transcript | StoredRecord | None]:
+    def _open_record(self, session: SessionProtocol) -> AbstractAsyncContextManager[Transcript | StoredRecord | None]:
         if not isinstance(self.conversation, StoredConversation):
             assert self.conversation is None or isinstance(self.conversation, Transcript)  # a list was converted
             return nullcontext(self.conversation)
         rendered = self.prompt.render(
-            session=self.session,
+            session=session,
             visibility_overrides=self.visibility_overrides,
             native_output=self.adapter.native_output,
         )
         tools = ToolsAndSchema(rendered, strict_tools=self.adapter.strict_tools).tools
-        return self.conversation.open_run(self.adapter, session=self.session, tools=tools)
+        return self.conversation.open_run(self.adapter, session=session, tools=tools)
 
     async def stream(self) -> AsyncGenerator[RunEvent, None]:
         """Evaluate the prompt, and yield its events. Closing the generator cancels the run."""

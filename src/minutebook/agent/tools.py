@@ -3,7 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from functools import partial
 from inspect import isawaitable
 from typing import Any, Final
 
@@ -57,24 +60,29 @@ class ToolRunner:
         self.outcomes.clear()
         for call in calls:
             self.emit(ToolCalled(call))
-        async with asyncio.TaskGroup() as group:
-            for call in calls:
-                group.create_task(self._run_call(call, replace(context, call_id=call.id)))
+        # Not the event loop's own threads: these are few, and a tool that waits for a nested evaluation would hold one.
+        threads = ThreadPoolExecutor(max(1, len(calls)), thread_name_prefix="minutebook-tool")
+        try:
+            async with asyncio.TaskGroup() as group:
+                for call in calls:
+                    group.create_task(self._run_call(call, replace(context, call_id=call.id), threads))
+        finally:
+            threads.shutdown(wait=False)
 
-    async def _run_call(self, call: ToolCall, context: ToolContext) -> None:
+    async def _run_call(self, call: ToolCall, context: ToolContext, threads: ThreadPoolExecutor) -> None:
         with self.telemetry.tool(call):
-            outcome = await _run_tool(call, context)
+            outcome = await _run_tool(call, context, threads)
         self.outcomes[call.id] = outcome
         self.emit(ToolAnswered(call, outcome.content, outcome.success))
 
 
-async def _run_tool(call: ToolCall, context: ToolContext) -> ToolOutcome:
+async def _run_tool(call: ToolCall, context: ToolContext, threads: ThreadPoolExecutor) -> ToolOutcome:
     tool = context.rendered_prompt.tool(call.name)
     if tool is None:
         names = ", ".join(tool.name for tool in context.rendered_prompt.tools) or "none"
         return ToolOutcome(call, f"Unknown tool {call.name!r}. Available tools: {names}.", success=False)
     try:
-        result = await _call_handler(tool, call, context)
+        result = await _call_handler(tool, call, context, threads)
         return ToolOutcome(call, result.render(), result.success)
     except ToolValidationError as error:
         return ToolOutcome(call, str(error), success=False)
@@ -88,14 +96,18 @@ async def _run_tool(call: ToolCall, context: ToolContext) -> ToolOutcome:
         return ToolOutcome(call, f"The tool failed: {type(error).__name__}: {error}", success=False)
 
 
-async def _call_handler(tool: AnyTool, call: ToolCall, context: ToolContext) -> ToolResult[Any]:
+async def _call_handler(
+    tool: AnyTool, call: ToolCall, context: ToolContext, threads: ThreadPoolExecutor
+) -> ToolResult[Any]:
     """Call the tool's handler within its timeout. A sync handler runs in a thread, to keep the event loop free."""
     try:
         async with asyncio.timeout(tool.timeout_seconds) as timeout:
+            call_tool = partial(tool.call, call.arguments, context=context)
             if tool.is_async:
-                returned: Any = tool.call(call.arguments, context=context)
+                returned: Any = call_tool()
             else:
-                returned = await asyncio.to_thread(tool.call, call.arguments, context=context)
+                loop, variables = asyncio.get_running_loop(), copy_context()
+                returned = await loop.run_in_executor(threads, variables.run, call_tool)
             result = await returned if isawaitable(returned) else returned
     except TimeoutError as error:
         if not timeout.expired():

@@ -220,9 +220,9 @@ class ObservableManager(ContextualManager):
         tokens_before: int | None = None,
         tokens_after: int | None = None,
         violations: tuple[Violation, ...] = (),
-    ) -> None:
-        """Publish `HistoryCurated`. `view_of` calls this after the guard, with the view that is sent."""
-        self.bus.publish(
+    ) -> Any:
+        """Publish `HistoryCurated`, and return the result of the bus. Called after the guard, with the view that is sent."""
+        return self.bus.publish(
             HistoryCurated(
                 prompt_name=self.prompt_name,
                 original_count=original_count,

@@ -27,11 +27,13 @@ class AdaptiveViewBuilder:
         provider: Provider,
         max_tokens: int | None,
         prompt_name: str,
+        strict: bool = False,
     ) -> None:
         self._manager = manager
         self._session = session
         self._provider: Provider = provider
         self._prompt_name = prompt_name
+        self._strict = strict
         self.max_tokens = max_tokens
 
     def view(self, record: Transcript, folds: Sequence[Fold]) -> View:
@@ -39,6 +41,7 @@ class AdaptiveViewBuilder:
 
         Raises:
             CannotFit: the required messages exceed the limit.
+            GuaranteeViolated: the builder is strict, and the manager's view violates a guarantee.
             PromptEvaluationError: the manager raised.
         """
         try:
@@ -49,6 +52,7 @@ class AdaptiveViewBuilder:
                 folds=folds,
                 max_tokens=self.max_tokens,
                 provider=self._provider,
+                strict=self._strict,
             )
         except MinutebookError:
             raise

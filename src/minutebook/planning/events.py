@@ -58,7 +58,11 @@ class SetActiveStep:
 
 @dataclass(frozen=True, slots=True)
 class AppendTurn:
-    """Add a turn to the step, or to the active step if `step_id` is None."""
+    """Add a turn to the step, or to the active step if `step_id` is None.
+
+    A turn that the history has already, by its number or by its entry, is not added again. Another turn with the same
+    number is refused. A turn without a number and without an entry is added each time.
+    """
 
     turn: Turn
     step_id: int | None = None

@@ -73,21 +73,26 @@ class HistoryText:
         ]
 
     def _parts(self, history: TaskHistory, step: StepHistory) -> Iterator[str]:
-        level, last_summarized = self._level(step), last_summarized_turn(history, step)
+        """The texts that replace the turns of a step which are in no message. A folded parent replaces its turns up to then."""
+        level, folded_parents = self._level(step), [one for one in _parents(history, step) if one.level != "full"]
+        replaced_through = max((parent.summarized_through for parent in folded_parents), default=0)
+        summarized_through = 0 if step.level == "full" else step.summarized_through
+        turns = [turn for turn in step.turns if _number(turn) > replaced_through]
+        summarized = [turn for turn in turns if _number(turn) <= summarized_through]
         later_turns = (
-            [turn for turn in step.turns if turn.position is None and _number(turn) > last_summarized]
+            [turn for turn in turns if turn.position is None and _number(turn) > summarized_through]
             if step.detached
             else []
         )
-        if any(parent.level != "full" for parent in _parents(history, step)):
+        if level == "full":
+            yield from map(_turn_text, self._without_message(turns) if summarized_through else later_turns)
+        elif summarized or (summarized_through and not folded_parents):
+            yield from self._replacement(step, level, summarized)
             yield from map(_turn_text, later_turns)
-        elif level == "full":
-            yield from map(_turn_text, self._without_message(step.turns) if last_summarized else later_turns)
-        elif last_summarized:
-            yield from self._replacement(step, level, step.summarized_turns())
-            yield from map(_turn_text, later_turns)
-        elif later_turns:
+        elif later_turns and not folded_parents:
             yield from self._replacement(step, level, later_turns)
+        else:
+            yield from map(_turn_text, later_turns)
 
     def _replacement(self, step: StepHistory, level: StepVisibility, turns: Sequence[Turn]) -> Iterator[str]:
         """The text that replaces turns which are in no message."""
@@ -179,6 +184,7 @@ class TaskHistorySection(Section[None]):
         if max_ledger_tokens < 0:
             raise InvalidSetting("max_ledger_tokens", max_ledger_tokens, "0 or more")
         self._session, self._max_ledger_tokens = session, max_ledger_tokens
+        self._expand_in_view = expand == "view"
         self._has_warned = False
         self._ledgers: WeakKeyDictionary[Session, StepLedger] = WeakKeyDictionary()
         self._resolver = resolver or StepVisibilityResolver()
@@ -188,7 +194,7 @@ class TaskHistorySection(Section[None]):
             key,
             session,
             model,
-            expand_in_view=expand == "view",
+            expand_in_view=self._expand_in_view,
             fold_now=fold == "now",
             keep_tokens=default_keep_tokens(model) if keep_tokens is None else keep_tokens,
         )
@@ -203,7 +209,8 @@ class TaskHistorySection(Section[None]):
     def check_run(self, session: SessionProtocol, manager: HistoryManager) -> None:
         """Warn once if the run has no `StepHistoryManager`, or another session than the section."""
         problem = None
-        if self._session is not None and self._session is not session:
+        outermost = session.outermost if isinstance(session, Session) else session
+        if self._session is not None and self._session.outermost is not outermost:
             problem = "was created with another session than the run's; pass the same session to both, or none to it"
         elif not any(isinstance(part, StepHistoryManager) for part in managers_in(manager)):
             problem = (
@@ -216,9 +223,10 @@ class TaskHistorySection(Section[None]):
 
     def body(self, params: None, depth: int, number: str, *, path: SectionPath, context: RenderContext) -> str:  # noqa: ARG002
         histories = self._histories(context)
+        resolver = self._resolver_with_overrides(path, context, histories)
         if not histories:
             return f"{_GUIDE}\n\n{_EMPTY}"
-        texts = HistoryText(histories, self._resolver_with_overrides(path, context))
+        texts = HistoryText(histories, resolver)
         parts = [_GUIDE]
         for history in histories[:-1]:
             lines = [f"Step {step.step_id}, {step.step_title}: {text}" for step, text in texts.steps(history) if text]
@@ -263,19 +271,31 @@ class TaskHistorySection(Section[None]):
         _install(session)
         return session.query(TaskHistory).all()
 
-    def _resolver_with_overrides(self, path: SectionPath, context: RenderContext) -> StepVisibilityResolver:
-        """The resolver with the call's overrides of single steps to a summary, as in `(…, "task-history", "step-3")`.
+    def _resolver_with_overrides(
+        self, path: SectionPath, context: RenderContext, histories: Sequence[TaskHistory]
+    ) -> StepVisibilityResolver:
+        """The resolver with the call's overrides of single steps, as in `(…, "task-history", "step-3")`.
 
-        Overrides to full are ignored: `ExpandStep` shows a step in full, which a resumed session then shows too.
+        With `expand="view"`, overrides to full are ignored: they are those that the tool requested. The session stores the
+        expansion, and a later summary of the step must replace it.
+
+        Raises:
+            InvalidSetting: there is no such step.
         """
-        step_ids = {
-            int(keys[-1].removeprefix("step-"))
-            for keys, visibility in context.visibility_overrides.items()
-            if visibility is SectionVisibility.SUMMARY
-            and keys[:-1] == path
-            and keys[-1].removeprefix("step-").isdigit()
-        }
-        return self._resolver.with_overrides(dict.fromkeys(step_ids, "summary")) if step_ids else self._resolver
+        overrides: dict[int, StepVisibility] = {}
+        step_ids = {f"step-{step.step_id}": step.step_id for history in histories for step in history.steps}
+        for keys, visibility in context.visibility_overrides.items():
+            if len(keys) <= len(path) or keys[: len(path)] != path:
+                continue
+            step_id = step_ids.get(".".join(keys[len(path) :]))
+            if step_id is None:
+                expected = f"a step of the section {'.'.join(path)}: {', '.join(step_ids) or 'there are none yet'}"
+                raise InvalidSetting("a path in visibility_overrides", keys, expected)
+            if visibility is SectionVisibility.SUMMARY:
+                overrides[step_id] = "summary"
+            elif not self._expand_in_view:
+                overrides[step_id] = "full"
+        return self._resolver.with_overrides(overrides) if overrides else self._resolver
 
 
 def _install(session: Session) -> None:

@@ -4,14 +4,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from minutebook.history.protocol import SessionProtocol
-from minutebook.planning.plan import Plan
-from minutebook.planning.setup import install_history, install_plan
+from minutebook.planning.setup import PLAN_SLICES, install_history, install_plan
 from minutebook.planning.task_history import TaskHistory
 from minutebook.session.snapshot import TypeRegistry
 from minutebook.session.state import Session
 
-_SLICES: Final[tuple[type, ...]] = (Plan, TaskHistory)
-_TYPES: Final = TypeRegistry(*_SLICES)
+_TYPES: Final = TypeRegistry(*PLAN_SLICES)
 
 
 class PlanChanges:
@@ -26,8 +24,8 @@ class PlanChanges:
         if not isinstance(session, Session) or self._values(session) == self._stored:
             return None
         return {
-            _TYPES.name_of(slice_type): _TYPES.to_data(slice_type, session.query(slice_type).slice())
-            for slice_type in _SLICES
+            slice_type.__name__: _TYPES.to_data(slice_type, session.query(slice_type).slice())
+            for slice_type in PLAN_SLICES
         }
 
     def note_stored(self, session: SessionProtocol) -> None:
@@ -37,7 +35,7 @@ class PlanChanges:
     @staticmethod
     def _values(session: Session) -> list[Any]:
         values: list[Any] = []
-        for slice_type in _SLICES:
+        for slice_type in PLAN_SLICES:
             values.extend(session.query(slice_type).slice())
         return values
 
@@ -48,10 +46,10 @@ def restore_plan(session: SessionProtocol, data: Mapping[str, Any]) -> None:
     Raises:
         UnreadableInput: the data is not that of a plan.
     """
-    if not isinstance(session, Session) or any(session.query(slice_type).slice() for slice_type in _SLICES):
+    if not isinstance(session, Session) or any(session.query(slice_type).slice() for slice_type in PLAN_SLICES):
         return
     slices: dict[type, tuple[Any, ...]] = {
-        slice_type: _TYPES.from_data(slice_type, data.get(_TYPES.name_of(slice_type))) for slice_type in _SLICES
+        slice_type: _TYPES.from_data(slice_type, data.get(slice_type.__name__)) for slice_type in PLAN_SLICES
     }
     install_plan(session)
     for slice_type, values in slices.items():

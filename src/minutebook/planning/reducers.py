@@ -203,12 +203,16 @@ def with_pin(histories: Sequence[TaskHistory], event: PinStep) -> Histories:
 
 @on(AppendTurn, starts=True)
 def with_turn(histories: Sequence[TaskHistory], event: AppendTurn, *, context: ReducerContext) -> Sequence[TaskHistory]:
-    """Add a turn that was not recorded in this session. A turn whose id is already in the history is not added again."""
+    """Add a turn that was not recorded in this session, unless the history has it already.
+
+    A turn is identified by its number, or by its entry: the evaluation and the sequence number.
+    """
     *earlier, latest = histories or (TaskHistory(""),)
     turn = event.turn
-    if turn.turn_id is not None and any(
-        turn.turn_id == existing.turn_id for step in latest.steps for existing in step.turns
-    ):
+    existing = _existing_turn(histories, turn)
+    if existing is not None:
+        if (existing.role, existing.content) != (turn.role, turn.content):
+            raise InvalidSetting("turn_id", turn.turn_id, "a number that no other turn has, or None for the next one")
         return histories
     if event.step_id is not None and latest.step(event.step_id) is None:
         raise InvalidSetting("step_id", event.step_id, "the id of a step of the history, or None for the active one")
@@ -220,12 +224,17 @@ def with_turn(histories: Sequence[TaskHistory], event: AppendTurn, *, context: R
 
 
 @on(ConversationRecorded, starts=True)
-def with_recorded_message(values: Sequence[TaskHistory], event: ConversationRecorded) -> Sequence[TaskHistory]:
+def with_recorded_message(
+    values: Sequence[TaskHistory], event: ConversationRecorded, *, context: ReducerContext
+) -> Sequence[TaskHistory]:
     """Add a recorded message to the active step; a tool result goes to the step that made the call.
 
+    Messages of an evaluation that runs inside this one, or outside it, belong to another conversation and another history.
     Prompts and other system messages are not turns. A message at a position that is already in use starts a different
     conversation from there on: the turns after it stay in the history and lose their position.
     """
+    if event.scope != context.session.scope:
+        return values
     entry, position = event.entry, event.position
     histories: Histories = tuple(values) or (TaskHistory(""),)
     if position is not None:
@@ -254,6 +263,18 @@ def _with_entry(histories: Histories, entry: ConversationEntry, position: int | 
     if call is not None:
         history = _with_result_covered(history, call, number)
     return (*histories[:task], history, *histories[task + 1 :])
+
+
+def _existing_turn(histories: Sequence[TaskHistory], turn: Turn) -> Turn | None:
+    """The turn of the histories with the same number or the same entry."""
+    entry = (turn.evaluation_id, turn.entry_sequence)
+    for history in histories:
+        for step in history.steps:
+            for existing in step.turns:
+                is_same_entry = None not in entry and entry == (existing.evaluation_id, existing.entry_sequence)
+                if is_same_entry or (turn.turn_id is not None and turn.turn_id == existing.turn_id):
+                    return existing
+    return None
 
 
 def _current_step_id(latest: TaskHistory) -> int:

@@ -1,10 +1,39 @@
-"""Registration of the plan's and the history's reducers in a session."""
+"""The plan and the history of a session: registration of their reducers, and separate ones for nested evaluations."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+from uuid import UUID
+
+from minutebook.history.protocol import SessionProtocol
 from minutebook.planning.events import AddHistorySteps, InitializeTaskHistory, SetActiveStep
 from minutebook.planning.plan import Plan
 from minutebook.planning.reducers import REDUCERS
 from minutebook.planning.task_history import TaskHistory
+from minutebook.session.scope import NestedSession
 from minutebook.session.state import Session
+
+PLAN_SLICES: Final[tuple[type, ...]] = (Plan, TaskHistory)
+"""The slices that a nested evaluation has for itself."""
+
+
+@contextmanager
+def evaluation_session(session: SessionProtocol, evaluation_id: UUID) -> Iterator[SessionProtocol]:
+    """The session of an evaluation: a `NestedSession` with its own plan while another evaluation of it is in progress.
+
+    A tool may evaluate another prompt on the session of its run. Positions in the history are those of one conversation,
+    so the two evaluations cannot share a history, nor the plan that it follows.
+    """
+    if not isinstance(session, Session):
+        yield session
+    elif session.outermost is session and session.evaluation_lock.acquire(blocking=False):
+        try:
+            yield session
+        finally:
+            session.evaluation_lock.release()
+    else:
+        with NestedSession(session, frozenset(PLAN_SLICES), evaluation_id) as nested:
+            yield nested
 
 
 def install_plan(session: Session) -> None:

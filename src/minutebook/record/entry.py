@@ -103,3 +103,5 @@ class ConversationRecorded:
     """Position of the message in the current conversation; None if it is not part of it."""
     is_prompt: bool = False
     """The entry is the rendered prompt, not a message of the conversation."""
+    scope: UUID | None = None
+    """The id of the evaluation, if it runs inside another evaluation of the session; else None."""

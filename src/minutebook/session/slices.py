@@ -251,20 +251,20 @@ class SliceTable:
                 registrations = (*registrations, Registration(slice_type, reducer, is_default))
             self._registrations[event_type] = registrations
 
+    def has_reducer(self, event_type: type, slice_type: type | None = None) -> bool:
+        """Whether this slice, or any slice, has a reducer for events of the type."""
+        registrations = self._registrations.get(event_type, ())
+        return any(slice_type is None or item.slice_type is slice_type for item in registrations)
+
     def require_reducer(self, event: object, slice_type: type | None) -> None:
         """Raise if no reducer is registered for the event, in this slice or (with None) in any slice.
 
         Raises:
             NoReducer: none is registered.
         """
-
-        def has_reducer(event_type: type) -> bool:
-            registrations = self._registrations.get(event_type, ())
-            return any(slice_type is None or item.slice_type is slice_type for item in registrations)
-
-        if not has_reducer(type(event)):
+        if not self.has_reducer(type(event), slice_type):
             event_types = tuple(self._registrations)  # a copy: another thread may register
-            names = tuple(event_type.__name__ for event_type in event_types if has_reducer(event_type))
+            names = tuple(event_type.__name__ for event_type in event_types if self.has_reducer(event_type, slice_type))
             raise NoReducer(type(event).__name__, None if slice_type is None else slice_type.__name__, names)
 
     def dispatch(self, event: object, context: ReducerContext) -> None:

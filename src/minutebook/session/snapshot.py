@@ -44,6 +44,7 @@ class TypeRegistry:
         self._codecs: dict[type, SliceCodec] = {}
         self.register(
             ConversationEntry,
+            name="ConversationEntry",
             to_json=lambda entry: json.loads(entry_to_json(entry)),
             from_json=lambda data: entry_from_json(json.dumps(data)),
         )
@@ -61,11 +62,15 @@ class TypeRegistry:
     ) -> type[T]:
         """Add a type under a name, by default its class name. Registering it again replaces its name and functions.
 
+        The default name of a type of minutebook starts with "minutebook.", so that your type may have the same class name.
+
         Raises:
             InvalidSetting: another type has the name.
             MissingSetting: only one of the two functions is given.
         """
-        name = value_type.__name__ if name is None else name
+        if name is None:
+            is_own = value_type.__module__.partition(".")[0] == "minutebook"
+            name = f"minutebook.{value_type.__name__}" if is_own else value_type.__name__
         if self._types.get(name, value_type) is not value_type:
             raise InvalidSetting("name", name, f"a name that {self._types[name].__qualname__} does not have already")
         if (to_json is None) != (from_json is None):

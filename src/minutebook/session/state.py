@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from threading import RLock
+from threading import Lock, RLock
 from types import TracebackType
 from typing import Final, Self, TypeVar
 from uuid import UUID, uuid4
@@ -54,11 +54,16 @@ class Session:
     ) -> None:
         self._bus = InProcessEventBus() if bus is None else bus
         self._session_id = uuid4() if session_id is None else session_id
-        self._clock = clock
+        self.clock = clock
         self._table = SliceTable(_LOGS)
         self._lock = RLock()
         self._closed = False
         self._subscriptions: dict[type, Unsubscribe] = {}
+        self.evaluation_lock = Lock()
+        """Held by the evaluation in progress. An evaluation that starts meanwhile gets a `NestedSession`."""
+        self._record_entries()
+
+    def _record_entries(self) -> None:
         self._table.register(ConversationRecorded, ConversationEntry, _append_entry, is_default=True)
         self._subscribe(ConversationRecorded)
 
@@ -71,6 +76,16 @@ class Session:
     def bus(self) -> InProcessEventBus:
         """The bus that the session subscribes to; a new one unless one was passed."""
         return self._bus
+
+    @property
+    def outermost(self) -> "Session":
+        """The session itself, or that of the outermost evaluation if this one belongs to a nested evaluation."""
+        return self
+
+    @property
+    def scope(self) -> UUID | None:
+        """The id of the nested evaluation that the session belongs to; None if it belongs to none."""
+        return None
 
     def query(self, slice_type: type[T]) -> Query[T]:
         """Read a slice. A slice without values is empty, also if it was never used."""
@@ -108,12 +123,12 @@ class Session:
             ReducerFailed: a reducer failed, and no slice was changed.
         """
         self._table.require_reducer(event, None)
-        self._table.dispatch(event, ReducerContext(self, self._clock()))
+        self._table.dispatch(event, ReducerContext(self, self.clock()))
 
     def snapshot(self) -> Snapshot:
         """The current values of all slices, without a copy."""
         slices, logs = self._table.current()
-        return Snapshot(self._session_id, self._clock(), slices, logs)
+        return Snapshot(self._session_id, self.clock(), slices, logs)
 
     def rollback(self, snapshot: Snapshot) -> None:
         """Restore every STATE slice to its values in the snapshot; logs are unchanged.

@@ -25,6 +25,7 @@ from minutebook.compaction.summarizer import Summarizer
 from minutebook.compaction.turns import TurnStrategy
 from minutebook.conversation.agent_call import LEASE_SECONDS, RunLimits, RunRecord
 from minutebook.conversation.compactor import FoldStorage
+from minutebook.conversation.handle.lock import TaskLock
 from minutebook.conversation.lease import RenewedLease, hold_lease
 from minutebook.conversation.minutes import (
     CallSettings,
@@ -129,8 +130,8 @@ class AsyncConversation:
             model=model, max_tokens=max_tokens, managers=manager, strategy=strategy, summarizer=summarizer, name=policy
         )
         self.provider: Provider = provider or self._policy.provider
-        self._lock = asyncio.Lock()
-        """Held while the record is read or written: tasks may share the handle."""
+        self._lock = TaskLock()
+        """Held while the record is read or written: tasks of any thread may share the handle."""
         self._source: ViewSource | None = None
         """The record, once the conversation was read."""
         self._version = self._first = 0

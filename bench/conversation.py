@@ -5,7 +5,6 @@ import tempfile
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from itertools import cycle
 from pathlib import Path
 from statistics import median
@@ -56,7 +55,7 @@ def measure(*, quick: bool) -> Part:
             progress(f"conversation: {database}, {length:,} messages")
             with tempfile.TemporaryDirectory() as folder:
                 store = open_store(Path(folder) / "chat.db") if database == "SQLite" else MemoryStore()
-                for costs in asyncio.run(_measure_turns(store, length, turns)):
+                for costs in _measure_turns(store, length, turns):
                     seconds_of[costs.name][length] = median(costs.turns)
         overheads = {
             name: [seconds[length] / seconds_of[BARE][length] - 1 for length in LENGTHS]
@@ -83,39 +82,39 @@ def measure(*, quick: bool) -> Part:
     return part
 
 
-async def _measure_turns(store: ConversationStore, length: int, turns: int) -> list[Costs]:
+def _measure_turns(store: ConversationStore, length: int, turns: int) -> list[Costs]:
     """Run the contenders in turns on one store, so that they meet the same load of the machine."""
     messages = _chat_messages(length + 2 * turns)
     history, rest = messages[:length], messages[length:]
-    async with store:
-        bare = await _BareLoop.start(store, history)
-        chat = await _chat(store, history)
-        sync_chat = await asyncio.to_thread(_sync_chat, store, (await _chat(store, history)).id)
+    with asyncio.Runner() as runner:
+        bare = runner.run(_BareLoop.start(store, history))
+        chat = runner.run(_chat(store, history))
+        sync_chat = Conversation(runner.run(_chat(store, history)).id, store=store, max_tokens=MAX_TOKENS)
 
         async def take_async_turn(question: Message, answer: Message) -> None:
             await chat.append(question)
             await chat.view()
             await chat.append(answer)
 
-        def take_sync_turn(question: Message, answer: Message) -> None:
+        def take_sync_turn(question: Message, answer: Message) -> float:
+            start = perf_counter()
             sync_chat.append(question)
             sync_chat.view()
             sync_chat.append(answer)
+            return perf_counter() - start
 
-        async def run_in_thread(question: Message, answer: Message) -> float:
-            return await asyncio.to_thread(_seconds, take_sync_turn, question, answer)
-
-        takers: dict[str, Callable[[Message, Message], Awaitable[float]]] = {
-            BARE: partial(_async_seconds, bare.take_turn),
-            OBJECT: partial(_async_seconds, take_async_turn),
-            FACADE: run_in_thread,
+        takers: dict[str, Callable[[Message, Message], float]] = {
+            BARE: lambda question, answer: runner.run(_async_seconds(bare.take_turn, question, answer)),
+            OBJECT: lambda question, answer: runner.run(_async_seconds(take_async_turn, question, answer)),
+            FACADE: take_sync_turn,
         }
         costs = {name: Costs(name, []) for name in takers}
         order = deque(takers)
         for question, answer in zip(rest[::2], rest[1::2], strict=True):
             order.rotate()  # a turn also waits for what the one before it left to do in the background
             for name in order:
-                costs[name].turns.append(await takers[name](question, answer))
+                costs[name].turns.append(takers[name](question, answer))
+        runner.run(store.close())
     return list(costs.values())
 
 
@@ -131,16 +130,6 @@ async def _chat(store: ConversationStore, history: list[Message]) -> AsyncConver
     await chat.append(history)
     await chat.view()
     return chat
-
-
-def _sync_chat(store: ConversationStore, conversation: str) -> Conversation:
-    return Conversation(conversation, store=store, max_tokens=MAX_TOKENS)
-
-
-def _seconds(take_turn: Callable[[Message, Message], None], question: Message, answer: Message) -> float:
-    start = perf_counter()
-    take_turn(question, answer)
-    return perf_counter() - start
 
 
 async def _async_seconds(

@@ -39,6 +39,7 @@ PACKAGES = {
 HEAD = "<!-- Written by docs/generate.py from the docstrings; change those. -->\n"
 RAISES = re.compile(r"^    (\w+):", re.MULTILINE)
 LINE = 100
+_HANDLE = "minutebook.conversation.handle"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -102,8 +103,8 @@ def resolve(module: str, name: str) -> Definition:
     body = syntax_tree(module).body
     for index, node in enumerate(body):
         if isinstance(node, ast.ClassDef | Function) and node.name == name:
-            if isinstance(node, ast.ClassDef) and (module, name) == ("minutebook.conversation.sync", "Conversation"):
-                return Definition(_sync_class(), "minutebook.conversation.handle")
+            if isinstance(node, ast.ClassDef) and (module, name) == (f"{_HANDLE}.sync_conversation", "Conversation"):
+                return Definition(_sync_class(), f"{_HANDLE}.async_conversation")
             return Definition(node, module)
         if isinstance(node, ast.Assign | ast.AnnAssign) and name in target_names(node):
             after = body[index + 1] if index + 1 < len(body) else None
@@ -128,9 +129,9 @@ def syntax_tree(module: str, suffix: str = ".py") -> ast.Module:
 
 def _sync_class() -> ast.ClassDef:
     """`Conversation` with the signatures of its stub and the docstrings of `AsyncConversation`."""
-    stub = syntax_tree("minutebook.conversation.sync", ".pyi")
+    stub = syntax_tree(f"{_HANDLE}.sync_conversation", ".pyi")
     result = next(node for node in stub.body if isinstance(node, ast.ClassDef))
-    original = resolve("minutebook.conversation.handle", "AsyncConversation").node
+    original = resolve(f"{_HANDLE}.async_conversation", "AsyncConversation").node
     assert isinstance(original, ast.ClassDef)
     docs = {node.name: ast.get_docstring(node) for node in original.body if isinstance(node, Function)}
     for node in result.body:

@@ -5,9 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from minutebook.conversation import handle, sync
+from minutebook.conversation.handle import async_conversation, sync_conversation
 
-PAGE = Path(sync.__file__ or "").with_suffix(".pyi")
+PAGE = Path(sync_conversation.__file__ or "").with_suffix(".pyi")
 _HEAD = "# Written by docs/generate.py from AsyncConversation; change that.\n"
 
 
@@ -47,8 +47,8 @@ class _WithoutAsync(ast.NodeTransformer):
 
 
 def sync_stub() -> str:
-    """The text of `sync.pyi`."""
-    tree = ast.parse(Path(handle.__file__).read_text(encoding="utf-8"))
+    """The text of `sync_conversation.pyi`."""
+    tree = ast.parse(Path(async_conversation.__file__).read_text(encoding="utf-8"))
     source = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "AsyncConversation")
     fields = ast.parse("store: ConversationStore\nprovider: Provider").body
     stub = _WithoutAsync().visit(source)
@@ -63,7 +63,7 @@ def sync_stub() -> str:
             names = [alias.name for alias in node.names if alias.name in used]
             names += ["Iterator"] if node.module == "collections.abc" and "Iterator" in used - set(names) else []
             imports += [f"from {node.module} import {', '.join(names)}"] if names else []
-    imports.append("from minutebook.conversation.handle import MessageInput")
+    imports.append("from minutebook.conversation.handle.async_conversation import MessageInput")
     return _formatted(_HEAD + "\n".join(sorted(imports)) + "\n\n" + text + "\n")
 
 

@@ -14,7 +14,7 @@ from bench.report import progress
 from minutebook.agent.adapter import ProviderAdapter
 from minutebook.agent.events import RunFinished, ViewBuilt
 from minutebook.agent.messages import ModelReply, ModelRequest, OnDelta, Usage
-from minutebook.conversation.sync import Conversation
+from minutebook.conversation.handle.sync_conversation import Conversation
 from minutebook.errors import ConversationBusy, LeaseLost
 from minutebook.history import TurnWindowManager
 from minutebook.record.message import Message, is_user, role_of

@@ -360,7 +360,7 @@ def test_both_classes_have_the_same_methods_and_documentation():
 
 
 def test_a_blocking_conversation_in_a_coroutine_warns_once(monkeypatch):
-    monkeypatch.setattr("minutebook.conversation.sync._has_warned", False)
+    monkeypatch.setattr("minutebook.conversation.handle.sync_conversation._has_warned", False)
 
     async def scenario():
         chat = Conversation("a")
@@ -509,7 +509,7 @@ def _append_in_child(database):
 
 
 def test_an_async_tool_that_would_block_the_loop_gets_an_error(monkeypatch):
-    monkeypatch.setattr("minutebook.conversation.sync._has_warned", True)
+    monkeypatch.setattr("minutebook.conversation.handle.sync_conversation._has_warned", True)
 
     async def tool():
         Conversation("other").append("hello")

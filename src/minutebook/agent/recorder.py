@@ -13,11 +13,17 @@ from minutebook.errors import PromptEvaluationError
 from minutebook.history.protocol import EventBus
 from minutebook.record.entry import ConversationEntry, ConversationRecorded
 from minutebook.record.message import Message
+from minutebook.record.repairs import placeholder_result
 from minutebook.record.transcript import Transcript
 from minutebook.wire.chat import provider_message_to_entry
 
 INTERRUPTED: Final = '{"error":"interrupted","reason":"the run ended before this call was answered"}'
 """The content of the tool result for a call that got none before the run ended."""
+
+
+def interrupted_result(call_id: str) -> Message:
+    """The result of a call that got none before the run ended."""
+    return {**placeholder_result(call_id), "content": INTERRUPTED, "is_error": True}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,8 +69,7 @@ class Recorder:
         first_error: PromptEvaluationError | None = None
         for call_id in self.conversation.open_calls:
             try:
-                interrupted = {"role": "tool", "tool_call_id": call_id, "content": INTERRUPTED, "is_error": True}
-                self.record(results.get(call_id) or interrupted)
+                self.record(results.get(call_id) or interrupted_result(call_id))
             except PromptEvaluationError as error:  # the remaining calls still need their results
                 first_error = first_error or error
         if first_error is not None:

@@ -9,11 +9,11 @@ _EXPORTS = {
     "agent_call": ("RunLimits",),
     "background": ("BackgroundCompaction",),
     "config": ("RetentionConfig",),
-    "handle": ("AsyncConversation", "MessageInput"),
+    "handle.async_conversation": ("AsyncConversation", "MessageInput"),
     "history": ("ConversationHistory", "HistoryStatus", "history_settings"),
     "jobs": ("run_worker",),
     "minutes": ("MessageReason", "Request"),
     "retention": ("PruningDecision", "RetentionPolicy"),
-    "sync": ("Conversation",),
+    "handle.sync_conversation": ("Conversation",),
 }
 __all__, __getattr__, __dir__ = exports(__name__, _EXPORTS)

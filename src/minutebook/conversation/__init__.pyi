@@ -7,9 +7,12 @@ from minutebook.conversation.background import (
 from minutebook.conversation.config import (
     RetentionConfig as RetentionConfig,
 )
-from minutebook.conversation.handle import (
+from minutebook.conversation.handle.async_conversation import (
     AsyncConversation as AsyncConversation,
     MessageInput as MessageInput,
+)
+from minutebook.conversation.handle.sync_conversation import (
+    Conversation as Conversation,
 )
 from minutebook.conversation.history import (
     ConversationHistory as ConversationHistory,
@@ -26,9 +29,6 @@ from minutebook.conversation.minutes import (
 from minutebook.conversation.retention import (
     PruningDecision as PruningDecision,
     RetentionPolicy as RetentionPolicy,
-)
-from minutebook.conversation.sync import (
-    Conversation as Conversation,
 )
 
 __all__ = [

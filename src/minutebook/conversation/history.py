@@ -18,7 +18,8 @@ from minutebook.compaction.manager import CompactionResult
 from minutebook.compaction.summarizer import Summarizer, is_summary, summary_text, without_summary_flag
 from minutebook.compaction.turns import TurnStrategy
 from minutebook.conversation.compactor import TurnCompactor
-from minutebook.conversation.handle import AsyncConversation, id_of_recipient
+from minutebook.conversation.handle.async_conversation import AsyncConversation, id_of_recipient
+from minutebook.conversation.handle.lock import TaskLock
 from minutebook.conversation.lease import RenewedLease, hold_lease
 from minutebook.conversation.view_source import ViewSource
 from minutebook.errors import (
@@ -37,9 +38,9 @@ from minutebook.record.message import Message, Provider, is_system, plain_copy, 
 from minutebook.record.pairing import Pairing
 from minutebook.store.base import ConversationStore
 from minutebook.store.rules import now, require_status
-from minutebook.store.types import ConversationHeader, ConversationStatus, StoredFold, require_name
+from minutebook.store.types import ConversationHeader, ConversationStatus, Lease, StoredFold, require_name
 from minutebook.tokens import TokenCounter
-from minutebook.wire.chat import provider_message_to_entry
+from minutebook.wire.chat import json_bytes, provider_message_to_entry
 
 T = TypeVar("T")
 _LEASE_SECONDS: Final = 10.0
@@ -109,7 +110,7 @@ class ConversationHistory(AsyncConversation):
         self._policy.counter = counter or self._policy.counter
         self._is_bound = conversation is not None
         """Whether the id stays, because the caller chose it or the conversation existed."""
-        self._holder, self._writing = f"history-{uuid4()}", asyncio.Lock()
+        self._holder, self._writing = f"history-{uuid4()}", TaskLock()
         self.max_recent_turns = _require_turns(max_recent_turns)
         self._compactor = TurnCompactor(
             store,
@@ -140,7 +141,9 @@ class ConversationHistory(AsyncConversation):
     ) -> int:
         """Append one message in OpenAI's format with the current time. Return the conversation's new version.
 
-        After an assistant message with tool calls, only their results are accepted until all are appended.
+        After an assistant message with tool calls, only their results are accepted until all are appended. If another
+        process has left calls without results, the next message is accepted: they get "interrupted" results before it, and
+        a warning is logged.
 
         Raises:
             InvalidMessage: a field of the message is missing or has the wrong type.
@@ -252,41 +255,56 @@ class ConversationHistory(AsyncConversation):
         self, messages: Sequence[Message], provider: str | None, model: str | None, idempotency_key: str | None
     ) -> int:
         evaluation_id, created_at = self._new_id(), self._clock()
-        entries = [
-            provider_message_to_entry(
-                message,
-                evaluation_id=evaluation_id,
-                sequence=sequence,
-                created_at=created_at,
-                provider=provider,
-                model=model,
-            )
-            for sequence, message in enumerate(messages)
-        ]
 
-        async def append(conversation: str) -> int:
-            if self._renewed is not None:  # within `lease`
+        async def append(conversation: str, interrupted: Sequence[Message] = ()) -> int:
+            entries = [
+                provider_message_to_entry(
+                    message,
+                    evaluation_id=evaluation_id,
+                    sequence=sequence,
+                    created_at=created_at,
+                    provider=provider,
+                    model=model,
+                )
+                for sequence, message in enumerate([*interrupted, *messages])
+            ]
+            async with self._append_lease(conversation) as (lease, release):
                 return await self.store.append(
                     conversation,
                     entries,
                     recipient=self.recipient,
                     idempotency_key=idempotency_key,
-                    lease=self._renewed.lease,
-                )
-            async with self._writing, self._write_lease(conversation) as renewed, renewed.release_on_append():
-                return await self.store.append(
-                    conversation,
-                    entries,
-                    recipient=self.recipient,
-                    idempotency_key=idempotency_key,
-                    lease=renewed.lease,
-                    release=True,
+                    fingerprint=None if idempotency_key is None else json_bytes(list(messages)),
+                    lease=lease,
+                    release=release,
                 )
 
-        version = await self._use(append)
+        async def append_after_crash(conversation: str) -> int:
+            try:
+                return await append(conversation)
+            except BrokenConversation:
+                last = await self.store.load(conversation, last_messages=1)
+                interrupted = self._interrupted_results(last.transcript(), messages)
+                if not interrupted:
+                    raise
+                version = await append(conversation, interrupted)
+                self._warn_interrupted(interrupted)
+                return version
+
+        version = await self._use(append_after_crash)
+        self._note_calls(messages)
         if self._notice is not None:
             self._notice(self.conversation)
         return version
+
+    @asynccontextmanager
+    async def _append_lease(self, conversation: str) -> AsyncIterator[tuple[Lease, bool]]:
+        """The lease for one append, and whether the append releases it: not within `lease`."""
+        if self._renewed is not None:
+            yield self._renewed.lease, False
+            return
+        async with self._writing, self._write_lease(conversation) as renewed, renewed.release_on_append():
+            yield renewed.lease, True
 
     @asynccontextmanager
     async def _write_lease(self, conversation: str) -> AsyncIterator[RenewedLease]:

@@ -8,7 +8,7 @@ import click
 from minutebook.cli.database import Database
 from minutebook.cli.exits import Command
 from minutebook.cli.options import database_options, emit, json_option
-from minutebook.conversation.handle import AsyncConversation
+from minutebook.conversation.handle.async_conversation import AsyncConversation
 from minutebook.conversation.minutes import Request
 
 

@@ -8,7 +8,7 @@ from minutebook.compaction.manager import CompactionResult
 from minutebook.compaction.strategy import HistoryStrategy
 from minutebook.compaction.summarizer import Summarizer
 from minutebook.conversation.agent_call import RunLimits, RunRecord
-from minutebook.conversation.handle import MessageInput
+from minutebook.conversation.handle.async_conversation import MessageInput
 from minutebook.conversation.minutes import MessageReason, Request
 from minutebook.history.protocol import HistoryManager, SessionProtocol
 from minutebook.history.view import View

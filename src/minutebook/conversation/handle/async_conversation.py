@@ -5,6 +5,7 @@ in memory while the handle is open; before each view the handle reads from the s
 """
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext
@@ -18,6 +19,7 @@ from minutebook.agent.adapter import ProviderAdapter
 from minutebook.agent.events import RunEvent
 from minutebook.agent.messages import PromptResponse, usage_from
 from minutebook.agent.prompt_message import text_prompt
+from minutebook.agent.recorder import interrupted_result
 from minutebook.agent.runner import ConversationRunner
 from minutebook.compaction.manager import CompactionManager, CompactionResult
 from minutebook.compaction.strategy import HistoryStrategy
@@ -25,6 +27,7 @@ from minutebook.compaction.summarizer import Summarizer
 from minutebook.compaction.turns import TurnStrategy
 from minutebook.conversation.agent_call import LEASE_SECONDS, RunLimits, RunRecord
 from minutebook.conversation.compactor import FoldStorage
+from minutebook.conversation.handle.lock import TaskLock
 from minutebook.conversation.lease import RenewedLease, hold_lease
 from minutebook.conversation.minutes import (
     CallSettings,
@@ -57,7 +60,8 @@ from minutebook.prompt.section import Section
 from minutebook.prompt.tools import AnyTool, Tool, tool
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
-from minutebook.record.message import Message, Provider, is_system, plain_copy, text_of
+from minutebook.record.message import Message, Provider, call_ids, is_result, is_system, plain_copy, result_id, text_of
+from minutebook.record.transcript import Transcript
 from minutebook.record.validation import rejected_kinds
 from minutebook.session.state import Session
 from minutebook.store.base import ConversationStore
@@ -76,6 +80,7 @@ from minutebook.wire.read import ClientInput, read_input
 
 MessageInput: TypeAlias = Any
 """Text (a user message), a message dict, a list of them, or an object of the official openai or anthropic client."""
+_LOG: Final = logging.getLogger("minutebook.conversation")
 _ATTEMPTS: Final = 20
 """Maximum attempts to write while other processes write to the same conversation."""
 _MAX_PAUSE_SECONDS: Final = 0.02
@@ -129,12 +134,14 @@ class AsyncConversation:
             model=model, max_tokens=max_tokens, managers=manager, strategy=strategy, summarizer=summarizer, name=policy
         )
         self.provider: Provider = provider or self._policy.provider
-        self._lock = asyncio.Lock()
-        """Held while the record is read or written: tasks may share the handle."""
+        self._lock = TaskLock()
+        """Held while the record is read or written: tasks of any thread may share the handle."""
         self._source: ViewSource | None = None
         """The record, once the conversation was read."""
         self._version = self._first = 0
         """The stored version, 0 if there is none yet, and the position of the first entry that was not purged."""
+        self._own_calls: frozenset[str] = frozenset()
+        """The ids of the newest tool calls that were appended with this handle."""
         self._renewed: RenewedLease | None = None
         self._last_request = 0
         self._sent: SentRequest | None = None
@@ -209,7 +216,8 @@ class AsyncConversation:
         """Append messages atomically, and return the position of the last one.
 
         Append an assistant message with tool calls together with their results, so that a crash never leaves a call
-        without its result. The usage of a response is stored in the minutes of the newest view, or of `request`.
+        without its result. If another process has left one, an "interrupted" result is appended before these messages, and
+        a warning is logged. The usage of a response is stored in the minutes of the newest view, or of `request`.
 
         Raises:
             InvalidMessage: a message is not understood.
@@ -235,7 +243,8 @@ class AsyncConversation:
         source = await self._open()
         for _ in range(_ATTEMPTS):
             start = len(source.record)
-            added = [*self._first_messages(), *new]
+            interrupted = self._interrupted_results(source.record, new)
+            added = [*self._first_messages(), *interrupted, *new]
             try:
                 version = await self.store.append(
                     self.id,
@@ -256,6 +265,8 @@ class AsyncConversation:
             if version == self._version + 1:
                 source.extend(added)
                 self._version = version
+                self._note_calls(new)
+                self._warn_interrupted(interrupted)
                 return len(source.record) - 1
             source = await self._synchronize()  # the key has been used: nothing was appended
             return _last_position(source.record, new)
@@ -265,6 +276,22 @@ class AsyncConversation:
         if self._system is None or len(self._record.record):
             return []
         return [{"role": "system", "content": self._system}]
+
+    def _interrupted_results(self, record: Transcript, new: Sequence[Message]) -> list[Message]:
+        """Results for the calls that a process which was killed has left without, unless the new messages have them."""
+        if not record.open_calls or (new and is_result(new[0])) or self._own_calls.issuperset(record.open_calls):
+            return []
+        return list(map(interrupted_result, record.open_calls))
+
+    def _warn_interrupted(self, results: Sequence[Message]) -> None:
+        if results:
+            text = "conversation %s: tool calls of another process had no result and got an interrupted result: %s"
+            _LOG.warning(text, self.id, ", ".join(map(result_id, results)))
+
+    def _note_calls(self, messages: Sequence[Message]) -> None:
+        """Remember the tool calls of stored messages: this handle gets their results, so they are not interrupted."""
+        for message in messages:
+            self._own_calls = frozenset(call_ids(message)) or self._own_calls
 
     def _entries(self, messages: Sequence[Message], response: ClientInput | None) -> list[ConversationEntry]:
         model = self._policy.model_name if response is None else response.model
@@ -477,7 +504,9 @@ class AsyncConversation:
             if self._renewed is None:
                 await stack.enter_async_context(self._lease(LEASE_SECONDS, wait=True))
             source = await self._read_locked()
-            first_messages = self._first_messages()
+            interrupted = self._interrupted_results(source.record, ())
+            self._warn_interrupted(interrupted)
+            first_messages = [*self._first_messages(), *interrupted]
             source.extend(first_messages)
             run = RunRecord(
                 self.store,

@@ -1,8 +1,8 @@
 """`Conversation`: the methods of `AsyncConversation` for code that is not async.
 
-All conversations of a process share one background thread with an event loop. The methods are derived from those of
-`AsyncConversation`, so the two cannot differ; their signatures for type checkers are in `sync.pyi`, which `make docs`
-writes.
+The methods are derived from those of `AsyncConversation`, so the two cannot differ; their signatures for type checkers are
+in `sync_conversation.pyi`, which `make docs` writes. Most calls run in the caller's thread. Those that may call a model or
+continue between two calls run in a background thread with an event loop, which all conversations of a process share.
 """
 
 import asyncio
@@ -12,31 +12,46 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import wraps
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
-from minutebook.conversation.handle import AsyncConversation
+from minutebook.conversation.handle.async_conversation import AsyncConversation
+from minutebook.conversation.handle.thread_loop import run_in_this_thread
 from minutebook.record.message import Provider
 from minutebook.store.base import ConversationStore
 from minutebook.store.loop_thread import run_sync
 
 T = TypeVar("T")
+_IN_BACKGROUND: Final = frozenset({"run", "compact", "close"})
+"""Methods that may call a model, and `close`, because a store may start a thread to close itself."""
+_VIEWS: Final = frozenset({"view", "fit"})
+"""Methods that call the strategy, if there is one. It may call a model."""
 _has_warned = False
 
 
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the background event loop, and wait for its result."""
-    _warn_in_event_loop()
+def run(coroutine: Coroutine[Any, Any, T], *, in_background: bool = True) -> T:
+    """Run a coroutine and return its result, on the background event loop or in this thread.
+
+    If this thread runs an event loop, such as a notebook's, it cannot run another one, so the background loop is used.
+    """
+    if _is_in_event_loop():
+        _warn_once()
+    elif not in_background:
+        return run_in_this_thread(coroutine)
     return run_sync(coroutine)
 
 
-def _warn_in_event_loop() -> None:
-    """Warn once if the caller is a coroutine: its event loop waits until the call returns."""
-    global _has_warned  # noqa: PLW0603 - warn once for the process
-    if _has_warned:
-        return
+def _is_in_event_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
+        return False
+    return True
+
+
+def _warn_once() -> None:
+    """Warn if the caller is a coroutine: its event loop waits until the call returns."""
+    global _has_warned  # noqa: PLW0603 - warn once for the process
+    if _has_warned:
         return
     _has_warned = True
     if asyncio.current_task() is not None:
@@ -51,7 +66,7 @@ class Conversation:
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         self._async = AsyncConversation(*args, **settings)
-        run(self._async.open())
+        run(self._async.open(), in_background=False)
 
     def __len__(self) -> int:
         return len(self._async)
@@ -90,11 +105,14 @@ class Conversation:
 
 def _sync_method(method: Callable[..., Any]) -> Callable[..., Any]:
     """The synchronous form of a method: of a coroutine, an asynchronous generator or an asynchronous context manager."""
+    name = method.__name__
     if inspect.iscoroutinefunction(method):
 
         @wraps(method)
         def call(self: Conversation, *args: Any, **settings: Any) -> Any:
-            return _sync_value(run(method(self._async, *args, **settings)), self)
+            has_strategy = self._async._policy.strategy is not None  # noqa: SLF001 - our own class
+            in_background = name in _IN_BACKGROUND or (name in _VIEWS and has_strategy)
+            return _sync_value(run(method(self._async, *args, **settings), in_background=in_background), self)
 
     elif inspect.isasyncgenfunction(method):
 

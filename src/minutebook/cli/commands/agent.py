@@ -15,9 +15,9 @@ from minutebook.agent.mcp import McpProcess, McpServer, ToolOrigin
 from minutebook.agent.messages import TextDelta
 from minutebook.cli.chat.display import retry_notice, safe_text
 from minutebook.cli.exits import EXIT_FINDINGS, INVALID, Command
-from minutebook.cli.files import replace_file
 from minutebook.cli.interrupts import InterruptibleRunner
-from minutebook.cli.options import emit, flag, is_json, json_option
+from minutebook.cli.options import emit, files_argument, flag, is_json, json_option
+from minutebook.cli.rewrite import replace_file
 from minutebook.cli.screen import one_line
 from minutebook.compaction.manager import HistoryCompacted
 from minutebook.compaction.registry import strategy_names
@@ -46,7 +46,7 @@ def command() -> None:
 
 
 @command.command("check", cls=Command, short_help="Check programs for errors.")
-@click.argument("files", metavar="FILE.sr|-…", nargs=-1, required=True)
+@files_argument
 @json_option("Print the diagnostics of all files and a summary as JSON. Example: --json")
 @click.option(
     "--strategy",
@@ -82,13 +82,13 @@ def check(files: Sequence[str], strategies: Sequence[str], externals: Sequence[s
 
 
 @command.command("fmt", cls=Command, short_help="Format programs.")
-@click.argument("files", metavar="FILE.sr|-…", nargs=-1, required=True)
+@files_argument
 @flag(
-    "--check",
-    "only_check",
-    help_text="Change nothing; list the files that would change and exit with 6 if there are any. Example: minutebook agent fmt --check a.sr",
+    "-n",
+    "--dry-run",
+    help_text="Change nothing; list the files that would change and exit with 6 if there are any. Example: minutebook agent fmt --dry-run a.sr",
 )
-def fmt(files: Sequence[str], only_check: bool) -> int:
+def fmt(files: Sequence[str], dry_run: bool) -> int:
     """Format each FILE in place; - reads stdin and prints to stdout.
 
     Comments are kept. A file is replaced atomically, and only if it changes. A file with errors is not changed: the
@@ -109,18 +109,18 @@ def fmt(files: Sequence[str], only_check: bool) -> int:
         formatted = format_agents(program)
         if formatted != text:
             changed.append(file)
-        if not only_check:
+        if not dry_run:
             _write(file, text, formatted)
     for file in changed:
-        if only_check or file != "-":
-            click.echo(f"{'would change' if only_check else 'changed'} {file}", err=True)
+        if dry_run or file != "-":
+            click.echo(f"{'would change' if dry_run else 'changed'} {file}", err=True)
     if has_errors:
         return INVALID
-    return EXIT_FINDINGS if changed and only_check else 0
+    return EXIT_FINDINGS if changed and dry_run else 0
 
 
 @command.command("run", cls=Command, short_help="Run a program.")
-@click.argument("file", metavar="FILE.sr|-")
+@click.argument("file", metavar="FILE|-", type=click.Path(allow_dash=True))
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
 @click.option(
     "--base-url", metavar="URL",
@@ -168,6 +168,8 @@ def run(
     prompt_text = sys.stdin.buffer.read().decode("utf-8", "replace").rstrip("\n") if prompt == "-" else prompt or ""
     servers = dict(map(_external, externals))
     spec = compile_agents(text, source=_name(file), strategies=strategy_names(), externals=tuple(servers))
+    if not spec.agents and not spec.flows:
+        raise UnreadableInput(_name(file), "defines no agent and no flow; nothing can be run")
     if os.getcwd() not in sys.path:  # noqa: PTH109 - sys.path holds strings
         sys.path.insert(0, os.getcwd())  # noqa: PTH109 - same
     starts_agent = flow is None and (agent is not None or (spec.entry is not None and spec.entry.kind == "agent"))
@@ -206,7 +208,7 @@ def _read(file: str) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise UnreadableInput(_name(file), f"not UTF-8 ({error.reason})", line) from None
+        raise UnreadableInput(_name(file), f"not UTF-8 ({error.reason}); save it as UTF-8", line) from None
 
 
 def _diagnose(

@@ -9,7 +9,7 @@ import click
 from minutebook import counter_for, model_info
 from minutebook.cli.database import open_database
 from minutebook.cli.exits import FAILED, Command
-from minutebook.cli.options import count_option, emit, flag, json_option, store_options
+from minutebook.cli.options import count_option, dry_run_option, emit, json_option, store_options
 from minutebook.cli.screen import percent
 from minutebook.compaction.manager import CompactionManager, CompactionResult
 from minutebook.conversation.compactor import FoldStorage, TurnCompactor
@@ -36,10 +36,7 @@ from minutebook.tokens.models import ModelInfo, UnknownModel
     "--max-tokens",
     help_text="Context window in tokens. Requires --strategy. Example: --strategy truncate --max-tokens 32000",
 )
-@flag(
-    "--dry-run",
-    help_text="Change nothing; show what would be compacted. Example: minutebook compact order-17 --dry-run",
-)
+@dry_run_option
 @store_options
 @json_option("Print the folds and the tokens they save as JSON. Example: minutebook compact order-17 --json")
 def command(

@@ -128,6 +128,12 @@ model_option = click.option(
 )
 
 
+models_file_option = click.option(
+    "--models-file", metavar="FILE", envvar="MINUTEBOOK_MODELS_FILE", type=click.Path(),
+    help="JSON file with limits and prices of your own models. Default: $MINUTEBOOK_MODELS_FILE. Example: --models-file models.json",
+)  # fmt: skip
+
+
 def store_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """`--db` and `--tenant`, the arguments of `open_database`."""
     database = click.option(

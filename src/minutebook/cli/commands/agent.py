@@ -16,7 +16,7 @@ from minutebook.agent.messages import TextDelta
 from minutebook.cli.chat.display import retry_notice, safe_text
 from minutebook.cli.exits import EXIT_FINDINGS, INVALID, Command
 from minutebook.cli.interrupts import InterruptibleRunner
-from minutebook.cli.options import emit, files_argument, flag, is_json, json_option
+from minutebook.cli.options import emit, files_argument, flag, is_json, json_option, models_file_option
 from minutebook.cli.rewrite import replace_file
 from minutebook.cli.screen import one_line
 from minutebook.compaction.manager import HistoryCompacted
@@ -35,6 +35,7 @@ from minutebook.errors import InvalidSetting, UnreadableInput
 from minutebook.prompt.markdown import text_in_prompt
 from minutebook.prompt.schema import json_data
 from minutebook.record.finding import Severity
+from minutebook.tokens.models import MODELS_FILE_VARIABLE
 
 
 @click.group("agent", short_help="Check, format and run agent programs.")
@@ -142,6 +143,7 @@ def fmt(files: Sequence[str], dry_run: bool) -> int:
     help="MCP server for tools that the program uses but does not define. Can be repeated. "
     "Example: --external mcp='notes-server --root .'",
 )  # fmt: skip
+@models_file_option
 @json_option("Print the result and the compaction notices as JSON. Example: --json")
 def run(
     file: str,
@@ -151,6 +153,7 @@ def run(
     flow: str | None,
     settings: Sequence[str],
     externals: Sequence[str],
+    models_file: str | None,
 ) -> None:
     """Run the program in FILE, and print its answer to PROMPT.
 
@@ -173,11 +176,14 @@ def run(
     if os.getcwd() not in sys.path:  # noqa: PTH109 - sys.path holds strings
         sys.path.insert(0, os.getcwd())  # noqa: PTH109 - same
     starts_agent = flow is None and (agent is not None or (spec.entry is not None and spec.entry.kind == "agent"))
+    environment = {**os.environ, **({MODELS_FILE_VARIABLE: models_file} if models_file else {})}
     printer = _RunPrinter(streams=starts_agent and not is_json())
 
     async def run_workflow() -> Any:
         result = None
-        async with DslWorkflow(spec, adapters=provider_adapters(base_url=base_url), externals=servers) as workflow:
+        async with DslWorkflow(
+            spec, adapters=provider_adapters(base_url=base_url), externals=servers, environment=environment
+        ) as workflow:
             async for event in workflow.stream(
                 prompt_text, agent=agent, flow=flow, values=dict(map(_setting, settings))
             ):

@@ -112,10 +112,11 @@ def _preload() -> None:
     """Load what the command and its first requests load."""
     for module in _PRELOADED_MODULES:
         import_module(module)
-    from minutebook.service.state import counter_of, info_of
+    from minutebook.service.state import counter_of
+    from minutebook.tokens.models import known_models
 
+    known_models()
     for model in ("default", "scripted"):
-        info_of(model)
         counter_of(model).count(model)
     gc.freeze()
 

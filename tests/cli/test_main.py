@@ -96,8 +96,8 @@ def test_input_that_is_no_conversation_ends_with_5(run: Run, command: str) -> No
 def test_a_folder_is_an_error_and_no_traceback(run: Run, tmp_path: Path) -> None:
     result = run("check", tmp_path)
 
-    assert result.exit_code == 1
-    assert result.stderr == f"error: {tmp_path}: Is a directory\n"
+    assert result.exit_code == 5
+    assert result.stderr == f"error: {tmp_path}: is a folder; name a file, or several as {tmp_path}/*\n"
 
 
 def test_every_error_has_an_exit_code() -> None:

@@ -55,6 +55,24 @@ def test_a_run_that_would_outgrow_its_window_finishes_with_notices_that_no_model
     assert_whole(workflow)
 
 
+def test_the_users_own_models_file_defines_the_window(tmp_path):
+    (tmp_path / "models.json").write_text('{"my-model": {"max_input_tokens": 8000, "max_output_tokens": 500}}')
+    program = SOLO.replace("gpt-4o", "my-model").replace("    max_input_tokens: 8000\n", "")
+    program += "    tools mine.read\n    history truncate\n"
+
+    events, workflow = streamed(
+        program,
+        chapters(20),
+        "Read all chapters.",
+        server={"max_context_tokens": 8_000},
+        externals={"mine": [tool(read)]},
+        environment={"MINUTEBOOK_MODELS_FILE": str(tmp_path / "models.json")},
+    )
+
+    assert events[-1] == WorkflowFinished("I have read it all.")
+    assert workflow.provider.problems == []
+
+
 def test_without_a_strategy_the_server_refuses_the_same_run():
     _, workflow = streamed(
         SOLO + "    tools mine.read\n",

@@ -1,3 +1,4 @@
+import re
 import sys
 import types
 import warnings
@@ -5,8 +6,8 @@ import warnings
 import pytest
 
 from minutebook import ModelInfo, model_info
-from minutebook.errors import InvalidSetting, MissingExtra
-from minutebook.tokens import UnknownModel, known_models
+from minutebook.errors import InvalidSetting, MissingExtra, UnreadableInput
+from minutebook.tokens import UnknownModel, known_models, load_models
 
 
 def test_a_model_has_limits_and_prices():
@@ -52,8 +53,49 @@ def test_the_caller_wins_over_the_own_table_which_wins_over_the_data():
     assert model_info("gpt-4o", own=own).max_output_tokens == 16_384
 
 
-@pytest.mark.parametrize("nothing", [None, 0, -1, "many"], ids=repr)
-def test_an_invalid_figure_is_unknown_and_never_0(nothing):
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", r":1: not JSON \(Expecting value\); expected a JSON object with models"),
+        ("[]", ": is not a JSON object; expected"),
+        ('{"mine": 5}', ": model 'mine'=5: expected an object with the keys cache_read, "),
+        ('{"mine": {"max_tokens": 5}}', ": key of model 'mine'='max_tokens': expected one of cache_read, "),
+        (
+            '{"mine": {"max_input_tokens": "many"}}',
+            ": max_input_tokens of model 'mine'='many': expected a number of tokens",
+        ),
+        ('{"mine": {"input": -1}}', ": input of model 'mine'=-1: expected US dollars per million tokens"),
+        ('{"mine": {"provider": 1}}', ": provider of model 'mine'=1: expected the name of a provider"),
+    ],
+    ids=lambda value: value[:20],
+)
+def test_a_models_file_that_cannot_be_used_is_named_with_the_model_and_the_key(tmp_path, text, problem):
+    path = tmp_path / "models.json"
+    path.write_text(text)
+
+    with pytest.raises(UnreadableInput, match=f"^{re.escape(str(path))}{problem}"):
+        load_models(str(path))
+
+
+def test_a_models_file_is_a_table_for_model_info(tmp_path):
+    path = tmp_path / "models.json"
+    path.write_text('{"gpt-4o": {"max_input_tokens": 5000}, "mine": {"context_tokens": 900, "input": 0.5}}')
+
+    own = load_models(str(path))
+
+    assert model_info("gpt-4o", own=own).max_input_tokens == 5_000
+    assert model_info("mine", own=own).max_input_tokens == 900
+    assert [info.name for info in known_models(own)[:2]] == ["gpt-4o", "mine"]
+
+
+@pytest.mark.parametrize("wrong", [-1, "many", True], ids=repr)
+def test_a_wrong_figure_in_the_own_table_raises(wrong):
+    with pytest.raises(InvalidSetting, match="max_input_tokens of model 'gpt-4o'"):
+        model_info("gpt-4o", own={"gpt-4o": {"max_input_tokens": wrong}})
+
+
+@pytest.mark.parametrize("nothing", [None, 0], ids=repr)
+def test_a_figure_that_is_null_or_0_is_unknown(nothing):
     own = {"gpt-4o": {"max_input_tokens": nothing, "context_tokens": nothing}}
 
     assert model_info("gpt-4o", own=own).max_input_tokens == 128_000

@@ -17,6 +17,7 @@ import apsw
 from minutebook.cli.interrupts import InterruptibleRunner
 from minutebook.cli.options import default_database_url
 from minutebook.cli.progress import count_progress
+from minutebook.cli.rewrite import require_folder
 from minutebook.errors import (
     ConversationErased,
     ConversationNotFound,
@@ -234,7 +235,12 @@ def integrity_problems(path: Path) -> list[str]:
 
 
 def copy_database(source: Path, target: Path) -> int:
-    """Copy a database that may be in use and return the size of the copy. The target is created atomically."""
+    """Copy a database that may be in use and return the size of the copy. The target is created atomically.
+
+    Raises:
+        FileNotFoundError: the folder of the target does not exist.
+    """
+    require_folder(target)
     with tempfile.TemporaryDirectory(dir=target.absolute().parent, prefix=f".{target.name}.") as folder:
         temporary = Path(folder) / "copy.db"
         with _connection(source, open_reader) as db, _connection(temporary, apsw.Connection) as copy:

@@ -55,6 +55,7 @@ EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (FoldNotFound, NOT_FOUND),
     (DocumentNotFound, NOT_FOUND),
     (FileNotFoundError, NOT_FOUND),
+    (IsADirectoryError, INVALID),
     (MinutebookError, FAILED),
     (OSError, FAILED),
 )
@@ -105,6 +106,8 @@ def print_error(error: Exception, *, advice: str = "") -> None:
 def _message(error: Exception) -> str:
     if isinstance(error, MinutebookError):
         return str(error)
+    if isinstance(error, IsADirectoryError):
+        return f"{error.filename}: is a folder; name a file, or several as {error.filename}/*"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return f"internal error ({type(error).__name__}: {error}). Please report it; MINUTEBOOK_DEBUG=1 shows the traceback"

@@ -1,4 +1,4 @@
-"""Read and rewrite files of conversations, in all layouts of OpenAI chat data.
+"""Read files of conversations, in all layouts of OpenAI chat data, and exports.
 
 | input | content |
 |---|---|
@@ -7,37 +7,46 @@
 | a JSON list of such objects, or of lists of messages | many conversations |
 | JSONL with a message per line | one conversation |
 | JSONL with such an object or a list of messages per line | many conversations, read one at a time |
+| the output of `minutebook export` | many conversations, read one at a time |
 
-All of them may be gzipped. Rewriting preserves the layout. Conversations that are not edited are written byte for byte as
-they were read.
+All of them may be gzipped.
 """
 
 import gzip
 import io
+import itertools
 import json
-import os
-import re
-import shutil
 import sys
-import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeAlias, cast
+from types import NoneType
+from typing import Any, Final, NoReturn, cast
 
+from minutebook.cli.progress import read_progress
 from minutebook.errors import InvalidMessage, UnreadableInput
 from minutebook.record.message import Message, require_message
 
 EXPECTED: Final = (
-    "expected OpenAI chat data: a list of messages, an object with 'messages', a list of such objects, "
-    "or JSONL with one of these or one message per line"
+    "expected OpenAI chat data (a list of messages, an object with 'messages', a list of such objects, "
+    "or JSONL with one of these or one message per line), or an export"
 )
 BOM: Final = b"\xef\xbb\xbf"
 INCOMPLETE: Final = object()
 """A line that is not a complete JSON value."""
+
+
+_JSON_TYPES: Final = {
+    NoneType: "null",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    str: "a string",
+    list: "a list",
+}
 
 
 class FileLayout(StrEnum):
@@ -46,6 +55,7 @@ class FileLayout(StrEnum):
     DOCUMENT = "one JSON document"
     LINES = "a conversation per line"
     MESSAGES = "a message per line"
+    EXPORT = "an export"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +63,15 @@ class FileConversation:
     """One conversation of a file."""
 
     messages: list[Message]
+    file: str
     index: int
     """Its index in the file."""
     data: Any
     """The JSON value that contains the messages: the list itself, or an object with other keys."""
     line: int | None
-    """The line it starts at, if the layout is LINES."""
+    """The line it starts at, if the layout is LINES or EXPORT."""
     raw: tuple[bytes, ...]
-    """The lines it was read from, if the layout is LINES or MESSAGES."""
+    """The lines it was read from, unless the layout is DOCUMENT."""
 
     @property
     def id(self) -> str | None:
@@ -69,6 +80,11 @@ class FileConversation:
     @property
     def model(self) -> str | None:
         return _text_value(self.data, "model")
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """Its file, index, id and line, as JSON data."""
+        return {"file": self.file, "index": self.index, "id": self.id, "line": self.line}
 
     @property
     def name(self) -> str:
@@ -106,7 +122,9 @@ class ConversationReader:
             try:
                 yield from enumerate(gzip.GzipFile(fileobj=stream) if self.gzipped else stream, 1)
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                raise UnreadableInput(self.name, f"the gzip data is damaged: {error}") from None
+                raise UnreadableInput(
+                    self.name, f"the gzip data is damaged ({error}); copy or compress the file again"
+                ) from None
 
     def conversations(self, lines: Iterator[tuple[int, bytes]]) -> Iterator[FileConversation]:
         """The conversations of the input. `lines` must be all of its lines."""
@@ -128,7 +146,10 @@ class ConversationReader:
         value = _parse_line(first)
         first_raw, self.pending_lines = self.pending_lines, []
         second_number, second = self._next_line(lines) if value is not INCOMPLETE else (None, b"")
-        if isinstance(value, Mapping) and "role" in value and "messages" not in value:
+        if is_export_header(value):
+            self.layout = FileLayout.EXPORT
+            yield from self._read_export(number, first, b"".join(first_raw), (second_number, second), lines)
+        elif isinstance(value, Mapping) and "role" in value and "messages" not in value:
             yield self._read_message_lines(value, number, b"".join(first_raw), (second_number, second), lines)
         elif second_number is not None and (isinstance(value, list) or _has_messages(value)):
             self.layout = FileLayout.LINES
@@ -165,7 +186,7 @@ class ConversationReader:
             raw_lines.append(b"".join(self.pending_lines))
             self.pending_lines = []
             next_number, line = self._next_line(lines)
-        return FileConversation(messages, 0, messages, None, tuple(raw_lines))
+        return FileConversation(messages, self.source, 0, messages, None, tuple(raw_lines))
 
     def _read_conversation_lines(
         self, second: tuple[int | None, bytes], lines: Iterator[tuple[int, bytes]]
@@ -176,6 +197,39 @@ class ConversationReader:
             raw, self.pending_lines = b"".join(self.pending_lines), []
             yield self._conversation(self._parse(line, number), index, number, raw)
             index += 1
+            number, line = self._next_line(lines)
+
+    def _read_export(
+        self,
+        start: int,
+        header: bytes,
+        raw: bytes,
+        second: tuple[int | None, bytes],
+        lines: Iterator[tuple[int, bytes]],
+    ) -> Iterator[FileConversation]:
+        number, line = second
+        for index in itertools.count():
+            data, raw_lines = {**self._parse(header, start)["conversation"]}, [raw]
+            messages: list[Message] = []
+            while number is not None:
+                value = self._parse(line, number)
+                if is_export_header(value):
+                    break
+                if isinstance(value, Mapping) and isinstance(value.get("entry"), Mapping):
+                    entry = value["entry"]
+                    messages.append(self._checked_message(entry.get("message"), len(messages), number))
+                    data["model"] = entry.get("model") or data.get("model")
+                elif not isinstance(value, Mapping) or not value.keys() & {"fold", "pin", "purged"}:
+                    raise UnreadableInput(self.name, "not a line of an export; export the conversations again", number)
+                raw_lines.append(b"".join(self.pending_lines))
+                self.pending_lines = []
+                number, line = self._next_line(lines)
+            if number is not None:
+                raw, self.pending_lines = b"".join(self.pending_lines), []
+            yield FileConversation(messages, self.source, index, data, start, tuple(raw_lines))
+            if number is None:
+                return
+            start, header = number, line
             number, line = self._next_line(lines)
 
     def _document_conversations(self, value: Any) -> Iterator[FileConversation]:
@@ -193,9 +247,11 @@ class ConversationReader:
         checked = [
             self._checked_message(message, message_index, line) for message_index, message in enumerate(messages)
         ]
-        return FileConversation(checked, index, value, line, (raw,))
+        return FileConversation(checked, self.source, index, value, line, (raw,))
 
     def _checked_message(self, value: Any, index: int, line: int | None) -> Message:
+        if not isinstance(value, Mapping):
+            raise UnreadableInput(self.name, f"message {index} is {_JSON_TYPES[type(value)]}; {EXPECTED}", line)
         try:
             return require_message(value, index)
         except InvalidMessage as error:
@@ -208,7 +264,7 @@ class ConversationReader:
             if "messages" in value:
                 content = "an object whose 'messages' is not a list"
         else:
-            content = f"a {type(value).__name__}"
+            content = _JSON_TYPES[type(value)]
         raise UnreadableInput(self.name, f"conversation {index} is {content}; {EXPECTED}", line)
 
     def _parse(self, text: bytes, line: int) -> Any:
@@ -269,6 +325,11 @@ def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
+def is_export_header(value: Any) -> bool:
+    """Whether a JSON value is the first line of a conversation in an export."""
+    return isinstance(value, Mapping) and isinstance(value.get("conversation"), Mapping) and "messages" not in value
+
+
 def _has_messages(value: Any) -> bool:
     return isinstance(value, Mapping) and "messages" in value
 
@@ -278,90 +339,9 @@ def _text_value(data: Any, key: str) -> str | None:
     return None if value is None or isinstance(value, (dict, list)) else str(value)
 
 
-MessageEdit: TypeAlias = Callable[[FileConversation], Sequence[Message] | None]
-"""Returns the new messages of a conversation, or None if they do not change."""
-
-
-def rewrite(reader: ConversationReader, edit: MessageEdit) -> Iterator[bytes]:
-    """Yield the input in chunks, with every conversation edited."""
-    changes: dict[int, Sequence[Message]] = {}
-    for conversation in reader:
-        messages = edit(conversation)
-        if reader.layout is FileLayout.DOCUMENT:
-            if messages is not None:
-                changes[conversation.index] = messages
-        elif messages is None:
-            yield from conversation.raw
-        elif reader.layout is FileLayout.LINES:
-            yield json_like(conversation.raw[0], _with_messages(conversation.data, messages)) + b"\n"
-        else:
-            yield from _message_lines(conversation, messages)
-    if changes:
-        yield json_like(reader.pending_lines[0], _with_changes(reader.document, changes)) + b"\n"
-    else:
-        yield from reader.pending_lines
-
-
-def replace_file(
-    target: Path, chunks: Iterable[bytes], *, gzipped: bool, is_needed: Callable[[], bool] = lambda: True
-) -> None:
-    """Write a file atomically, through a temporary file in its folder.
-
-    `is_needed` is called when all chunks are written; if it returns False, the target is not changed.
-    """
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as out:
-            if gzipped:
-                with gzip.GzipFile(fileobj=out, mode="wb", filename="", mtime=0) as compressed:
-                    compressed.writelines(chunks)
-            else:
-                out.writelines(chunks)
-            out.flush()
-            os.fsync(out.fileno())
-        if not is_needed():
-            return
-        if target.exists():
-            shutil.copymode(target, temporary)
-        else:
-            mask = os.umask(0)
-            os.umask(mask)
-            with suppress(OSError):
-                temporary.chmod(0o666 & ~mask)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def json_like(original: bytes, value: Any) -> bytes:
-    """The value as JSON with the indentation, spacing and escaping of the original text."""
-    indent = re.search(rb"^[\[{]\s*\n([ \t]+)", original.removeprefix(BOM).lstrip())
-    compact = not indent and b'": ' not in original
-    layout: dict[str, Any] = {
-        "indent": None if indent is None else indent[1].decode(),
-        "separators": (",", ":") if compact else None,
-    }
-    if not original.isascii():
-        with suppress(UnicodeEncodeError):
-            return json.dumps(value, ensure_ascii=False, **layout).encode()
-    return json.dumps(value, **layout).encode()
-
-
-def _message_lines(conversation: FileConversation, messages: Sequence[Message]) -> Iterator[bytes]:
-    raw_of = {id(message): raw for message, raw in zip(conversation.messages, conversation.raw, strict=True)}
-    for message in messages:
-        raw = raw_of.get(id(message))
-        raw = json_like(conversation.raw[0], message) if raw is None else raw
-        yield raw if raw.endswith(b"\n") else raw + b"\n"
-
-
-def _with_changes(document: Any, changes: Mapping[int, Sequence[Message]]) -> Any:
-    has_many = isinstance(document, list) and (isinstance(document[0], list) or "messages" in document[0])
-    if not has_many:
-        return _with_messages(document, changes[0])
-    return [_with_messages(data, changes[index]) if index in changes else data for index, data in enumerate(document)]
-
-
-def _with_messages(data: Any, messages: Sequence[Message]) -> Any:
-    return {**data, "messages": list(messages)} if isinstance(data, Mapping) else list(messages)
+def read_conversations(files: Sequence[str]) -> Iterator[tuple[str, FileConversation]]:
+    """The conversations of all files, each with its name, which includes the file if there are several."""
+    for file in files:
+        with read_progress(file) as advance:
+            for conversation in ConversationReader(file, advance):
+                yield conversation.name if len(files) == 1 else f"{file}: {conversation.name}", conversation

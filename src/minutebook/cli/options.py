@@ -1,9 +1,12 @@
 """Options shared by several commands: the database, JSON or text output, models and managers."""
 
+import errno
 import functools
 import json
 import os
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -17,7 +20,28 @@ _JSON_KEY = "minutebook.json"
 PROVIDERS = ("openai", "anthropic", "gemini")
 
 
-file_argument = click.argument("file", metavar="FILE|-")
+def files_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """FILE…: the command is called with `files`, in which patterns such as `logs/*.jsonl` are expanded."""
+
+    @click.argument("files", metavar="FILE|-…", nargs=-1, required=True, type=click.Path(allow_dash=True))
+    @functools.wraps(function)
+    def call(*arguments: Any, files: Sequence[str], **options: Any) -> Any:
+        return function(*arguments, files=[name for file in files for name in _matches(file)], **options)
+
+    return call
+
+
+def _matches(file: str) -> list[str]:
+    """The files that match a pattern. A name without a pattern or of an existing file is returned unchanged.
+
+    Raises:
+        FileNotFoundError: no file matches the pattern.
+    """
+    if not has_magic(file) or Path(file).exists():
+        return [file]
+    if not (names := sorted(glob(file, recursive=True))):  # noqa: PTH207 - Path.glob takes no absolute pattern
+        raise FileNotFoundError(errno.ENOENT, "no file matches this pattern", file)
+    return names
 
 
 def flag(*names: str, help_text: str) -> Decorator:
@@ -67,6 +91,29 @@ def emit(value: Any, text: str | Callable[[], Any]) -> None:
         click.echo(text)
 
 
+dry_run_option = click.option(
+    "-n", "--dry-run", is_flag=True, help="Change nothing; show what would change. Example: --dry-run"
+)
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation. Example: --yes")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask on stderr before something is deleted permanently, unless `--yes` is given.
+
+    Raises:
+        Abort: the answer is no, or Ctrl-C was pressed.
+        UsageError: there is no answer, because stdin is not a terminal.
+    """
+    try:
+        confirmed = yes or click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise click.UsageError("stdin has no answer; --yes confirms, --dry-run shows what would change.") from None
+    if not confirmed:
+        raise click.Abort
+
+
 def emit_lines(values: Iterable[Any]) -> None:
     """Print each value as a line of JSON."""
     for value in values:
@@ -81,10 +128,16 @@ model_option = click.option(
 )
 
 
+models_file_option = click.option(
+    "--models-file", metavar="FILE", envvar="MINUTEBOOK_MODELS_FILE", type=click.Path(),
+    help="JSON file with limits and prices of your own models. Default: $MINUTEBOOK_MODELS_FILE. Example: --models-file models.json",
+)  # fmt: skip
+
+
 def store_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """`--db` and `--tenant`, the arguments of `open_database`."""
     database = click.option(
-        "--db", "url", metavar="URL", envvar="MINUTEBOOK_DB",
+        "--db", "url", metavar="URL|FILE", envvar="MINUTEBOOK_DB", type=click.Path(),
         help="Database URL or SQLite file. Default: $MINUTEBOOK_DB, else a file in $XDG_STATE_HOME/minutebook. Example: --db chat.db",
     )  # fmt: skip
     tenant = click.option(

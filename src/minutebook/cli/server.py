@@ -4,6 +4,7 @@ Without an upstream URL it also starts a demo model, which answers with a summar
 """
 
 import asyncio
+import errno
 import gc
 import signal
 import socket
@@ -156,11 +157,12 @@ def _listener(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        if isinstance(error, PermissionError | socket.gaierror):
-            raise InvalidSetting(
-                "--host and --port", f"{host}:{port}", "an address and port that this machine can listen on"
-            ) from error
-        raise
+        if error.errno == errno.EADDRINUSE:
+            problem = "the address is in use; stop the other program, or choose another port with --port"
+            raise OSError(error.errno, problem, f"{host}:{port}") from None
+        raise InvalidSetting(
+            "--host and --port", f"{host}:{port}", "an address and port that this machine can listen on"
+        ) from error
     return listener
 
 

@@ -32,7 +32,7 @@ from minutebook.prompt.tools import AnyTool, Tool, ToolContext, ToolResult
 from minutebook.record.message import is_result, text_of
 from minutebook.record.transcript import Transcript
 from minutebook.session.state import Session
-from minutebook.tokens.models import ModelInfo, model_info
+from minutebook.tokens.models import ModelInfo, ModelTable, model_info
 
 
 @dataclass(frozen=True)
@@ -254,9 +254,11 @@ class AgentPool:
         session: Session,
         summarizer: Summarizer | None,
         run_flow: RunFlow,
+        models: ModelTable,
     ) -> None:
         self.spec, self.toolbox, self.session = spec, toolbox, session
         self._create_adapter, self._summarizer, self._run_flow = adapters, summarizer, run_flow
+        self._models = models
         self._adapters: dict[str, ProviderAdapter] = {}
         self._strategies = self._all_strategies()
         self.instances: list[AgentInstance] = []
@@ -358,4 +360,6 @@ class AgentPool:
 
     def _info(self, model: str) -> ModelInfo:
         spec = self.spec.model(model)
-        return model_info(spec.id, max_input_tokens=spec.max_input_tokens, max_output_tokens=spec.max_tokens)
+        return model_info(
+            spec.id, max_input_tokens=spec.max_input_tokens, max_output_tokens=spec.max_tokens, own=self._models
+        )

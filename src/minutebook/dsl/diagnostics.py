@@ -61,6 +61,10 @@ WARNINGS: Final = frozenset(
 )
 
 
+_MAX_EXCERPT: Final = 200
+"""Maximum characters of a line that are shown."""
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
     """An error or a warning about a program."""
@@ -90,11 +94,14 @@ class Diagnostic:
         if not self.line:
             return head
         number = str(self.line)
-        before = self.excerpt[: self.column - 1]
-        problem = self.excerpt[self.column - 1 :][: self.width]
+        # Of a very long line, only the part around the problem is shown.
+        start = max(0, self.column - 1 - _MAX_EXCERPT // 2) if len(self.excerpt) > _MAX_EXCERPT else 0
+        excerpt = self.excerpt[start : start + _MAX_EXCERPT]
+        before = excerpt[: self.column - 1 - start]
+        problem = excerpt[self.column - 1 - start :][: self.width]
         pad = "".join("\t" if letter == "\t" else " " * _columns(letter) for letter in before)
         carets = "^" * max(1, sum(map(_columns, problem)))
-        return f"{head}\n {number} | {_printable(self.excerpt)}\n {' ' * len(number)} | {pad}{carets}"
+        return f"{head}\n {number} | {_printable(excerpt)}\n {' ' * len(number)} | {pad}{carets}"
 
     def as_json(self) -> dict[str, Any]:
         """The diagnostic as JSON data."""

@@ -33,6 +33,7 @@ from minutebook.errors import InvalidSetting, MissingSetting
 from minutebook.prompt.markdown import text_in_prompt
 from minutebook.session.bus import InProcessEventBus
 from minutebook.session.state import Session
+from minutebook.tokens.models import MODELS_FILE_VARIABLE, load_models
 
 
 def toolbox_of(spec: WorkflowSpec, externals: ExternalTools, environment: Mapping[str, str], root: Path) -> Toolbox:
@@ -59,9 +60,10 @@ class DslWorkflow:
     Agents continue their conversations from one run to the next, until the workflow is closed. Each has a separate session
     on the same bus; the first one has `session`. `adapters` creates the adapter for each model, `externals` are the tools
     that the program uses but does not define, `summarizer` writes summaries instead of the program's models, and `root` is
-    the folder whose files agents may read.
+    the folder whose files agents may read. MINUTEBOOK_MODELS_FILE in `environment` is a file with limits of your own models.
 
     Raises:
+        UnreadableInput: the file with models cannot be read.
         ProgramInvalid: `program` is a text that does not compile.
         InvalidSetting: a tool cannot be found, or a setting has no effect.
         UnknownName: a strategy of the program is not registered.
@@ -96,6 +98,7 @@ class DslWorkflow:
             session=self.session,
             summarizer=summarizer,
             run_flow=self._run_summary_flow,
+            models=load_models(path) if (path := environment.get(MODELS_FILE_VARIABLE)) else {},
         )
 
     @property

@@ -23,7 +23,7 @@ from minutebook.service.http.errors import Failure, failure_of
 from minutebook.service.http.responses import new_id
 from minutebook.service.idempotency import IdempotencyKey
 from minutebook.service.runs import RenewedLease, Run, hold_lease
-from minutebook.service.state import Service, counter_of, info_of
+from minutebook.service.state import Service, counter_of
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import Lease, NewDocument
 from minutebook.wire.chat import json_bytes
@@ -192,12 +192,12 @@ def history_headers(request: SentRequest) -> dict[str, str]:
     return headers if request.bypass is None else {**headers, "x-history-bypass": request.bypass}
 
 
-def longest_answer(model: str, options: Mapping[str, Any]) -> int:
+def longest_answer(service: Service, model: str, options: Mapping[str, Any]) -> int:
     """Maximum number of output tokens: the request's limit, else the model's; 0 if the model is unknown."""
     for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"):
         if isinstance(options.get(name), int):
             return max(0, int(options[name]))
-    info = info_of(model)
+    info = service.info_of(model)
     return info.max_output_tokens if info.is_known else 0
 
 

@@ -30,7 +30,7 @@ from minutebook.service.http.requests import StrictRoute, require_scope
 from minutebook.service.http.responses import JsonResponse
 from minutebook.service.observability.telemetry import CONTENT_TYPE, Metrics, ServiceTelemetry
 from minutebook.service.responses import routes as responses
-from minutebook.service.state import CurrentService, Service, counter_of, info_of
+from minutebook.service.state import CurrentService, Service, counter_of
 from minutebook.service.threads import routes as threads
 from minutebook.service.upstream import Upstream
 from minutebook.store.base import ConversationStore
@@ -163,9 +163,10 @@ def upstream_from(config: ServiceConfig) -> Upstream:
     return Upstream(upstream.url, key=key, timeout_seconds=upstream.timeout_seconds)
 
 
-def _warm_up(model: str) -> None:
+def _warm_up(service: Service) -> None:
     """Load the tokenizer vocabulary and the model table, so that the first request does not wait for them."""
-    info_of(model)
+    model = service.model_of(None)
+    service.info_of(model)
     counter_of(model).count(model)
 
 
@@ -179,7 +180,7 @@ async def run_service(service: Service) -> AsyncIterator[None]:
         if not service.config.database.optional:
             raise
         _LOG.warning("the database is unavailable: answers are not recorded")
-    await asyncio.to_thread(_warm_up, service.model_of(None))
+    await asyncio.to_thread(_warm_up, service)
     try:
         async with flush_usage(service.keys, service.limiter), remove_expired(service):
             yield

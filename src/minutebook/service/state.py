@@ -25,8 +25,8 @@ from minutebook.store.base import ConversationStore
 from minutebook.tokens import TokenCounter, counter_for
 from minutebook.tokens.models import ModelInfo, model_info
 
-MAX_CACHED_POLICIES: Final = 500
-"""Maximum number of cached policies, one per model and policy name. Clients choose both names."""
+MAX_CACHED: Final = 1000
+"""Maximum number of cached policies and models. Clients choose the names of both."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -43,8 +43,9 @@ class Service:
     telemetry: ServiceTelemetry
     runs: Runs = field(default_factory=Runs)
     _policies: dict[tuple[str, str], Policy] = field(default_factory=dict)
-    _policies_config: ServiceConfig | None = None
-    """The configuration of the cached policies."""
+    _infos: dict[str, ModelInfo] = field(default_factory=dict)
+    _cached_config: ServiceConfig | None = None
+    """The configuration of the cached policies and models."""
 
     @property
     def config(self) -> ServiceConfig:
@@ -86,15 +87,28 @@ class Service:
             InvalidSetting: no policy has this name.
         """
         config = self.config
-        if config is not self._policies_config or len(self._policies) > MAX_CACHED_POLICIES:
-            self._policies.clear()
-            self._policies_config = config
+        self._clear_outdated_caches()
         key = model, name or config.conversation.policy
         if key not in self._policies:
             self._policies[key] = policy_named(
-                key[1], config, model=info_of(model), summarizer=self._summarizer(key[1], model)
+                key[1], config, model=self.info_of(model), summarizer=self._summarizer(key[1], model)
             )
         return self._policies[key]
+
+    def info_of(self, model: str) -> ModelInfo:
+        """The model's context window and limits, cached. An unknown model has none, and no warning is shown for it."""
+        self._clear_outdated_caches()
+        if model not in self._infos:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._infos[model] = model_info(model, own=self.config.models)
+        return self._infos[model]
+
+    def _clear_outdated_caches(self) -> None:
+        if self.config is not self._cached_config or len(self._policies) + len(self._infos) > MAX_CACHED:
+            self._policies.clear()
+            self._infos.clear()
+            self._cached_config = self.config
 
     def report(self, request: SentRequest) -> HistoryPruned:
         """Log and count the messages that a request's view leaves out."""
@@ -117,14 +131,6 @@ class Service:
 def counter_of(model: str) -> TokenCounter:
     """The model's token counter, cached."""
     return counter_for(model)
-
-
-@lru_cache(maxsize=256)
-def info_of(model: str) -> ModelInfo:
-    """The model's context window and limits, cached. An unknown model has none, and no warning is shown for it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return model_info(model)
 
 
 async def service_of(request: Request) -> Service:

@@ -1,6 +1,6 @@
 """Token counters, and the context windows and prices of models.
 
-Counters work on plain message dicts and on text. Nothing here reads files or depends on conversations. Start with
+Counters work on plain message dicts and on text. Nothing here depends on conversations, and only `load_models` reads a file. Start with
 `counter_for` in `families`, then `counter`.
 """
 
@@ -12,7 +12,7 @@ _EXPORTS = {
     "estimate": ("EstimatedCounter",),
     "families": ("counter_for", "vocabulary_for"),
     "media": ("ANTHROPIC", "GEMINI", "MediaPrices", "OPENAI", "OPENAI_MINI"),
-    "models": ("ModelInfo", "Prices", "UnknownModel", "known_models", "model_info"),
+    "models": ("ModelInfo", "Prices", "UnknownModel", "known_models", "load_models", "model_info"),
     "vocabulary": ("VOCABULARIES",),
 }
 __all__, __getattr__, __dir__ = exports(__name__, _EXPORTS)

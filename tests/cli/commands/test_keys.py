@@ -50,7 +50,7 @@ def test_a_key_has_what_it_was_given(on: OnDatabase) -> None:
 
 def test_a_revoked_key_stays_in_the_list(on: OnDatabase) -> None:
     key = made(on, "phone")
-    result = on("keys", "revoke", key["id"])
+    result = on("keys", "revoke", key["id"], "--yes")
 
     assert result.stdout == f"key {key['id']} (phone) is revoked; running services reject it after at most 5 s\n"
     assert [one["state"] for one in listed(on)] == ["ended"]
@@ -100,7 +100,7 @@ def test_a_database_without_keys_says_how_to_make_one(kept: OnDatabase) -> None:
 def test_every_act_is_in_the_audit_log(on: OnDatabase) -> None:
     first = made(on, "phone", "--tenant", "acme")
     on("keys", "rotate", first["id"])
-    on("keys", "revoke", first["id"])
+    on("keys", "revoke", first["id"], "--yes")
     result = on("keys", "audit", "--json")
     log = json.loads(result.stdout)
 

@@ -1,6 +1,9 @@
 import json
+from pathlib import Path
 
-from tests.cli.conftest import Run
+import pytest
+
+from tests.cli.conftest import OnDatabase, Run
 
 
 def test_a_model_by_its_name(run: Run) -> None:
@@ -42,3 +45,33 @@ def test_a_model_that_nobody_knows_is_a_finding(run: Run) -> None:
 
     assert result.exit_code == 6
     assert "unknown model 'no-such-thing'" in result.stderr
+
+
+@pytest.mark.parametrize("by_variable", [True, False])
+def test_the_users_own_models_are_listed_and_used(
+    run: Run, kept: OnDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_variable: bool
+) -> None:
+    path = tmp_path / "models.json"
+    path.write_text('{"my-model": {"max_input_tokens": 700, "input": 0.25}}')
+    option = () if by_variable else ("--models-file", path)
+    if by_variable:
+        monkeypatch.setenv("MINUTEBOOK_MODELS_FILE", str(path))
+
+    (info,) = json.loads(run("models", "my-model", "--json", *option).stdout)
+    compacted = kept("compact", "order-17", "--strategy", "truncate", "--model", "my-model", "--dry-run", *option)
+
+    assert (info["max_input_tokens"], info["prices"]["input"], info["source"]) == (700, 0.25, "own table")
+    assert "my-model" in run("models", *option).stdout
+    assert compacted.exit_code == 0
+    assert "would be folded" in compacted.stdout
+
+
+def test_a_models_file_that_is_wrong_is_named_with_its_field(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "models.json"
+    path.write_text('{"my-model": {"max_tokens": 700}}')
+
+    result = run("models", "--models-file", path)
+
+    assert result.exit_code == 5
+    assert f"{path}: key of model 'my-model'='max_tokens'" in result.stderr
+    assert run("models", "--models-file", tmp_path / "missing.json").exit_code == 3

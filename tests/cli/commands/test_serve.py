@@ -114,3 +114,27 @@ def test_the_story_fits_a_log_of_100_columns(run):
     said = run("demo", "--serve", "--turns", "3", "--max-tokens", "4000").stdout
     assert max(map(len, said.splitlines())) <= 100
     assert "every message of the client and the model" in said
+
+
+def test_the_users_own_models_define_the_window_of_the_service(tmp_path):
+    (tmp_path / "models.json").write_text('{"demo": {"max_input_tokens": 300}}')
+    messages = [{"role": role, "content": "tea " * 20} for role in ("user", "assistant") * 20]
+    body = {"model": "demo", "messages": [*messages, {"role": "user", "content": "More?"}]}
+
+    with serving(tmp_path, config="models_file: models.json") as (_, told), httpx2.Client(trust_env=False) as http:
+        answer = http.post(f"{told['url']}/v1/chat/completions", json=body, headers={"X-Conversation-Id": "c-1"})
+
+    before, after = map(int, answer.headers["x-history-tokens"].split(", "))
+    assert after <= 300 < before
+
+
+@pytest.mark.parametrize("name", ["models.json", "missing.json"])
+def test_a_wrong_models_file_is_reported_by_serve_and_check(tmp_path, name):
+    (tmp_path / "models.json").write_text('{"demo": {"max_tokens": 300}}')
+    (tmp_path / "llm_config.yaml").write_text(f"server: {{port: 0}}\nmodels_file: {name}\n")
+
+    for command in (["serve"], ["config", "check", "llm_config.yaml"]):
+        done = subprocess.run([*PROGRAM, *command], capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert done.returncode == 5
+        assert done.stderr.startswith(f"error: llm_config.yaml:2:14: models_file is '{name}'; expected a JSON file")
+        assert name in done.stderr.partition("(")[2]

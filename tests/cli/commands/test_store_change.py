@@ -137,14 +137,15 @@ def test_a_fork_begins_with_what_was_there_and_a_taken_name_is_wrong_usage(kept:
 
 
 def test_erase_asks_first(kept: OnDatabase) -> None:
-    no = kept("erase", "--id", "order-17", stdin="n\n")
-    nobody = kept("erase", "--id", "order-17", stdin="")
+    no = kept("erase", "order-17", stdin="n\n")
+    nobody = kept("erase", "order-17", stdin="")
 
-    assert no.exit_code == nobody.exit_code == 1
-    assert "Delete conversation 'order-17' with 49 messages and all forks?" in no.stderr
+    assert (no.exit_code, nobody.exit_code) == (1, 2)
+    assert "Delete conversation 'order-17' with 49 messages and all forks permanently?" in no.stderr
+    assert "--yes confirms" in nobody.stderr
     assert kept("show", "order-17").exit_code == 0
 
-    yes = kept("erase", "--id", "order-17", stdin="y\n")
+    yes = kept("erase", "order-17", stdin="y\n")
 
     assert yes.exit_code == 0
     assert yes.stdout.startswith("deleted 1 conversations with 49 messages, 0 folds and 0 pins at ")
@@ -166,6 +167,6 @@ def test_erasing_a_recipient_leaves_no_trace_in_the_files(kept: OnDatabase, tmp_
     assert not any(b"alice" in path.read_bytes() for path in tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("arguments", [(), ("--id", "a", "--recipient", "b")], ids=["none", "both"])
+@pytest.mark.parametrize("arguments", [(), ("a", "--recipient", "b")], ids=["none", "both"])
 def test_erase_wants_one_thing_to_erase(kept: OnDatabase, arguments: tuple[str, ...]) -> None:
     assert kept("erase", "--yes", *arguments).exit_code == 2

@@ -49,7 +49,7 @@ def test_migrate_brings_an_older_file_up_to_date_and_status_does_not(on: OnDatab
 
 def test_status_counts_what_there_is(kept: OnDatabase, tmp_path: Path) -> None:
     kept("compact", "order-17")
-    kept("erase", "--id", "hello", "--yes")
+    kept("erase", "hello", "--yes")
 
     found = json.loads(kept("db", "status", "--json").stdout)
     said = kept("db", "status").stdout

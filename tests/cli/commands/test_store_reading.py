@@ -17,7 +17,7 @@ from tests.cli.conftest import OnDatabase, Run, rows
         ("compact", "a"),
         ("undo", "a", "b"),
         ("fork", "a", "b"),
-        ("erase", "--id", "a", "--yes"),
+        ("erase", "a", "--yes"),
         ("db", "migrate"),
         ("db", "status"),
         ("db", "check"),
@@ -38,7 +38,7 @@ def test_a_database_that_is_not_there_is_not_made_by(
 @pytest.mark.parametrize(
     "arguments",
     [("show", "order-1"), ("export", "order-1"), ("compact", "order-1"), ("compact", "order-1", "--dry-run"),
-     ("undo", "order-1", "b"), ("fork", "order-1", "b"), ("erase", "--id", "order-1", "--yes"),
+     ("undo", "order-1", "b"), ("fork", "order-1", "b"), ("erase", "order-1", "--yes"),
      ("search", "a", "--id", "order-1")],
     ids=" ".join,
 )  # fmt: skip

@@ -46,5 +46,5 @@ def test_every_command_works_on_a_server(run: Run, url: str, tmp_path: Path) -> 
     assert (status["conversations"], status["entries"], status["turns"]) == (2, 54, 13)
     assert ("bytes" in status) == url.startswith("postgresql")
     assert len(run("export", "--all", *db).stdout.splitlines()) == 57
-    assert run("erase", "--id", "order-17", "--yes", "--vacuum", *db).exit_code == 0
+    assert run("erase", "order-17", "--yes", "--vacuum", *db).exit_code == 0
     assert rows(run("ls", "--json", *db)) == []

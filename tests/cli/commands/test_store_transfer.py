@@ -1,5 +1,8 @@
 import gzip
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +11,7 @@ from typing import Any
 import pytest
 
 from minutebook.testing import LoopbackProvider, ScriptedModel
-from tests.cli.conftest import Chat, OnDatabase, Run, inherited, rows, stored_chats, talk
+from tests.cli.conftest import PROGRAM, Chat, OnDatabase, Run, inherited, rows, stored_chats, talk
 
 LETTERS = 1_000
 
@@ -189,7 +192,7 @@ def test_an_export_that_is_refused_in_part_is_imported_in_part(kept: OnDatabase,
 
 def test_an_erased_conversation_does_not_come_back(kept: OnDatabase, tmp_path: Path) -> None:
     kept("export", "order-18", "-o", tmp_path / "one.jsonl")
-    kept("erase", "--id", "order-18", "--yes")
+    kept("erase", "order-18", "--yes")
 
     result = kept("import", tmp_path / "one.jsonl")
 
@@ -279,3 +282,29 @@ def test_a_large_file_takes_no_more_memory_than_a_small_one(tmp_path: Path, shap
     more = most_memory(large, f"sqlite:///{tmp_path / 'large.db'}")
 
     assert more - less < 10_000_000
+
+
+def test_an_interrupted_import_says_how_to_continue_and_continues(run: Run, tmp_path: Path) -> None:
+    path, database = tmp_path / "many.jsonl", tmp_path / "chat.db"
+    path.write_text("".join(f"{json.dumps({'id': f'c{number}', 'messages': talk(1)})}\n" for number in range(500)))
+    # A shell has its background jobs ignore interrupts, and child processes inherit that.
+    restore = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{restore}; {PROGRAM[-1]}", "import", str(path), "--db", str(database)],
+        stderr=subprocess.PIPE,
+        env=inherited(),
+        text=True,
+    ) as command:
+        while not database.exists() or run("ls", "--json", "--db", database).stdout.count("\n") < 5:
+            os.sched_yield()
+        command.send_signal(signal.SIGINT)
+        stored, advice = (command.stderr or sys.stdin).read().splitlines()
+
+    count = int(re.fullmatch(r"imported (\d+) conversations with \d+ messages", stored)[1])  # type: ignore[index]
+    assert command.returncode == 130
+    assert 5 <= count < 500
+    assert advice == "interrupted; run the same command again to import the rest"
+    again = json.loads(run("import", path, "--db", database, "--json").stdout)
+    assert again["conversations"] + again["existing_conversations"] == 500
+    assert again["existing_conversations"] - count in {0, 1}
+    assert json.loads(run("db", "check", "--db", database, "--json").stdout)["summary"]["findings"] == 0

@@ -249,7 +249,7 @@ def test_bytes_that_are_not_utf_8_are_rejected(tmp_path):
     path = tmp_path / "llm_config.yaml"
     path.write_bytes(b"system_prompt: \xff")
 
-    assert problems_of(path)[0].startswith("llm_config.yaml: is not YAML: 'utf-8' codec")
+    assert problems_of(path)[0].startswith("llm_config.yaml: is not UTF-8: ")
 
 
 @given(st.text(max_size=60))

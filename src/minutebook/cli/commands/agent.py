@@ -15,9 +15,9 @@ from minutebook.agent.mcp import McpProcess, McpServer, ToolOrigin
 from minutebook.agent.messages import TextDelta
 from minutebook.cli.chat.display import retry_notice, safe_text
 from minutebook.cli.exits import EXIT_FINDINGS, INVALID, Command
-from minutebook.cli.files import replace_file
 from minutebook.cli.interrupts import InterruptibleRunner
-from minutebook.cli.options import emit, flag, is_json, json_option
+from minutebook.cli.options import emit, files_argument, flag, is_json, json_option, models_file_option
+from minutebook.cli.rewrite import replace_file
 from minutebook.cli.screen import one_line
 from minutebook.compaction.manager import HistoryCompacted
 from minutebook.compaction.registry import strategy_names
@@ -35,6 +35,7 @@ from minutebook.errors import InvalidSetting, UnreadableInput
 from minutebook.prompt.markdown import text_in_prompt
 from minutebook.prompt.schema import json_data
 from minutebook.record.finding import Severity
+from minutebook.tokens.models import MODELS_FILE_VARIABLE
 
 
 @click.group("agent", short_help="Check, format and run agent programs.")
@@ -46,7 +47,7 @@ def command() -> None:
 
 
 @command.command("check", cls=Command, short_help="Check programs for errors.")
-@click.argument("files", metavar="FILE.sr|-…", nargs=-1, required=True)
+@files_argument
 @json_option("Print the diagnostics of all files and a summary as JSON. Example: --json")
 @click.option(
     "--strategy",
@@ -82,13 +83,13 @@ def check(files: Sequence[str], strategies: Sequence[str], externals: Sequence[s
 
 
 @command.command("fmt", cls=Command, short_help="Format programs.")
-@click.argument("files", metavar="FILE.sr|-…", nargs=-1, required=True)
+@files_argument
 @flag(
-    "--check",
-    "only_check",
-    help_text="Change nothing; list the files that would change and exit with 6 if there are any. Example: minutebook agent fmt --check a.sr",
+    "-n",
+    "--dry-run",
+    help_text="Change nothing; list the files that would change and exit with 6 if there are any. Example: minutebook agent fmt --dry-run a.sr",
 )
-def fmt(files: Sequence[str], only_check: bool) -> int:
+def fmt(files: Sequence[str], dry_run: bool) -> int:
     """Format each FILE in place; - reads stdin and prints to stdout.
 
     Comments are kept. A file is replaced atomically, and only if it changes. A file with errors is not changed: the
@@ -109,18 +110,18 @@ def fmt(files: Sequence[str], only_check: bool) -> int:
         formatted = format_agents(program)
         if formatted != text:
             changed.append(file)
-        if not only_check:
+        if not dry_run:
             _write(file, text, formatted)
     for file in changed:
-        if only_check or file != "-":
-            click.echo(f"{'would change' if only_check else 'changed'} {file}", err=True)
+        if dry_run or file != "-":
+            click.echo(f"{'would change' if dry_run else 'changed'} {file}", err=True)
     if has_errors:
         return INVALID
-    return EXIT_FINDINGS if changed and only_check else 0
+    return EXIT_FINDINGS if changed and dry_run else 0
 
 
 @command.command("run", cls=Command, short_help="Run a program.")
-@click.argument("file", metavar="FILE.sr|-")
+@click.argument("file", metavar="FILE|-", type=click.Path(allow_dash=True))
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
 @click.option(
     "--base-url", metavar="URL",
@@ -142,6 +143,7 @@ def fmt(files: Sequence[str], only_check: bool) -> int:
     help="MCP server for tools that the program uses but does not define. Can be repeated. "
     "Example: --external mcp='notes-server --root .'",
 )  # fmt: skip
+@models_file_option
 @json_option("Print the result and the compaction notices as JSON. Example: --json")
 def run(
     file: str,
@@ -151,6 +153,7 @@ def run(
     flow: str | None,
     settings: Sequence[str],
     externals: Sequence[str],
+    models_file: str | None,
 ) -> None:
     """Run the program in FILE, and print its answer to PROMPT.
 
@@ -168,14 +171,19 @@ def run(
     prompt_text = sys.stdin.buffer.read().decode("utf-8", "replace").rstrip("\n") if prompt == "-" else prompt or ""
     servers = dict(map(_external, externals))
     spec = compile_agents(text, source=_name(file), strategies=strategy_names(), externals=tuple(servers))
+    if not spec.agents and not spec.flows:
+        raise UnreadableInput(_name(file), "defines no agent and no flow; nothing can be run")
     if os.getcwd() not in sys.path:  # noqa: PTH109 - sys.path holds strings
         sys.path.insert(0, os.getcwd())  # noqa: PTH109 - same
     starts_agent = flow is None and (agent is not None or (spec.entry is not None and spec.entry.kind == "agent"))
+    environment = {**os.environ, **({MODELS_FILE_VARIABLE: models_file} if models_file else {})}
     printer = _RunPrinter(streams=starts_agent and not is_json())
 
     async def run_workflow() -> Any:
         result = None
-        async with DslWorkflow(spec, adapters=provider_adapters(base_url=base_url), externals=servers) as workflow:
+        async with DslWorkflow(
+            spec, adapters=provider_adapters(base_url=base_url), externals=servers, environment=environment
+        ) as workflow:
             async for event in workflow.stream(
                 prompt_text, agent=agent, flow=flow, values=dict(map(_setting, settings))
             ):
@@ -206,7 +214,7 @@ def _read(file: str) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise UnreadableInput(_name(file), f"not UTF-8 ({error.reason})", line) from None
+        raise UnreadableInput(_name(file), f"not UTF-8 ({error.reason}); save it as UTF-8", line) from None
 
 
 def _diagnose(

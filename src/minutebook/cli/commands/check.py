@@ -1,46 +1,44 @@
 """`minutebook check`: check conversations against the rules of a provider."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from minutebook.cli.exits import EXIT_FINDINGS, Command
-from minutebook.cli.files import ConversationReader
-from minutebook.cli.options import emit, file_argument, flag, is_json, json_option, provider_option
-from minutebook.cli.progress import read_progress
+from minutebook.cli.files import read_conversations
+from minutebook.cli.options import emit, files_argument, flag, is_json, json_option, provider_option
 from minutebook.record.finding import DESCRIPTIONS, REJECTED_BY
 from minutebook.record.validation import check
 
 
 @click.command("check", cls=Command, short_help="Check conversations against provider rules.")
-@file_argument
+@files_argument
 @provider_option(allow_all=True, help_text='Provider whose rules to check, or "all".')
 @json_option("Print the conversations with findings and a summary as JSON. Example: minutebook check log.jsonl --json")
 @flag("-q", "--quiet", help_text="Print only the summary. Example: minutebook check -q log.jsonl")
-def command(file: str, provider: str, quiet: bool) -> int:
-    """Check each conversation of FILE against the rules of a provider.
+def command(files: Sequence[str], provider: str, quiet: bool) -> int:
+    """Check each conversation of the files against the rules of a provider.
 
     An error is a problem for which the provider rejects the request with status 400. A warning is a problem that only
     other providers reject. The exit code is 6 if there are errors, else 0.
 
-    Example: minutebook check log.jsonl.gz --provider anthropic
+    Example: minutebook check logs/*.jsonl --provider anthropic
     """
     summary = {"conversations": 0, "messages": 0, "with_findings": 0, "errors": 0, "warnings": 0}
     reports = []
-    with read_progress(file) as advance:
-        for conversation in ConversationReader(file, advance):
-            findings = _findings(conversation.messages, provider)
-            errors = sum(finding["severity"] == "error" for finding in findings)
-            summary["conversations"] += 1
-            summary["messages"] += len(conversation.messages)
-            summary["with_findings"] += bool(findings)
-            summary["errors"] += errors
-            summary["warnings"] += len(findings) - errors
-            if findings and is_json():
-                source = {"index": conversation.index, "id": conversation.id, "line": conversation.line}
-                reports.append({**source, "messages": len(conversation.messages), "findings": findings})
-            elif findings and not quiet:
-                _print_findings(conversation.name, findings, show_providers=provider == "all")
+    for name, conversation in read_conversations(files):
+        findings = _findings(conversation.messages, provider)
+        errors = sum(finding["severity"] == "error" for finding in findings)
+        summary["conversations"] += 1
+        summary["messages"] += len(conversation.messages)
+        summary["with_findings"] += bool(findings)
+        summary["errors"] += errors
+        summary["warnings"] += len(findings) - errors
+        if findings and is_json():
+            reports.append({**conversation.source, "messages": len(conversation.messages), "findings": findings})
+        elif findings and not quiet:
+            _print_findings(name, findings, show_providers=provider == "all")
     emit({"provider": provider, "conversations": reports, "summary": summary}, _summary_text(summary, provider))
     return EXIT_FINDINGS if summary["errors"] else 0
 

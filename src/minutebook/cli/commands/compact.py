@@ -9,7 +9,7 @@ import click
 from minutebook import counter_for, model_info
 from minutebook.cli.database import open_database
 from minutebook.cli.exits import FAILED, Command
-from minutebook.cli.options import count_option, emit, flag, json_option, store_options
+from minutebook.cli.options import count_option, dry_run_option, emit, json_option, models_file_option, store_options
 from minutebook.cli.screen import percent
 from minutebook.compaction.manager import CompactionManager, CompactionResult
 from minutebook.conversation.compactor import FoldStorage, TurnCompactor
@@ -18,7 +18,7 @@ from minutebook.errors import InvalidSetting
 from minutebook.store.base import ConversationStore
 from minutebook.store.memory import MemoryStore
 from minutebook.tokens import TokenCounter
-from minutebook.tokens.models import ModelInfo, UnknownModel
+from minutebook.tokens.models import ModelInfo, UnknownModel, load_models
 
 
 @click.command("compact", cls=Command, short_help="Replace old messages with a summary in the view for models.")
@@ -32,20 +32,19 @@ from minutebook.tokens.models import ModelInfo, UnknownModel
 @click.option(
     "--model", metavar="MODEL", help="Model that defines the tokenizer and the context window. Example: --model gpt-4o"
 )
+@models_file_option
 @count_option(
     "--max-tokens",
     help_text="Context window in tokens. Requires --strategy. Example: --strategy truncate --max-tokens 32000",
 )
-@flag(
-    "--dry-run",
-    help_text="Change nothing; show what would be compacted. Example: minutebook compact order-17 --dry-run",
-)
+@dry_run_option
 @store_options
 @json_option("Print the folds and the tokens they save as JSON. Example: minutebook compact order-17 --json")
 def command(
     conversation: str,
     strategy: str | None,
     model: str | None,
+    models_file: str | None,
     max_tokens: int | None,
     dry_run: bool,
     url: str | None,
@@ -72,7 +71,7 @@ def command(
             result = database.run(TurnCompactor(store, counter=counter).compact(conversation))
         else:
             result = database.run(
-                compact_by_strategy(store, conversation, strategy, _model_info(model, max_tokens), counter)
+                compact_by_strategy(store, conversation, strategy, _model_info(model, max_tokens, models_file), counter)
             )
     description = {
         "conversation": conversation,
@@ -159,12 +158,14 @@ async def compact_by_strategy(
     return replace(result, reason=reason, tokens_before=tokens, tokens_after=tokens)
 
 
-def _model_info(model: str | None, max_tokens: int | None) -> ModelInfo:
+def _model_info(model: str | None, max_tokens: int | None, models_file: str | None) -> ModelInfo:
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", UnknownModel
         )  # raised as an error below: a guessed window could compact too much
-        info = model_info(model or "any", max_input_tokens=max_tokens)
+        info = model_info(
+            model or "any", max_input_tokens=max_tokens, own=load_models(models_file) if models_file else None
+        )
     if not info.is_known:
-        raise InvalidSetting("--model", model, "a known model; for an unknown one add --max-tokens")
+        raise InvalidSetting("--model", model, "a known model; for an unknown one add --max-tokens or --models-file")
     return info

@@ -31,6 +31,7 @@ def command() -> None:
     "--config",
     "file",
     metavar="FILE",
+    type=click.Path(),
     help="Configuration file. Default: the file that 'minutebook config path' prints. Example: --config llm_config.yaml",
 )
 @json_option("Print a JSON object that maps keys to value and origin. Example: minutebook config show --json")
@@ -65,7 +66,7 @@ def _print_settings(settings: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 @command.command("check", cls=Command, short_help="Validate a configuration file.")
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", type=click.Path())
 @json_option("Print the problems as JSON. Example: minutebook config check llm_config.yaml --json")
 def check(file: str) -> int:
     """Validate FILE without the environment, and print all problems with their lines. The exit code is 5 if there are any.

@@ -19,7 +19,7 @@ from minutebook.cli.database import (
     store_of,
 )
 from minutebook.cli.exits import EXIT_FINDINGS, Command
-from minutebook.cli.options import database_options, emit, json_option, store_options
+from minutebook.cli.options import database_options, dry_run_option, emit, json_option, store_options
 from minutebook.cli.progress import count_progress
 
 
@@ -36,30 +36,34 @@ def command() -> None:
 def init(database: Database) -> None:
     """Create the database, or migrate it if it exists.
 
-    Example: minutebook db init --db sqlite:///chat.db
+    Example: minutebook db init --db chat.db
     """
     path = file_of(database.store)
     click.echo("the database is ready" if path is None else f"{path} is ready")
 
 
 @command.command("migrate", cls=Command, short_help="Migrate the database to the current schema.")
+@dry_run_option
 @store_options
-def migrate(url: str | None, tenant: str) -> None:
+def migrate(dry_run: bool, url: str | None, tenant: str) -> None:
     """Migrate the database of an older version to the current schema. All other commands except status and backup do this too.
 
     Example: minutebook db migrate
     """
     path = file_of(store_of(url, tenant))
+    if dry_run and path is None:
+        raise click.UsageError("--dry-run supports only SQLite files.")
     before = None if path is None else file_status(require_file(path))
-    with open_database(url, tenant):
-        pass
+    if not dry_run:
+        with open_database(url, tenant):
+            pass
     if path is None or before is None:
         click.echo("the database is up to date")
     elif before["schema_version"] == before["newest_schema_version"]:
         click.echo(f"{path} is up to date, at schema version {before['schema_version']}")
     else:
         versions = f"{before['schema_version']} to {before['newest_schema_version']}"
-        click.echo(f"{path} was migrated from schema version {versions}")
+        click.echo(f"{path} {'would be' if dry_run else 'was'} migrated from schema version {versions}")
 
 
 @command.command("status", cls=Command, short_help="Show version, size and contents of the database.")

@@ -6,36 +6,57 @@ import click
 
 from minutebook.cli.database import Database, open_database
 from minutebook.cli.exits import Command
-from minutebook.cli.options import emit, flag, is_json, json_option, store_options
+from minutebook.cli.options import (
+    confirm,
+    dry_run_option,
+    emit,
+    flag,
+    is_json,
+    json_option,
+    store_options,
+    yes_option,
+)
 
 
 @click.command("erase", cls=Command, short_help="Delete conversations permanently.")
-@click.option("--id", "conversation", metavar="ID", help="Id of the conversation to delete. Example: --id order-17")
+@click.argument("conversation", metavar="ID", required=False)
 @click.option(
     "--recipient", metavar="R", help="Recipient whose conversations are all deleted. Example: --recipient alice"
 )
-@flag("--yes", help_text="Do not ask for confirmation. Example: minutebook erase --id order-17 --yes")
+@dry_run_option
+@yes_option
 @flag(
     "--vacuum",
     help_text="Rewrite the database files so that no deleted data remains on disk. Can be slow. Example: minutebook erase --recipient alice --vacuum",
 )
 @store_options
-@json_option("Print the receipt as JSON. Example: minutebook erase --id order-17 --yes --json")
+@json_option("Print the receipt as JSON. Example: minutebook erase order-17 --yes --json")
 def command(
-    conversation: str | None, recipient: str | None, yes: bool, vacuum: bool, url: str | None, tenant: str
+    conversation: str | None,
+    recipient: str | None,
+    dry_run: bool,
+    yes: bool,
+    vacuum: bool,
+    url: str | None,
+    tenant: str,
 ) -> None:
-    """Delete a conversation, or all of a recipient, with their folds, summaries, search index and forks.
+    """Delete conversation ID, or all of a recipient, with their folds, summaries, search index and forks.
 
     This cannot be undone, and the ids cannot be used again. The receipt contains no personal data and may be archived.
 
     Example: minutebook erase --recipient alice --vacuum
     """
     if (conversation is None) == (recipient is None):
-        raise click.UsageError("Use exactly one of --id and --recipient.")
+        raise click.UsageError("Use either the ID of a conversation or --recipient.")
     with open_database(url, tenant) as database:
-        description = _description(database, conversation, recipient)
-        if not yes:
-            click.confirm(f"Delete {description} and all forks?", abort=True, err=True)
+        conversations, messages, description = _selection(database, conversation, recipient)
+        if dry_run:
+            emit(
+                {"conversations": conversations, "entries": messages, "dry_run": True},
+                f"{description} and all forks would be deleted",
+            )
+            return
+        confirm(f"Delete {description} and all forks permanently?", yes=yes)
         receipt = database.run(database.store.erase(conversation=conversation, recipient=recipient))
         if vacuum:
             database.run(database.store.vacuum())
@@ -51,14 +72,15 @@ def command(
         )
 
 
-def _description(database: Database, conversation: str | None, recipient: str | None) -> str:
-    """Describe the conversations that would be deleted, for the confirmation.
+def _selection(database: Database, conversation: str | None, recipient: str | None) -> tuple[int, int, str]:
+    """The number of conversations without forks, the number of their messages, and a description of them.
 
     Raises:
         ConversationNotFound: the conversation does not exist.
     """
     if conversation is not None:
         header = database.run(database.store.header(conversation))
-        return f"conversation {conversation!r} with {header.length:,} messages"
-    count = sum(1 for _ in database.conversations(recipient=recipient))
-    return f"all {count:,} conversations of {recipient!r}"
+        return 1, header.length, f"conversation {conversation!r} with {header.length:,} messages"
+    headers = list(database.conversations(recipient=recipient))
+    messages = sum(header.length for header in headers)
+    return len(headers), messages, f"all {len(headers):,} conversations of {recipient!r} with {messages:,} messages"

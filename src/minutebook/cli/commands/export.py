@@ -8,9 +8,9 @@ import click
 
 from minutebook.cli.database import Database, open_database
 from minutebook.cli.exits import Command
-from minutebook.cli.files import replace_file
 from minutebook.cli.options import flag, store_options
 from minutebook.cli.progress import count_progress
+from minutebook.cli.rewrite import replace_file
 
 
 @click.command("export", cls=Command, short_help="Export conversations as JSONL.")

@@ -1,15 +1,25 @@
 """`minutebook gc`: delete the arguments and results of old tool calls, or conversations that are no longer used."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import click
 from click.core import ParameterSource
 
-from minutebook.cli.database import open_database
+from minutebook.cli.database import Database, open_database
 from minutebook.cli.exits import Command
-from minutebook.cli.options import count_option, emit, flag, is_json, json_option, store_options
+from minutebook.cli.options import (
+    confirm,
+    count_option,
+    dry_run_option,
+    emit,
+    flag,
+    is_json,
+    json_option,
+    store_options,
+    yes_option,
+)
 from minutebook.cli.progress import count_progress
 from minutebook.conversation.config import Persistence
 from minutebook.conversation.trimming import TrimResult, trim_all
@@ -47,10 +57,11 @@ _PERSISTENCE_OF: Final = {"name,status": "trimmed", "name": "none"}
     help="Delete conversations without a new message for this time instead: 30d, 12h, 90m, or config for the configured "
     "database.expire_after. Example: --expire-after 30d",
 )
-@flag("--write", help_text="Write the changes. Without it, only show what would change. Example: minutebook gc --write")
+@dry_run_option
+@yes_option
 @flag(
     "--vacuum",
-    help_text="Rewrite the database files so that no deleted data remains on disk. Can be slow. Example: minutebook gc --write --vacuum",
+    help_text="Rewrite the database files so that no deleted data remains on disk. Can be slow. Example: minutebook gc --vacuum",
 )
 @store_options
 @json_option("Print the changes per conversation and the totals as JSON. Example: minutebook gc --json")
@@ -60,7 +71,8 @@ def command(
     persistence: str | None,
     recipient: str | None,
     age: str | None,
-    write: bool,
+    dry_run: bool,
+    yes: bool,
     vacuum: bool,
     url: str | None,
     tenant: str,
@@ -68,59 +80,90 @@ def command(
     """Delete the arguments and results of tool calls in all but the newest turns of every conversation.
 
     The names of the tools and the messages of users and models are kept, and so are pinned exchanges. This cannot be
-    undone. Without --write nothing is changed.
+    undone, so the command asks first.
 
     With --expire-after, nothing is trimmed. Conversations are deleted if neither they nor their forks got a message for that
     time. Their ids can be used again.
 
-    Example: minutebook gc --older-than-turns 5 --write
+    Example: minutebook gc --older-than-turns 5 --dry-run
     """
     if keep is not None and persistence is not None and _PERSISTENCE_OF[keep] != persistence:
         raise click.UsageError(
             f"--keep {keep} means --tool-persistence {_PERSISTENCE_OF[keep]}; use one of the two options."
         )
-    if vacuum and not write:
-        raise click.UsageError("--vacuum requires --write.")
+    if vacuum and dry_run:
+        raise click.UsageError("--vacuum cannot be combined with --dry-run.")
     if age is not None:
         _require_no_trim_options()
-        _expire(_age(age), url, tenant, write=write, vacuum=vacuum)
+        _expire(_age(age), url, tenant, dry_run=dry_run, yes=yes, vacuum=vacuum)
         return
     persistence = persistence or _PERSISTENCE_OF[keep or "name,status"]
     kept_parts = Persistence.NAME if persistence == "none" else Persistence.STATUS
-    results: dict[str, TrimResult] = {}
     with open_database(url, tenant) as database:
         headers = list(database.conversations(recipient=recipient))
-        total = sum(header.length - header.first for header in headers)
-        with count_progress("trimming", total, stdout_unused=True) as advance:
-            for header in headers:
-                trimming = trim_all(
-                    database.store,
-                    header.id,
-                    older_than_turns=older_than_turns,
-                    persistence=kept_parts,
-                    write=write,
-                    advance=advance,
-                )
-                result = database.run(trimming)
-                if result.trimmed:
-                    results[header.id] = result
+
+        def trim(*, write: bool) -> dict[str, TrimResult]:
+            return _trim(database, headers, older_than_turns, kept_parts, write=write)
+
+        results = {} if yes and not dry_run else trim(write=False)
+        if results and not dry_run:
+            confirm(f"Trim {_totals(results, headers)} permanently?", yes=False)
+        if not dry_run:
+            results = trim(write=True)
         if vacuum:
             database.run(database.store.vacuum())
     rows = [
         {"id": name, "trimmed": result.trimmed, "freed_bytes": result.freed_bytes} for name, result in results.items()
     ]
-    trimmed = sum(result.trimmed for result in results.values())
-    freed = sum(result.freed_bytes for result in results.values())
     lines = [f"{name}: {result.trimmed:,} messages, {result.freed_bytes:,} bytes" for name, result in results.items()]
-    action = "trimmed" if write else "would be trimmed"
-    lines.append(
-        f"{trimmed:,} messages in {len(results):,} of {len(headers):,} conversations {action}: {freed:,} bytes"
-    )
-    summary = {"conversations": len(headers), "trimmed": trimmed, "freed_bytes": freed, "written": write}
+    lines.append(f"{_totals(results, headers)} {'would be trimmed' if dry_run else 'trimmed'}")
+    summary = {
+        "conversations": len(headers),
+        "trimmed": sum(result.trimmed for result in results.values()),
+        "freed_bytes": sum(result.freed_bytes for result in results.values()),
+        "dry_run": dry_run,
+    }
     emit({"conversations": rows, "summary": summary}, "\n".join(lines))
-    if results and not is_json() and not vacuum:
-        advice = "deleted data may remain in the database files; use --write --vacuum to remove it"
-        click.echo(advice if write else "nothing was changed; --write trims the messages permanently", err=True)
+    if results and not dry_run:
+        _print_vacuum_advice(vacuum=vacuum)
+
+
+def _trim(
+    database: Database,
+    headers: Sequence[ConversationHeader],
+    older_than_turns: int,
+    persistence: Persistence,
+    *,
+    write: bool,
+) -> dict[str, TrimResult]:
+    """Trim the conversations, or only count what would be trimmed. Returns the results of those with old tool data."""
+    results = {}
+    total = sum(header.length - header.first for header in headers)
+    with count_progress("trimming" if write else "counting", total, stdout_unused=True) as advance:
+        for header in headers:
+            trimming = trim_all(
+                database.store,
+                header.id,
+                older_than_turns=older_than_turns,
+                persistence=persistence,
+                write=write,
+                advance=advance,
+            )
+            result = database.run(trimming)
+            if result.trimmed:
+                results[header.id] = result
+    return results
+
+
+def _totals(results: Mapping[str, TrimResult], headers: Sequence[ConversationHeader]) -> str:
+    messages = sum(result.trimmed for result in results.values())
+    freed = sum(result.freed_bytes for result in results.values())
+    return f"{messages:,} messages in {len(results):,} of {len(headers):,} conversations ({freed:,} bytes)"
+
+
+def _print_vacuum_advice(*, vacuum: bool) -> None:
+    if not vacuum and not is_json():
+        click.echo("deleted data may remain in the database files; --vacuum removes it", err=True)
 
 
 _TRIM_OPTIONS: Final = {
@@ -155,23 +198,23 @@ def _age(text: str) -> timedelta:
     return age
 
 
-def _expire(age: timedelta, url: str | None, tenant: str, *, write: bool, vacuum: bool) -> None:
+def _expire(age: timedelta, url: str | None, tenant: str, *, dry_run: bool, yes: bool, vacuum: bool) -> None:
     """Delete the conversations that have expired, or only count them."""
     with open_database(url, tenant) as database:
-        if write:
+        expired = _expired(list(database.conversations()), datetime.now(UTC) - age)
+        conversations, messages = len(expired), sum(header.length - header.first for header in expired)
+        if conversations and not dry_run:
+            confirm(f"Delete {conversations:,} conversations with {messages:,} messages permanently?", yes=yes)
+        if not dry_run:
             receipt = database.run(database.store.with_expiry(age).expire())
             conversations, messages = receipt.conversations, receipt.entries
-        else:
-            expired = _expired(list(database.conversations()), datetime.now(UTC) - age)
-            conversations, messages = len(expired), sum(header.length - header.first for header in expired)
         if vacuum:
             database.run(database.store.vacuum())
-    action = "deleted" if write else "would be deleted"
-    summary = {"expired": conversations, "messages": messages, "written": write}
+    action = "would be deleted" if dry_run else "deleted"
+    summary = {"expired": conversations, "messages": messages, "dry_run": dry_run}
     emit({"summary": summary}, f"{conversations:,} conversations with {messages:,} messages {action}")
-    if conversations and not is_json() and not vacuum:
-        advice = "deleted data may remain in the database files; use --write --vacuum to remove it"
-        click.echo(advice if write else "nothing was changed; --write deletes them permanently", err=True)
+    if conversations and not dry_run:
+        _print_vacuum_advice(vacuum=vacuum)
 
 
 def _expired(headers: Sequence[ConversationHeader], before: datetime) -> list[ConversationHeader]:

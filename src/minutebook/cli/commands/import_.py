@@ -6,7 +6,7 @@ little memory, and an interrupted import can be repeated. A problem of one conve
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import chain, groupby
@@ -19,7 +19,7 @@ import click
 from minutebook.cli.database import Database
 from minutebook.cli.exits import EXIT_FINDINGS, FAILED, Command
 from minutebook.cli.files import ConversationReader
-from minutebook.cli.options import database_options, emit, file_argument, json_option
+from minutebook.cli.options import database_options, emit, files_argument, json_option
 from minutebook.cli.progress import read_progress
 from minutebook.errors import (
     ConversationErased,
@@ -78,9 +78,9 @@ class _Importer:
     database: Database
     reader: ConversationReader
     recipient: str | None
-    result: ImportResult = field(default_factory=ImportResult)
+    result: ImportResult
 
-    def run(self) -> ImportResult:
+    def run(self) -> None:
         """Import all conversations.
 
         Raises:
@@ -101,7 +101,6 @@ class _Importer:
             self._import_message_lines(all_lines)
         else:
             self._import_conversations(all_lines)
-        return self.result
 
     @property
     def _stem(self) -> str:
@@ -287,7 +286,7 @@ def _with_recipient(line: bytes, recipient: str | None) -> tuple[str | None, byt
 
 
 @click.command("import", cls=Command, short_help="Add the conversations of a file to the database.")
-@file_argument
+@files_argument
 @click.option(
     "--recipient",
     metavar="R",
@@ -295,10 +294,10 @@ def _with_recipient(line: bytes, recipient: str | None) -> tuple[str | None, byt
 )
 @database_options(create=True)
 @json_option("Print counts, broken and refused conversations as JSON. Example: --json")
-def command(database: Database, file: str, recipient: str | None) -> int:
-    """Add the conversations of FILE to the database, which is created if it does not exist.
+def command(database: Database, files: Sequence[str], recipient: str | None) -> int:
+    """Add the conversations of the files to the database, which is created if it does not exist.
 
-    FILE is an export, OpenAI chat data in any format that the other commands read, or a chat file of an earlier version.
+    A FILE is an export, OpenAI chat data in any format that the other commands read, or a chat file of an earlier version.
     A conversation without an id is named after the file and its index in it. Files with one conversation or message per
     line are streamed and may be of any size. Importing a file twice adds nothing.
 
@@ -307,8 +306,15 @@ def command(database: Database, file: str, recipient: str | None) -> int:
 
     Example: minutebook import log.jsonl --recipient alice
     """
-    with read_progress(file, stdout_unused=True) as advance:
-        result = _Importer(database, ConversationReader(file, advance), recipient).run()
+    result = ImportResult()
+    try:
+        for file in files:
+            with read_progress(file, stdout_unused=True) as advance:
+                _Importer(database, ConversationReader(file, advance), recipient, result).run()
+    except KeyboardInterrupt:
+        _print_result(result)
+        click.echo("interrupted; run the same command again to import the rest", err=True)
+        raise
     emit(asdict(result), lambda: _print_result(result))
     if result.refused:
         return FAILED

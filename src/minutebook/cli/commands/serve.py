@@ -14,13 +14,14 @@ from minutebook.cli.options import is_json, json_option
     "--config",
     "config_file",
     metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     help="Configuration file. Default: $MINUTEBOOK_CONFIG, else ./llm_config.yaml. Example: --config llm_config.yaml",
 )
 @click.option(
     "--db",
     "database_url",
-    metavar="URL",
+    metavar="URL|FILE",
+    type=click.Path(),
     help="Database URL or SQLite file. Default: a file in the state folder. Example: --db postgresql://localhost/chat",
 )
 @click.option(
@@ -36,9 +37,8 @@ from minutebook.cli.options import is_json, json_option
 )
 @click.option(
     "--host",
-    "-h",
     metavar="ADDRESS",
-    help="Address to listen on. Any address other than loopback requires API keys of callers. Example: -h ::1",
+    help="Address to listen on. Any address other than loopback requires API keys of callers. Example: --host ::1",
 )
 @click.option(
     "--port",
@@ -69,7 +69,7 @@ def command(
     Set the base_url of an OpenAI client to the URL of the service, and send the conversation id in the header
     X-Conversation-Id. SIGHUP reloads the configuration. Ctrl-C stops the service after the running requests.
 
-    Example: minutebook serve --db sqlite:///chat.db --upstream https://api.openai.com/v1 --key-env OPENAI_API_KEY
+    Example: minutebook serve --db chat.db --upstream https://api.openai.com/v1 --key-env OPENAI_API_KEY
     """
     from minutebook.cli.server import serve
     from minutebook.service.config.loader import CommandLineFlag

@@ -1,15 +1,14 @@
 """`minutebook tokens`: count the tokens of conversations."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 from rich.text import Text
 
 from minutebook.cli.exits import Command
-from minutebook.cli.files import ConversationReader, FileConversation
-from minutebook.cli.options import emit, file_argument, flag, json_option, model_option
-from minutebook.cli.progress import read_progress
+from minutebook.cli.files import FileConversation, read_conversations
+from minutebook.cli.options import emit, files_argument, flag, json_option, model_option
 from minutebook.cli.screen import ROLE_STYLES, console, headed_table, percent, preview, role_bars, tokens_by_role
 from minutebook.record.exchange import exchanges, turn_count
 from minutebook.tokens.counter import ExactCounter, ScaledCounter, TokenCounter
@@ -19,7 +18,7 @@ MAX_ROWS = 20
 
 
 @click.command("tokens", cls=Command, short_help="Count tokens, in total, by role and by message.")
-@file_argument
+@files_argument
 @model_option
 @flag(
     "--all",
@@ -29,19 +28,20 @@ MAX_ROWS = 20
 @json_option(
     "Print all conversations with their totals, roles and largest messages as JSON. Example: minutebook tokens log.jsonl --json"
 )
-def command(file: str, model: str | None, show_all: bool) -> None:
-    """Count the tokens of each conversation of FILE: in total, by role, and those of the largest messages.
+def command(files: Sequence[str], model: str | None, show_all: bool) -> None:
+    """Count the tokens of each conversation of the files: in total, by role, and those of the largest messages.
 
     A message counts as the tokens of its text plus 4, plus 8 for each tool call. Providers count slightly differently.
 
     Example: minutebook tokens log.jsonl --model claude-sonnet-4-5
     """
-    with read_progress(file) as advance:
-        counts = [token_counts(conversation, model) for conversation in ConversationReader(file, advance)]
-    conversations = [{key: value for key, value in entry.items() if key != "name"} for entry in counts]
+    names, counts = [], []
+    for name, conversation in read_conversations(files):
+        names.append(name)
+        counts.append(token_counts(conversation, model))
     emit(
-        {"tokens": sum(entry["tokens"] for entry in counts), "conversations": conversations},
-        lambda: _show_one(counts[0]) if len(counts) == 1 else _show_many(counts, show_all=show_all),
+        {"tokens": sum(entry["tokens"] for entry in counts), "conversations": counts},
+        lambda: _show_one(names[0], counts[0]) if len(counts) == 1 else _show_many(names, counts, show_all=show_all),
     )
 
 
@@ -55,9 +55,7 @@ def token_counts(conversation: FileConversation, model: str | None) -> dict[str,
     roles = [str(message.get("role", "")) for message in conversation.messages]
     largest = sorted(range(len(tokens)), key=lambda index: (-tokens[index], index))[:LARGEST_MESSAGES]
     return {
-        "index": conversation.index,
-        "id": conversation.id,
-        "name": conversation.name,
+        **conversation.source,
         "messages": len(tokens),
         "turns": turn_count(conversation.messages),
         "exchanges": len(exchanges(conversation.messages)),
@@ -88,9 +86,9 @@ def counter_reason(counter: TokenCounter, model: str | None) -> str:
     return f"estimated: {model} is unknown; {counter.name} rarely counts too low"
 
 
-def _show_one(entry: dict[str, Any]) -> None:
+def _show_one(name: str, entry: dict[str, Any]) -> None:
     out = console()
-    out.print(Text(f"{entry['name']}: {entry['tokens']:,} tokens", "bold"))
+    out.print(Text(f"{name}: {entry['tokens']:,} tokens", "bold"))
     out.print(f"messages {entry['messages']:,}, turns {entry['turns']:,}, exchanges {entry['exchanges']:,}")
     out.print(Text(f"counter: {entry['counter_reason']}\n", "dim"))
     if entry["by_role"]:
@@ -105,17 +103,17 @@ def _show_one(entry: dict[str, Any]) -> None:
     out.print(table)
 
 
-def _show_many(counts: list[dict[str, Any]], *, show_all: bool) -> None:
+def _show_many(names: list[str], counts: list[dict[str, Any]], *, show_all: bool) -> None:
     out = console()
-    largest = sorted(counts, key=lambda entry: (-entry["tokens"], entry["index"]))
-    shown = counts if show_all else largest[:MAX_ROWS]
+    largest = sorted(range(len(counts)), key=lambda index: -counts[index]["tokens"])
+    shown = range(len(counts)) if show_all else largest[:MAX_ROWS]
     roles = [role for role in ROLE_STYLES if any(role in entry["by_role"] for entry in counts)]
     table = headed_table(expand=True)
     table.add_column("conversation", ratio=1, no_wrap=True, overflow="ellipsis")
     for title in ("messages", "turns", "tokens", *roles):
         table.add_column(title, justify="right", no_wrap=True)
-    for entry in shown:
-        table.add_row(Text(f"{entry['index']} {entry['id'] or ''}"), *_figures([entry], roles))
+    for index in shown:
+        table.add_row(Text(names[index].removeprefix("conversation ")), *_figures([counts[index]], roles))
     table.add_section()
     table.add_row(f"all {len(counts):,}", *_figures(counts, roles), style="bold")
     out.print(table)

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from minutebook.cli.exits import Command
 from minutebook.cli.files import ConversationReader, FileConversation
 from minutebook.cli.options import (
     emit,
-    file_argument,
+    files_argument,
     flag,
     json_option,
     manager_options,
@@ -54,7 +55,7 @@ def cuts_of(lines: Iterable[ExplanationLine]) -> list[Cut]:
 
 
 @click.command("view", cls=Command, short_help="Compare a conversation with what a model would get.")
-@file_argument
+@files_argument
 @manager_options
 @model_option
 @provider_option(allow_all=False, help_text="Provider whose message rules the view must satisfy.")
@@ -77,7 +78,7 @@ def cuts_of(lines: Iterable[ExplanationLine]) -> list[Cut]:
     "Print the status and reason of every message, and the messages of the view, as JSON. Example: minutebook view log.json --json"
 )
 def command(
-    file: str,
+    files: Sequence[str],
     managers: tuple[str, ...],
     max_tokens: int | None,
     model: str | None,
@@ -88,27 +89,31 @@ def command(
 ) -> None:
     """Compare a conversation with the view that a model would get, with a reason for every difference.
 
+    Of several files, the conversation of each is shown.
+
     Example: minutebook view log.jsonl --max-tokens 32000
     """
     from minutebook import counter_for, view_of
 
     manager = manager_from_texts(managers, max_tokens)
-    selected = _select_conversation(file, conversation)
-    counter = counter_for(model or selected.model)
-    view = view_of(
-        selected.messages,
-        manager,
-        max_tokens=max_tokens,
-        provider=provider,  # type: ignore[arg-type]
-        counter=counter,
-    )
-    if only_messages:
-        click.echo(json.dumps(view.messages, indent=2))
-        return
-    emit(
-        _view_json(view, selected, repr(manager), counter.name),
-        lambda: show(view, selected.name, counter.name, show_all=show_all),
-    )
+    for file in files:
+        selected = _select_conversation(file, conversation)
+        counter = counter_for(model or selected.model)
+        view = view_of(
+            selected.messages,
+            manager,
+            max_tokens=max_tokens,
+            provider=provider,  # type: ignore[arg-type]
+            counter=counter,
+        )
+        if only_messages:
+            click.echo(json.dumps(view.messages, indent=2))
+            continue
+        name = selected.name if len(files) == 1 else f"{file}: {selected.name}"
+        emit(
+            _view_json(view, selected, repr(manager), counter.name),
+            partial(show, view, name, counter.name, show_all=show_all),
+        )
 
 
 def _select_conversation(file: str, id_or_index: str | None) -> FileConversation:
@@ -138,7 +143,7 @@ def _select_conversation(file: str, id_or_index: str | None) -> FileConversation
 def _view_json(view: View, selected: FileConversation, manager: str, counter: str) -> dict[str, Any]:
     explanation = view.explain()
     return {
-        "conversation": {"index": selected.index, "id": selected.id, "line": selected.line},
+        "conversation": selected.source,
         "manager": manager,
         "counter": counter,
         **explanation.to_json(),

@@ -151,7 +151,7 @@ class ChatJob(AnswerJob):
 
     async def _answer(self, call: ModelCall, lease: RenewedLease) -> list[bytes]:
         """Call the model and store its answer; return the last events."""
-        completion, max_tokens = CompletionAccumulator(), longest_answer(call.call.model, self.body)
+        completion, max_tokens = CompletionAccumulator(), longest_answer(self.service, call.call.model, self.body)
         try:
             last_events = await self.call_model(
                 call, completion, lambda: self._attempt(call, completion), max_output_tokens=max_tokens

@@ -6,12 +6,13 @@ from datetime import timedelta
 from typing import Annotated, Final, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import Field, Strict, model_validator
+from pydantic import Field, PrivateAttr, Strict, model_validator
 
 from minutebook.agent.toolbox import BUILTINS
 from minutebook.conversation.config import RETENTION, ConversationConfig, PolicyConfig, Settings
-from minutebook.errors import InvalidSetting
+from minutebook.errors import InvalidSetting, UnreadableInput
 from minutebook.store.expiry import parse_age
+from minutebook.tokens.models import ModelTable, load_models
 
 _PYTHON: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -165,7 +166,7 @@ class ServiceConfig(Settings):
     """The configuration of the service.
 
     Raises:
-        InvalidSetting: a policy has the name `retention`.
+        InvalidSetting: a policy has the name `retention`, or `models_file` cannot be read.
     """
 
     conversation: ConversationConfig = ConversationConfig()
@@ -178,6 +179,23 @@ class ServiceConfig(Settings):
     tools: Annotated[tuple[ToolConfig, ...], Strict(False)] = ()
     system_prompt: str | None = None
     """The first message of every thread."""
+    models_file: str | None = None
+    """A JSON file with limits and prices of your own models; see `minutebook.tokens.load_models`."""
+    _models: ModelTable = PrivateAttr(default_factory=dict)
+
+    @property
+    def models(self) -> ModelTable:
+        """The content of `models_file`, as it was when the configuration was loaded."""
+        return self._models
+
+    @model_validator(mode="after")
+    def _load_models(self) -> Self:
+        if self.models_file is not None:
+            try:
+                self._models = load_models(self.models_file)
+            except (OSError, UnreadableInput) as error:
+                raise InvalidSetting("models_file", self.models_file, f"a JSON file with models ({error})") from None
+        return self
 
     @model_validator(mode="after")
     def _require_other_policy_names(self) -> Self:

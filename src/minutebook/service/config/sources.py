@@ -16,6 +16,7 @@ from minutebook.service.config.schema import ServiceConfig
 _PREFIX: Final = "MINUTEBOOK_"
 _SHORT_VARIABLES: Final = {"MINUTEBOOK_DB": "database.url", "MINUTEBOOK_TENANT": "database.tenant"}
 """Environment variables with short names, which all commands of the CLI read → key."""
+_EXPECTED: Final = "expected sections with keys: server, conversation, …"
 _MAX_DEPTH: Final = 32
 """Maximum nesting. A YAML alias that contains itself exceeds any depth."""
 _VALID_ITEM: Final = {"tools": {"builtin": "clock"}, "manager": "passthrough"}
@@ -113,14 +114,16 @@ class Sources:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             origin = file_source if mark is None else ValueSource("file", file, mark.line + 1, mark.column + 1)
-            self.report((), f"is not YAML: {error.problem or error.context}", origin=origin)
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            self.report((), f"is not YAML: {' '.join(str(error).split())}", origin=file_source)
+            self.report((), f"is not YAML: {error.problem or error.context}", _EXPECTED, origin)
+        except UnicodeDecodeError as error:
+            self.report((), f"is not UTF-8: {error.reason}", "save it as UTF-8", file_source)
+        except (yaml.YAMLError, RecursionError) as error:
+            self.report((), f"is not YAML: {' '.join(str(error).split())}", _EXPECTED, file_source)
         else:
             if isinstance(tree, dict):
                 self.tree = tree
             else:
-                self.report((), "is not a mapping", "expected sections with keys: server, conversation, …")
+                self.report((), "is not a mapping", _EXPECTED)
 
     def add_environment(self, environment: Mapping[str, str]) -> None:
         """Set the values of environment variables. An unknown variable with the prefix of a section is a problem."""

@@ -222,7 +222,7 @@ class ResponseJob(ConversationJob):
             BaseException: the call failed before the first event. A later failure is sent as an event.
         """
         completion, events = CompletionAccumulator(), ResponseEvents(item_ids(self._body))
-        max_tokens = self.request.max_output_tokens or longest_answer(call.call.model, {})
+        max_tokens = self.request.max_output_tokens or longest_answer(self.service, call.call.model, {})
         try:
             message = await self.call_model(
                 call,

@@ -300,7 +300,7 @@ class ThreadJob(AnswerJob):
         """The maximum tokens of the first model call: the complete record and the longest answer."""
         record, question = call.source.record, self.question
         sent = record.tokens + record.counter.message(question.message) + call.call.overhead_tokens
-        return sent + longest_answer(question.model, question.options)
+        return sent + longest_answer(self.service, question.model, question.options)
 
 
 def _ends_with(loaded: LoadedConversation, position: int, message: Message) -> bool:

@@ -25,7 +25,10 @@ _ERROR_CLASSES: Final[tuple[tuple[type[apsw.Error], type[StoreUnavailable]], ...
 def store_error(error: apsw.Error, store: str) -> StoreUnavailable:
     """The `StoreUnavailable` for a driver's error. It has SQLite's message, which never quotes stored content."""
     error_class = next(store_class for driver_class, store_class in _ERROR_CLASSES if isinstance(error, driver_class))
-    return error_class(store, str(error) or type(error).__name__)
+    problem = str(error) or type(error).__name__
+    if isinstance(error, apsw.CantOpenError):
+        problem += ": check that its folder exists, that it is a file and that you may read it"
+    return error_class(store, problem)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from minutebook.agent.providers.client import ClientOptions
 from minutebook.agent.providers.openai import OpenAIAdapter
 from minutebook.agent.retry import error_from_status, error_from_transport, error_reason
 from minutebook.errors import ProviderFailed
-from minutebook.wire.chat import json_bytes
+from minutebook.service.http.json_codec import json_bytes
 
 
 async def parse_chunks(events: AsyncIterator[bytes]) -> AsyncIterator[tuple[bytes, dict[str, Any]]]:
@@ -56,7 +56,7 @@ class Upstream:
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         """`new_connection` → session: False keeps connections open, True uses each connection once."""
 
-    async def complete(self, body: Mapping[str, Any], *, authorization: str | None = None) -> dict[str, Any]:
+    async def complete(self, body: Mapping[str, Any] | bytes, *, authorization: str | None = None) -> dict[str, Any]:
         """Request a chat completion without streaming.
 
         Raises:
@@ -70,7 +70,7 @@ class Upstream:
 
     @asynccontextmanager
     async def stream(
-        self, body: Mapping[str, Any], *, authorization: str | None = None
+        self, body: Mapping[str, Any] | bytes, *, authorization: str | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Request a streamed chat completion; yields the data of its events, without the final `[DONE]`.
 
@@ -103,13 +103,13 @@ class Upstream:
         _require_success(response, content)
         return _json_object(content)
 
-    async def _post(self, body: Mapping[str, Any], authorization: str | None) -> aiohttp.ClientResponse:
+    async def _post(self, body: Mapping[str, Any] | bytes, authorization: str | None) -> aiohttp.ClientResponse:
         """Send the request, and retry it once on a new connection if the first was closed before the response.
 
         A provider closes idle connections, possibly at the moment when the next request is sent. The other pooled
         connections were idle as long, so the retry does not use them. The official clients retry in this case too.
         """
-        content = json_bytes(body)
+        content = body if isinstance(body, bytes) else json_bytes(body)
         for new_connection in (False, True):
             try:
                 return await self._session(new_connection=new_connection).post(

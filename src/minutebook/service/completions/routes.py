@@ -54,7 +54,7 @@ class ChatRequest(BaseModel):
 
     model: str = Field(default="", max_length=200)
     messages: list[dict[str, Any]] = Field(min_length=1)
-    stream: bool = False
+    stream: bool = Field(default=False, strict=True)
     stream_options: dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None
     metadata: dict[str, Any] | None = None
@@ -74,19 +74,23 @@ async def create_completion(
     service: CurrentService, request: Request, chat_request: ChatRequest, caller: MayChat
 ) -> Response:
     """Create a chat completion. New messages are added to the record, and the model gets the view that fits."""
-    body = chat_request.model_dump(exclude_unset=True)
-    body["model"] = service.model_of(chat_request.model)
+    sent: dict[str, Any] = await request.json()
+    body = {**sent, "model": service.model_of(chat_request.model)}
     headers = dict(request.headers)
     identity = _identity(service, headers, body)
+    conversation = identity.conversation if identity else None
+    recipient = caller.recipient or headers.get(_RECIPIENT)
+    scope = ("chat.completions", conversation, recipient)
     job = ChatJob(
         service=service,
         caller=caller,
-        run=Run(new_id("chatcmpl"), caller.tenant, identity.conversation if identity else None),
+        run=Run(new_id("chatcmpl"), caller.tenant, conversation),
         identity=identity or Identity(""),
         body=body,
-        idempotency_key=idempotency_key_of(caller, identity.conversation if identity else "", headers, body),
+        unchanged_body=await request.body() if sent.get("model") else None,
+        idempotency_key=idempotency_key_of(caller, scope, headers, await request.body()),
         authorization=upstream_key(service, request),
-        recipient=caller.recipient or headers.get(_RECIPIENT),
+        recipient=recipient,
         policy=headers.get("x-history-policy"),
         recorded=identity is not None,
         auxiliary="x-task" in headers,

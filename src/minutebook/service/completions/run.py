@@ -44,6 +44,8 @@ class ChatJob(AnswerJob):
     api_name: ClassVar[str] = API_NAME
     identity: Identity
     body: Mapping[str, Any]
+    unchanged_body: bytes | None = None
+    """The body as the client sent it; None if the provider cannot get it unchanged."""
     recipient: str | None = None
     auxiliary: bool = False
     """The client declares that the request is not part of the conversation."""
@@ -191,7 +193,9 @@ class ChatJob(AnswerJob):
 
     async def _pass_through(self) -> None:
         """Pass the request to the provider and its answer to the client, and record nothing."""
-        body = {key: value for key, value in self.body.items() if key not in _OWN_FIELDS}
+        body: Mapping[str, Any] | bytes = self._provider_fields()
+        if self.unchanged_body is not None and len(body) == len(self.body):
+            body = self.unchanged_body
         if not self.body.get("stream"):
             self.result = await self.service.upstream.complete(body, authorization=self.authorization)
             return
@@ -205,8 +209,11 @@ class ChatJob(AnswerJob):
         options = self.body.get("stream_options")
         return isinstance(options, Mapping) and bool(options.get("include_usage"))
 
+    def _provider_fields(self) -> dict[str, Any]:
+        return {key: value for key, value in self.body.items() if key not in _OWN_FIELDS}
+
     def _upstream_body(self, messages: Sequence[Message]) -> dict[str, Any]:
-        body = {key: value for key, value in self.body.items() if key not in _OWN_FIELDS} | {"messages": list(messages)}
+        body = self._provider_fields() | {"messages": list(messages)}
         if body.get("stream"):
             options = body.get("stream_options")
             body["stream_options"] = {**(options if isinstance(options, Mapping) else {}), "include_usage": True}

@@ -101,9 +101,8 @@ async def create_items(
     limits = service.config.limits
     conversation = await read_header(service, caller, conversation_id)
     store = service.store_of(caller)
-    idempotency_key = idempotency_key_of(
-        caller, f"items {conversation.id}", request.headers, body.model_dump(exclude_unset=True)
-    )
+    scope = ("items", conversation.id, caller.recipient)
+    idempotency_key = idempotency_key_of(caller, scope, request.headers, await request.body())
     earlier_range = await find_earlier_result_id(store, idempotency_key)
     if earlier_range is not None:
         start, stop = map(int, earlier_range.split("-"))

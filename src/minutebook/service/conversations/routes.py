@@ -79,7 +79,8 @@ async def create_conversation(
     """Create a conversation, optionally with items."""
     body = body or NewConversation()
     store = service.store_of(caller)
-    idempotency_key = idempotency_key_of(caller, "conversations", request.headers, body.model_dump(exclude_unset=True))
+    scope = ("conversations", None, caller.recipient)
+    idempotency_key = idempotency_key_of(caller, scope, request.headers, await request.body())
     earlier_id = await find_earlier_result_id(store, idempotency_key)
     if earlier_id is not None:
         earlier = await read_header(service, caller, earlier_id)

@@ -14,6 +14,7 @@ from minutebook.errors import ConversationNotFound, DocumentNotFound, RequestRef
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.completions.routes import upstream_key
 from minutebook.service.http.errors import RETRY_SOON
+from minutebook.service.http.json_codec import json_bytes
 from minutebook.service.http.openapi import (
     CompactedObject,
     DeletedObject,
@@ -43,7 +44,6 @@ from minutebook.service.responses.run import CANCEL_KIND, ResponseJob
 from minutebook.service.runs import Run
 from minutebook.service.state import CurrentService, Service, counter_of, watch_connection
 from minutebook.store.types import NewDocument
-from minutebook.wire.chat import json_bytes
 from minutebook.wire.responses import items_to_messages
 
 router = APIRouter(prefix="/v1/responses", tags=["as OpenAI"], route_class=StrictRoute)
@@ -73,16 +73,17 @@ async def create_response(
     body.require_consistency()
     body.chat_parameters(service.model_of(body.model))  # raises an error if a parameter is invalid
     headers = request.headers
-    scope = f"responses {body.conversation_id or body.previous_response_id or ''}"
+    recipient = caller.recipient or headers.get("x-recipient-id")
+    scope = ("responses", body.conversation_id or body.previous_response_id, recipient)
     job = ResponseJob(
         service=service,
         caller=caller,
         request=body,
         items=input_items(body.input, service.config.limits),
         run=Run(new_id("resp"), caller.tenant, body.conversation_id),
-        idempotency_key=idempotency_key_of(caller, scope, headers, body.model_dump(exclude_unset=True)),
+        idempotency_key=idempotency_key_of(caller, scope, headers, await request.body()),
         authorization=upstream_key(service, request),
-        recipient=caller.recipient or headers.get("x-recipient-id"),
+        recipient=recipient,
         policy=headers.get("x-history-policy"),
         expected_version=expected_version_of(if_match, body.expected_version),
     )

@@ -128,7 +128,7 @@ def _identity(service: Service, headers: Mapping[str, str], body: Mapping[str, A
     """The conversation that the request names, else a new one; None if the request is not recorded."""
     if headers.get("x-history") == "off":
         return None
-    identity = identity_of(headers, body)
+    identity = identity_of(headers, body, service.config.server.history_resend)
     if identity is not None or service.config.server.missing_session_id == "pass_through":
         return identity
     if service.config.server.missing_session_id == "reject":

@@ -12,9 +12,9 @@ from minutebook.conversation.model_call import ModelCall
 from minutebook.errors import ConversationNotFound
 from minutebook.record.message import Message, leading_system_count, role_of
 from minutebook.service.answer_job import AnswerJob, failure_code, longest_answer, tool_tokens
+from minutebook.service.completions.history_match import HistoryMatch
 from minutebook.service.completions.reconcile import (
     HistoryBranch,
-    HistoryMatch,
     Identity,
     find_branch,
     fork_branch,
@@ -84,7 +84,8 @@ class ChatJob(AnswerJob):
             if message is not None:
                 head = {"id": self.run.id, "created": int(time.time()), "model": self.body["model"]}
                 return self._replay(completion_of(message, head))
-            branch = await fork_branch(store, root_id, branch)
+            messages = self.body["messages"]
+            branch = await fork_branch(store, root_id, branch, messages[: leading_system_count(messages)])
         self.headers |= {"x-conversation-id": root_id, "x-history-reconcile": branch.match.decision}
         if branch.match.decision == "auxiliary":
             await self._pass_through()
@@ -119,8 +120,7 @@ class ChatJob(AnswerJob):
             raise ConversationNotFound(root_id)  # it belongs to another recipient
         if not root.conversation.length:
             return HistoryBranch(root_id, root, HistoryMatch("appended", 0, tuple(messages)))
-        sent = messages[leading_system_count(messages) :]
-        branch = await find_branch(store, root, sent, resends_all=self.identity.resends_all)
+        branch = await find_branch(store, root, messages, self.identity)
         if branch.match.decision not in {"forked", "auxiliary"}:
             await mark_current_branch(store, root, branch)
         return branch

@@ -60,6 +60,8 @@ class ServerConfig(Settings):
     """How long a stream may be idle before a ping is sent."""
     missing_session_id: Literal["pass_through", "generate", "reject"] = "pass_through"
     """How to treat a chat completion request without a conversation id."""
+    history_resend: Literal["auto", "all", "new"] = "auto"
+    """What clients send with each request: their whole history, only new messages, or `auto`: by client and content."""
     on_disconnect: Literal["continue", "cancel"] = "continue"
     """Whether an answer continues or is cancelled when the client disconnects."""
     lease_seconds: Seconds = 5.0

@@ -9,6 +9,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, ClassVar, Final, Unpack
+from urllib.parse import quote
 
 import aiohttp
 
@@ -94,9 +95,20 @@ class Upstream:
         Raises:
             ProviderFailed: the request failed.
         """
+        return await self._get("models", authorization)
+
+    async def model(self, model_id: str, *, authorization: str | None = None) -> dict[str, Any]:
+        """One of the provider's models.
+
+        Raises:
+            ProviderFailed: the request failed.
+        """
+        return await self._get(f"models/{quote(model_id, safe='')}", authorization)
+
+    async def _get(self, path: str, authorization: str | None) -> dict[str, Any]:
         with _transport_errors():
             request = self._session().get(
-                f"{self.url}/models", headers=self._headers(authorization), allow_redirects=False
+                f"{self.url}/{path}", headers=self._headers(authorization), allow_redirects=False
             )
             async with request as response:
                 content = await response.read()

@@ -12,11 +12,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast, get_args
 
-from minutebook.errors import ConversationErased, ConversationNotFound, RequestRefused
+from minutebook.errors import ConversationErased, ConversationNotFound, RequestRefused, VersionConflict
 from minutebook.record.exchange import safe_boundaries
 from minutebook.record.message import Message, leading_system_count
+from minutebook.service.access.api_keys import Caller
 from minutebook.service.completions.history_match import HistoryMatch, Resend, match_history
-from minutebook.service.http.responses import new_id
+from minutebook.service.http.requests import require_access
+from minutebook.service.http.responses import new_id, require_version
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import LoadedConversation, NewDocument
 from minutebook.wire.chat import provider_message_to_entry
@@ -132,10 +134,50 @@ async def load_or_none(store: ConversationStore, conversation: str) -> LoadedCon
         return None
 
 
+async def load_root(
+    store: ConversationStore,
+    caller: Caller,
+    conversation: str,
+    *,
+    recipient: str | None,
+    expected_version: int | None,
+) -> LoadedConversation | None:
+    """Load the conversation that a request names; None if it does not exist.
+
+    Raises:
+        ConversationNotFound: the caller or the recipient may not access it.
+        VersionConflict: it is not at the expected version.
+    """
+    root = await load_or_none(store, conversation)
+    if root is None:
+        if expected_version:
+            raise VersionConflict(conversation, 0, expected_version)
+        return None
+    require_access(caller, root.conversation)
+    if recipient is not None and root.conversation.recipient not in {recipient, conversation}:
+        raise ConversationNotFound(conversation)
+    require_version(root.conversation, expected_version)
+    return root
+
+
 async def find_branch(
+    store: ConversationStore, root: LoadedConversation | None, messages: Sequence[Message], identity: Identity
+) -> HistoryBranch:
+    """The branch that a client's messages continue, else the one with the most messages in common.
+
+    It becomes the current branch, unless it must be forked.
+    """
+    if root is None or not root.conversation.length:
+        return HistoryBranch(identity.conversation, root, HistoryMatch("appended", 0, tuple(messages)))
+    branch = await _best_branch(store, root, messages, identity)
+    if branch.match.decision not in {"forked", "auxiliary"}:
+        await _mark_current_branch(store, root, branch)
+    return branch
+
+
+async def _best_branch(
     store: ConversationStore, root: LoadedConversation, messages: Sequence[Message], identity: Identity
 ) -> HistoryBranch:
-    """The branch that a client's messages continue, else the one with the most messages in common."""
     candidates: list[HistoryBranch] = []
     system_count = leading_system_count(messages)
     async for loaded in _branches(store, root):
@@ -211,7 +253,7 @@ async def fork_branch(
     return HistoryBranch(fork_id, replace(fork, entries=branch.loaded.entries[: len(fork.entries)]), match)
 
 
-async def mark_current_branch(store: ConversationStore, root: LoadedConversation, branch: HistoryBranch) -> None:
+async def _mark_current_branch(store: ConversationStore, root: LoadedConversation, branch: HistoryBranch) -> None:
     """Store which branch the client continues, if it changed."""
     root_id = root.conversation.id
     if branch.id != root.conversation.labels.get(BRANCH, root_id):

@@ -13,7 +13,7 @@ from minutebook.service.completions.reconcile import Identity, identity_of
 from minutebook.service.completions.run import ChatJob
 from minutebook.service.http.openapi import ExtensibleObject, error_responses
 from minutebook.service.http.requests import StrictRoute, require_scope
-from minutebook.service.http.responses import EventStream, JsonResponse, new_id
+from minutebook.service.http.responses import EventStream, JsonResponse, expected_version_of, new_id
 from minutebook.service.idempotency import idempotency_key_of
 from minutebook.service.runs import Run
 from minutebook.service.state import CurrentService, Service, watch_connection
@@ -29,6 +29,13 @@ class Completion(ExtensibleObject):
     id: str
     object: Literal["chat.completion"]
     choices: list[dict[str, Any]]
+
+
+class ProviderModel(ExtensibleObject):
+    """A model of the provider."""
+
+    id: str
+    object: Literal["model"]
 
 
 class ModelPage(ExtensibleObject):
@@ -69,6 +76,16 @@ async def list_models(service: CurrentService, request: Request) -> Response:
     return JsonResponse(await service.upstream.models(authorization=upstream_key(service, request)))
 
 
+@router.get(
+    "/models/{model_id:path}",
+    dependencies=[require_scope("chat")],
+    responses={200: {"model": ProviderModel}, **error_responses(404, 502, 504)},
+)
+async def retrieve_model(service: CurrentService, request: Request, model_id: str) -> Response:
+    """One of the provider's models."""
+    return JsonResponse(await service.upstream.model(model_id, authorization=upstream_key(service, request)))
+
+
 @router.post("/chat/completions", responses={**_COMPLETION, **error_responses(404, 409, 412, 422, 502, 504)})
 async def create_completion(
     service: CurrentService, request: Request, chat_request: ChatRequest, caller: MayChat
@@ -91,6 +108,7 @@ async def create_completion(
         idempotency_key=idempotency_key_of(caller, scope, headers, await request.body()),
         authorization=upstream_key(service, request),
         recipient=recipient,
+        expected_version=expected_version_of(headers.get("if-match")),
         policy=headers.get("x-history-policy"),
         recorded=identity is not None,
         auxiliary="x-task" in headers,

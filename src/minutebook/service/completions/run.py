@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Final
 from minutebook.agent.providers.openai import CompletionAccumulator
 from minutebook.conversation.minutes import REQUEST_KIND
 from minutebook.conversation.model_call import ModelCall
-from minutebook.errors import ConversationNotFound
 from minutebook.record.message import Message, leading_system_count, role_of
 from minutebook.service.answer_job import AnswerJob, failure_code, longest_answer, tool_tokens
 from minutebook.service.completions.history_match import HistoryMatch
@@ -18,11 +17,9 @@ from minutebook.service.completions.reconcile import (
     Identity,
     find_branch,
     fork_branch,
-    load_or_none,
-    mark_current_branch,
+    load_root,
 )
 from minutebook.service.http.errors import Failure
-from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import DONE, sse
 from minutebook.service.idempotency import IdempotencyKey, find_earlier_answer, find_earlier_result_id
 from minutebook.service.runs import RenewedLease
@@ -47,6 +44,8 @@ class ChatJob(AnswerJob):
     unchanged_body: bytes | None = None
     """The body as the client sent it; None if the provider cannot get it unchanged."""
     recipient: str | None = None
+    expected_version: int | None = None
+    """The version of the conversation that the client expects; None for any."""
     auxiliary: bool = False
     """The client declares that the request is not part of the conversation."""
     recorded: bool = True
@@ -108,22 +107,12 @@ class ChatJob(AnswerJob):
 
     async def _find_branch(self, store: ConversationStore, root_id: str) -> HistoryBranch:
         """The branch that the request continues, which becomes the current branch unless it must be forked."""
-        messages = read(self.body["messages"])
-        root = await load_or_none(store, root_id)
-        if root is not None:
-            require_access(self.caller, root.conversation)
+        root = await load_root(
+            store, self.caller, root_id, recipient=self.recipient, expected_version=self.expected_version
+        )
         if self.auxiliary:
             return HistoryBranch(root_id, root, HistoryMatch("auxiliary", 0, ()))
-        if root is None:
-            return HistoryBranch(root_id, None, HistoryMatch("appended", 0, tuple(messages)))
-        if self.recipient is not None and root.conversation.recipient not in {self.recipient, root_id}:
-            raise ConversationNotFound(root_id)  # it belongs to another recipient
-        if not root.conversation.length:
-            return HistoryBranch(root_id, root, HistoryMatch("appended", 0, tuple(messages)))
-        branch = await find_branch(store, root, messages, self.identity)
-        if branch.match.decision not in {"forked", "auxiliary"}:
-            await mark_current_branch(store, root, branch)
-        return branch
+        return await find_branch(store, root, read(self.body["messages"]), self.identity)
 
     async def _answer_of_first_attempt(self, store: ConversationStore, branch: HistoryBranch) -> Message | None:
         """The recorded answer to these messages, if the request is a retry; also if the minutes of its run are lost."""

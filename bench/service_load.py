@@ -92,8 +92,13 @@ def request(port: int, *, stream: bool, model: str, key: str, headers: Mapping[s
         {"role": "user", "content": "Say twenty words, please, about anything that you like."},
     ]
     body = json.dumps({"model": model, "messages": messages, "stream": stream}).encode()
+    return post(port, "/v1/chat/completions", body, key=key, headers=headers)
+
+
+def post(port: int, path: str, body: bytes, *, key: str, headers: Mapping[str, str]) -> bytes:
+    """A POST request, as bytes."""
     lines = [
-        "POST /v1/chat/completions HTTP/1.1",
+        f"POST {path} HTTP/1.1",
         f"Host: 127.0.0.1:{port}",
         "Content-Type: application/json",
         f"Authorization: Bearer {key}",

@@ -20,13 +20,13 @@ from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.http.errors import Failure, failure_of
+from minutebook.service.http.json_codec import json_bytes
 from minutebook.service.http.responses import new_id
 from minutebook.service.idempotency import IdempotencyKey
 from minutebook.service.runs import RenewedLease, Run, hold_lease
 from minutebook.service.state import Service, counter_of
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import Lease, NewDocument
-from minutebook.wire.chat import json_bytes
 
 T = TypeVar("T")
 

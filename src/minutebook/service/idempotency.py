@@ -8,7 +8,7 @@ progress on another server.
 import asyncio
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from minutebook.errors import ConversationBusy, DocumentExists, DocumentNotFound, IdempotencyConflict, RequestRefused
 from minutebook.service.access.api_keys import Caller
+from minutebook.service.http.json_codec import json_bytes
 from minutebook.service.http.responses import new_id
 from minutebook.service.state import Service
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import Document, NewDocument
-from minutebook.wire.chat import json_bytes
 
 IDEMPOTENCY_KIND: Final = "reply"
 """Kind of the document that maps a request's idempotency key to its result."""
@@ -53,9 +53,11 @@ class IdempotencyKey:
 
 
 def idempotency_key_of(
-    caller: Caller, scope: str, headers: Mapping[str, str], body: Mapping[str, Any]
+    caller: Caller, scope: Sequence[str | None], headers: Mapping[str, str], body: bytes
 ) -> IdempotencyKey:
-    """The idempotency key of a request. Requests with a different `scope` (endpoint, conversation) are never the same.
+    """The idempotency key of a request. Requests with a different `scope` are never the same.
+
+    The scope is the endpoint, the conversation and the recipient. `body` is the body as the client sent it.
 
     Raises:
         RequestRefused: the `Idempotency-Key` header is empty or too long.
@@ -64,12 +66,14 @@ def idempotency_key_of(
     if key is not None and not 0 < len(key) <= _MAX_KEY_CHARACTERS:
         problem = f"Idempotency-Key must be 1 to {_MAX_KEY_CHARACTERS} characters."
         raise RequestRefused(400, problem, "invalid_idempotency_key", "Idempotency-Key")
-    fingerprint = hashlib.sha256(json_bytes(body)).hexdigest()
+    fingerprint = hashlib.sha256(body).hexdigest()
     api_key = caller.key_id or ""
-    parts = ["key", api_key, key] if key is not None else ["body", api_key, scope, fingerprint]
+    parts = ["body", fingerprint] if key is None else ["key", key]
     retries = headers.get("x-stainless-retry-count", "0")
     may_be_retry = key is not None or (retries.isdigit() and int(retries) > 0)
-    return IdempotencyKey(hashlib.sha256(json_bytes(parts)).hexdigest(), fingerprint, key is not None, may_be_retry)
+    return IdempotencyKey(
+        hashlib.sha256(json_bytes([api_key, *scope, *parts])).hexdigest(), fingerprint, key is not None, may_be_retry
+    )
 
 
 async def store_key(store: ConversationStore, key: IdempotencyKey, conversation: str, result_id: str) -> None:

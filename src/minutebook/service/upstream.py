@@ -9,6 +9,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, ClassVar, Final, Unpack
+from urllib.parse import quote
 
 import aiohttp
 
@@ -17,7 +18,7 @@ from minutebook.agent.providers.client import ClientOptions
 from minutebook.agent.providers.openai import OpenAIAdapter
 from minutebook.agent.retry import error_from_status, error_from_transport, error_reason
 from minutebook.errors import ProviderFailed
-from minutebook.wire.chat import json_bytes
+from minutebook.service.http.json_codec import json_bytes
 
 
 async def parse_chunks(events: AsyncIterator[bytes]) -> AsyncIterator[tuple[bytes, dict[str, Any]]]:
@@ -56,7 +57,7 @@ class Upstream:
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         """`new_connection` → session: False keeps connections open, True uses each connection once."""
 
-    async def complete(self, body: Mapping[str, Any], *, authorization: str | None = None) -> dict[str, Any]:
+    async def complete(self, body: Mapping[str, Any] | bytes, *, authorization: str | None = None) -> dict[str, Any]:
         """Request a chat completion without streaming.
 
         Raises:
@@ -70,7 +71,7 @@ class Upstream:
 
     @asynccontextmanager
     async def stream(
-        self, body: Mapping[str, Any], *, authorization: str | None = None
+        self, body: Mapping[str, Any] | bytes, *, authorization: str | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Request a streamed chat completion; yields the data of its events, without the final `[DONE]`.
 
@@ -94,22 +95,33 @@ class Upstream:
         Raises:
             ProviderFailed: the request failed.
         """
+        return await self._get("models", authorization)
+
+    async def model(self, model_id: str, *, authorization: str | None = None) -> dict[str, Any]:
+        """One of the provider's models.
+
+        Raises:
+            ProviderFailed: the request failed.
+        """
+        return await self._get(f"models/{quote(model_id, safe='')}", authorization)
+
+    async def _get(self, path: str, authorization: str | None) -> dict[str, Any]:
         with _transport_errors():
             request = self._session().get(
-                f"{self.url}/models", headers=self._headers(authorization), allow_redirects=False
+                f"{self.url}/{path}", headers=self._headers(authorization), allow_redirects=False
             )
             async with request as response:
                 content = await response.read()
         _require_success(response, content)
         return _json_object(content)
 
-    async def _post(self, body: Mapping[str, Any], authorization: str | None) -> aiohttp.ClientResponse:
+    async def _post(self, body: Mapping[str, Any] | bytes, authorization: str | None) -> aiohttp.ClientResponse:
         """Send the request, and retry it once on a new connection if the first was closed before the response.
 
         A provider closes idle connections, possibly at the moment when the next request is sent. The other pooled
         connections were idle as long, so the retry does not use them. The official clients retry in this case too.
         """
-        content = json_bytes(body)
+        content = body if isinstance(body, bytes) else json_bytes(body)
         for new_connection in (False, True):
             try:
                 return await self._session(new_connection=new_connection).post(

@@ -374,14 +374,18 @@ def require_lease_on(conversation: str, lease: Lease | None) -> Lease | None:
     return lease
 
 
-def is_active(stored: Lease | None, lease: Lease, at: datetime) -> bool:
-    """Whether a lease is the stored one and has not expired. The stored `until` counts: it may have been renewed."""
-    return stored is not None and (stored.holder, stored.fence) == (lease.holder, lease.fence) and at < stored.until
+LEASE_GRACE_SECONDS: Final = 600
+"""How long an expired lease is kept. Until another holder takes it, its holder may still use and renew it."""
 
 
-def require_active_lease(stored: Lease | None, lease: Lease, at: datetime) -> None:
+def is_active(stored: Lease | None, lease: Lease) -> bool:
+    """Whether a lease is the newest one of its conversation. An expired lease is active until another holder takes it."""
+    return stored is not None and (stored.holder, stored.fence) == (lease.holder, lease.fence)
+
+
+def require_active_lease(stored: Lease | None, lease: Lease) -> None:
     """Raise `LeaseLost` unless the lease is active."""
-    if not is_active(stored, lease, at):
+    if not is_active(stored, lease):
         raise LeaseLost(lease.conversation, lease.holder, lease.fence)
 
 

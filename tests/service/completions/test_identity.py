@@ -29,7 +29,7 @@ def test_the_most_specific_conversation_id_is_used(headers, body, found):
 
 
 def test_a_header_identifies_a_client_that_resends_its_history():
-    assert identity_of({"x-openwebui-chat-id": "c-3"}, {}) == Identity("c-3", resends_all=True)
+    assert identity_of({"x-openwebui-chat-id": "c-3"}, {}) == Identity("c-3", resend="all", may_be_auxiliary=True)
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "a\0b", "a\nb", 7, {"id": None}])

@@ -13,7 +13,7 @@ from minutebook.service.completions.reconcile import Identity, identity_of
 from minutebook.service.completions.run import ChatJob
 from minutebook.service.http.openapi import ExtensibleObject, error_responses
 from minutebook.service.http.requests import StrictRoute, require_scope
-from minutebook.service.http.responses import EventStream, JsonResponse, new_id
+from minutebook.service.http.responses import EventStream, JsonResponse, expected_version_of, new_id
 from minutebook.service.idempotency import idempotency_key_of
 from minutebook.service.runs import Run
 from minutebook.service.state import CurrentService, Service, watch_connection
@@ -29,6 +29,13 @@ class Completion(ExtensibleObject):
     id: str
     object: Literal["chat.completion"]
     choices: list[dict[str, Any]]
+
+
+class ProviderModel(ExtensibleObject):
+    """A model of the provider."""
+
+    id: str
+    object: Literal["model"]
 
 
 class ModelPage(ExtensibleObject):
@@ -54,7 +61,7 @@ class ChatRequest(BaseModel):
 
     model: str = Field(default="", max_length=200)
     messages: list[dict[str, Any]] = Field(min_length=1)
-    stream: bool = False
+    stream: bool = Field(default=False, strict=True)
     stream_options: dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None
     metadata: dict[str, Any] | None = None
@@ -69,24 +76,39 @@ async def list_models(service: CurrentService, request: Request) -> Response:
     return JsonResponse(await service.upstream.models(authorization=upstream_key(service, request)))
 
 
+@router.get(
+    "/models/{model_id:path}",
+    dependencies=[require_scope("chat")],
+    responses={200: {"model": ProviderModel}, **error_responses(404, 502, 504)},
+)
+async def retrieve_model(service: CurrentService, request: Request, model_id: str) -> Response:
+    """One of the provider's models."""
+    return JsonResponse(await service.upstream.model(model_id, authorization=upstream_key(service, request)))
+
+
 @router.post("/chat/completions", responses={**_COMPLETION, **error_responses(404, 409, 412, 422, 502, 504)})
 async def create_completion(
     service: CurrentService, request: Request, chat_request: ChatRequest, caller: MayChat
 ) -> Response:
     """Create a chat completion. New messages are added to the record, and the model gets the view that fits."""
-    body = chat_request.model_dump(exclude_unset=True)
-    body["model"] = service.model_of(chat_request.model)
+    sent: dict[str, Any] = await request.json()
+    body = {**sent, "model": service.model_of(chat_request.model)}
     headers = dict(request.headers)
     identity = _identity(service, headers, body)
+    conversation = identity.conversation if identity else None
+    recipient = caller.recipient or headers.get(_RECIPIENT)
+    scope = ("chat.completions", conversation, recipient)
     job = ChatJob(
         service=service,
         caller=caller,
-        run=Run(new_id("chatcmpl"), caller.tenant, identity.conversation if identity else None),
+        run=Run(new_id("chatcmpl"), caller.tenant, conversation),
         identity=identity or Identity(""),
         body=body,
-        idempotency_key=idempotency_key_of(caller, identity.conversation if identity else "", headers, body),
+        unchanged_body=await request.body() if sent.get("model") else None,
+        idempotency_key=idempotency_key_of(caller, scope, headers, await request.body()),
         authorization=upstream_key(service, request),
-        recipient=caller.recipient or headers.get(_RECIPIENT),
+        recipient=recipient,
+        expected_version=expected_version_of(headers.get("if-match")),
         policy=headers.get("x-history-policy"),
         recorded=identity is not None,
         auxiliary="x-task" in headers,
@@ -124,7 +146,7 @@ def _identity(service: Service, headers: Mapping[str, str], body: Mapping[str, A
     """The conversation that the request names, else a new one; None if the request is not recorded."""
     if headers.get("x-history") == "off":
         return None
-    identity = identity_of(headers, body)
+    identity = identity_of(headers, body, service.config.server.history_resend)
     if identity is not None or service.config.server.missing_session_id == "pass_through":
         return identity
     if service.config.server.missing_session_id == "reject":

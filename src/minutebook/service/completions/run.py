@@ -9,20 +9,17 @@ from typing import Any, ClassVar, Final
 from minutebook.agent.providers.openai import CompletionAccumulator
 from minutebook.conversation.minutes import REQUEST_KIND
 from minutebook.conversation.model_call import ModelCall
-from minutebook.errors import ConversationNotFound
 from minutebook.record.message import Message, leading_system_count, role_of
 from minutebook.service.answer_job import AnswerJob, failure_code, longest_answer, tool_tokens
+from minutebook.service.completions.history_match import HistoryMatch
 from minutebook.service.completions.reconcile import (
     HistoryBranch,
-    HistoryMatch,
     Identity,
     find_branch,
     fork_branch,
-    load_or_none,
-    mark_current_branch,
+    load_root,
 )
 from minutebook.service.http.errors import Failure
-from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import DONE, sse
 from minutebook.service.idempotency import IdempotencyKey, find_earlier_answer, find_earlier_result_id
 from minutebook.service.runs import RenewedLease
@@ -44,7 +41,11 @@ class ChatJob(AnswerJob):
     api_name: ClassVar[str] = API_NAME
     identity: Identity
     body: Mapping[str, Any]
+    unchanged_body: bytes | None = None
+    """The body as the client sent it; None if the provider cannot get it unchanged."""
     recipient: str | None = None
+    expected_version: int | None = None
+    """The version of the conversation that the client expects; None for any."""
     auxiliary: bool = False
     """The client declares that the request is not part of the conversation."""
     recorded: bool = True
@@ -82,7 +83,8 @@ class ChatJob(AnswerJob):
             if message is not None:
                 head = {"id": self.run.id, "created": int(time.time()), "model": self.body["model"]}
                 return self._replay(completion_of(message, head))
-            branch = await fork_branch(store, root_id, branch)
+            messages = self.body["messages"]
+            branch = await fork_branch(store, root_id, branch, messages[: leading_system_count(messages)])
         self.headers |= {"x-conversation-id": root_id, "x-history-reconcile": branch.match.decision}
         if branch.match.decision == "auxiliary":
             await self._pass_through()
@@ -105,23 +107,12 @@ class ChatJob(AnswerJob):
 
     async def _find_branch(self, store: ConversationStore, root_id: str) -> HistoryBranch:
         """The branch that the request continues, which becomes the current branch unless it must be forked."""
-        messages = read(self.body["messages"])
-        root = await load_or_none(store, root_id)
-        if root is not None:
-            require_access(self.caller, root.conversation)
+        root = await load_root(
+            store, self.caller, root_id, recipient=self.recipient, expected_version=self.expected_version
+        )
         if self.auxiliary:
             return HistoryBranch(root_id, root, HistoryMatch("auxiliary", 0, ()))
-        if root is None:
-            return HistoryBranch(root_id, None, HistoryMatch("appended", 0, tuple(messages)))
-        if self.recipient is not None and root.conversation.recipient not in {self.recipient, root_id}:
-            raise ConversationNotFound(root_id)  # it belongs to another recipient
-        if not root.conversation.length:
-            return HistoryBranch(root_id, root, HistoryMatch("appended", 0, tuple(messages)))
-        sent = messages[leading_system_count(messages) :]
-        branch = await find_branch(store, root, sent, resends_all=self.identity.resends_all)
-        if branch.match.decision not in {"forked", "auxiliary"}:
-            await mark_current_branch(store, root, branch)
-        return branch
+        return await find_branch(store, root, read(self.body["messages"]), self.identity)
 
     async def _answer_of_first_attempt(self, store: ConversationStore, branch: HistoryBranch) -> Message | None:
         """The recorded answer to these messages, if the request is a retry; also if the minutes of its run are lost."""
@@ -191,7 +182,9 @@ class ChatJob(AnswerJob):
 
     async def _pass_through(self) -> None:
         """Pass the request to the provider and its answer to the client, and record nothing."""
-        body = {key: value for key, value in self.body.items() if key not in _OWN_FIELDS}
+        body: Mapping[str, Any] | bytes = self._provider_fields()
+        if self.unchanged_body is not None and len(body) == len(self.body):
+            body = self.unchanged_body
         if not self.body.get("stream"):
             self.result = await self.service.upstream.complete(body, authorization=self.authorization)
             return
@@ -205,8 +198,11 @@ class ChatJob(AnswerJob):
         options = self.body.get("stream_options")
         return isinstance(options, Mapping) and bool(options.get("include_usage"))
 
+    def _provider_fields(self) -> dict[str, Any]:
+        return {key: value for key, value in self.body.items() if key not in _OWN_FIELDS}
+
     def _upstream_body(self, messages: Sequence[Message]) -> dict[str, Any]:
-        body = {key: value for key, value in self.body.items() if key not in _OWN_FIELDS} | {"messages": list(messages)}
+        body = self._provider_fields() | {"messages": list(messages)}
         if body.get("stream"):
             options = body.get("stream_options")
             body["stream_options"] = {**(options if isinstance(options, Mapping) else {}), "include_usage": True}

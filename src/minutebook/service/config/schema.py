@@ -61,6 +61,8 @@ class ServerConfig(Settings):
     """How long a stream may be idle before a ping is sent."""
     missing_session_id: Literal["pass_through", "generate", "reject"] = "pass_through"
     """How to treat a chat completion request without a conversation id."""
+    history_resend: Literal["auto", "all", "new"] = "auto"
+    """What clients send with each request: their whole history, only new messages, or `auto`: by client and content."""
     on_disconnect: Literal["continue", "cancel"] = "continue"
     """Whether an answer continues or is cancelled when the client disconnects."""
     lease_seconds: Seconds = 5.0
@@ -100,6 +102,8 @@ class LimitsConfig(Settings):
 
     body_bytes: Limit = 10 * 1024 * 1024
     json_depth: Limit = 64
+    json_values: Limit = 200_000
+    """Items of lists and members of objects in a body. An empty list or object counts as one."""
     items_per_call: Limit = 20
     item_bytes: Limit = 1024 * 1024
     items_per_conversation: Limit = 10_000

@@ -18,7 +18,7 @@ from minutebook.conversation.minutes import (
 from minutebook.conversation.model_call import ModelCall
 from minutebook.errors import CannotFit, FoldNotFound, RequestRefused
 from minutebook.service.conversations.objects import hold_for_writing, read_header
-from minutebook.service.conversations.routes import ConversationId, MayRead, MayWrite
+from minutebook.service.conversations.routes import ConversationId, IfMatch, MayRead, MayWrite
 from minutebook.service.http.openapi import (
     CompactedConversationObject,
     CompactionObject,
@@ -29,7 +29,15 @@ from minutebook.service.http.openapi import (
     error_responses,
 )
 from minutebook.service.http.requests import StrictRoute
-from minutebook.service.http.responses import After, JsonResponse, Limit, etag_header, new_id, page_after
+from minutebook.service.http.responses import (
+    After,
+    JsonResponse,
+    Limit,
+    etag_header,
+    expected_version_of,
+    new_id,
+    page_after,
+)
 from minutebook.service.responses.compaction import compact_now
 from minutebook.service.responses.items import items_of
 from minutebook.service.state import CurrentService, counter_of
@@ -142,12 +150,17 @@ def request_object(number: int, document: Document) -> dict[str, Any]:
     return {**head, "created_at": int(document.created_at.timestamp()), **fields}
 
 
-@router.post("/compact", responses={200: {"model": CompactedConversationObject}, **error_responses(404, 409)})
+@router.post("/compact", responses={200: {"model": CompactedConversationObject}, **error_responses(404, 409, 412)})
 async def compact_conversation(
-    service: CurrentService, conversation_id: ConversationId, caller: MayWrite, body: CompactionRequest | None = None
+    service: CurrentService,
+    conversation_id: ConversationId,
+    caller: MayWrite,
+    body: CompactionRequest | None = None,
+    if_match: IfMatch = None,
 ) -> Response:
     """Replace all but the last turns with a summary in the view for models. This can be reverted: the record is unchanged."""
-    async with hold_for_writing(service, caller, conversation_id) as (store, _):
+    expected_version = expected_version_of(if_match)
+    async with hold_for_writing(service, caller, conversation_id, expected_version=expected_version) as (store, _):
         loaded = await store.load(conversation_id)
         result = await compact_now(service, store, loaded, keep_turns=None if body is None else body.keep_turns)
     return JsonResponse(
@@ -182,13 +195,19 @@ async def show_compaction(
 
 
 @router.post(
-    "/compactions/{compaction_id}/revert", responses={200: {"model": CompactionObject}, **error_responses(404, 409)}
+    "/compactions/{compaction_id}/revert",
+    responses={200: {"model": CompactionObject}, **error_responses(404, 409, 412)},
 )
 async def revert_compaction(
-    service: CurrentService, conversation_id: ConversationId, compaction_id: ConversationId, caller: MayWrite
+    service: CurrentService,
+    conversation_id: ConversationId,
+    compaction_id: ConversationId,
+    caller: MayWrite,
+    if_match: IfMatch = None,
 ) -> Response:
     """Undo a compaction: models get the original messages again. Reverting twice has no further effect."""
-    async with hold_for_writing(service, caller, conversation_id) as (store, _):
+    expected_version = expected_version_of(if_match)
+    async with hold_for_writing(service, caller, conversation_id, expected_version=expected_version) as (store, _):
         stored = await store.undo_fold(conversation_id, compaction_id)
     await service.audit.note(caller, "undo", conversation_id)
     return JsonResponse(fold_object(stored))

@@ -31,6 +31,7 @@ from minutebook.service.http.responses import (
     expected_version_of,
     new_id,
     page,
+    require_version,
     unknown_cursor,
 )
 from minutebook.service.idempotency import find_earlier_result_id, idempotency_key_of
@@ -58,12 +59,17 @@ class ForkRequest(BaseModel):
     """The last item of the fork, extended to the end of its exchange. Default: the newest item."""
 
 
-@router.post("/fork", responses={200: {"model": ConversationObject}, **error_responses(404, 409)})
+@router.post("/fork", responses={200: {"model": ConversationObject}, **error_responses(404, 409, 412)})
 async def fork_conversation(
-    service: CurrentService, conversation_id: ConversationId, caller: MayWrite, body: ForkRequest | None = None
+    service: CurrentService,
+    conversation_id: ConversationId,
+    caller: MayWrite,
+    body: ForkRequest | None = None,
+    if_match: IfMatch = None,
 ) -> Response:
     """Copy a conversation, up to an item, to a new one."""
     conversation = await read_header(service, caller, conversation_id)
+    require_version(conversation, expected_version_of(if_match))
     store = service.store_of(caller)
     fork_id, at = new_id("conv"), None
     if body is not None and body.at_item is not None:
@@ -101,9 +107,8 @@ async def create_items(
     limits = service.config.limits
     conversation = await read_header(service, caller, conversation_id)
     store = service.store_of(caller)
-    idempotency_key = idempotency_key_of(
-        caller, f"items {conversation.id}", request.headers, body.model_dump(exclude_unset=True)
-    )
+    scope = ("items", conversation.id, caller.recipient)
+    idempotency_key = idempotency_key_of(caller, scope, request.headers, await request.body())
     earlier_range = await find_earlier_result_id(store, idempotency_key)
     if earlier_range is not None:
         start, stop = map(int, earlier_range.split("-"))

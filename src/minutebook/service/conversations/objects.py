@@ -67,17 +67,20 @@ async def read_header(service: Service, caller: Caller, conversation_id: str) ->
 
 @asynccontextmanager
 async def hold_for_writing(
-    service: Service, caller: Caller, conversation_id: str
+    service: Service, caller: Caller, conversation_id: str, *, expected_version: int | None = None
 ) -> AsyncIterator[tuple[ConversationStore, Lease]]:
     """Hold a conversation's lease for this block, so that no answer is created in it meanwhile.
 
     Raises:
         ConversationNotFound: it does not exist, or the caller may not access it.
         ConversationBusy: another request has the lease.
+        VersionConflict: it is not at the expected version.
     """
     await read_header(service, caller, conversation_id)
     store = service.store_of(caller)
     async with hold_lease(store, conversation_id, new_id("write"), seconds=service.lease_seconds) as lease:
+        if expected_version is not None:
+            require_version(await store.header(conversation_id), expected_version)
         yield store, lease.lease
 
 

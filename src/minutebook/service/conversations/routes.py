@@ -79,7 +79,8 @@ async def create_conversation(
     """Create a conversation, optionally with items."""
     body = body or NewConversation()
     store = service.store_of(caller)
-    idempotency_key = idempotency_key_of(caller, "conversations", request.headers, body.model_dump(exclude_unset=True))
+    scope = ("conversations", None, caller.recipient)
+    idempotency_key = idempotency_key_of(caller, scope, request.headers, await request.body())
     earlier_id = await find_earlier_result_id(store, idempotency_key)
     if earlier_id is not None:
         earlier = await read_header(service, caller, earlier_id)
@@ -196,17 +197,20 @@ async def delete_conversation(
     service: CurrentService, conversation_id: ConversationId, caller: MayWrite, if_match: IfMatch = None
 ) -> Response:
     """Delete a conversation and its forks permanently."""
-    async with hold_for_writing(service, caller, conversation_id) as (store, _):
-        require_version(await store.header(conversation_id), expected_version_of(if_match))
+    expected_version = expected_version_of(if_match)
+    async with hold_for_writing(service, caller, conversation_id, expected_version=expected_version) as (store, _):
         await store.erase(conversation=conversation_id)
     await service.audit.note(caller, "erase", conversation_id)
     return JsonResponse({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
 
 
-@router.post("/{conversation_id}/erase", responses={200: {"model": ErasureObject}, **error_responses(404, 409)})
-async def erase_conversation(service: CurrentService, conversation_id: ConversationId, caller: MayWrite) -> Response:
+@router.post("/{conversation_id}/erase", responses={200: {"model": ErasureObject}, **error_responses(404, 409, 412)})
+async def erase_conversation(
+    service: CurrentService, conversation_id: ConversationId, caller: MayWrite, if_match: IfMatch = None
+) -> Response:
     """Delete a conversation and its forks permanently. The receipt contains no ids."""
-    async with hold_for_writing(service, caller, conversation_id) as (store, _):
+    expected_version = expected_version_of(if_match)
+    async with hold_for_writing(service, caller, conversation_id, expected_version=expected_version) as (store, _):
         receipt = await store.erase(conversation=conversation_id)
     await service.audit.note(caller, "erase", conversation_id)
     return JsonResponse(receipt_object(receipt))

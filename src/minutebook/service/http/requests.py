@@ -1,20 +1,16 @@
-"""Authentication, scopes and strict JSON parsing of requests.
+"""Authentication, scopes and bodies of requests.
 
 A handler declares its scope: `caller: Annotated[Caller, require_scope("read")]`. A caller without that scope gets 403. A
 conversation that the caller may not access gets 404, like one that does not exist.
 
-JSON with duplicate keys, NaN, infinite numbers, invalid UTF-8 or too much nesting is rejected here, so handlers need not
-check for it.
+The caller is authenticated before the body is read, and JSON bodies are parsed by `json_codec`.
 """
 
 import ipaddress
-import json
-import math
-import re
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import lru_cache
 from inspect import signature
-from typing import Annotated, Any, Final, NoReturn, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
@@ -25,6 +21,7 @@ from starlette.responses import Response
 
 from minutebook.errors import ConversationNotFound, InvalidSetting, RequestRefused
 from minutebook.service.access.api_keys import ApiKeys, Caller, Scope, require_tenant, unauthorized
+from minutebook.service.http.json_codec import parse_body
 from minutebook.service.state import CurrentService
 from minutebook.store.types import ConversationHeader
 
@@ -40,12 +37,17 @@ class Authenticator:
         self._scope = scope
 
     async def __call__(self, request: Request, _for_openapi: Annotated[Any, Depends(_BEARER)] = None) -> Caller:
+        state = request.scope.setdefault("state", {})
+        if state.get("authenticator") is self:  # `StrictRoute` calls it before the body is read
+            accepted: Caller = state["caller"]
+            return accepted
         service = request.app.state.service
         caller = await authenticate(request, service.keys, tenant=service.config.database.tenant)
-        request.scope.setdefault("state", {})["caller"] = caller
+        state["caller"] = caller
         if not caller.has_scope(self._scope):
             raise RequestRefused(403, f"This API key lacks the scope '{self._scope}'.", "insufficient_scope")
         service.limiter.count_request(caller)
+        state["authenticator"] = self
         return caller
 
 
@@ -139,66 +141,11 @@ def _ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | No
     return address if mapped is None else mapped
 
 
-_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_BRACKETS: Final = re.compile(rb"[\[\]{}]")
-
-
-def parse_json(body: bytes, *, max_depth: int) -> Any:
-    """Parse a request body as strict JSON.
-
-    Raises:
-        RequestRefused: the body is not strict JSON.
-    """
-    try:
-        text = body.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise RequestRefused(400, f"The body is not UTF-8 at byte {error.start}.", "invalid_json") from None
-    if _depth(body) > max_depth:
-        raise RequestRefused(400, f"The body has more than {max_depth} levels of nesting.", "too_deep")
-    try:
-        return json.loads(
-            text, object_pairs_hook=_parse_object, parse_constant=_reject_constant, parse_float=_parse_float
-        )
-    except RequestRefused:
-        raise
-    except json.JSONDecodeError as error:
-        problem = f"The body is not valid JSON: error in line {error.lineno}, column {error.colno}."
-        raise RequestRefused(400, problem, "invalid_json") from None
-    except (ValueError, RecursionError):  # such as a number of more than 4,300 digits
-        raise RequestRefused(400, "The body is JSON that this server cannot parse.", "invalid_json") from None
-
-
-def _depth(body: bytes) -> int:
-    deepest = depth = 0
-    for bracket in _BRACKETS.findall(_STRINGS.sub(b"", body)):
-        depth += 1 if bracket in b"[{" else -1
-        deepest = max(deepest, depth)
-    return deepest
-
-
-def _parse_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        raise RequestRefused(400, "An object has a duplicate key.", "duplicate_key")
-    return members
-
-
-def _reject_constant(_name: str) -> NoReturn:
-    raise RequestRefused(400, "NaN and Infinity are not valid JSON.", "invalid_json")
-
-
-def _parse_float(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise RequestRefused(400, "A number is too large.", "invalid_json")
-    return value
-
-
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class StrictRequest(Request):
-    """A request whose JSON body was already parsed."""
+    """A request whose JSON body was already parsed. `await body()` returns the bytes of the body."""
 
     parsed_body: Any = None
 
@@ -207,19 +154,26 @@ class StrictRequest(Request):
 
 
 class StrictRoute(APIRoute):
-    """A route that accepts strict JSON only. Every router of the service uses it: `route_class=StrictRoute`."""
+    """A route that authenticates before it reads the body, and accepts strict JSON only.
+
+    Every router of the service uses it: `route_class=StrictRoute`.
+    """
 
     def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()
+        authenticators = [part.call for part in self.dependant.dependencies if isinstance(part.call, Authenticator)]
         fast_path = None if self.dependencies else _fast_path(self.endpoint)
 
         async def handle_strictly(request: Request) -> Response:
             strict = StrictRequest(request.scope, request.receive)
+            for authenticator in authenticators:
+                await authenticator(strict)
             body = await strict.body()
             media_type = strict.headers.get("content-type", "").partition(";")[0].strip().lower()
             if not body or not (media_type == "application/json" or media_type.endswith("+json")):
                 return await handle(strict)
-            strict.parsed_body = parse_json(body, max_depth=request.app.state.service.config.limits.json_depth)
+            limits = request.app.state.service.config.limits
+            strict.parsed_body = await parse_body(body, max_depth=limits.json_depth, max_values=limits.json_values)
             response = None if fast_path is None else fast_path(strict)
             return await handle(strict) if response is None else await response
 

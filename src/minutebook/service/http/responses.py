@@ -13,8 +13,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from minutebook.errors import RequestRefused, VersionConflict
+from minutebook.service.http.json_codec import json_bytes
 from minutebook.store.types import ConversationHeader, Page
-from minutebook.wire.chat import json_bytes
 
 T = TypeVar("T")
 PING: Final = b": ping\n\n"

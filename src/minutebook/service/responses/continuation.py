@@ -1,7 +1,8 @@
 """The conversation that a response continues: a named one, the one of an earlier response, or a new one."""
 
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from minutebook.errors import (
@@ -11,17 +12,20 @@ from minutebook.errors import (
     RequestRefused,
 )
 from minutebook.record.exchange import safe_boundaries
-from minutebook.record.message import Message
+from minutebook.record.message import Message, leading_system_count
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.answer_job import AnswerJob
+from minutebook.service.completions.reconcile import Identity, find_branch, fork_branch, load_root
 from minutebook.service.http.errors import RETRY_SOON
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import new_id, require_version
 from minutebook.service.idempotency import RUN_KIND, UNFINISHED
+from minutebook.service.responses.items import Item
 from minutebook.service.responses.objects import find_response
 from minutebook.service.responses.request import InputRequest, ResponseRequest
 from minutebook.service.state import Service
 from minutebook.store.types import Lease, LoadedConversation
+from minutebook.wire.responses import items_to_messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,8 @@ class ContinuedConversation:
     is_fork: bool = False
     repeated: tuple[Message, ...] = ()
     """The first messages to append to a fork: the start of an exchange, which a fork cannot split."""
+    new_messages: tuple[Message, ...] | None = None
+    """The client's messages that the record does not have yet; None if all are new."""
     stored_input: int | None = None
     """Position of the client's messages, if an earlier attempt has stored them."""
 
@@ -63,6 +69,10 @@ class ConversationJob(AnswerJob):
     """An answer that is stored in the conversation that its request continues."""
 
     request: ResponseRequest
+    items: Sequence[Item]
+    recipient: str | None = None
+    identity: Identity | None = None
+    """The conversation that a header names: the client resends its history, as in chat completions."""
     expected_version: int | None = None
     failed_attempt: str | None = None
     """Id of the response of an earlier attempt, if that failed."""
@@ -85,6 +95,8 @@ class ConversationJob(AnswerJob):
             return await self._hold_conversation(leases, self.request.conversation_id)
         if self.request.previous_response_id is not None:
             return await self._hold_previous(leases, self.request.previous_response_id)
+        if self.identity is not None:
+            return await self._hold_reconciled(leases, self.identity)
         conversation = new_id("conv")
         return ContinuedConversation(conversation, lease=await self._hold_lease(leases, conversation))
 
@@ -94,6 +106,25 @@ class ConversationJob(AnswerJob):
         loaded = await self.store.load(conversation)
         require_version(loaded.conversation, self.expected_version)
         return ContinuedConversation(conversation, loaded, lease)
+
+    async def _hold_reconciled(self, leases: AsyncExitStack, identity: Identity) -> ContinuedConversation:
+        """The branch of the conversation that the resent items continue; a fork if an earlier item was edited."""
+        store, root_id, messages = self.store, identity.conversation, items_to_messages(self.items)
+        lease = await self._hold_lease(leases, root_id)
+        root = await load_root(
+            store, self.caller, root_id, recipient=self.recipient, expected_version=self.expected_version
+        )
+        branch = await find_branch(store, root, messages, replace(identity, may_be_auxiliary=False))
+        is_fork = branch.match.decision == "forked"
+        if is_fork:
+            branch = await fork_branch(store, root_id, branch, messages[: leading_system_count(messages)])
+        if branch.id != root_id:
+            lease = await self._hold_lease(leases, branch.id)
+            self.headers["x-conversation-branch"] = branch.id
+        self.headers["x-history-reconcile"] = branch.match.decision
+        return ContinuedConversation(
+            branch.id, branch.loaded, lease, is_fork=is_fork, new_messages=branch.match.new_messages
+        )
 
     async def _hold_previous(self, leases: AsyncExitStack, previous_id: str) -> ContinuedConversation:
         previous = await _find_previous(self.service, self.caller, previous_id)

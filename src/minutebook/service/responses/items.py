@@ -16,8 +16,9 @@ from minutebook.errors import RequestRefused
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message, plain_copy
 from minutebook.service.config.schema import LimitsConfig
+from minutebook.service.http.json_codec import json_bytes
 from minutebook.store.types import LoadedConversation
-from minutebook.wire.chat import entry_to_provider_message, json_bytes
+from minutebook.wire.chat import entry_to_provider_message
 from minutebook.wire.responses import item_type, message_to_items
 
 Item = dict[str, Any]

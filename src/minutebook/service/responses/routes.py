@@ -12,8 +12,10 @@ from starlette.responses import Response
 
 from minutebook.errors import ConversationNotFound, DocumentNotFound, RequestRefused, StoreUnavailable
 from minutebook.service.access.api_keys import Caller
+from minutebook.service.completions.reconcile import identity_of
 from minutebook.service.completions.routes import upstream_key
 from minutebook.service.http.errors import RETRY_SOON
+from minutebook.service.http.json_codec import json_bytes
 from minutebook.service.http.openapi import (
     CompactedObject,
     DeletedObject,
@@ -32,6 +34,7 @@ from minutebook.service.http.responses import (
     expected_version_of,
     new_id,
     page_after,
+    require_version,
 )
 from minutebook.service.idempotency import RUN_KIND, UNFINISHED, idempotency_key_of
 from minutebook.service.responses.compaction import compact_messages
@@ -43,7 +46,6 @@ from minutebook.service.responses.run import CANCEL_KIND, ResponseJob
 from minutebook.service.runs import Run
 from minutebook.service.state import CurrentService, Service, counter_of, watch_connection
 from minutebook.store.types import NewDocument
-from minutebook.wire.chat import json_bytes
 from minutebook.wire.responses import items_to_messages
 
 router = APIRouter(prefix="/v1/responses", tags=["as OpenAI"], route_class=StrictRoute)
@@ -72,17 +74,22 @@ async def create_response(
     """Create a response that continues a conversation, an earlier response, or a new conversation."""
     body.require_consistency()
     body.chat_parameters(service.model_of(body.model))  # raises an error if a parameter is invalid
-    headers = request.headers
-    scope = f"responses {body.conversation_id or body.previous_response_id or ''}"
+    headers, resend = request.headers, service.config.server.history_resend
+    recipient = caller.recipient or headers.get("x-recipient-id")
+    is_continued = body.conversation is not None or body.previous_response_id is not None
+    identity = None if is_continued or body.store is False else identity_of(headers, {}, resend)
+    conversation = body.conversation_id or (identity.conversation if identity is not None else None)
+    scope = ("responses", conversation or body.previous_response_id, recipient)
     job = ResponseJob(
         service=service,
         caller=caller,
         request=body,
         items=input_items(body.input, service.config.limits),
-        run=Run(new_id("resp"), caller.tenant, body.conversation_id),
-        idempotency_key=idempotency_key_of(caller, scope, headers, body.model_dump(exclude_unset=True)),
+        run=Run(new_id("resp"), caller.tenant, conversation),
+        idempotency_key=idempotency_key_of(caller, scope, headers, await request.body()),
         authorization=upstream_key(service, request),
-        recipient=caller.recipient or headers.get("x-recipient-id"),
+        recipient=recipient,
+        identity=identity,
         policy=headers.get("x-history-policy"),
         expected_version=expected_version_of(if_match, body.expected_version),
     )
@@ -95,7 +102,7 @@ async def create_response(
         return await _respond(service, job, request)
     except StoreUnavailable:
         can_continue = service.config.database.optional and not job.run.events  # no event was sent
-        needs_store = body.conversation is not None or body.previous_response_id is not None or body.background
+        needs_store = is_continued or body.background
         if not can_continue or needs_store:
             raise
     job.headers |= {"x-history": "unrecorded", "x-history-bypass": "store_unavailable"}
@@ -224,12 +231,17 @@ async def retrieve_response(
     return EventStream(events, headers=headers)
 
 
-@router.delete("/{response_id}", responses={200: {"model": DeletedObject}, **error_responses(404)})
+@router.delete("/{response_id}", responses={200: {"model": DeletedObject}, **error_responses(404, 412)})
 async def delete_response(
-    service: CurrentService, response_id: ResponseId, caller: Annotated[Caller, require_scope("write")]
+    service: CurrentService,
+    response_id: ResponseId,
+    caller: Annotated[Caller, require_scope("write")],
+    if_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Delete a response. Its messages stay in the conversation."""
     document = await find_response(service, caller, response_id)
+    conversation = await service.store_of(caller).header(document.conversation)
+    require_version(conversation, expected_version_of(if_match))
     if document.body["status"] in UNFINISHED:
         problem = "The response is in progress. Cancel it first, or wait until it has finished."
         raise RequestRefused(409, problem, "response_in_progress", None, (("retry-after-ms", "500"),))
@@ -237,11 +249,17 @@ async def delete_response(
     return JsonResponse({"id": response_id, "object": "response", "deleted": True})
 
 
-@router.post("/{response_id}/cancel", responses={200: {"model": ResponseObject}, **error_responses(404)})
-async def cancel_response(service: CurrentService, response_id: ResponseId, caller: MayChat) -> Response:
+@router.post("/{response_id}/cancel", responses={200: {"model": ResponseObject}, **error_responses(404, 412)})
+async def cancel_response(
+    service: CurrentService,
+    response_id: ResponseId,
+    caller: MayChat,
+    if_match: Annotated[str | None, Header()] = None,
+) -> Response:
     """Cancel a background response. It is unchanged if it has ended."""
     store = service.store_of(caller)
     document = await find_response(service, caller, response_id)
+    require_version(await store.header(document.conversation), expected_version_of(if_match))
     if not document.body["echo"]["background"]:
         problem = (
             "Only a background response can be cancelled. To cancel another response by closing its connection, create it "

@@ -45,7 +45,7 @@ from minutebook.service.responses.events import (
     answer_pieces,
     with_item_order,
 )
-from minutebook.service.responses.items import Item, require_new_ids, require_room
+from minutebook.service.responses.items import require_new_ids, require_room
 from minutebook.service.responses.objects import (
     API_NAME,
     StoredResponse,
@@ -69,8 +69,6 @@ class ResponseJob(ConversationJob):
     """Answers a request for a response."""
 
     api_name: ClassVar[str] = API_NAME
-    items: Sequence[Item]
-    recipient: str | None = None
     response: StoredResponse | None = None
     """The response in its current status. Set when the client's messages are stored, and again when the run ends."""
     input_stored: asyncio.Event = field(default_factory=asyncio.Event)
@@ -132,9 +130,12 @@ class ResponseJob(ConversationJob):
             self.policy = "passthrough"
 
     async def _answer_recorded(self, continued: ContinuedConversation) -> None:
-        items = self.items if continued.stored_input is None else ()
-        new_messages = [*continued.repeated, *items_to_messages(items)]
-        require_new_ids(items, continued.loaded)
+        if continued.new_messages is not None:
+            new_messages = list(continued.new_messages)
+        else:
+            items = self.items if continued.stored_input is None else ()
+            new_messages = [*continued.repeated, *items_to_messages(items)]
+            require_new_ids(items, continued.loaded)
         if continued.loaded is None and not new_messages:
             raise RequestRefused(400, "`input` is missing.", "missing_input", "input")
         length = 0 if continued.loaded is None else continued.loaded.conversation.length
@@ -206,14 +207,21 @@ class ResponseJob(ConversationJob):
         return ModelCall(self.store, settings, continued.loaded, new_messages)
 
     def _instructions(self, continued: ContinuedConversation, new_messages: Sequence[Message]) -> list[Message] | None:
-        """The instructions of the request and the leading system messages of the record; None without instructions.
+        """The instructions of the request and the leading system messages, the client's or else the record's.
+
+        None if the record's are used.
 
         Instructions apply to one request and are not recorded.
         """
-        if self.request.instructions is None:
+        resent = items_to_messages(self.items) if continued.new_messages is not None else []
+        leading = resent[: leading_system_count(resent)]
+        if self.request.instructions is None and not leading:
             return None
-        record = [*(continued.loaded.messages if continued.loaded is not None else ()), *new_messages]
-        return [{"role": "system", "content": self.request.instructions}, *record[: leading_system_count(record)]]
+        if not leading:
+            record = [*(continued.loaded.messages if continued.loaded is not None else ()), *new_messages]
+            leading = record[: leading_system_count(record)]
+        instructions = self.request.instructions
+        return [*([] if instructions is None else [{"role": "system", "content": instructions}]), *leading]
 
     async def _answer(self, call: ModelCall, *, recorded: bool = True) -> None:
         """Call the model, send the events and store the answer.

@@ -18,6 +18,7 @@ from minutebook.service.access.api_keys import Caller
 from minutebook.service.agent_tools import Agents, CurrentAgents
 from minutebook.service.completions.routes import upstream_key
 from minutebook.service.conversations.objects import entries_of
+from minutebook.service.http.json_codec import json_bytes
 from minutebook.service.http.openapi import error_responses
 from minutebook.service.http.requests import StrictRoute, require_access, require_scope
 from minutebook.service.http.responses import EventStream, JsonResponse, etag_header, new_id
@@ -40,7 +41,6 @@ from minutebook.service.threads.objects import (
 from minutebook.service.threads.run import DRAFT_ID_PREFIX, Question, ThreadJob
 from minutebook.store.codec import cursor_of, cursor_values
 from minutebook.store.types import ConversationHeader
-from minutebook.wire.chat import json_bytes
 
 
 @asynccontextmanager
@@ -80,7 +80,8 @@ async def create_thread(
     """Create a thread. It starts with the system prompt, if one is configured."""
     body = body or NewThread()
     fields = body.model_dump()
-    idempotency_key = idempotency_key_of(caller, "threads", request.headers, {"threads": fields})
+    scope = ("threads", None, caller.recipient)
+    idempotency_key = idempotency_key_of(caller, scope, request.headers, await request.body())
     _check_metadata_limits(service, body.metadata)
     if caller.recipient is not None and body.recipient not in {None, caller.recipient}:
         raise RequestRefused(403, "This API key is bound to another recipient.", "foreign_recipient", "recipient")
@@ -221,8 +222,8 @@ async def create_message(
     if "last-event-id" in request.headers:
         return await _resume(service, request, caller, thread_id, parse_event_id(request.headers["last-event-id"]))
     question = _question(service, thread_id, body, request.headers.get("if-match"))
-    fields = {"thread": thread_id, **body.model_dump(exclude_unset=True)}
-    idempotency_key = idempotency_key_of(caller, thread_id, request.headers, fields)
+    scope = ("messages", thread_id, caller.recipient)
+    idempotency_key = idempotency_key_of(caller, scope, request.headers, await request.body())
     run = await _find_earlier_run(service, caller, thread_id, idempotency_key)
     if run is not None:
         return await _respond(service, request, run, headers={"idempotent-replayed": "true"})

@@ -23,7 +23,7 @@ from psycopg.pq.abc import PGresult
 from minutebook.errors import ConversationErased, IdempotencyConflict, LeaseLost, MinutebookError
 from minutebook.store.backend import AppendCommand
 from minutebook.store.codec import compress, microseconds, moment
-from minutebook.store.postgres.connection import NOW, TenantConnection
+from minutebook.store.postgres.connection import TenantConnection
 from minutebook.store.postgres.entries import EntryRows, StoredPieces
 from minutebook.store.postgres.transaction import PostgresTransaction
 from minutebook.store.rules import header_after_append, id_hash, new_header, require_recipient, require_version
@@ -98,8 +98,7 @@ class AppendPlan:
     erased: set[str] = field(default_factory=set)
     documents: dict[DocumentName, Document] = field(default_factory=dict)
     leases: Mapping[str, Lease] = field(default_factory=dict)
-    now: datetime | None = None
-    """The database's time, if the leases were read."""
+    has_read_leases: bool = False
     _headers_after: dict[str, ConversationHeader] = field(default_factory=dict)
     _ordinals: dict[str, int] = field(default_factory=dict)
     """Conversation → its number within the plan, from 1."""
@@ -132,7 +131,7 @@ class AppendPlan:
                 ids_by_hash[id_hash]: Lease(ids_by_hash[id_hash], holder, fence, moment(until))
                 for id_hash, holder, fence, until in await conn.rows(_LOCK_LEASES, conn.tenant, list(ids_by_hash))
             }
-            plan.now = moment((await conn.row(NOW))[0])
+            plan.has_read_leases = True
         return plan
 
     def add(self, pending: PendingAppend) -> int:
@@ -153,8 +152,8 @@ class AppendPlan:
             return version
         if lease is not None and any(lease.fence == row["fence"] for row in self._changes.get("releases", ())):
             raise LeaseLost(lease.conversation, lease.holder, lease.fence)
-        if lease is not None and self.now is not None:
-            require_active_lease(self.leases.get(lease.conversation), lease, self.now)
+        if lease is not None and self.has_read_leases:
+            require_active_lease(self.leases.get(lease.conversation), lease)
         header = self._headers_after.get(name) or (self.headers[name][1] if name in self.headers else None)
         require_version(header, name, command.expected_version)
         before = header or new_header(self.tenant, name, command.recipient, command.labels or {}, at)

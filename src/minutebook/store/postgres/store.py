@@ -25,7 +25,7 @@ from minutebook.store.rules import now
 from minutebook.store.sql import documents, headers
 from minutebook.store.sql.backend import SqlBackend, TransactionFunction
 from minutebook.store.sql.transaction import SqlTransaction
-from minutebook.store.types import Page, SearchHit
+from minutebook.store.types import LEASE_GRACE_SECONDS, Page, SearchHit
 
 T = TypeVar("T")
 _TABLES: Final = ("conversation", "payload", "fold", "pin", "idempotency_key", "word", "lease")
@@ -95,7 +95,7 @@ class PostgresBackend(SqlBackend):
 
     async def _delete_expired(self, tx: SqlTransaction) -> None:
         await documents.sweep(tx, self.now())
-        await tx.execute(f"DELETE FROM lease WHERE until <= ({NOW})")  # noqa: S608 - a constant
+        await tx.execute(f"DELETE FROM lease WHERE until <= ({NOW}) - {LEASE_GRACE_SECONDS * 1_000_000}")  # noqa: S608 - a constant
 
 
 class PostgresStore(ConversationStore):

@@ -44,7 +44,7 @@ async def renew(tx: SqlTransaction, lease: Lease, seconds: float, at: datetime) 
     """Extend an active lease."""
     stored, at = await _lock(tx, lease.conversation, at)
     await require_not_erased(tx, lease.conversation)
-    require_active_lease(stored, lease, at)
+    require_active_lease(stored, lease)
     until = lease_end(at, seconds)
     await _extend(tx, id_hash(tx.tenant, lease.conversation), until)
     return replace(lease, until=until)
@@ -52,8 +52,8 @@ async def renew(tx: SqlTransaction, lease: Lease, seconds: float, at: datetime) 
 
 async def release(tx: SqlTransaction, lease: Lease, at: datetime) -> None:
     """Release a lease; do nothing if it is not active."""
-    stored, at = await _lock(tx, lease.conversation, at)
-    if is_active(stored, lease, at):
+    stored, _ = await _lock(tx, lease.conversation, at)
+    if is_active(stored, lease):
         await tx.execute("DELETE FROM lease WHERE id = ?", id_hash(tx.tenant, lease.conversation))
 
 

@@ -61,7 +61,7 @@ async def append(writable: WriteConnection, tx: SqlTransaction, command: AppendC
                 await _release_lease(tx, command, at)
             return int(version)
     if command.lease is not None:
-        require_active_lease(await leases.find(tx, conversation), command.lease, at)
+        require_active_lease(await leases.find(tx, conversation), command.lease)
     require_version(row.conversation if row else None, conversation, command.expected_version)
     if command.documents:
         needs_bodies = not all(document.replace for document in command.documents)

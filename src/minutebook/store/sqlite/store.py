@@ -32,7 +32,7 @@ from minutebook.store.sqlite.entries import append
 from minutebook.store.sqlite.search import has_unindexed, index_next_batch, search
 from minutebook.store.sqlite.transaction import SqliteTransaction
 from minutebook.store.sqlite.writer import Writer
-from minutebook.store.types import Page, SearchHit
+from minutebook.store.types import LEASE_GRACE_SECONDS, Page, SearchHit
 
 T = TypeVar("T")
 READER_THREADS: Final = 4
@@ -269,7 +269,9 @@ class SqliteBackend(SqlBackend):
     async def _sweep(self, tx: SqlTransaction) -> None:
         """Remove expired documents and leases."""
         await documents.sweep(tx, self.now())
-        await tx.execute("DELETE FROM lease WHERE until <= ?", microseconds(self.now()))
+        await tx.execute(
+            "DELETE FROM lease WHERE until <= ?", microseconds(self.now() - timedelta(seconds=LEASE_GRACE_SECONDS))
+        )
 
 
 class SqliteStore(ConversationStore):

@@ -1,6 +1,7 @@
 """Tests of leases: one holder per conversation, and no writes by a holder that lost its lease."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 from minutebook.errors import (
     ConversationBusy,
@@ -70,6 +71,20 @@ class LeaseContract:
         await store.release_lease(expired_lease)
         assert await store.append("a", text_entries("still mine"), lease=lease, expected_version=1) == 2
         assert texts((await store.load("a")).entries) == ["mine", "still mine"]
+
+    @scenario
+    async def test_an_expired_lease_is_active_until_another_holder_takes_it(self, store: ConversationStore) -> None:
+        lease = await store.acquire_lease("a", "w1", seconds=0.02)
+        while datetime.now(UTC) <= lease.until + timedelta(milliseconds=2):  # noqa: ASYNC110 - waits for a clock
+            await asyncio.sleep(0)
+
+        assert await store.append("a", text_entries("late"), lease=lease) == 1
+        renewed = await store.renew_lease(lease, seconds=0.02)
+        assert renewed.fence == lease.fence
+        other = await _acquire_when_free(store, "a", "w2")
+        await expect_error(LeaseLost, store.renew_lease(renewed, seconds=60))
+        await store.release_lease(renewed)
+        assert await store.append("a", text_entries("theirs"), lease=other) == 2
 
     @scenario
     async def test_nothing_is_written_with_a_released_lease(self, store: ConversationStore) -> None:

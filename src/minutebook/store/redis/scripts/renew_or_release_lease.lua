@@ -1,4 +1,4 @@
--- Renew, release or check a lease.
+-- Renew, release or check a lease. It is active until another holder takes it, at most ten minutes after its end.
 local LEASE, ERASED = 1, 2
 local tombstone, fence, holder, action, milliseconds = unpack(ARGV)
 local stored = redis.call('GET', KEYS[LEASE])
@@ -13,5 +13,5 @@ if not is_active then return {'lost'} end
 if action == 'check' then return {'done'} end
 local now = redis.call('TIME')
 local until_time = string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000) + tonumber(milliseconds))
-redis.call('SET', KEYS[LEASE], fence .. ':' .. until_time .. ':' .. holder, 'PXAT', until_time)
+redis.call('SET', KEYS[LEASE], fence .. ':' .. until_time .. ':' .. holder, 'PXAT', until_time + 600000)
 return {'done', until_time}

@@ -85,10 +85,10 @@ class LoopThread:
         return self._closed
 
     def call_soon(self, callback: Callable[..., object], *values: object) -> None:
-        """Schedule a callback on the loop, if it is running."""
+        """Schedule a callback on the loop, unless it is closed."""
         with self._lock:
-            if self._loop is not None and not self._closed:
-                self._loop.call_soon_threadsafe(callback, *values)
+            if not self._closed:
+                self._start().call_soon_threadsafe(callback, *values)
 
     async def close(self, last_coroutine: Coroutine[Any, Any, None]) -> None:
         """Accept no more coroutines, run a last one, and end the thread."""

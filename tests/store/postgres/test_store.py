@@ -146,17 +146,15 @@ def test_no_state_of_a_transaction_stays_in_its_session(url):
             await store.append("a", turns(1))
             await store.load("a")
 
-            async def session_state():
-                pool = await store._engine._pool.start()
-                async with pool.connection() as db:
-                    state = await db.execute(
-                        "SELECT current_user = session_user, current_setting('minutebook.tenant', true),"
-                        " current_setting('lock_timeout'), (SELECT count(*) FROM pg_prepared_statements),"
-                        " (SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory')"
-                    )
-                    return await state.fetchone()
+            async def session_state(db):
+                state = await db.execute(
+                    "SELECT current_user = session_user, current_setting('minutebook.tenant', true),"
+                    " current_setting('lock_timeout'), (SELECT count(*) FROM pg_prepared_statements),"
+                    " (SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory')"
+                )
+                return await state.fetchone()
 
-            assert await store._engine._loop.call(session_state()) == (True, "", "0", 0, 0)
+            assert await store._engine.call(session_state) == (True, "", "0", 0, 0)
 
     asyncio.run(scenario())
 

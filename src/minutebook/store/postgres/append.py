@@ -14,17 +14,15 @@ from datetime import datetime
 from itertools import accumulate, chain
 from typing import Any, Final, Self
 
-from psycopg import AsyncConnection, adapters
-from psycopg.errors import error_from_result
-from psycopg.generators import execute
-from psycopg.pq import ExecStatus, Format
-from psycopg.pq.abc import PGresult
+from psycopg import AsyncConnection
+from psycopg.pq import Format
 
 from minutebook.errors import ConversationErased, IdempotencyConflict, LeaseLost, MinutebookError
 from minutebook.store.backend import AppendCommand
 from minutebook.store.codec import compress, microseconds, moment
 from minutebook.store.postgres.connection import TenantConnection
 from minutebook.store.postgres.entries import EntryRows, StoredPieces
+from minutebook.store.postgres.functions import ServerFunction
 from minutebook.store.postgres.transaction import PostgresTransaction
 from minutebook.store.rules import header_after_append, id_hash, new_header, require_recipient, require_version
 from minutebook.store.sql import documents as sql_documents
@@ -39,9 +37,7 @@ NumberedHeader = tuple[int, ConversationHeader]
 HeaderCache = MutableMapping[tuple[str, str], NumberedHeader]
 """Tenant and conversation id → the header that this process last read or wrote. Other processes may have changed it."""
 
-_CALL: Final = b"SELECT minutebook.append($1, $2, $3, $4)"
-_TYPES: Final = [adapters.types[name].oid for name in ("text", "text", "jsonb", "bytea")]
-_FORMATS: Final = (Format.TEXT, Format.TEXT, Format.TEXT, Format.BINARY)
+_APPEND: Final = ServerFunction("append", "text", "text", "jsonb", "bytea", result_format=Format.TEXT)
 # Fields of the JSON objects that the server function takes.
 _UPDATE_FIELDS: Final = (
     *("ordinal", "number", "expected_version", "version", "length", "turns"),
@@ -191,10 +187,7 @@ class AppendPlan:
     async def write(
         self, db: AsyncConnection, lock_seconds: float, needs_job: NeedsJob | None = None
     ) -> dict[tuple[str, str], NumberedHeader]:
-        """Write the plan in one statement; return the new headers, valid once it is committed.
-
-        Uses libpq directly: the driver's cursor takes longer than everything else here.
-        """
+        """Write the plan in one statement; return the new headers, valid once it is committed."""
         payloads = self._rows.payloads
         starts = accumulate((len(body) for _, body in payloads.values()), initial=1)
         changes = {
@@ -212,11 +205,7 @@ class AppendPlan:
         }
         changes_json = json.dumps({kind: rows for kind, rows in changes.items() if rows}, default=_hex)
         bodies = b"".join(body for _, body in payloads.values())
-        values = (self.tenant.encode(), str(int(1000 * lock_seconds)).encode(), changes_json.encode(), bodies)
-        db.pgconn.send_query_params(_CALL, values, param_types=_TYPES, param_formats=_FORMATS)
-        result = await _read_result(db)
-        if result.status != ExecStatus.TUPLES_OK:
-            raise error_from_result(result)
+        result = await _APPEND.call(db, self.tenant, int(1000 * lock_seconds), changes_json, bodies)
         numbers = json.loads(result.get_value(0, 0) or b"[]")
         headers = enumerate(self._headers_after.items())
         return {(self.tenant, name): (numbers[index], header) for index, (name, header) in headers}
@@ -256,28 +245,5 @@ async def append_all(
     return results
 
 
-async def _read_result(db: AsyncConnection) -> PGresult:
-    """Wait for the server's result. If the statement is already sent, waiting on the socket is faster than the driver."""
-    pgconn, loop = db.pgconn, asyncio.get_running_loop()
-    if pgconn.flush():
-        driver_results: list[PGresult] = await db.wait(execute(pgconn))
-        return driver_results[0]
-    while pgconn.is_busy():
-        readable: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(pgconn.socket, _resolve, readable)
-        try:
-            await readable
-        finally:
-            loop.remove_reader(pgconn.socket)
-        pgconn.consume_input()
-    results: list[PGresult] = list(iter(pgconn.get_result, None))
-    return results[0]
-
-
 def _hex(data: bytes) -> str:
     return f"\\x{data.hex()}"
-
-
-def _resolve(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 import psycopg
 from psycopg import AsyncClientCursor, AsyncConnection, errors
@@ -270,7 +271,7 @@ MAX_ATTEMPTS: Final = 10
 
 
 class ConnectionPool:
-    """The connections to one database. `start` or the first transaction opens the pool."""
+    """The connections of one event loop to a database. `start` or the first transaction opens the pool."""
 
     def __init__(self, url: str, max_size: int, timeout_seconds: float, *, with_jobs: bool = False) -> None:
         self.url = url
@@ -280,25 +281,40 @@ class ConnectionPool:
         self._with_jobs = with_jobs
         """Appends queue background jobs, so `start` creates the tables of the queue."""
         self._pool: AsyncConnectionPool[AsyncConnection] | None = None
+        self._open_connections: WeakSet[AsyncConnection] = WeakSet()
         self._start_lock = asyncio.Lock()
 
     async def start(self) -> AsyncConnectionPool[AsyncConnection]:
         """Migrate the database and open the pool, once."""
+        if self._pool is not None:
+            return self._pool
         async with self._start_lock:
             if self._pool is None:
                 await self._run_on_new_connection(self._prepare)
-                self._pool = AsyncConnectionPool(
+                pool = AsyncConnectionPool(
                     self.url,
                     min_size=0,
                     max_size=self._max_size,
                     open=False,
+                    configure=self._add,
                     check=_require_open,
                     timeout=self.timeout_seconds,
                     reconnect_timeout=self.timeout_seconds,
                     kwargs={**CONNECTION_OPTIONS, "connect_timeout": max(2, int(self.timeout_seconds))},
                 )
-                await self._pool.open()
+                await pool.open()
+                self._pool = pool
         return self._pool
+
+    async def _add(self, db: AsyncConnection) -> None:
+        self._open_connections.add(db)
+
+    async def run(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+        """Call `work` with a connection of the pool, without a transaction."""
+        pool = await self.start()
+        with map_errors(self.address):
+            async with pool.connection() as db:
+                return await work(db)
 
     async def _prepare(self, db: AsyncConnection) -> None:
         await migrate(db, self.address)
@@ -346,6 +362,11 @@ class ConnectionPool:
     async def close(self) -> None:
         if self._pool is not None:
             await self._pool.close()
+
+    def abandon(self) -> None:
+        """Close the connections. The event loop need not be running."""
+        for db in list(self._open_connections):
+            db.pgconn.finish()
 
 
 async def _create_job_tables(db: AsyncConnection) -> None:

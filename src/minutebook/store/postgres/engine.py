@@ -1,17 +1,18 @@
-"""The state that all stores on one database share: connection pool, append writers, and background indexing."""
+"""The state that all stores on one database share: connections, append writers, and background indexing."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Final, TypeVar
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 from psycopg import AsyncConnection
 
 from minutebook.errors import MinutebookError, StoreUnavailable
 from minutebook.store.loop_thread import LoopThread
 from minutebook.store.postgres.append import HeaderCache, NeedsJob, PendingAppend
-from minutebook.store.postgres.connection import BEGIN_READ, BEGIN_WRITE, ConnectionPool, TenantConnection
+from minutebook.store.postgres.connection import BEGIN_READ, BEGIN_WRITE, ConnectionPool, TenantConnection, address_of
 from minutebook.store.postgres.search import IDLE_STEP_ENTRIES, has_unindexed_entries, index_next
 from minutebook.store.postgres.writer import GroupWriter
 
@@ -23,39 +24,64 @@ WRITERS_PER_LOOP: Final = 2
 writes the group of the other. A conversation always uses the same writer, so its appends stay in order."""
 
 
-class PostgresEngine:
-    """The pool and its event loop, the writers of each event loop, and the indexer.
+class LoopConnections(NamedTuple):
+    """The connections of one event loop."""
 
-    Public methods may be called from any thread and event loop. Private coroutines run on the pool's event loop.
+    pool: ConnectionPool
+    writers: tuple[GroupWriter, ...]
+
+    async def close(self) -> None:
+        """Finish the appends and close the connections."""
+        for writer in self.writers:
+            await writer.finish()
+        await self.pool.close()
+
+    def abandon(self) -> None:
+        """Close the connections. The event loop need not be running."""
+        for writer in self.writers:
+            writer.close()
+        self.pool.abandon()
+
+
+class PostgresEngine:
+    """The connections of each event loop, and the indexer.
+
+    Public methods may be called from any thread and event loop. Each loop has its own connections, because a switch to
+    another loop takes longer than most operations. The indexer runs on a separate loop, and so do all operations of
+    callers on a loop that psycopg does not support.
     """
 
     def __init__(self, url: str, connections: int, timeout_seconds: float, needs_job: NeedsJob | None) -> None:
-        self._pool = ConnectionPool(url, connections, timeout_seconds, with_jobs=needs_job is not None)
-        self.address = self._pool.address
+        self._new_pool = partial(ConnectionPool, url, connections, timeout_seconds, with_jobs=needs_job is not None)
+        self.address = address_of(url)
         self._loop = LoopThread(self.address)
         self._header_cache: HeaderCache = {}
-        self._writers: dict[asyncio.AbstractEventLoop, tuple[GroupWriter, ...]] = {}
+        self._connections: dict[asyncio.AbstractEventLoop, LoopConnections] = {}
         self._needs_job = needs_job
         self._unindexed_tenants: set[str] = set()
         self._indexer: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Connect, and migrate the database."""
-        await self._loop.call(self._start())
+        await self._run(lambda connections: connections.pool.start())
 
     async def read(self, tenant: str, work: Callable[[TenantConnection], Awaitable[T]]) -> T:
         """Run `work` in a read-only transaction on a snapshot."""
-        return await self._loop.call(self._pool.run_transaction(tenant, BEGIN_READ, work))
+        return await self._run(lambda connections: connections.pool.run_transaction(tenant, BEGIN_READ, work))
 
     async def write(self, tenant: str, work: Callable[[TenantConnection], Awaitable[T]]) -> T:
         """Run `work` in a transaction that may write."""
-        return await self._loop.call(self._pool.run_transaction(tenant, BEGIN_WRITE, work))
+        return await self._run(lambda connections: connections.pool.run_transaction(tenant, BEGIN_WRITE, work))
+
+    async def call(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+        """Run `work`, which calls one server function, on a connection without a transaction."""
+        return await self._run(lambda connections: connections.pool.run(work))
 
     async def append(self, pending: PendingAppend) -> int:
         """Append with the next group of the tenant; return the new version."""
-        if self._loop.is_closed:
-            raise StoreUnavailable(self.address, "is closed")
-        version = await self._writer_of(pending).append(pending)
+        version = await self._run(
+            lambda connections: connections.writers[hash(pending.name) % WRITERS_PER_LOOP].append(pending)
+        )
         if pending.tenant not in self._unindexed_tenants:
             self._loop.call_soon(self._schedule_indexing, pending.tenant)
         return version
@@ -66,41 +92,44 @@ class PostgresEngine:
 
     async def run_on_new_connection(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         """Call `work` with a new connection: outside any transaction, as the database user that the URL names."""
-        return await self._loop.call(self._pool.run_on_new_connection(work))
+        return await self._run(lambda connections: connections.pool.run_on_new_connection(work))
 
     async def create_job_tables(self) -> None:
         """Create the tables of the job queue, if they do not exist."""
-        await self._loop.call(self._pool.create_job_tables())
+        await self._run(lambda connections: connections.pool.create_job_tables())
 
     async def close(self) -> None:
         """Finish the appends, then close the connections and stop the thread."""
-        while self._writers:
-            loop, writers = self._writers.popitem()
-            for writer in writers:
-                if loop is asyncio.get_running_loop():
-                    await writer.finish()
-                elif loop.is_running():
-                    await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(writer.finish(), loop))
-                else:
-                    writer.close()
-        await self._loop.close(self._close())
+        await self._loop.close(self._stop_indexer())
+        while self._connections:
+            loop, connections = self._connections.popitem()
+            if loop is asyncio.get_running_loop():
+                await connections.close()
+            elif loop.is_running():
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(connections.close(), loop))
+            else:
+                connections.abandon()
 
-    async def _start(self) -> None:
-        await self._pool.start()
+    async def _run(self, work: Callable[[LoopConnections], Coroutine[Any, Any, T]]) -> T:
+        """Run `work` with the connections of the running event loop, if psycopg supports it."""
+        if self._loop.is_closed:
+            raise StoreUnavailable(self.address, "is closed")
+        if isinstance(asyncio.get_running_loop(), getattr(asyncio, "ProactorEventLoop", ())):
+            return await self._loop.call(self._run(work))
+        return await work(self._loop_connections())
 
-    def _writer_of(self, pending: PendingAppend) -> GroupWriter:
-        """The conversation's writer on the running event loop. A writer connects when it is first used."""
+    def _loop_connections(self) -> LoopConnections:
+        """The connections of the running event loop. They are opened when they are first used."""
         loop = asyncio.get_running_loop()
-        writers = self._writers.get(loop)
-        if writers is None:
-            for closed_loop in [other for other in self._writers if other.is_closed()]:
-                for writer in self._writers.pop(closed_loop):
-                    writer.close()
-            writers = self._writers[loop] = tuple(
-                GroupWriter(self._pool, self._loop, self._header_cache, self._needs_job)
-                for _ in range(WRITERS_PER_LOOP)
-            )
-        return writers[hash(pending.name) % WRITERS_PER_LOOP]
+        connections = self._connections.get(loop)
+        if connections is None:
+            for other, unused in list(self._connections.items()):
+                if other.is_closed() and self._connections.pop(other, None) is not None:
+                    unused.abandon()
+            pool = self._new_pool()
+            writers = tuple(GroupWriter(pool, self._header_cache, self._needs_job) for _ in range(WRITERS_PER_LOOP))
+            connections = self._connections[loop] = LoopConnections(pool, writers)
+        return connections
 
     def _schedule_indexing(self, tenant: str) -> None:
         self._unindexed_tenants.add(tenant)
@@ -108,9 +137,9 @@ class PostgresEngine:
             self._indexer = asyncio.get_running_loop().create_task(self._index_when_idle())
 
     async def _index_all(self, tenant: str) -> None:
-        has_more = await self._pool.run_transaction(tenant, BEGIN_READ, has_unindexed_entries)
+        has_more = await self._loop_connections().pool.run_transaction(tenant, BEGIN_READ, has_unindexed_entries)
         while has_more:
-            has_more = await self._pool.run_transaction(tenant, BEGIN_WRITE, index_next)
+            has_more = await self._loop_connections().pool.run_transaction(tenant, BEGIN_WRITE, index_next)
 
     async def _index_when_idle(self) -> None:
         """Index new entries while no append is in progress. After an error, the next search indexes the rest."""
@@ -122,7 +151,9 @@ class PostgresEngine:
                 while has_more and self._is_idle:
                     started = time.monotonic()
                     try:
-                        has_more = await self._pool.run_transaction(tenant, BEGIN_WRITE, _index_idle_step)
+                        has_more = await self._loop_connections().pool.run_transaction(
+                            tenant, BEGIN_WRITE, _index_idle_step
+                        )
                     except MinutebookError:
                         break
                     await asyncio.sleep(time.monotonic() - started)  # leaves half of the time to readers
@@ -131,14 +162,17 @@ class PostgresEngine:
 
     @property
     def _is_idle(self) -> bool:
-        return all(writer.is_idle for writers in list(self._writers.values()) for writer in writers)
+        all_connections = list(self._connections.values())
+        return all(writer.is_idle for connections in all_connections for writer in connections.writers)
 
-    async def _close(self) -> None:
+    async def _stop_indexer(self) -> None:
         if self._indexer is not None:
             self._indexer.cancel()
             with suppress(asyncio.CancelledError):
                 await self._indexer
-        await self._pool.close()
+        connections = self._connections.pop(asyncio.get_running_loop(), None)
+        if connections is not None:
+            await connections.close()
 
 
 async def _index_idle_step(conn: TenantConnection) -> bool:

@@ -145,10 +145,15 @@ async def unpack_rows(
     positions: list[int] = []
     entries: list[ConversationEntry] = []
     for position, role, metadata, text, rest in rows:
-        pieces = (_piece(text, payloads), _piece(rest, payloads))
         positions.append(position)
-        entries.append(unpack(Packed(ROLES[role], *EntryMetadata.from_bytes(metadata), *pieces)))
+        entries.append(unpack_row(role, metadata, _stored(text, payloads), _stored(rest, payloads)))
     return positions, entries
+
+
+def unpack_row(role: int, metadata: bytes, text: bytes | None, rest: bytes | None) -> ConversationEntry:
+    """The entry of a row. `text` and `rest` are the stored pieces, not references to payloads."""
+    pieces = (None if text is None else decompress(text), None if rest is None else decompress(rest))
+    return unpack(Packed(ROLES[role], *EntryMetadata.from_bytes(metadata), *pieces))
 
 
 async def read_texts(conn: TenantConnection, span: EntrySpan) -> AsyncIterator[tuple[int, str]]:
@@ -187,7 +192,11 @@ async def _load_payloads(conn: TenantConnection, pieces: Iterable[bytes | None])
     return dict(await conn.rows(query, conn.tenant, list(hashes)))
 
 
+def _stored(piece: bytes | None, payloads: dict[bytes, bytes]) -> bytes | None:
+    """The stored piece, or the payload that it refers to."""
+    return payloads[piece[1:]] if piece is not None and piece[:1] == _PAYLOAD_REFERENCE else piece
+
+
 def _piece(stored: bytes | None, payloads: dict[bytes, bytes]) -> bytes | None:
-    if stored is None:
-        return None
-    return decompress(payloads[stored[1:]] if stored[:1] == _PAYLOAD_REFERENCE else stored)
+    body = _stored(stored, payloads)
+    return None if body is None else decompress(body)

@@ -7,25 +7,27 @@ so the store works through pgbouncer in transaction mode.
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, sql
 
 from minutebook.errors import InvalidSetting, StoreUnavailable
-from minutebook.store.backend import AppendCommand, SearchQuery
+from minutebook.store.backend import AppendCommand, LoadQuery, SearchQuery
 from minutebook.store.base import ConversationStore
 from minutebook.store.postgres.append import NeedsJob, PendingAppend
 from minutebook.store.postgres.connection import NOW, TenantConnection
 from minutebook.store.postgres.engine import PostgresEngine
 from minutebook.store.postgres.entries import StoredPieces
+from minutebook.store.postgres.load import load
 from minutebook.store.postgres.search import search_entries
 from minutebook.store.postgres.transaction import PostgresTransaction
 from minutebook.store.rules import now
 from minutebook.store.sql import documents, headers
 from minutebook.store.sql.backend import SqlBackend, TransactionFunction
 from minutebook.store.sql.transaction import SqlTransaction
-from minutebook.store.types import LEASE_GRACE_SECONDS, Page, SearchHit
+from minutebook.store.types import LEASE_GRACE_SECONDS, LoadedConversation, Page, SearchHit
 
 T = TypeVar("T")
 _TABLES: Final = ("conversation", "payload", "fold", "pin", "idempotency_key", "word", "lease")
@@ -69,6 +71,9 @@ class PostgresBackend(SqlBackend):
         stored = [StoredPieces(entry) for entry in command.packed]
         return await self._engine.append(PendingAppend(self.tenant, command, stored, self.now()))
 
+    async def load(self, query: LoadQuery) -> LoadedConversation:
+        return await self._engine.call(partial(load, tenant=self.tenant, query=query))
+
     async def search(self, query: SearchQuery) -> Page[SearchHit]:
         await self._engine.index_all(self.tenant)
 
@@ -101,7 +106,7 @@ class PostgresBackend(SqlBackend):
 class PostgresStore(ConversationStore):
     """Stores conversations in a PostgreSQL database.
 
-    `connections` is the maximum size of the pool. Each event loop that appends opens up to two more. `timeout_seconds` is
+    `connections` is the maximum size of the pool of each event loop. Appends open up to two more. `timeout_seconds` is
     the maximum time to wait for a connection or a lock. `needs_job` decides, given the new header, whether an append
     enqueues a background job for the conversation: see `minutebook.conversation.jobs`.
     """

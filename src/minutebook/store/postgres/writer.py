@@ -1,10 +1,8 @@
 """Group commit: the appends of one event loop are written in groups.
 
 A commit costs a disk flush and a network round trip, for one append as for a hundred. Appends that arrive while a group
-is written form the next group. A group is first written in one statement from cached headers, on a connection of the
-caller's event loop: the pool belongs to another thread's loop, and the switch takes longer than the append. Appends that
-cannot be planned from the cache, or whose cached header is out of date, are written in a transaction of the pool that
-reads under locks.
+is written form the next group. A group is first written in one statement from cached headers. Appends that cannot be
+planned from the cache, or whose cached header is out of date, are written in a transaction that reads under locks.
 """
 
 import asyncio
@@ -17,7 +15,6 @@ import psycopg
 from psycopg import AsyncConnection
 
 from minutebook.errors import MinutebookError, StoreUnavailable
-from minutebook.store.loop_thread import LoopThread
 from minutebook.store.postgres.append import AppendPlan, HeaderCache, NeedsJob, PendingAppend, append_all
 from minutebook.store.postgres.connection import (
     BEGIN_WRITE,
@@ -37,11 +34,8 @@ GROUP_LOCK_SECONDS: Final = 1.0
 class GroupWriter:
     """Writes the appends of the event loop that it was created in."""
 
-    def __init__(
-        self, pool: ConnectionPool, pool_loop: LoopThread, cache: HeaderCache, needs_job: NeedsJob | None
-    ) -> None:
+    def __init__(self, pool: ConnectionPool, cache: HeaderCache, needs_job: NeedsJob | None) -> None:
         self._pool = pool
-        self._pool_loop = pool_loop
         self._cache = cache
         self._needs_job = needs_job
         self._loop = asyncio.get_running_loop()
@@ -50,8 +44,8 @@ class GroupWriter:
         self._busy: dict[tuple[str, str], asyncio.Task[None]] = {}
         """Tenant and conversation → the task that writes to it under locks. Later appends to it wait for this task."""
         self._runner: asyncio.Task[None] | None = None
-        self._uses_cache = needs_job is None and not isinstance(self._loop, getattr(asyncio, "ProactorEventLoop", ()))
-        """Not with `needs_job`, which must get the current header. psycopg does not support proactor loops."""
+        self._uses_cache = needs_job is None
+        """Not with `needs_job`, which must get the current header."""
 
     @property
     def is_idle(self) -> bool:
@@ -124,9 +118,6 @@ class GroupWriter:
         except psycopg.Error as error:
             self.close()
             raise store_error(error, self._pool.address) from error
-        except BaseException:  # a result may be unread, so the connection cannot be used again
-            self.close()
-            raise
         for pending, version in versions.items():
             _resolve(pending, version)
         return [pending for pending in group if pending not in versions]
@@ -173,9 +164,7 @@ class GroupWriter:
         work = partial(append_all, group=group, cache=self._cache, lock_seconds=lock_seconds, needs_job=self._needs_job)
         with _fail_on_error(group):
             try:
-                results = await self._pool_loop.call(
-                    self._pool.run_transaction(group[0].tenant, BEGIN_WRITE, work, lock_seconds)
-                )
+                results = await self._pool.run_transaction(group[0].tenant, BEGIN_WRITE, work, lock_seconds)
             except StoreUnavailable as error:
                 separable = (psycopg.errors.LockNotAvailable, *INVALID_VALUE_ERRORS)
                 if len(by_conversation) == 1 or not isinstance(error.__cause__, separable):

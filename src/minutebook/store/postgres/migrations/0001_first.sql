@@ -1,4 +1,5 @@
--- Conversations, entries, folds, pins, idempotency keys and the search index. Row-level security separates the tenants.
+-- Conversations, entries, folds, pins, idempotency keys, documents, leases and the search index.
+-- Row-level security separates the tenants.
 
 CREATE SCHEMA minutebook;
 
@@ -25,6 +26,7 @@ CREATE TABLE minutebook.conversation (
     origin_id text COLLATE "C",
     origin_position integer,
     lineage text,                                   -- JSON: [number, stop] of each range read from another conversation
+    documents bigint NOT NULL DEFAULT 0,            -- number of the newest document
     PRIMARY KEY (tenant, id)
 ) WITH (fillfactor = 85);                           -- every append updates this row: leave room in its page
 CREATE UNIQUE INDEX conversation_by_number ON minutebook.conversation (tenant, number);
@@ -97,6 +99,35 @@ CREATE TABLE minutebook.tombstone (
 ALTER TABLE minutebook.tombstone
     ADD COLUMN tenant text COLLATE "C" NOT NULL, ALTER COLUMN tenant SET STORAGE PLAIN,
     ADD COLUMN id bytea NOT NULL, ALTER COLUMN id SET STORAGE PLAIN,
+    ADD PRIMARY KEY (tenant, id);
+
+-- Kinds and ids may be too long for an index, so their hashes are indexed.
+CREATE TABLE minutebook.document (
+    conversation bigint NOT NULL,
+    number bigint NOT NULL,
+    created_at bigint NOT NULL,
+    expires_at bigint,
+    tenant text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    kind_hash bytea NOT NULL,
+    hash bytea NOT NULL,                            -- of kind and id
+    body bytea NOT NULL,                            -- JSON; the first byte says plain or deflated
+    PRIMARY KEY (tenant, hash)
+);
+CREATE INDEX document_by_number ON minutebook.document (tenant, conversation, kind_hash, number);
+CREATE INDEX document_by_end ON minutebook.document (tenant, kind_hash, expires_at) WHERE expires_at IS NOT NULL;
+
+-- The conversation of a lease need not exist yet. Its id is stored as a hash, so that an erased id does not remain here.
+CREATE SEQUENCE minutebook.fence;                   -- only grows, also when leases are deleted
+CREATE TABLE minutebook.lease (
+    fence bigint NOT NULL DEFAULT nextval('minutebook.fence'),
+    until bigint NOT NULL
+) WITH (fillfactor = 70);
+ALTER TABLE minutebook.lease
+    ADD COLUMN tenant text COLLATE "C" NOT NULL, ALTER COLUMN tenant SET STORAGE PLAIN,
+    ADD COLUMN id bytea NOT NULL, ALTER COLUMN id SET STORAGE PLAIN,
+    ADD COLUMN holder text COLLATE "C" NOT NULL, ALTER COLUMN holder SET STORAGE PLAIN,
     ADD PRIMARY KEY (tenant, id);
 
 -- The search index: a Bloom filter of the words of each range of entries, see search.py.
@@ -192,10 +223,11 @@ END
 $$;
 
 GRANT USAGE ON SCHEMA minutebook TO minutebook_app;
-GRANT SELECT, INSERT, UPDATE, DELETE ON minutebook.conversation, minutebook.payload, minutebook.fold, minutebook.word
-    TO minutebook_app;
+GRANT SELECT, INSERT, UPDATE, DELETE ON minutebook.conversation, minutebook.payload, minutebook.fold, minutebook.word,
+    minutebook.document, minutebook.lease TO minutebook_app;
 GRANT SELECT, INSERT, DELETE ON minutebook.entry, minutebook.pin, minutebook.idempotency_key TO minutebook_app;
 GRANT SELECT, INSERT ON minutebook.tombstone TO minutebook_app;
+GRANT USAGE ON SEQUENCE minutebook.fence TO minutebook_app;
 
 CREATE FUNCTION minutebook.mark_removed(relations oid[]) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog
@@ -323,6 +355,154 @@ BEGIN
         PERFORM minutebook_jobs.enqueue_own(name) FROM jsonb_array_elements_text(changes -> 'jobs') AS name;
     END IF;
     RETURN to_jsonb(numbers);
+END
+$$;
+
+-- The position where the exchange of an entry begins: the last position up to it that is not a tool result. The entries
+-- before stops[1] belong to owners[1], the next ones before stops[2] to owners[2], and so on.
+CREATE FUNCTION minutebook.exchange_start(tenant_id text, owners bigint[], stops integer[], of_position integer)
+RETURNS integer LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    start integer;
+BEGIN
+    FOR i IN REVERSE cardinality(owners)..1 LOOP
+        SELECT position INTO start FROM minutebook.entry
+        WHERE tenant = tenant_id AND conversation = owners[i] AND role <> 3 AND position <= of_position
+            AND position < stops[i] AND (i = 1 OR position >= stops[i - 1])
+        ORDER BY position DESC LIMIT 1;
+        EXIT WHEN FOUND;
+    END LOOP;
+    RETURN start;                                   -- NULL if it was purged
+END
+$$;
+
+-- The position after the exchange of an entry.
+CREATE FUNCTION minutebook.exchange_stop(tenant_id text, owners bigint[], stops integer[], of_position integer)
+RETURNS integer LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    stop integer;
+BEGIN
+    FOR i IN 1..cardinality(owners) LOOP
+        CONTINUE WHEN stops[i] <= of_position;
+        SELECT position INTO stop FROM minutebook.entry
+        WHERE tenant = tenant_id AND conversation = owners[i] AND role <> 3 AND position > of_position
+            AND position < stops[i] AND (i = 1 OR position >= stops[i - 1])
+        ORDER BY position LIMIT 1;
+        EXIT WHEN FOUND;
+    END LOOP;
+    RETURN coalesce(stop, stops[cardinality(stops)]);
+END
+$$;
+
+-- Loads a part of a conversation from one snapshot. See `ConversationStore.load`; `id_hash` finds the tombstone. No rows:
+-- the conversation does not exist. `key` of a row is kind * 2^40 + number * 2^32 + position. The kinds are:
+-- 0: it was erased. 1: the header as JSON in `a`, then the start and stop of the part. 2: a pin. 3: an active fold: start,
+-- and in `a` to `c` id, body and stop. 4: an entry: number is the role, and `a` to `c` are metadata, text and rest.
+CREATE FUNCTION minutebook.load(
+    tenant_id text, conversation_id text, id_hash bytea, turn_count integer, message_count integer, since integer,
+    max_entries integer, is_folded boolean
+)
+RETURNS TABLE (key bigint, a bytea, b bytea, c bytea)
+LANGUAGE plpgsql STABLE ROWS 30
+AS $$
+#variable_conflict use_column
+DECLARE
+    header record;
+    owners bigint[];                                -- the conversations that store the entries, in order of position
+    stops integer[];                                -- the position after the last entry of each
+    start_at integer;
+    stop_at integer;
+    missing integer;
+    counted integer;
+    parts int4multirange;
+    pinned integer;
+BEGIN
+    PERFORM set_config('role', 'minutebook_app', true), set_config('minutebook.tenant', tenant_id, true),
+        set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true);
+    SELECT number, length, turns, lead, first, lineage, json_build_array(
+        number, tenant, id, recipient, status, version, length, turns, lead, first, open_at, open_calls, labels,
+        created_at, updated_at, status_updated_at, origin_id, origin_position, lineage, indexed
+    )::text AS columns
+    INTO header FROM minutebook.conversation WHERE tenant = tenant_id AND id = conversation_id;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 0::bigint, NULL::bytea, NULL::bytea, NULL::bytea
+            FROM minutebook.tombstone WHERE tenant = tenant_id AND id = id_hash;
+        RETURN;
+    END IF;
+    IF header.lineage IS NOT NULL THEN
+        SELECT array_agg((source ->> 0)::bigint ORDER BY i), array_agg((source ->> 1)::integer ORDER BY i)
+        INTO owners, stops FROM jsonb_array_elements(header.lineage::jsonb) WITH ORDINALITY AS part (source, i);
+    END IF;
+    owners := owners || header.number;
+    stops := stops || header.length;
+    IF message_count IS NOT NULL THEN
+        start_at := greatest(header.first, header.length - message_count);
+        IF start_at < header.length THEN
+            start_at := minutebook.exchange_start(tenant_id, owners, stops, start_at);
+        END IF;
+    ELSIF turn_count IS NULL THEN
+        start_at := least(coalesce(since, 0), header.length);
+    ELSIF turn_count = 0 THEN
+        start_at := header.length;
+    ELSIF turn_count < header.turns THEN
+        missing := turn_count;
+        FOR i IN REVERSE cardinality(owners)..1 LOOP
+            SELECT min(position), count(*) INTO start_at, counted FROM (
+                SELECT position FROM minutebook.entry
+                WHERE tenant = tenant_id AND conversation = owners[i] AND role = 1 AND position < stops[i]
+                    AND position >= CASE WHEN i = 1 THEN header.first ELSE stops[i - 1] END
+                ORDER BY position DESC LIMIT missing
+            ) AS turn;
+            missing := missing - counted;
+            EXIT WHEN missing = 0;
+        END LOOP;
+        IF missing > 0 THEN                         -- the others were purged
+            start_at := NULL;
+        END IF;
+    END IF;
+    start_at := greatest(header.first, start_at);
+    stop_at := least(start_at + coalesce(max_entries, header.length), header.length);
+    parts := int4multirange(int4range(start_at, stop_at));
+    IF is_folded THEN
+        parts := parts + int4multirange(int4range(header.first, greatest(header.first, header.lead)));
+        FOR pinned IN SELECT position FROM minutebook.pin WHERE tenant = tenant_id AND conversation = header.number LOOP
+            parts := parts + int4multirange(int4range(
+                greatest(header.first, minutebook.exchange_start(tenant_id, owners, stops, pinned)),
+                minutebook.exchange_stop(tenant_id, owners, stops, pinned)
+            ));
+        END LOOP;
+        SELECT parts - coalesce(range_agg(int4range(start, stop)), int4multirange()) INTO parts FROM minutebook.fold
+        WHERE tenant = tenant_id AND conversation = header.number AND undone_at IS NULL AND covered_by IS NULL;
+    END IF;
+    RETURN QUERY
+        SELECT 1::bigint << 40, convert_to(header.columns, 'UTF8'), int4send(start_at), int4send(stop_at)
+        UNION ALL
+        SELECT (2::bigint << 40) + position, NULL, NULL, NULL
+        FROM minutebook.pin WHERE tenant = tenant_id AND conversation = header.number
+        UNION ALL (
+            SELECT (3::bigint << 40) + start, convert_to(id, 'UTF8'), body, int4send(stop) FROM minutebook.fold
+            WHERE tenant = tenant_id AND conversation = header.number AND undone_at IS NULL AND covered_by IS NULL
+                AND stop > CASE WHEN is_folded THEN 0 ELSE start_at END
+            -- Active folds do not overlap, so a range has at most as many of them as positions.
+            ORDER BY stop LIMIT CASE WHEN is_folded THEN header.length ELSE stop_at - start_at END
+        );
+    FOR i IN 1..cardinality(owners) LOOP
+        RETURN QUERY SELECT (4::bigint << 40) + (entry.role::bigint << 32) + entry.position, entry.metadata,
+            CASE WHEN get_byte(entry.text, 0) = 2
+                THEN (SELECT body FROM minutebook.payload WHERE tenant = tenant_id AND hash = substr(entry.text, 2))
+                ELSE entry.text END,
+            CASE WHEN get_byte(entry.rest, 0) = 2
+                THEN (SELECT body FROM minutebook.payload WHERE tenant = tenant_id AND hash = substr(entry.rest, 2))
+                ELSE entry.rest END
+        FROM unnest(parts) AS part CROSS JOIN LATERAL (
+            SELECT * FROM minutebook.entry
+            WHERE tenant = tenant_id AND conversation = owners[i] AND position < least(upper(part), stops[i])
+                AND position >= greatest(lower(part), CASE WHEN i = 1 THEN 0 ELSE stops[i - 1] END)
+            ORDER BY position OFFSET 0
+        ) AS entry;
+    END LOOP;
 END
 $$;
 

@@ -1,4 +1,4 @@
--- Conversations, entries, folds, pins, idempotency keys and the search index.
+-- Conversations, entries, folds, pins, idempotency keys, documents, leases and the search index.
 
 CREATE TABLE conversation (
     number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused, so a late row cannot join another conversation
@@ -22,6 +22,7 @@ CREATE TABLE conversation (
     origin_id TEXT,
     origin_position INTEGER,
     lineage TEXT,                              -- JSON: [number, stop] of each range read from another conversation
+    documents INTEGER NOT NULL DEFAULT 0,      -- number of the newest document
     UNIQUE (tenant, id)
 );
 CREATE INDEX conversation_by_recipient ON conversation (tenant, recipient, created_at DESC, id)
@@ -91,6 +92,30 @@ CREATE TABLE tombstone (
     id BLOB PRIMARY KEY,
     erased_at INTEGER NOT NULL
 ) WITHOUT ROWID;
+
+CREATE TABLE document (
+    conversation INTEGER NOT NULL,
+    tenant TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    id TEXT NOT NULL,
+    kind_hash BLOB NOT NULL,
+    hash BLOB NOT NULL,                        -- of kind and id
+    number INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    body BLOB NOT NULL
+);
+CREATE UNIQUE INDEX document_by_hash ON document (tenant, hash);
+CREATE UNIQUE INDEX document_by_number ON document (conversation, kind_hash, number);
+CREATE INDEX document_by_end ON document (tenant, kind_hash, expires_at) WHERE expires_at IS NOT NULL;
+
+-- The conversation of a lease need not exist yet. Its id is stored as a hash, so that an erased id does not remain here.
+CREATE TABLE lease (
+    fence INTEGER PRIMARY KEY AUTOINCREMENT,   -- never reused, also when leases are deleted
+    id BLOB NOT NULL UNIQUE,
+    holder TEXT NOT NULL,
+    until INTEGER NOT NULL
+);
 
 -- The search index: the words of each block of entries, see search.py. The texts are only in `entry`. An append marks its
 -- conversation as unindexed; indexing runs later, in batches, or before the next search.

@@ -18,6 +18,7 @@ _EXTRAS = {
     "lark": "dsl",
     "mcp": "mcp",
     "openai": "openai",
+    "orjson": "service",
     "procrastinate": "postgres",
     "prometheus_client": "service",
     "psycopg": "postgres",

@@ -10,7 +10,7 @@ from minutebook.testing.provider.openai import chat_problem
 from minutebook.testing.provider.responses import responses_problem
 from minutebook.wire.read import read
 from tests.every import MANAGERS
-from tests.protocols import anthropic_conversations, has_blocks, responses_conversations
+from tests.protocols import anthropic_conversations, conversations_with_neighbours, has_blocks, responses_conversations
 from tests.strategies import conversations, foreign_conversations
 
 PROVIDERS = st.sampled_from(["openai", "anthropic"])
@@ -34,7 +34,7 @@ def view_problems(messages, provider, protocols):
 
 
 @pytest.mark.fuzz
-@given(anthropic_conversations(max_turns=12))
+@given(st.one_of(anthropic_conversations(max_turns=12), conversations_with_neighbours()))
 def test_cut_anthropic_conversations_are_valid(messages):
     # Without any other block, cache marks look like those of a chat server that accepts them, and are sent to it.
     protocols = ("anthropic", "responses", "chat") if has_blocks(messages) else ("anthropic", "responses")

@@ -36,6 +36,9 @@ from minutebook.wire.json_patch import patch_between, with_patch
 PROMPT_DIGEST_KEY: Final = "anthropic_prompt"
 """The key of the digest of the prompt that such a message answered."""
 
+START_KEY: Final = "anthropic_start"
+"""The key of a message that Anthropic's format had apart from the message before it, or as a system message within."""
+
 _SIMPLE_KEYS: Final = ("role", "content", "tool_calls")
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 _EMPTY: Final = "[empty]"
@@ -58,7 +61,7 @@ def to_anthropic(messages: Sequence[Message], *, tools: Sequence[Mapping[str, An
     """The conversation as system blocks and alternating user and assistant messages.
 
     Leading system messages become the system prompt; later ones become user messages at their position. Adjacent messages of
-    one role become one message, as Anthropic would combine them. `tools` are part of the prompt digest.
+    one role become one message, as Anthropic would combine them. Messages that Anthropic's format had apart stay apart. `tools` are part of the prompt digest.
     """
     messages = _with_valid_calls([with_known_parts(message, "anthropic") for message in messages])
     leading = leading_system_count(messages)
@@ -75,7 +78,10 @@ def to_anthropic(messages: Sequence[Message], *, tools: Sequence[Mapping[str, An
             content = _assistant_content(without_blocks(message) if prompt_changed else message)
         else:
             content = _user_content(message)
-        if converted and converted[-1]["role"] == role:
+        starts = START_KEY in message
+        if starts and is_system(message) and converted and converted[-1]["role"] == "user":
+            converted.append({"role": "system", "content": content})
+        elif converted and converted[-1]["role"] == role and not starts:
             converted[-1]["content"] = _as_blocks(converted[-1]["content"]) + _as_blocks(content)
         else:
             converted.append({"role": role, "content": content})
@@ -129,9 +135,9 @@ _CALL_ID: Final = re.compile(r"[a-zA-Z0-9_-]+")
 def from_anthropic(content: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The assistant message for the content blocks of a reply. It stores the blocks if it cannot express them."""
     message = _simple_message(content)
-    blocks = [plain_copy(block) for block in content if not _is_blank(block)]
-    if blocks and _as_blocks(_simple_content(message)) != blocks:
-        message[BLOCKS_KEY] = blocks
+    sent_blocks = [plain_copy(block) for block in content if not _is_blank(block)]
+    if sent_blocks and _as_blocks(_simple_content(message)) != sent_blocks:
+        message[BLOCKS_KEY] = [plain_copy(block) for block in content]
     return message
 
 
@@ -207,7 +213,7 @@ def _simple_message(content: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _assistant_content(message: Message) -> str | list[dict[str, Any]]:
     blocks = message.get(BLOCKS_KEY)
     if blocks and {key: message.get(key) for key in _SIMPLE_KEYS if key in message} == _simple_message(blocks):
-        return [plain_copy(block) for block in blocks]
+        return [plain_copy(block) for block in blocks if not _is_blank(block)]
     return _simple_content(message)
 
 

@@ -6,10 +6,12 @@ from typing import Any, Final
 from minutebook.record.message import Message, is_result, leading_system_count, result_id, text_of
 from minutebook.record.shapes import encodable_copy
 from minutebook.tokens.counter import BLOCKS_KEY, ITEMS_KEY, PATCH_KEY
-from minutebook.wire.anthropic import PROMPT_DIGEST_KEY, to_anthropic
+from minutebook.wire.anthropic import PROMPT_DIGEST_KEY, START_KEY, to_anthropic
 from minutebook.wire.responses import message_to_items
 
-_OWN_KEYS: Final = frozenset({"is_error", "interrupted", BLOCKS_KEY, PATCH_KEY, PROMPT_DIGEST_KEY, ITEMS_KEY})
+_OWN_KEYS: Final = frozenset(
+    {"is_error", "interrupted", BLOCKS_KEY, PATCH_KEY, START_KEY, PROMPT_DIGEST_KEY, ITEMS_KEY}
+)
 """Message keys that only minutebook reads. OpenAI rejects messages with unknown keys."""
 _OWN_KINDS: Final = frozenset({"summary", "marker"})
 """The values of `kind` in messages that a fold shows."""

@@ -134,7 +134,7 @@ def curated_view(
 
 
 def _messages_from(
-    manager: HistoryManager, messages: list[Message], session: SessionProtocol | None
+    manager: HistoryManager, messages: list[dict[str, Any]], session: SessionProtocol | None
 ) -> Sequence[Message]:
     """The messages that a manager of the application returns.
 
@@ -174,9 +174,9 @@ def _is_equal(message: Message, other: Message) -> bool:
     return message is other or message == other
 
 
-def _read_only_messages(source: Transcript) -> list[Message]:
+def _read_only_messages(source: Transcript) -> list[dict[str, Any]]:
     """Read-only copies of the messages, for managers that are user code."""
-    copies: list[Message] = source.remember(("read-only",), list)
+    copies: list[dict[str, Any]] = source.remember(("read-only",), list)
     copies += map(frozen_copy, source.since(len(copies)))
     return copies
 

@@ -141,12 +141,12 @@ def from_anthropic(content: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return message
 
 
-def user_from_anthropic(content: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The chat messages for the content blocks of a user message: the tool results first, as Anthropic requires."""
+def user_from_anthropic(content: Sequence[Mapping[str, Any]], role: str = "user") -> list[dict[str, Any]]:
+    """The chat messages for the content blocks of a user or system message: the tool results first, as Anthropic requires."""
     messages = [_with_difference(_result_message(block), [block]) for block in content if _is_tool_result(block)]
     rest = [block for block in content if not _is_tool_result(block) and not _is_blank(block)]
     if rest or not messages:
-        messages.append(_with_difference({"role": "user", "content": list(map(_chat_part, rest)) or ""}, rest))
+        messages.append(_with_difference({"role": role, "content": list(map(_chat_part, rest)) or ""}, rest))
     return messages
 
 
@@ -262,7 +262,7 @@ def _user_content(message: Message) -> str | list[dict[str, Any]]:
 
 def _is_read_from(message: Message, blocks: Sequence[Mapping[str, Any]]) -> bool:
     """Whether reading the blocks gives this message."""
-    read = user_from_anthropic(blocks)
+    read = user_from_anthropic(blocks, role_of(message))
     return len(read) == 1 and all(read[0].get(key) == message.get(key) for key in ("role", "content", "tool_call_id"))
 
 

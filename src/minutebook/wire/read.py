@@ -152,7 +152,7 @@ def _messages(values: Iterable[Any]) -> Iterator[Message]:
 
 def _read_message(value: Mapping[str, Any], index: int, given: Any) -> list[Message]:
     """The chat messages of one message of a list that has Anthropic's blocks."""
-    if _is_anthropic(value) or _has_cache_marks(value):
+    if _is_anthropic(value) or _has_cache_marks(value) or (value.get("role") == "system" and any(_parts(value))):
         return list(_anthropic_messages(value, index))
     return [_require_chat(value, index, is_object=value is not given)]
 
@@ -249,7 +249,7 @@ def _anthropic_messages(message: Mapping[str, Any], index: int) -> Iterable[Mess
         _require_fields(blocks, "tool_use", {"id": str, "name": str, "input": Mapping}, index)
         return [from_anthropic(blocks)]
     _require_fields(blocks, "tool_result", {"tool_use_id": str}, index)
-    return user_from_anthropic(blocks)
+    return user_from_anthropic(blocks, str(message.get("role")))
 
 
 def _require_fields(blocks: Sequence[Mapping[str, Any]], kind: str, fields: Mapping[str, type], index: int) -> None:

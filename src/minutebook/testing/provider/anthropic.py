@@ -105,9 +105,9 @@ def _block_problem(block: Any, role: str, path: str) -> str | None:
 
 
 def _source_problem(source: Mapping[str, Any], known: Mapping[str, frozenset[str]], path: str) -> str | None:
-    kind = source.get("type")
+    kind = str(source.get("type"))
     if kind not in known:
-        return f"{path}.source.type: must be one of {', '.join(known)}, not {kind!r}"
+        return f"{path}.source.type: must be one of {', '.join(known)}, not '{kind}'"
     for key in known[kind]:
         if key not in source:
             return f"{path}.source.{kind}.{key}: field required"

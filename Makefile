@@ -103,7 +103,8 @@ docs: .venv/.dev
 # A second type checker over every code block of the docs; `make test` runs mypy over them. It is skipped if it cannot be installed.
 docs-pyright: .venv/.dev
 	@rm -rf build/docs && $(BIN)/python docs/blocks.py build/docs
-	@if $(PIP) pyright==1.1.414; then $(BIN)/pyright --pythonpath $(BIN)/python -p build/docs; \
+	@if $(PIP) pyright==1.1.414; then $(BIN)/pyright --pythonpath $(BIN)/python -p build/docs && \
+	  $(BIN)/pyright --pythonpath $(BIN)/python tests/typed; \
 	  else echo "pyright cannot be installed here: skipped"; fi
 
 fuzz: .venv/.dev

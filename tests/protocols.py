@@ -97,6 +97,22 @@ def anthropic_conversations(draw, *, max_turns=8):
     return messages
 
 
+@st.composite
+def conversations_with_neighbours(draw):
+    """Anthropic conversations with adjacent messages of one role, and with system messages within."""
+    messages = []
+    for message in draw(anthropic_conversations()):
+        messages.append(message)
+        has_calls = any(block["type"] == "tool_use" for block in message["content"] if isinstance(block, dict))
+        kind = draw(st.sampled_from(["", "user", "system"] if message["role"] == "user" else ["", "assistant"]))
+        if kind and not has_calls:
+            messages.append(
+                {"role": kind, "content": draw(st.one_of(texts, st.lists(text_blocks, min_size=1, max_size=2)))}
+            )
+    block = {"type": "search_result", "source": "a.md", "title": "A", "content": [{"type": "text", "text": "Found."}]}
+    return [*messages, {"role": "user", "content": [block]}]  # without such a block it looks like a chat
+
+
 input_parts = st.one_of(
     any_text.map(lambda text: {"type": "input_text", "text": text}),
     any_text.map(lambda text: {"type": "input_text", "text": text}),

@@ -73,6 +73,45 @@ def conversations(draw: st.DrawFn, *, user_first: bool = False, max_steps: int =
     return chat
 
 
+foreign_parts = st.sampled_from(
+    [
+        {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
+        {"type": "file", "file": {"file_id": "file_1"}},
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0="}},
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": "JVBERi0="}},
+        {"type": "file", "file": {"filename": "a.txt", "file_data": "data:text/plain;base64,SGVsbG8"}},
+        {"type": "file", "file": {"filename": "a.zip", "file_data": "data:application/zip;base64,UEsDBA=="}},
+        {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+    ]
+)
+
+
+@st.composite
+def foreign_conversations(draw: st.DrawFn) -> Chat:
+    """Chat conversations with what other APIs do not have: audio, files, custom and deprecated calls, ids of any form."""
+    chat: Chat = [{"role": "user", "content": draw(any_text)}]
+    for number in range(draw(st.integers(1, 8))):
+        kind = draw(st.sampled_from(["function", "custom", "odd id", "parts", "answer"]))
+        if kind == "function":
+            call = {"name": draw(st.sampled_from(["read", "run"])), "arguments": '{"path": 1}'}
+            chat.append({"role": "assistant", "content": draw(st.one_of(st.none(), any_text)), "function_call": call})
+            chat.append({"role": "function", "name": call["name"], "content": draw(any_text)})
+        elif kind in {"custom", "odd id"}:
+            call_id = f"call_{number}" if kind == "custom" else draw(st.sampled_from(["a.b", "a b", "a_b", "", "ü:1"]))
+            call_id = f"{call_id}{number}"
+            function = {"name": "read", "arguments": "{}"}
+            call = {"id": call_id, "type": "function", "function": function}
+            if kind == "custom":
+                call = {"id": call_id, "type": "custom", "custom": {"name": "run", "input": draw(any_text)}}
+            chat.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            chat.append({"role": "tool", "tool_call_id": call_id, "content": draw(any_text)})
+        else:
+            role = "user" if kind == "parts" else "assistant"
+            parts = draw(st.lists(st.one_of(foreign_parts, text_part), min_size=1, max_size=3))
+            chat.append({"role": role, "content": parts})
+    return [*chat, {"role": "user", "content": "Go on."}]
+
+
 @st.composite
 def in_flight(draw: st.DrawFn) -> Chat:
     """A conversation that may end before all results have arrived."""

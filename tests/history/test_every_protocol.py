@@ -10,8 +10,8 @@ from minutebook.testing.provider.openai import chat_problem
 from minutebook.testing.provider.responses import responses_problem
 from minutebook.wire.read import read
 from tests.every import MANAGERS
-from tests.protocols import anthropic_conversations, has_blocks, responses_conversations
-from tests.strategies import conversations
+from tests.protocols import anthropic_conversations, conversations_with_neighbours, has_blocks, responses_conversations
+from tests.strategies import conversations, foreign_conversations
 
 PROVIDERS = st.sampled_from(["openai", "anthropic"])
 
@@ -34,7 +34,7 @@ def view_problems(messages, provider, protocols):
 
 
 @pytest.mark.fuzz
-@given(anthropic_conversations(max_turns=12))
+@given(st.one_of(anthropic_conversations(max_turns=12), conversations_with_neighbours()))
 def test_cut_anthropic_conversations_are_valid(messages):
     # Without any other block, cache marks look like those of a chat server that accepts them, and are sent to it.
     protocols = ("anthropic", "responses", "chat") if has_blocks(messages) else ("anthropic", "responses")
@@ -60,8 +60,13 @@ def test_cut_chat_conversations_are_valid(chat, provider):
 
 
 def with_known_keys(message):
-    """The message without the unknown keys, and the assistant's images, that the strategy adds on purpose."""
-    known = {key: value for key, value in message.items() if key not in {"x", "cache_control"}}
-    if message["role"] == "assistant" and isinstance(message["content"], list):
-        known["content"] = [part for part in message["content"] if part["type"] == "text"] or "ok"
-    return known
+    """The message without the unknown keys that the strategy adds on purpose. They are sent unchanged in chat views."""
+    return {key: value for key, value in message.items() if key not in {"x", "cache_control"}}
+
+
+@pytest.mark.fuzz
+@given(foreign_conversations(), PROVIDERS)
+def test_cut_conversations_with_parts_and_calls_of_one_api_are_valid_in_all(messages, provider):
+    protocols = ("chat", "responses") if provider == "openai" else ("chat", "responses", "anthropic")
+
+    assert view_problems(messages, provider, protocols) == {}

@@ -57,6 +57,16 @@ def test_orphans_left_by_a_careless_manager_are_removed():
     assert violations(view) == [Guarantee.VALID]
 
 
+def test_a_repair_between_composed_managers_is_reported():
+    careless = Manager(lambda messages: [messages[0], messages[3], *messages[4:]])
+    view = view_of(CHAT, [careless, TokenBudgetManager(10_000)])
+
+    assert errors(check(view.curated)) == []
+    assert [str(violation) for violation in view.violations] == ["valid: message 1: orphan result ('1a'): dropped"]
+    with pytest.raises(GuaranteeViolated):
+        view_of(CHAT, [careless, TokenBudgetManager(10_000)], strict=True)
+
+
 def test_strict_raises_what_the_default_would_repair():
     with pytest.raises(GuaranteeViolated, match="the newest request was missing"):
         view_of(CHAT, Manager(lambda messages: messages[:2]), strict=True)

@@ -1,16 +1,33 @@
 """Messages with a shape that providers reject are refused, found by `check`, or repaired in every view."""
 
 import json
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook import CannotFit, Conversation, Transcript, check, view_of
+from minutebook import (
+    AnthropicAdapter,
+    CannotFit,
+    Conversation,
+    MarkdownSection,
+    OpenAIAdapter,
+    Prompt,
+    PromptTemplate,
+    Session,
+    Tool,
+    ToolContext,
+    ToolResult,
+    Transcript,
+    check,
+    view_of,
+)
 from minutebook.errors import InvalidMessage
 from minutebook.history import Guarantee, NoteStatus, guard
 from minutebook.record import FindingKind, is_valid
 from minutebook.record.finding import errors
+from minutebook.testing import LoopbackProvider, ScriptedModel, call, say
 from minutebook.testing.provider.anthropic import messages_problem
 from minutebook.testing.provider.openai import chat_problem
 from minutebook.testing.provider.responses import responses_problem
@@ -195,3 +212,29 @@ def test_strict_views_accept_what_only_the_record_has_wrong():
 
     assert view.messages[1]["content"] == "broken \ufffd text"
     assert view.violations[0].in_record
+
+
+@dataclass(frozen=True)
+class ReadFile:
+    path: str
+
+
+def read_file(params: ReadFile, *, context: ToolContext) -> ToolResult[str]:
+    return ToolResult.ok(SURROGATE)
+
+
+@pytest.mark.parametrize("adapter_class", [OpenAIAdapter, AnthropicAdapter])
+def test_a_lone_surrogate_in_a_tool_result_fails_neither_this_run_nor_the_next(adapter_class):
+    reader = Tool[ReadFile, str](name="read_file", description="Read a file.", handler=read_file)
+    sections = [MarkdownSection[None](title="Task", key="task", template="You review code.", tools=[reader])]
+    prompt = Prompt(PromptTemplate[str](ns="test", key="review", sections=sections))
+    with LoopbackProvider(ScriptedModel(call("read_file", path="a"), say("Done."), otherwise="Again.")) as provider:
+        url = provider.base_url if adapter_class is OpenAIAdapter else provider.anthropic_url
+        adapter = adapter_class("gpt-4o", base_url=url, api_key="any")
+        first = adapter.evaluate_sync(prompt, session=Session(), request="Go.")
+        second = adapter.evaluate_sync(prompt, session=Session(), request="Again?", conversation=first.conversation)
+        adapter.close()
+
+        assert (first.text, second.text, provider.problems) == ("Done.", "Again.", [])
+    assert [message["content"] for message in second.conversation if message["role"] == "tool"] == [SURROGATE]
+    assert [violation.detail for violation in second.view.violations] == ["message 3: bad text: replaced"]

@@ -15,7 +15,7 @@ from minutebook.errors import InvalidMessage
 from minutebook.wire import entry_from_json, entry_to_json, entry_to_provider_message, provider_message_to_entry
 from minutebook.wire.read import read, read_input
 from minutebook.wire.write import anthropic_arguments, encodable_copy, openai_messages, responses_arguments
-from tests.protocols import answers, anthropic_conversations, responses_conversations
+from tests.protocols import answers, anthropic_conversations, conversations_with_neighbours, responses_conversations
 from tests.strategies import conversations
 from tests.wire.test_chat import NOW, RUN
 
@@ -35,7 +35,7 @@ def stored(messages):
 
 
 @pytest.mark.fuzz
-@given(anthropic_conversations())
+@given(st.one_of(anthropic_conversations(), conversations_with_neighbours()))
 def test_an_anthropic_conversation_comes_back_unchanged(messages):
     before = copy.deepcopy(messages)
 

@@ -22,6 +22,7 @@ from minutebook.history.protocol import (
 )
 from minutebook.record.finding import DESCRIPTIONS, FindingKind
 from minutebook.record.message import Message, frozen_copy, require_message
+from minutebook.record.repairs import Repair
 from minutebook.record.shapes import shape_problems
 from minutebook.record.transcript import Transcript
 from minutebook.tokens import TokenCounter
@@ -70,10 +71,13 @@ class ComposedManager(ContextualManager):
                 (self, PreservedMessages.of(context, source)), lambda: [_DerivedTranscript() for _ in self.managers]
             )
             note_chains: tuple[NoteChain | None, ...] = ()
+            repairs: tuple[Repair, ...] = ()
             for manager, transcript in zip(self.managers, derived, strict=True):
                 source, chains = transcript.update(manager, source, session, context)
                 note_chains += chains
-            return Curated(source, [source.position_of(index) for index in range(len(source))], note_chains)
+                repairs += transcript.repairs
+            positions = [source.position_of(index) for index in range(len(source))]
+            return Curated(source, positions, note_chains, repairs=repairs)
 
     def fits(self, messages: Sequence[Message]) -> bool:
         return all(isinstance(manager, ContextualManager) and manager.fits(messages) for manager in self.managers)
@@ -86,12 +90,14 @@ class ComposedManager(ContextualManager):
 class _DerivedTranscript:
     """One manager's view as a transcript for the next manager. It is extended as long as the view only grows."""
 
-    __slots__ = ("_generation", "_transcript", "_view")
+    __slots__ = ("_generation", "_transcript", "_view", "repairs")
 
     def __init__(self) -> None:
         self._view: IncrementalView | None = None
         self._generation = 0
         self._transcript: Transcript | None = None
+        self.repairs: tuple[Repair, ...] = ()
+        """How the last result of a manager of the application was repaired."""
 
     def update(
         self,
@@ -103,7 +109,9 @@ class _DerivedTranscript:
         if not isinstance(manager, IncrementalManager):
             curated = curated_view(manager, source, session, context)
             transcript = source.derive(curated, source.indexes_of(curated.origins))
-            return transcript.coherent(), curated.note_chains
+            repaired = transcript.coherent()
+            self.repairs = curated.repairs + transcript.repairs
+            return repaired, curated.note_chains
         view = manager.current_view(source, session, context).final()
         if self._transcript is None or self._view is not view or self._generation != view.generation:
             self._transcript = source.derive(view.messages, view.indexes, in_order=True)
@@ -134,7 +142,7 @@ def curated_view(
 
 
 def _messages_from(
-    manager: HistoryManager, messages: list[Message], session: SessionProtocol | None
+    manager: HistoryManager, messages: list[dict[str, Any]], session: SessionProtocol | None
 ) -> Sequence[Message]:
     """The messages that a manager of the application returns.
 
@@ -174,9 +182,9 @@ def _is_equal(message: Message, other: Message) -> bool:
     return message is other or message == other
 
 
-def _read_only_messages(source: Transcript) -> list[Message]:
+def _read_only_messages(source: Transcript) -> list[dict[str, Any]]:
     """Read-only copies of the messages, for managers that are user code."""
-    copies: list[Message] = source.remember(("read-only",), list)
+    copies: list[dict[str, Any]] = source.remember(("read-only",), list)
     copies += map(frozen_copy, source.since(len(copies)))
     return copies
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from minutebook.errors import InvalidSetting, require_type
 from minutebook.record.message import Message, require_message
+from minutebook.record.repairs import Repair
 from minutebook.record.transcript import Transcript
 
 
@@ -69,7 +70,7 @@ class Changed(dict[str, Any]):
 class Curated(list[Message]):
     """The messages of a view, with the position in the record of each (`origins`) and the notes of each manager."""
 
-    __slots__ = ("note_chains", "origins", "tokens")
+    __slots__ = ("note_chains", "origins", "repairs", "tokens")
 
     def __init__(
         self,
@@ -77,6 +78,7 @@ class Curated(list[Message]):
         origins: Sequence[int | None],
         note_chains: tuple[NoteChain | None, ...] = (),
         tokens: int | None = None,
+        repairs: tuple[Repair, ...] = (),
     ) -> None:
         super().__init__(messages)
         self.origins = origins
@@ -84,6 +86,8 @@ class Curated(list[Message]):
         """The notes of each manager that was applied, in order; None for a manager that made no cut."""
         self.tokens = tokens
         """Tokens of all messages by the record's counter, if the manager has counted them."""
+        self.repairs = repairs
+        """Repairs of one manager's result before the next manager was applied. The guard reports them."""
 
     def notes(self) -> dict[int, ViewNote]:
         """Position in the record → the last note on that message."""

@@ -97,6 +97,8 @@ class _GuardedView:
         """Whether the messages are known to be valid by themselves: those of the record, or made by built-in managers."""
         self._record_problems: set[tuple[FindingKind, int | None, str | None]] | None = None
         self.view = curated_of(record, view)
+        for change in self.view.repairs:
+            self._report(Guarantee.VALID, str(change))
 
     def restore_record(self, manager: HistoryManager | None) -> None:
         """Guarantee 4: a record that fits is sent unchanged."""

@@ -18,7 +18,10 @@ def curated_of(record: Sequence[Message], view: Sequence[Message]) -> Curated:
     }
     messages = [dict(message) if isinstance(message, Changed) else message for message in view]
     note_chains = view.note_chains if isinstance(view, Curated) else ()
-    return Curated(messages, indexes, (*note_chains, NoteChain(changed, None)) if changed else note_chains)
+    repairs = view.repairs if isinstance(view, Curated) else ()
+    return Curated(
+        messages, indexes, (*note_chains, NoteChain(changed, None)) if changed else note_chains, repairs=repairs
+    )
 
 
 def origins(record: Sequence[Message], view: Sequence[Message]) -> Sequence[int | None]:

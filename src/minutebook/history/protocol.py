@@ -22,9 +22,13 @@ class SessionProtocol(Protocol):
 
 
 class HistoryManager(Protocol):
-    """Protocol for conversation history curation."""
+    """Protocol for conversation history curation.
 
-    def curate(self, messages: Sequence[Message], *, session: SessionProtocol) -> list[Message]:
+    Write `messages: Sequence[Message]` or `Sequence[dict[str, Any]]`, and return a list of either: type checkers accept
+    both.
+    """
+
+    def curate(self, messages: Sequence[dict[str, Any]], *, session: SessionProtocol) -> Sequence[Message]:
         """Return a curated view of the conversation history.
 
         The result is a new list: a subset of the messages, a transformation of them, or all of them. It includes the

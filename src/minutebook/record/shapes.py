@@ -30,6 +30,7 @@ _MAX_NAME: Final[dict[Provider, int]] = {"openai": 64, "anthropic": 128, "gemini
 _AUTHOR_NAME: Final = re.compile(r"[^\s<|\\/>]{1,64}")
 """OpenAI's rule for the `name` of a message's author. Other providers are not sent this field."""
 _UNKNOWN_TO_ANTHROPIC: Final = frozenset({"input_audio", "audio", "video_url", "input_video"})
+_ANTHROPIC_FILES: Final = ("data:application/pdf;base64,", "data:text/", "data:image/")
 _OTHER_CONTENT: Final = ("tool_calls", "function_call", "refusal", "audio")
 """Keys of an assistant message that may replace its content."""
 
@@ -173,9 +174,15 @@ def with_valid_names(message: Message, provider: Provider) -> Message:
 def with_known_parts(message: Message, provider: Provider) -> Message:
     """The message with a text instead of each part that the provider does not accept; the same object without such parts."""
     content = message.get("content")
-    if provider != "anthropic" or not isinstance(content, (list, tuple)) or not any(map(_is_unknown, content)):
+    if provider != "anthropic" or not isinstance(content, (list, tuple)):
         return message
-    return {**message, "content": [placeholder_part(part) if _is_unknown(part) else part for part in content]}
+    is_answer = role_of(message) == "assistant"
+    if not any(_is_unknown(part, is_answer=is_answer) for part in content):
+        return message
+    return {
+        **message,
+        "content": [placeholder_part(part) if _is_unknown(part, is_answer=is_answer) else part for part in content],
+    }
 
 
 def placeholder_part(part: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,13 +193,18 @@ def placeholder_part(part: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "text", "text": f"[{label}: left out, the model cannot read it]"}
 
 
-def _is_unknown(part: Any) -> bool:
-    """Whether Anthropic has no block for this part: audio, video, and files that only OpenAI stores."""
-    if not isinstance(part, Mapping):
-        return False
-    file = part.get("file")
-    has_data = isinstance(file, Mapping) and isinstance(file.get("file_data"), str)
-    return part.get("type") in _UNKNOWN_TO_ANTHROPIC or (part.get("type") == "file" and not has_data)
+def _is_unknown(part: Any, *, is_answer: bool) -> bool:
+    """Whether Anthropic has no block for this part: audio, video, files that only OpenAI stores, media in an answer."""
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    if kind == "file":
+        file = part.get("file")
+        data = file.get("file_data") if isinstance(file, Mapping) else None
+        return (
+            is_answer
+            or not isinstance(data, str)
+            or (data.startswith("data:") and not data.startswith(_ANTHROPIC_FILES))
+        )
+    return kind in _UNKNOWN_TO_ANTHROPIC or (kind == "image_url" and is_answer)
 
 
 def encodable_copy(value: Any) -> Any:

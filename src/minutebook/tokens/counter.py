@@ -74,7 +74,7 @@ ENCRYPTED_CHARACTERS_PER_TOKEN = 16 / 3
 
 
 def _reasoning_tokens(part: Mapping[str, Any], count: CountText, prices: MediaPrices) -> int:
-    """Tokens of reasoning that is sent back: the larger count of its text and of its encrypted form.
+    """Tokens of reasoning that is sent back: the larger count of its text and its encrypted form.
 
     The text may be a summary. The encrypted form (a signature, `data` or `encrypted_content`) has the size of the whole.
     """

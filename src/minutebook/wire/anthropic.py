@@ -10,6 +10,8 @@ difference between its blocks and those that are built from it (`PATCH_KEY`).
 """
 
 import json
+import re
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,6 +19,7 @@ from typing import Any, Final
 
 from minutebook.record.message import (
     Message,
+    call_ids,
     is_result,
     is_system,
     is_user,
@@ -26,11 +29,15 @@ from minutebook.record.message import (
     role_of,
     text_of,
 )
+from minutebook.record.shapes import with_known_parts
 from minutebook.tokens.counter import BLOCKS_KEY, PATCH_KEY
 from minutebook.wire.json_patch import patch_between, with_patch
 
 PROMPT_DIGEST_KEY: Final = "anthropic_prompt"
 """The key of the digest of the prompt that such a message answered."""
+
+START_KEY: Final = "anthropic_start"
+"""The key of a message that Anthropic's format had apart from the message before it, or as a system message within."""
 
 _SIMPLE_KEYS: Final = ("role", "content", "tool_calls")
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
@@ -54,8 +61,9 @@ def to_anthropic(messages: Sequence[Message], *, tools: Sequence[Mapping[str, An
     """The conversation as system blocks and alternating user and assistant messages.
 
     Leading system messages become the system prompt; later ones become user messages at their position. Adjacent messages of
-    one role become one message, as Anthropic would combine them. `tools` are part of the prompt digest.
+    one role become one message, as Anthropic would combine them. Messages that Anthropic's format had apart stay apart. `tools` are part of the prompt digest.
     """
+    messages = _with_valid_calls([with_known_parts(message, "anthropic") for message in messages])
     leading = leading_system_count(messages)
     system = [block for message in messages[:leading] for block in _blocks(message) if block != _text(_EMPTY)]
     converted: list[dict[str, Any]] = []
@@ -70,28 +78,75 @@ def to_anthropic(messages: Sequence[Message], *, tools: Sequence[Mapping[str, An
             content = _assistant_content(without_blocks(message) if prompt_changed else message)
         else:
             content = _user_content(message)
-        if converted and converted[-1]["role"] == role:
+        starts = START_KEY in message
+        if starts and is_system(message) and converted and converted[-1]["role"] == "user":
+            converted.append({"role": "system", "content": content})
+        elif converted and converted[-1]["role"] == role and not starts:
             converted[-1]["content"] = _as_blocks(converted[-1]["content"]) + _as_blocks(content)
         else:
             converted.append({"role": role, "content": content})
     return AnthropicMessages(system, converted, digest.update(), thinking_dropped)
 
 
+def _with_valid_calls(messages: list[Message]) -> list[Message]:
+    """The messages with calls that Anthropic accepts.
+
+    A deprecated `function_call` becomes a tool call with its own id, and other characters in ids become underscores.
+    """
+    new_ids: dict[str, str] = {}
+    used = {call_id for message in messages for call_id in call_ids(message)}
+
+    def valid_id(call_id: str) -> str:
+        if _CALL_ID.fullmatch(call_id):
+            return call_id
+        if call_id not in new_ids:
+            new_id = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id) or "call"
+            while new_id in used:
+                new_id += "_"
+            used.add(new_id)
+            new_ids[call_id] = new_id
+        return new_ids[call_id]
+
+    def valid(message: Message) -> Message:
+        function_call = message.get("function_call")
+        if isinstance(function_call, Mapping) and not message.get("tool_calls"):
+            call_id = call_ids(message)[0]
+            new_ids.pop(call_id, None)  # the id is the function's name, so each call needs a new one
+            call = {"id": valid_id(call_id), "type": "function", "function": function_call}
+            return {**{key: value for key, value in message.items() if key != "function_call"}, "tool_calls": [call]}
+        if calls := message.get("tool_calls"):
+            if all(_CALL_ID.fullmatch(call_id) for call_id in call_ids(message)):
+                return message
+            ids = map(valid_id, call_ids(message))
+            return {
+                **message,
+                "tool_calls": [{**call, "id": call_id} for call, call_id in zip(calls, ids, strict=True)],
+            }
+        if is_result(message) and not _CALL_ID.fullmatch(call_id := result_id(message)):
+            return {**message, "role": "tool", "tool_call_id": valid_id(call_id)}
+        return message
+
+    return [valid(message) for message in messages]
+
+
+_CALL_ID: Final = re.compile(r"[a-zA-Z0-9_-]+")
+
+
 def from_anthropic(content: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The assistant message for the content blocks of a reply. It stores the blocks if it cannot express them."""
     message = _simple_message(content)
-    blocks = [plain_copy(block) for block in content if not _is_blank(block)]
-    if blocks and _as_blocks(_simple_content(message)) != blocks:
-        message[BLOCKS_KEY] = blocks
+    sent_blocks = [plain_copy(block) for block in content if not _is_blank(block)]
+    if sent_blocks and _as_blocks(_simple_content(message)) != sent_blocks:
+        message[BLOCKS_KEY] = [plain_copy(block) for block in content]
     return message
 
 
-def user_from_anthropic(content: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The chat messages for the content blocks of a user message: the tool results first, as Anthropic requires."""
+def user_from_anthropic(content: Sequence[Mapping[str, Any]], role: str = "user") -> list[dict[str, Any]]:
+    """The chat messages for the content blocks of a user or system message: the tool results first, as Anthropic requires."""
     messages = [_with_difference(_result_message(block), [block]) for block in content if _is_tool_result(block)]
     rest = [block for block in content if not _is_tool_result(block) and not _is_blank(block)]
     if rest or not messages:
-        messages.append(_with_difference({"role": "user", "content": list(map(_chat_part, rest)) or ""}, rest))
+        messages.append(_with_difference({"role": role, "content": list(map(_chat_part, rest)) or ""}, rest))
     return messages
 
 
@@ -158,7 +213,7 @@ def _simple_message(content: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _assistant_content(message: Message) -> str | list[dict[str, Any]]:
     blocks = message.get(BLOCKS_KEY)
     if blocks and {key: message.get(key) for key in _SIMPLE_KEYS if key in message} == _simple_message(blocks):
-        return [plain_copy(block) for block in blocks]
+        return [plain_copy(block) for block in blocks if not _is_blank(block)]
     return _simple_content(message)
 
 
@@ -207,7 +262,7 @@ def _user_content(message: Message) -> str | list[dict[str, Any]]:
 
 def _is_read_from(message: Message, blocks: Sequence[Mapping[str, Any]]) -> bool:
     """Whether reading the blocks gives this message."""
-    read = user_from_anthropic(blocks)
+    read = user_from_anthropic(blocks, role_of(message))
     return len(read) == 1 and all(read[0].get(key) == message.get(key) for key in ("role", "content", "tool_call_id"))
 
 
@@ -296,7 +351,10 @@ def _block_of(part: Mapping[str, Any]) -> dict[str, Any]:
         return {"type": "image", "source": _source(url), **cache_control}
     if kind == "file" and isinstance(file, Mapping) and isinstance(file.get("file_data"), str):
         title = {} if file.get("filename") in {None, _FILE_NAME} else {"title": file["filename"]}
-        return {"type": "document", "source": _source(file["file_data"]), **title, **cache_control}
+        source = _source(file["file_data"])
+        if str(source.get("media_type")).startswith("image/"):
+            return {"type": "image", "source": source, **cache_control}
+        return {"type": "document", "source": _document_source(source), **title, **cache_control}
     return dict(part)
 
 
@@ -307,6 +365,16 @@ _FILE_NAME: Final = "document.pdf"
 def _url(source: Mapping[str, Any]) -> str:
     is_url = source["type"] == "url"
     return str(source.get("url")) if is_url else f"data:{source.get('media_type')};base64,{source.get('data')}"
+
+
+def _document_source(source: dict[str, Any]) -> dict[str, Any]:
+    """The source of a document. Anthropic accepts PDF as base64, and text as text. A file without a media type is a PDF."""
+    if source["type"] == "url" and not source["url"].startswith(("http://", "https://")):
+        return {"type": "base64", "media_type": "application/pdf", "data": source["url"]}
+    if source["type"] == "base64" and source["media_type"].startswith("text/"):
+        text = b64decode(source["data"] + "==").decode(errors="replace")  # padding may be missing
+        return {"type": "text", "media_type": "text/plain", "data": text if text.strip() else _EMPTY}
+    return source
 
 
 def _source(url: str) -> dict[str, Any]:

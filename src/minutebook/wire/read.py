@@ -10,10 +10,10 @@ from operator import is_
 from typing import Any, Final
 
 from minutebook.errors import InvalidMessage
-from minutebook.record.message import CALL_BLOCKS, Message
+from minutebook.record.message import CALL_BLOCKS, Message, is_result
 from minutebook.record.shapes import require_content
 from minutebook.tokens.counter import ITEMS_KEY
-from minutebook.wire.anthropic import from_anthropic, user_from_anthropic
+from minutebook.wire.anthropic import START_KEY, from_anthropic, user_from_anthropic
 from minutebook.wire.responses import items_to_messages
 
 _READABLE: Final = (
@@ -142,11 +142,32 @@ def _messages(values: Iterable[Any]) -> Iterator[Message]:
         response = _read_response(value)
         if response is not None:
             yield from response.messages
-        elif _is_anthropic(value) or (has_blocks and _has_cache_marks(value)):
-            yield from _anthropic_messages(value, index)
+        elif has_blocks:
+            before = plain[index - 1] if index else None
+            yield from _with_start(_read_message(value, index, given[index]), value, before)
         else:
             yield _require_chat(value, index, is_object=value is not given[index])
     yield from _item_messages(items)
+
+
+def _read_message(value: Mapping[str, Any], index: int, given: Any) -> list[Message]:
+    """The chat messages of one message of a list that has Anthropic's blocks."""
+    if _is_anthropic(value) or _has_cache_marks(value) or (value.get("role") == "system" and any(_parts(value))):
+        return list(_anthropic_messages(value, index))
+    return [_require_chat(value, index, is_object=value is not given)]
+
+
+def _with_start(
+    messages: list[Message], value: Mapping[str, Any], before: Mapping[str, Any] | None
+) -> Iterator[Message]:
+    """Mark what Anthropic's format had apart: two messages of one role, and a system message within the conversation.
+
+    Results are not marked: those of one exchange must be in one message.
+    """
+    role, role_before = value.get("role"), None if before is None else before.get("role")
+    is_apart = role == role_before or (role == "system" and role_before == "user")
+    for number, message in enumerate(messages):
+        yield {**message, START_KEY: True} if is_apart and number == 0 and not is_result(message) else message
 
 
 def _item_messages(items: Iterable[Mapping[str, Any]]) -> list[Message]:
@@ -228,7 +249,7 @@ def _anthropic_messages(message: Mapping[str, Any], index: int) -> Iterable[Mess
         _require_fields(blocks, "tool_use", {"id": str, "name": str, "input": Mapping}, index)
         return [from_anthropic(blocks)]
     _require_fields(blocks, "tool_result", {"tool_use_id": str}, index)
-    return user_from_anthropic(blocks)
+    return user_from_anthropic(blocks, str(message.get("role")))
 
 
 def _require_fields(blocks: Sequence[Mapping[str, Any]], kind: str, fields: Mapping[str, type], index: int) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from minutebook.errors import InvalidMessage
 from minutebook.record.message import FUNCTION_ID_PREFIX, Message, call_ids, plain_copy, result_id, role_of
+from minutebook.record.shapes import placeholder_part
 from minutebook.tokens.counter import ITEMS_KEY
 from minutebook.wire.json_patch import patch_between, with_patch
 
@@ -327,7 +328,11 @@ def _item_part(part: Any, direction: Literal["input", "output"]) -> dict[str, An
     if kind == "text" and isinstance(part.get("text"), str):
         defaults: dict[str, Any] = {"annotations": [], "logprobs": []} if direction == "output" else {}
         return {"type": f"{direction}_text", "text": part["text"], **defaults}
+    if kind == "refusal" and direction == "output":
+        return plain_copy(part)  # type: ignore[no-any-return]  # JSON in, JSON out
     image, file = part.get("image_url"), part.get("file")
+    if direction == "output" or kind == "input_audio":  # the API has no such part in an answer, and no audio
+        return {"type": f"{direction}_text", "text": placeholder_part(part)["text"]}
     if kind == "image_url" and isinstance(image, Mapping) and isinstance(image.get("url"), str):
         return {"type": "input_image", "image_url": image["url"], "detail": image.get("detail") or "auto"}
     if kind == "file" and isinstance(file, Mapping):

@@ -1,15 +1,17 @@
 """Chat messages of a view as a client's keyword arguments, without the keys that only minutebook reads."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from minutebook.record.message import Message, leading_system_count, text_of
+from minutebook.record.message import Message, is_result, leading_system_count, result_id, text_of
 from minutebook.record.shapes import encodable_copy
 from minutebook.tokens.counter import BLOCKS_KEY, ITEMS_KEY, PATCH_KEY
-from minutebook.wire.anthropic import PROMPT_DIGEST_KEY, to_anthropic
+from minutebook.wire.anthropic import PROMPT_DIGEST_KEY, START_KEY, to_anthropic
 from minutebook.wire.responses import message_to_items
 
-_OWN_KEYS: Final = frozenset({"is_error", "interrupted", BLOCKS_KEY, PATCH_KEY, PROMPT_DIGEST_KEY, ITEMS_KEY})
+_OWN_KEYS: Final = frozenset(
+    {"is_error", "interrupted", BLOCKS_KEY, PATCH_KEY, START_KEY, PROMPT_DIGEST_KEY, ITEMS_KEY}
+)
 """Message keys that only minutebook reads. OpenAI rejects messages with unknown keys."""
 _OWN_KINDS: Final = frozenset({"summary", "marker"})
 """The values of `kind` in messages that a fold shows."""
@@ -40,14 +42,23 @@ def responses_arguments(messages: Sequence[Message]) -> dict[str, Any]:
     """`input`, and `instructions` if there is a system message, for `client.responses.create`."""
     leading = leading_system_count(messages)
     instructions = "\n\n".join(map(text_of, messages[:leading]))
-    items = [item for message in messages[leading:] for item in _items(message)]
+    custom_ids = {
+        call["id"]
+        for message in messages[leading:]
+        for call in message.get("tool_calls") or ()
+        if isinstance(call.get("custom"), Mapping)
+    }
+    items = [item for message in messages[leading:] for item in _items(message, custom_ids)]
     copy: dict[str, Any] = encodable_copy({"input": items, **({"instructions": instructions} if instructions else {})})
     return copy
 
 
-def _items(message: Message) -> list[dict[str, Any]]:
+def _items(message: Message, custom_ids: Collection[str]) -> list[dict[str, Any]]:
     """The items of a message. A message with only a role and a text has the same form in both APIs, and stays as it is."""
     plain = without_own_keys(message)
     if ITEMS_KEY not in message and plain.keys() == {"role", "content"} and isinstance(plain["content"], str):
         return [dict(plain)]
-    return message_to_items(message)
+    items = message_to_items(message)
+    if is_result(message) and result_id(message) in custom_ids:  # a result does not say what kind of call it answers
+        return [{**item, "type": "custom_tool_call_output"} if "output" in item else item for item in items]
+    return items

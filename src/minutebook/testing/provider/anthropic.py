@@ -38,6 +38,24 @@ OPTIONAL_FIELDS: Final[dict[str, frozenset[str]]] = {
 """Beyond the required fields, `type` and `cache_control`."""
 ASSISTANT_BLOCKS: Final = frozenset({"tool_use", "thinking", "redacted_thinking"})
 USER_BLOCKS: Final = frozenset({"tool_result", "image", "document", "search_result", "container_upload"})
+SOURCE_FIELDS: Final[dict[str, dict[str, frozenset[str]]]] = {
+    "image": {
+        "base64": frozenset({"media_type", "data"}),
+        "url": frozenset({"url"}),
+        "file": frozenset({"file_id"}),
+    },
+    "document": {
+        "base64": frozenset({"media_type", "data"}),
+        "url": frozenset({"url"}),
+        "file": frozenset({"file_id"}),
+        "text": frozenset({"media_type", "data"}),
+        "content": frozenset({"content"}),
+    },
+}
+MEDIA_TYPES: Final = {
+    "image": frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"}),
+    "document": frozenset({"application/pdf"}),
+}
 TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 RESULT_BLOCKS: Final = frozenset({"text", "image", "document", "search_result", "tool_reference"})
 
@@ -81,7 +99,21 @@ def _block_problem(block: Any, role: str, path: str) -> str | None:
         return "messages: text content blocks must be non-empty and contain non-whitespace text"
     if kind == "tool_use" and not TOOL_NAME.fullmatch(block["name"]):
         return f"{path}.tool_use.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'"
+    if kind in SOURCE_FIELDS and (problem := _source_problem(block["source"], SOURCE_FIELDS[kind], f"{path}.{kind}")):
+        return problem
     return _result_problem(block, path) if kind == "tool_result" else None
+
+
+def _source_problem(source: Mapping[str, Any], known: Mapping[str, frozenset[str]], path: str) -> str | None:
+    kind = str(source.get("type"))
+    if kind not in known:
+        return f"{path}.source.type: must be one of {', '.join(known)}, not '{kind}'"
+    for key in known[kind]:
+        if key not in source:
+            return f"{path}.source.{kind}.{key}: field required"
+    if kind == "base64" and source["media_type"] not in MEDIA_TYPES[path.rpartition(".")[2]]:
+        return f"{path}.source.base64.media_type: {source['media_type']!r} is not supported"
+    return _extra_key(source, {"type", *known[kind]}, f"{path}.source.{kind}")
 
 
 def _extra_key(value: Mapping[str, Any], known_keys: Collection[str], path: str) -> str | None:

@@ -8,7 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from minutebook import Changed, ComposedManager, Fold, SlidingWindowManager, TokenBudgetManager, Transcript, view_of
-from minutebook.conversation.minutes import messages_digest, minutes_of
+from minutebook.agent.messages import Usage, usage_from
+from minutebook.conversation.minutes import messages_digest, minutes_of, usage_json
 from minutebook.history import ToolResultClearer, ToolStripper
 from tests.strategies import broken, conversations
 
@@ -87,3 +88,8 @@ def test_the_digest_is_that_of_the_messages_as_a_json_list(chat):
     assume(not any("\ud800" <= character <= "\udfff" for character in text))  # UTF-8 has no lone surrogates
 
     assert messages_digest(chat) == hashlib.sha256(text.encode()).hexdigest()
+
+
+@given(st.builds(Usage, *(st.integers(0, 1_000),) * 5))
+def test_stored_usage_keeps_every_count(usage):
+    assert usage_from(usage_json(usage)) == usage

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
+from minutebook.compaction.cuts import cut_folds, view_with_cuts
 from minutebook.compaction.extractive import ExtractiveSummarizer
 from minutebook.compaction.fact_ledger import without_ledger
 from minutebook.compaction.registry import strategy_from
@@ -15,7 +16,8 @@ from minutebook.compaction.summarize import SummarizeStrategy
 from minutebook.compaction.summarizer import Summarizer, is_summary, require_summarizer, summary_text
 from minutebook.compaction.truncate import TruncateStrategy, fitting_folds
 from minutebook.errors import FoldConflict, InvalidResult, SummaryRejected, require_type
-from minutebook.history.protocol import EventBus, SessionProtocol
+from minutebook.history.curation import Curated
+from minutebook.history.protocol import EventBus, HistoryManager, SessionProtocol
 from minutebook.record.fold import Fold
 from minutebook.record.transcript import Transcript
 from minutebook.tokens.models import ModelInfo
@@ -102,12 +104,12 @@ class CompactionResult:
     @property
     def start(self) -> int | None:
         """The first newly folded position."""
-        return self.added[0].start if self.added else None
+        return min((fold.start for fold in self.added), default=None)
 
     @property
     def stop(self) -> int | None:
         """The position after the last newly folded one."""
-        return self.added[-1].stop if self.added else None
+        return max((fold.stop for fold in self.added), default=None)
 
     @property
     def fold_id(self) -> str | None:
@@ -138,6 +140,10 @@ class CompactionManager:
     Without a strategy nothing is folded. Folds are kept in `folds`; if `save_fold` is set, each is stored before it is
     added. Every compaction is published on `bus`, except if there was nothing to fold. `conversation` and `tenant` are
     part of that event.
+
+    `manager` is the history manager that is applied after the folds. Messages that it leaves out do not count, and a
+    compaction folds them too. Otherwise the new view, which the manager makes from the folded conversation, could have
+    them again.
     """
 
     def __init__(
@@ -152,6 +158,7 @@ class CompactionManager:
         conversation: str | None = None,
         tenant: str | None = None,
         reply_tokens: int | None = None,
+        manager: HistoryManager | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.strategy = None if strategy is None else strategy_from(strategy)
@@ -164,6 +171,7 @@ class CompactionManager:
         self._bus = bus
         self._conversation, self._tenant = conversation, tenant
         self._reply_tokens = reply_tokens
+        self._manager = manager
         self._clock = clock
         self._last_attempt = 0
         """Length of the record at the last attempt."""
@@ -189,9 +197,12 @@ class CompactionManager:
             InvalidResult: the strategy's `apply` gives something else than folds.
         """
         strategy, history = self.strategy, self.compaction_input(record, overhead_tokens)
-        if strategy is None or not (history.tokens > history.limit or strategy.should_trigger(history)):
+        if strategy is None or not _is_due(strategy, history):
             return CompactionResult(self.folds)
+        view = None if self._manager is None else view_with_cuts(history, self._manager, session)
         attempt = await self._attempt_if_useful(strategy, history)
+        if view is not None:
+            attempt = _with_cuts(history, view, attempt)
         if history.with_folds(attempt.folds).tokens > history.limit:
             attempt = await self._fit(strategy, history, attempt)
         return await self._finish(strategy, history, attempt, session)
@@ -289,7 +300,7 @@ class CompactionManager:
             added.append(stored if isinstance(stored, Fold) else fold)
         if attempt.outcome == "nothing to fold":
             return CompactionResult(self.folds, attempt.outcome, attempt.reason)
-        self.folds = (*history.folds, *added)
+        self.folds = (*self.folds, *added)
         reason = added[0].reason if added else attempt.reason
         event = HistoryCompacted(
             strategy=strategy.name,
@@ -318,3 +329,19 @@ class CompactionManager:
             event if added else None,
             attempt.error,
         )
+
+
+def _is_due(strategy: HistoryStrategy, history: CompactionInput) -> bool:
+    return history.tokens > history.limit or strategy.should_trigger(history)
+
+
+def _with_cuts(history: CompactionInput, view: Curated, attempt: _Attempt) -> _Attempt:
+    """The attempt with folds for what the history manager left out. Only these remain if the others make the view larger."""
+    cuts = cut_folds(history, view)
+    if not cuts:
+        return attempt
+    folds = [*attempt.folds, *cut_folds(history, view, attempt.folds)]
+    if attempt.folds and history.with_folds(folds).tokens < history.with_folds(cuts).tokens:
+        return attempt._replace(folds=folds)
+    reason = attempt.reason or _NOTHING_TO_FOLD
+    return _Attempt(cuts, "folded", reason, attempt.error, ("history manager",), reason)

@@ -108,7 +108,20 @@ class Policy:
         """The compaction of one conversation; None if the policy has no strategy. `save_fold` stores its folds."""
         if self.strategy is None:
             return None
-        return CompactionManager(self.strategy, self.model, self.summarizer, folds=folds, save_fold=save_fold, bus=bus)
+        model = self.model
+        if self.max_tokens is not None:
+            model = replace(model, max_input_tokens=min(self.max_tokens, model.max_input_tokens))
+        # Compaction keeps the conversation within the policy's budget, so the manager of this budget makes no cuts.
+        managers = [manager for manager in self._managers if not self._is_budget(manager)]
+        return CompactionManager(
+            self.strategy,
+            model,
+            self.summarizer,
+            folds=folds,
+            save_fold=save_fold,
+            bus=bus,
+            manager=composed(managers) if managers else None,
+        )
 
     def with_overhead(self, tokens: int) -> "Policy":
         """The policy for requests that send this many tokens besides messages, such as tools. The budget includes them."""
@@ -117,11 +130,14 @@ class Policy:
             return self
         managers = [
             replace(manager, reserve=min(manager.reserve + tokens, budget - 1))
-            if isinstance(manager, TokenBudgetManager) and manager.max_tokens == budget
+            if isinstance(manager, TokenBudgetManager) and self._is_budget(manager)
             else manager
             for manager in self._managers
         ]
         return replace(self, manager=composed(managers))
+
+    def _is_budget(self, manager: HistoryManager) -> bool:
+        return isinstance(manager, TokenBudgetManager) and manager.max_tokens == self.max_tokens
 
     @property
     def _managers(self) -> tuple[HistoryManager, ...]:

@@ -1,6 +1,6 @@
 """Why each message of the record was sent, changed or left out."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ from minutebook.record.repairs import RepairAction
 from minutebook.record.transcript import Transcript
 
 _NOT_SENT = frozenset({NoteStatus.DROPPED, NoteStatus.FOLDED})
+_SHOWN_KEYS = ("role", "kind", "tool_call_id", "tool_calls")
+"""Keys by which a message that a fold shows is found in the view."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,8 @@ def explain(
         status, reason = _status_and_reason(message, None if view_index is None else view[view_index], notes.get(index))
         sent_tokens = 0 if view_index is None else counts[view_index]
         lines.append(ExplanationLine(index, role_of(message), status, reason, transcript.tokens_of(index), sent_tokens))
-    lines = _with_added(lines, view, view_origins, counts)
+    folds = _folds_of_added(view, dict.fromkeys((hidden or {}).values()))
+    lines = _with_added(lines, view, counts, folds)
     cached = None if previous is None else sum(counts[: shared_prefix_length(previous, view)])
     return Explanation(tuple(lines), cached)
 
@@ -122,12 +125,43 @@ def _tokens(transcript: Transcript, message: Message, position: int | None) -> i
 
 
 def _notes(record: Transcript, view: Curated, hidden: Mapping[int, Fold]) -> dict[int, ViewNote]:
-    notes = {index: ViewNote(NoteStatus.FOLDED, f"fold {fold.id}: {fold.reason}") for index, fold in hidden.items()}
+    missing = _folds_without_messages(view, hidden)
+    notes = {
+        index: ViewNote(NoteStatus.DROPPED, f"fold {fold.id}: {fold.reason}, but the view has no message of the fold")
+        if fold.id in missing
+        else ViewNote(NoteStatus.FOLDED, f"fold {fold.id}: {fold.reason}")
+        for index, fold in hidden.items()
+    }
     record.coherent()
     for repair in record.repairs:
         status = NoteStatus.DROPPED if repair.action is RepairAction.DROPPED else NoteStatus.REPAIRED
         notes.setdefault(repair.index, ViewNote(status, repair.what))
     return notes | view.notes()
+
+
+def _folds_without_messages(view: Curated, hidden: Mapping[int, Fold]) -> set[str]:
+    """Ids of the folds whose messages the manager left out. Folds of one compaction have one reason and one summary."""
+    folds = list(dict.fromkeys(hidden.values()))
+    in_view = {fold.id for fold in _folds_of_added(view, folds).values()}
+    reasons = {fold.reason for fold in folds if fold.shown and fold.id not in in_view}
+    reasons -= {fold.reason for fold in folds if fold.id in in_view}
+    return {fold.id for fold in folds if fold.reason in reasons}
+
+
+def _folds_of_added(view: Curated, folds: Iterable[Fold]) -> dict[int, Fold]:
+    """Index in the view → the fold that shows the message. A manager may have changed the text of the message."""
+    added = [view_index for view_index, origin in enumerate(view.origins) if origin is None]
+    result: dict[int, Fold] = {}
+    start = 0
+    for fold in folds:
+        for message in fold.shown:
+            for number in range(start, len(added)):
+                sent = view[added[number]]
+                if sent is message or all(sent.get(key) == message.get(key) for key in _SHOWN_KEYS):
+                    result[added[number]] = fold
+                    start = number + 1
+                    break
+    return result
 
 
 def _status_and_reason(message: Message, sent: Message | None, note: ViewNote | None) -> tuple[NoteStatus, str]:
@@ -143,16 +177,18 @@ def _status_and_reason(message: Message, sent: Message | None, note: ViewNote | 
 
 
 def _with_added(
-    lines: list[ExplanationLine], view: Sequence[Message], view_origins: Sequence[int | None], counts: Sequence[int]
+    lines: list[ExplanationLine], view: Curated, counts: Sequence[int], folds: Mapping[int, Fold]
 ) -> list[ExplanationLine]:
     """The lines, with lines for messages that are only in the view, each after the message that precedes it there."""
     lines_after: dict[int, list[ExplanationLine]] = {}
     last = -1
-    for message, position, tokens in zip(view, view_origins, counts, strict=True):
+    for view_index, (message, position, tokens) in enumerate(zip(view, view.origins, counts, strict=True)):
         if position is not None:
             last = position
         else:
-            line = ExplanationLine(None, role_of(message), NoteStatus.ADDED, "not in the record", 0, tokens)
+            fold = folds.get(view_index)
+            reason = "not in the record" if fold is None else f"shown by fold {fold.id}"
+            line = ExplanationLine(None, role_of(message), NoteStatus.ADDED, reason, 0, tokens)
             lines_after.setdefault(last, []).append(line)
     result = lines_after.get(-1, [])
     for line in lines:

@@ -1,0 +1,72 @@
+"""The cuts of a history manager as folds, so that messages that it left out stay left out after a compaction."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from operator import is_
+
+from minutebook.compaction.strategy import CompactionInput, essential_indexes, indexes_outside
+from minutebook.errors import CannotFit
+from minutebook.history.compose import curated_view
+from minutebook.history.curation import Curated
+from minutebook.history.protocol import NO_CONTEXT, HistoryManager, SessionProtocol
+from minutebook.record.fold import Fold
+
+
+def view_with_cuts(
+    history: CompactionInput, manager: HistoryManager, session: SessionProtocol | None
+) -> Curated | None:
+    """The manager's view of the conversation; None if it has all messages unchanged.
+
+    It is also None if the manager raises `CannotFit`: the compaction may make the conversation fit.
+    """
+    folded = history.shown
+    try:
+        view = curated_view(manager, folded, session, NO_CONTEXT)
+    except CannotFit:
+        return None
+    before = folded.coherent()
+    if len(view) == len(before) and all(map(is_, view, before)):
+        return None
+    return view
+
+
+def cut_folds(history: CompactionInput, view: Curated, added: Sequence[Fold] = ()) -> list[Fold]:
+    """Folds after which the conversation has only the messages of the view, and those that the folds `added` show."""
+    after = history.with_folds(added)
+    active = after.active_folds
+    earlier_folds = [fold for fold in history.active_folds if any(fold is other for other in active)]
+    return [*_cut_exchanges(after, view), *_cut_messages_of_folds(earlier_folds, view)]
+
+
+def _cut_exchanges(history: CompactionInput, view: Curated) -> Iterator[Fold]:
+    """Folds over exchanges that the view changes, and over neighbouring exchanges that it leaves out for one reason."""
+    record, notes = history.record, view.notes()
+    sent = dict(zip(view.origins, view, strict=True))
+    source = record.coherent()
+    unchanged = {source.position_of(index): message for index, message in enumerate(source)}
+    essential = essential_indexes(record)
+    dropped: list[Fold] = []
+    ranges = [range(fold.start, fold.stop) for fold in history.active_folds]
+    for index in indexes_outside(range(record.leading_system_count, len(record)), ranges):
+        exchange = record.exchange_of(index)
+        if exchange.start != index:
+            continue
+        shown = tuple(sent[position] for position in exchange if position in sent)
+        reasons = [note.reason for position in exchange if (note := notes.get(position)) is not None]
+        reason = reasons[0] if reasons else "left out by the history manager"
+        if not shown and essential.isdisjoint(exchange):
+            start = exchange.start
+            if dropped and dropped[-1].stop == start and dropped[-1].reason == reason:
+                start = dropped.pop().start
+            dropped.append(Fold(f"cut-{start}-{exchange.stop}", start, exchange.stop, (), reason))
+        elif shown and any(sent.get(position) is not unchanged.get(position) for position in exchange):
+            yield Fold(f"cut-{exchange.start}-{exchange.stop}", exchange.start, exchange.stop, shown, reason)
+    yield from dropped
+
+
+def _cut_messages_of_folds(folds: Iterable[Fold], view: Curated) -> Iterator[Fold]:
+    """Those folds of which the view leaves out some messages, with the others."""
+    sent = {id(message) for message in view}
+    for fold in folds:
+        shown = tuple(message for message in fold.shown if id(message) in sent)
+        if len(shown) < len(fold.shown):
+            yield Fold(f"cut-{fold.start}-{fold.stop}", fold.start, fold.stop, shown, fold.reason)

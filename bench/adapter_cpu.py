@@ -38,7 +38,7 @@ def measure(*, quick: bool) -> Part:
 async def _measure_calls(length: int, calls: int) -> dict[str, float]:
     progress(f"adapter: {length:,} messages")
     view = view_of(coding_session(length))  # with a result for every call
-    request, sent, arguments = ModelRequest(tuple(view.curated)), view.messages, view.anthropic()
+    request, sent = ModelRequest(tuple(view.curated)), view.messages
     with LoopbackProvider(ScriptedModel(otherwise=say("Done."))) as provider:
         async with (
             OpenAIAdapter("gpt-4o", base_url=provider.base_url, api_key="k") as openai,
@@ -53,7 +53,7 @@ async def _measure_calls(length: int, calls: int) -> dict[str, float]:
                 "openai client": await _cpu(lambda: chat.create(model="gpt-4o", messages=sent), calls),
                 "AnthropicAdapter": await _cpu(lambda: anthropic.ask(request), calls),
                 "anthropic client": await _cpu(
-                    lambda: messages.create(model="claude-sonnet-4-5", max_tokens=8192, **arguments), calls
+                    lambda: messages.create(model="claude-sonnet-4-5", max_tokens=8192, **view.anthropic()), calls
                 ),
             }
 

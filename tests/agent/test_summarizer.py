@@ -31,6 +31,7 @@ def summarize(script, messages=CHAT, *, kind="openai", previous=None, max_tokens
                     result = await ModelSummarizer(adapter, **options).summarize(request)
                 except MinutebookError as error:
                     result = error
+            assert not any(received.body.get("tools") for received in provider.requests)
             return result, [received.last_text for received in provider.requests], provider.problems
 
     return asyncio.run(main())

@@ -1,11 +1,12 @@
 """A real MCP server, made with the official SDK: `python toolserver.py` on stdio, `python toolserver.py http` on loopback.
 
-With `only-whoami` it has that tool alone.
+With `only-whoami` it has that tool alone. With `mortal` it also has tools that end its process.
 
 Over HTTP it prints its port, and answers 401 to whoever does not bring what TOOLSERVER_AUTH says.
 """
 
 import os
+import signal
 import socket
 import sys
 
@@ -39,6 +40,17 @@ def explode() -> str:
     raise ToolError("the disk is full")
 
 
+def pid() -> int:
+    """The id of the process."""
+    return os.getpid()
+
+
+def die() -> str:
+    """End the process during the call."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "not reached"
+
+
 def guarded(app):
     wanted = os.environ["TOOLSERVER_AUTH"].encode()
 
@@ -56,6 +68,9 @@ def main():
     if "only-whoami" in sys.argv:
         for name in ("search", "update", "explode"):
             server.remove_tool(name)
+    if "mortal" in sys.argv:
+        for tool in (pid, die):
+            server.tool()(tool)
     if "http" not in sys.argv:
         server.run()
         return

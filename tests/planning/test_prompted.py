@@ -51,6 +51,22 @@ def test_the_summary_is_stored_and_nothing_of_the_asking_is_recorded():
     assert "def check_tokens(): ..." in asked
 
 
+def test_a_model_that_calls_tools_gets_one_call_per_attempt_and_no_tools():
+    session, requests = at_work(), []
+
+    def call_tool(request):
+        requests.append(request)
+        return call("read_file", path="auth.py")
+
+    with pytest.raises(SummaryRejected, match="called a tool"):
+        summed_up(session, *[call_tool] * 300)
+
+    assert len(requests) == 2
+    assert not any(request.body.get("tools") for request in requests)
+    assert "called a tool" in requests[1].last_text
+    assert session.query(TaskHistory).latest().step(1).level == "full"
+
+
 @pytest.mark.parametrize(
     "bad",
     [say(""), say("x" * 1_001), say('{"step": 1}'), say("half of") + ends("length"), refuse("No.")],

@@ -1,15 +1,18 @@
 """Where tools come from (MCP servers, processes, builtins, functions), and the client for MCP servers.
 
-A server is started or connected to on first use, and closed with the workflow.
+A server is started or connected to on first use, and closed with the workflow. A process that ends is started again by the
+next call; see `ToolServer`.
 """
 
 import asyncio
 import base64
 import json
+import logging
 import re
 import sys
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
@@ -20,6 +23,8 @@ from minutebook.prompt.validation import load_json
 
 if TYPE_CHECKING:
     from mcp import Client
+
+_LOG: Final = logging.getLogger("minutebook.agent")
 
 
 @dataclass(frozen=True)
@@ -125,17 +130,55 @@ class ToolRef:
 
 _CONNECT_SECONDS: Final = 30.0
 _READ_SECONDS: Final = 300.0
+_CONNECTION_CLOSED: Final = (-32000, "Connection closed")
+"""Code and message of the MCP client's error for calls on a connection that has ended."""
 _INVALID_NAME_CHARACTERS: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-class ToolServer:
-    """A client of one MCP server. A separate task opens and closes the connection: MCP requires the same task for both."""
+_MAX_DELAY_SECONDS: Final = 60.0
+"""Maximum delay before a server that ends again and again is started the next time."""
 
-    def __init__(self, name: str, origin: McpServer | McpProcess, environment: Mapping[str, str], root: Path) -> None:
+ServerState: TypeAlias = Literal["not started", "running", "stopped"]
+
+
+class ToolServer:
+    """A client of one MCP server. A separate task opens and closes the connection: MCP requires the same task for both.
+
+    A process that has ended is started again by the next call, once immediately, then after 1, 2, 4, … seconds until a call
+    succeeds. Until then calls raise `ToolServerFailed`. So does a call that was in progress when the process ended: it may
+    have had an effect, so it is not repeated.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        origin: McpServer | McpProcess,
+        environment: Mapping[str, str],
+        root: Path,
+        *,
+        on_restart: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`on_restart` is called with the server's name before each restart."""
         self.name, self._origin, self._environment, self._root = name, origin, environment, root
+        self._on_restart, self._clock = on_restart, clock
         self._task: asyncio.Task[None] | None = None
+        self._ended_tasks: set[asyncio.Task[None]] = set()
+        """Tasks of connections that ended, which may still be closing them."""
         self._ready: asyncio.Future[tuple[Client, list[AnyTool]]] | None = None
         self._stop = asyncio.Event()
+        self._has_ended: Callable[[], bool] = lambda: False
+        """Whether the process has ended."""
+        self._failures = 0
+        """How many times the server has ended or did not start since the last successful call."""
+        self._next_start = 0.0
+        self.restarts = 0
+
+    @property
+    def state(self) -> ServerState:
+        if self._task is None:
+            return "not started"
+        return "stopped" if self._task.done() or self._has_ended() else "running"
 
     @property
     def address(self) -> str:
@@ -155,19 +198,44 @@ class ToolServer:
     async def aclose(self) -> None:
         """Close the connection, and stop the process if there is one."""
         task, self._task, self._ready = self._task, None, None
-        if task is None or task.get_loop() is not asyncio.get_running_loop():
-            return
         self._stop.set()
-        await asyncio.wait([task])
+        tasks = {*self._ended_tasks, *([] if task is None else [task])}
+        if tasks := {task for task in tasks if task.get_loop() is asyncio.get_running_loop()}:
+            await asyncio.wait(tasks)
 
     async def _connect(self) -> "tuple[Client, list[AnyTool]]":
         """The client and the tools of the open connection, which is opened if needed."""
         loop = asyncio.get_running_loop()
-        if self._task is None or self._task.done() or self._task.get_loop() is not loop:
+        if self.state == "stopped" and self._task is not None and self._task.get_loop() is loop:
+            self._prepare_restart(self._task)
+        if self._task is None or self._task.get_loop() is not loop:
             self._stop, self._ready = asyncio.Event(), loop.create_future()
+            self._has_ended = lambda: False
             self._task = loop.create_task(self._hold_connection(self._ready, self._stop))
         assert self._ready is not None
         return await asyncio.shield(self._ready)  # cancelling one caller must not cancel the others
+
+    def _prepare_restart(self, task: asyncio.Task[None]) -> None:
+        """Discard the connection that has ended, unless the server must not be started yet.
+
+        Raises:
+            ToolServerFailed: the server has ended several times, and is not started yet.
+        """
+        now = self._clock()
+        if not self._next_start:
+            self._failures += 1
+            delay = 0.0 if self._failures == 1 else min(2.0 ** (self._failures - 2), _MAX_DELAY_SECONDS)
+            self._next_start = now + delay
+        if now < self._next_start:
+            seconds = self._next_start - now
+            raise self._failed(f"it has ended {self._failures} times, and is started again in {seconds:.0f} seconds")
+        self._stop.set()
+        self._ended_tasks.add(task)
+        task.add_done_callback(self._ended_tasks.discard)
+        self._task, self._next_start = None, 0.0
+        self.restarts += 1
+        _LOG.warning("MCP server %s has ended and is started again", self.name)
+        self._on_restart(self.name)
 
     async def _hold_connection(
         self, ready: "asyncio.Future[tuple[Client, list[AnyTool]]]", stop: asyncio.Event
@@ -201,7 +269,14 @@ class ToolServer:
         program, *arguments = origin.command
         secrets = {name: secret.reveal(self._environment) for name, secret in origin.env}
         parameters = StdioServerParameters(command=program, args=arguments, env=secrets, cwd=self._root)
-        return Client(stdio_client(parameters, errlog=sys.__stderr__ or sys.stderr))
+        return Client(self._open_process(stdio_client(parameters, errlog=sys.__stderr__ or sys.stderr)))
+
+    @asynccontextmanager
+    async def _open_process(self, transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
+        """The transport's streams. The client closes the first one when the process ends."""
+        async with transport as (read_stream, write_stream):
+            self._has_ended = lambda: not read_stream.statistics().open_receive_streams
+            yield read_stream, write_stream
 
     def _headers(self, origin: McpServer) -> dict[str, str]:
         headers = {name: secret.reveal(self._environment) for name, secret in origin.headers}
@@ -222,8 +297,16 @@ class ToolServer:
 
     def _tool(self, name: str, description: str | None, schema: Mapping[str, Any]) -> AnyTool:
         async def handler(params: JsonArguments, *, context: ToolContext) -> ToolResult[Any]:  # noqa: ARG001 - handlers get a context
+            from mcp import MCPError
+
             client, _ = await self._connect()
-            result = await client.call_tool(name, dict(params.values))
+            try:
+                result = await client.call_tool(name, dict(params.values))
+            except MCPError as error:
+                if (error.code, error.message) != _CONNECTION_CLOSED:
+                    raise
+                raise self._failed("it ended during the call, which may have had an effect") from error
+            self._failures = 0
             return ToolResult(_text(result), success=not result.is_error)
 
         return JsonTool(
@@ -238,7 +321,10 @@ class ToolServer:
             error = error.exceptions[0]
         if type(error).__module__.startswith("minutebook."):
             return error
-        return ToolServerFailed(self.name, self.address, f"{type(error).__name__}: {error}")
+        return self._failed(f"{type(error).__name__}: {error}")
+
+    def _failed(self, problem: str) -> ToolServerFailed:
+        return ToolServerFailed(self.name, self.address, problem)
 
 
 def _text(result: Any) -> str:

@@ -10,7 +10,7 @@ from minutebook.agent.adapter import ProviderAdapter
 from minutebook.agent.limits import Deadline
 from minutebook.agent.messages import PromptResponse
 from minutebook.compaction.summarizer import SummaryRequest, paragraphs, quotation, request_summary, summarize_in_chunks
-from minutebook.errors import InvalidSetting, SummaryRejected, TooManyCalls, require_type
+from minutebook.errors import InvalidSetting, require_type
 from minutebook.prompt.markdown import MarkdownSection
 from minutebook.prompt.template import Prompt, PromptTemplate
 from minutebook.session.state import Session
@@ -103,11 +103,8 @@ class ModelSummarizer:
 
         async def ask(text: str) -> PromptResponse[str]:
             with Session() as session:
-                try:
-                    return await self._adapter.evaluate(
-                        self._prompt, session=session, request=text, deadline=deadline, max_calls=1
-                    )
-                except TooManyCalls as error:
-                    raise SummaryRejected("is missing: the model called a tool, and it was given none") from error
+                return await self._adapter.evaluate(
+                    self._prompt, session=session, request=text, deadline=deadline, max_calls=1
+                )
 
         return await request_summary(ask, question, request, attempts=self._attempts)

@@ -2,7 +2,7 @@
 
 import asyncio
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -83,20 +83,33 @@ class Toolbox:
         InvalidSetting: a function cannot be imported, or no builtin has that name.
     """
 
-    def __init__(self, sources: ExternalTools, environment: Mapping[str, str], root: Path) -> None:
+    def __init__(
+        self,
+        sources: ExternalTools,
+        environment: Mapping[str, str],
+        root: Path,
+        *,
+        on_restart: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`on_restart` is called with the name of a server before it is started again."""
         self._names = tuple(sources)
         self._tools: dict[str, Sequence[AnyTool]] = {}
         self._servers: dict[str, ToolServer] = {}
         for name, source in sources.items():
             match source:
                 case McpServer() | McpProcess():
-                    self._servers[name] = ToolServer(name, source, environment, root)
+                    self._servers[name] = ToolServer(name, source, environment, root, on_restart=on_restart)
                 case BuiltinTools():
                     self._tools[name] = builtin_tools(source.name, root=root)
                 case PythonFunction():
                     self._tools[name] = [_function_tool(name, source)]
                 case _:
                     self._tools[name] = source
+
+    @property
+    def servers(self) -> Collection[ToolServer]:
+        """The MCP servers, also those that are not started yet."""
+        return self._servers.values()
 
     async def all_tools(self) -> list[AnyTool]:
         """All tools, in the order of their sources. Servers are started in parallel.

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
-from minutebook.errors import InvalidSetting, SummaryRejected
+from minutebook.errors import InvalidSetting, SummaryRejected, TooManyCalls
 from minutebook.record.message import Message, is_result, role_of, text_of
 from minutebook.tokens import TokenCounter, counter_for
 
@@ -120,7 +120,8 @@ async def request_summary(
 ) -> str:
     """Have a model write the summary. After a summary that is not usable, the prompt is sent again with the problem.
 
-    `call_model` returns the model's reply, with its `text`, `finish` and `refusal`. It may raise `SummaryRejected`.
+    `call_model` calls the model once, without tools, and returns its reply, with its `text`, `finish` and `refusal`. It
+    raises `TooManyCalls` if the model calls a tool all the same.
 
     Raises:
         SummaryRejected: the summary of the last attempt is not usable either.
@@ -132,6 +133,9 @@ async def request_summary(
             return _require_reply(await call_model(prompt + correction), request, max_characters)
         except SummaryRejected as rejected:
             error = rejected
+        except TooManyCalls as tool_call:
+            error = SummaryRejected("is missing: the model called a tool, and it was given none")
+            error.__cause__ = tool_call
     assert error is not None
     raise error
 

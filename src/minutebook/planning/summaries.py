@@ -141,8 +141,8 @@ _MAX_TOKENS: Final = 400
 class PromptEvaluator(Protocol):
     """Has a model answer a prompt, as every `ProviderAdapter` does."""
 
-    async def evaluate(self, prompt: Prompt[str], *, session: Session, request: str) -> Any:
-        """Return the answer, with its `text`, `finish` and `refusal`."""
+    async def evaluate(self, prompt: Prompt[str], *, session: Session, request: str, max_calls: int) -> Any:
+        """Call the model at most `max_calls` times. Return the answer, with its `text`, `finish` and `refusal`."""
         ...
 
 
@@ -173,7 +173,7 @@ async def auto_summarize_step(
 
     async def ask(question: str) -> Any:
         with Session() as child:
-            return await adapter.evaluate(_PROMPT, session=child, request=question)
+            return await adapter.evaluate(_PROMPT, session=child, request=question, max_calls=1)
 
     async def write(chunk: str, previous: str | None) -> str:
         question = f"Step: {step.step_title}\n\n{quotation(chunk, previous)}\n\nWrite the minutes in 1-3 sentences."

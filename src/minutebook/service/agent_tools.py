@@ -5,7 +5,7 @@ import os
 import shlex
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
@@ -39,12 +39,19 @@ class ConfiguredTools:
         *,
         environment: Mapping[str, str] | None = None,
         root: Path | None = None,
+        on_restart: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """`on_restart` is called with the name of a tool server before it is started again."""
         self._toolbox = Toolbox(
             tool_origins(config),
             os.environ if environment is None else environment,
             Path.cwd() if root is None else root,
+            on_restart=on_restart,
         )
+
+    def server_states(self) -> dict[str, dict[str, Any]]:
+        """The state of each tool server, and how many times it was started again."""
+        return {server.name: {"state": server.state, "restarts": server.restarts} for server in self._toolbox.servers}
 
     async def tools(self) -> list[AnyTool]:
         """Start the servers, concurrently, and return every tool in the order of the configuration.
@@ -151,9 +158,13 @@ class Agents:
         async with self._tools_lock:
             configured = next((tools for config, tools in self._tools if config == current_config), None)
             if configured is None:
-                configured = ConfiguredTools(current_config)
+                configured = ConfiguredTools(current_config, on_restart=self._service.metrics.count_tool_server_restart)
                 self._tools.append((current_config, configured))
             return await configured.tools()
+
+    def tool_server_states(self) -> dict[str, dict[str, Any]]:
+        """The state of the tool servers of the configurations so far; the current one's come last."""
+        return {name: state for _, tools in self._tools for name, state in tools.server_states().items()}
 
     def adapter(self, model: str, options: Mapping[str, Any], authorization: str | None) -> UpstreamAdapter:
         """An adapter for a model. `authorization` is the caller's own header for the provider."""

@@ -19,6 +19,7 @@ from minutebook.errors import InvalidSetting, MinutebookError, MissingSetting, S
 from minutebook.service.access.api_keys import ApiKeys, Caller
 from minutebook.service.access.audit import AuditLog
 from minutebook.service.access.limits import Limiter, TokenQuota
+from minutebook.service.agent_tools import CurrentAgents
 from minutebook.service.completions import routes as completions
 from minutebook.service.config.loader import ConfigHolder
 from minutebook.service.config.schema import ServiceConfig
@@ -200,16 +201,18 @@ async def check_liveness() -> dict[str, str]:
 
 
 @router.get("/readyz", responses={503: {"description": "The database cannot be reached."}})
-async def check_readiness(service: CurrentService) -> Response:
-    """Readiness: the database responds, or is optional."""
+async def check_readiness(service: CurrentService, agents: CurrentAgents) -> Response:
+    """Readiness: the database responds, or is optional. A tool server that has ended is started again by its next call."""
+    tool_servers = {"tool_servers": states} if (states := agents.tool_server_states()) else {}
     try:
         await service.store.list(limit=1)
     except MinutebookError as error:
         ready = service.config.database.optional
         return JsonResponse(
-            {"status": "unrecorded" if ready else "unready", "database": type(error).__name__}, 200 if ready else 503
+            {"status": "unrecorded" if ready else "unready", "database": type(error).__name__, **tool_servers},
+            200 if ready else 503,
         )
-    return JsonResponse({"status": "ok", "database": "ok", "active_runs": service.runs.active})
+    return JsonResponse({"status": "ok", "database": "ok", "active_runs": service.runs.active, **tool_servers})
 
 
 @router.get("/metrics", dependencies=[require_scope("read")], response_class=PlainTextResponse)

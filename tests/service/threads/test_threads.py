@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import shlex
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -351,3 +354,23 @@ def test_a_compaction_is_sent_as_a_notice(db, tmp_path):  # noqa: F811 - the fix
     assert "compacted" in {each.data["notice"] for each in events if each.event == "notice"}
     assert len(here.sent()[-1]) < 20
     assert len(rows) == 16
+
+
+def test_a_tool_server_that_ends_is_started_again(tmp_path):
+    command = shlex.join([sys.executable, str(Path(__file__).parents[2] / "dsl" / "toolserver.py"), "mortal"])
+    config = f"tools: [{{mcp: {json.dumps(command)}, name: tickets}}]\n"
+    model = ScriptedModel(call("die"), call("search", query="tea"), "Found.", "Hello again.")
+    with talking(model, config=config, folder=tmp_path) as here, here.http() as http:
+        before = http.get("/readyz").json()
+        events = here.thread().hear("Look.")
+        ready = http.get("/readyz").json()
+        metrics = http.get("/metrics").text
+        results = [message["content"] for message in here.provider.requests[-1].messages if message["role"] == "tool"]
+
+    assert "tool_servers" not in before
+    assert [each.data["status"] for each in events if each.event == "tool"] == ["running", "error", "running", "ok"]
+    assert events[-1].data["text"] == "Found."
+    assert "it ended during the call" in results[0]
+    assert results[1] == "3 tickets about tea"
+    assert ready["tool_servers"] == {"tickets": {"state": "running", "restarts": 1}}
+    assert 'minutebook_tool_server_restarts_total{server="tickets"} 1.0' in metrics

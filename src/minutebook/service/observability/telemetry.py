@@ -39,6 +39,7 @@ _COUNTERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "minutebook_unrecorded": ("Answers that were not recorded.", ()),
     "minutebook_bypassed": ("Requests sent without curation.", ("reason",)),
     "minutebook_model_tokens": ("Tokens as counted by the provider.", ("model", "category")),
+    "minutebook_tool_server_restarts": ("Restarts of MCP servers that ended.", ("server",)),
     "minutebook_http_requests": ("HTTP requests.", ("method", "route", "status")),
 }
 """Name → description and labels."""
@@ -79,6 +80,7 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry = registry or CollectorRegistry()
         self._models, self._policies, self._strategies, self._reasons = Label(), Label(), Label(), Label()
+        self._tool_servers = Label()
         self._metrics: dict[str, Counter | Histogram] = {
             **{name: Counter(name, text, labels, registry=registry) for name, (text, labels) in _COUNTERS.items()},
             **{
@@ -136,6 +138,10 @@ class Metrics:
     def count_bypass(self, reason: str) -> None:
         """Count a request that was sent with its complete history because curation failed."""
         self._count("bypassed", self._reasons.value_for(reason))
+
+    def count_tool_server_restart(self, server: str) -> None:
+        """Count that an MCP server, named as in the configuration, is started again."""
+        self._count("tool_server_restarts", self._tool_servers.value_for(server))
 
     def watch_runs(self, active: Callable[[], float]) -> None:
         """Report the result of `active` as the number of answers in progress."""

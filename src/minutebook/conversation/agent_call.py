@@ -22,16 +22,9 @@ from minutebook.agent.messages import Usage
 from minutebook.agent.runner import Compactor
 from minutebook.compaction.manager import CompactionResult
 from minutebook.conversation.compactor import FoldStorage
-from minutebook.conversation.minutes import (
-    CallSettings,
-    Part,
-    SentRequest,
-    conversation_digest,
-    last_request_number,
-    request_id,
-    usage_json,
-)
+from minutebook.conversation.minutes import CallSettings, Part, SentRequest, usage_json
 from minutebook.conversation.model_call import ModelCall
+from minutebook.conversation.requests import conversation_digest, last_request_number, request_id
 from minutebook.conversation.view_source import ViewSource, compacts
 from minutebook.errors import CannotFit, DocumentExists, DocumentNotFound, VersionConflict
 from minutebook.history.compose import PassthroughManager

@@ -79,14 +79,18 @@ def provider_message_to_entry(
 
 
 def new_entries(
-    messages: Iterable[Message], *, provider: str | None = None, model: str | None = None
+    messages: Iterable[Message],
+    *,
+    provider: str | None = None,
+    model: str | None = None,
+    evaluation_id: UUID | None = None,
 ) -> list[ConversationEntry]:
-    """The entries of new messages, which are appended together now.
+    """The entries of new messages, which are appended together now. They have the same `evaluation_id`, by default a new one.
 
     Raises:
         InvalidMessage: a message is malformed.
     """
-    evaluation_id, created_at = uuid4(), datetime.now(UTC)
+    evaluation_id, created_at = evaluation_id or uuid4(), datetime.now(UTC)
     return [
         provider_message_to_entry(
             message,

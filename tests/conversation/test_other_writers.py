@@ -1,6 +1,7 @@
 """What an open handle sees of the changes that other handles make, and tasks that share one handle during a run."""
 
 import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from minutebook import MemoryStore, TurnStrategy, open_store
 from minutebook.agent import ModelReply
 from minutebook.conversation import AsyncConversation
-from minutebook.errors import ConversationBusy, ConversationErased
+from minutebook.errors import ConversationBusy, ConversationErased, StoreUnavailable
 from minutebook.prompt import tool
 from minutebook.record import Transcript
 from tests.agent.parts import InProcessAdapter
@@ -113,6 +114,45 @@ def test_messages_that_are_appended_to_the_handle_during_its_run_are_stored_in_o
 
 async def store_messages(store):
     return (await store.load("a")).messages
+
+
+class FailingStore(MemoryStore):
+    """A store that is unavailable for the appends with these numbers."""
+
+    appends, unavailable = 0, ()
+
+    async def append(self, *args, **settings):
+        self.appends += 1
+        if self.appends in self.unavailable:
+            raise StoreUnavailable("memory:", "is full")
+        return await super().append(*args, **settings)
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3, 4])
+def test_a_handle_has_the_stored_messages_after_a_run_that_could_not_save(failing):
+    @tool
+    def look() -> str:
+        """Look something up."""
+        return "found"
+
+    async def scenario():
+        async with FailingStore() as store:
+            chat = AsyncConversation("a", store=store, system="Be brief.")
+            await chat.append("hello", {"role": "assistant", "content": "hi"})
+            store.appends, store.unavailable = 0, range(failing, 100)
+            adapter = InProcessAdapter(ModelReply(call(1)), ModelReply({"role": "assistant", "content": "Done."}))
+            with suppress(StoreUnavailable):
+                await chat.run(adapter, "Look.", tools=[look])
+            record, stored = list(chat), await store_messages(store)
+            store.unavailable = ()
+            await chat.append("after" if stored[-1]["role"] != "user" else {"role": "assistant", "content": "after"})
+            return record, stored, list(chat), await store_messages(store)
+
+    record, stored, record_after, stored_after = asyncio.run(scenario())
+
+    assert record == stored
+    assert record_after == stored_after
+    assert len(stored) == 3 + [0, 1, 3, 4][failing - 1]
 
 
 def test_a_handle_has_one_run_at_a_time():

@@ -21,8 +21,8 @@ from minutebook.compaction.turns import TurnStrategy
 from minutebook.conversation.agent_call import RunLimits, RunRecord
 from minutebook.conversation.compactor import FoldStorage
 from minutebook.conversation.handle.calls import ConversationCalls, with_answer
+from minutebook.conversation.handle.policy_builder import PolicyBuilder
 from minutebook.conversation.handle.store_lifetime import open_own_store
-from minutebook.conversation.policy import PolicyBuilder
 from minutebook.conversation.requests import (
     MessageReason,
     Request,

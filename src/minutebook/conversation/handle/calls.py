@@ -180,8 +180,8 @@ class ConversationCalls(ConversationRecord):
         """Take the record back, unless another task has read a newer one meanwhile."""
         self._run = None
         async with self._lock:
-            if run.is_saved and run.version >= self._version:
-                self._source, self._version, self._last_request = run.source, run.version, run.last_request
+            if self._source is None or run.version >= self._version:
+                self._source, self._version, self._last_request = run.stored_source(), run.version, run.last_request
 
     @asynccontextmanager
     async def _lease(self, seconds: float, *, wait: bool = False) -> AsyncIterator[None]:

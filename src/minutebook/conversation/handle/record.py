@@ -12,10 +12,10 @@ from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
 from minutebook.agent.recorder import interrupted_result
 from minutebook.conversation.agent_call import RunRecord
 from minutebook.conversation.handle.lock import TaskLock
+from minutebook.conversation.handle.policy_builder import PolicyBuilder
 from minutebook.conversation.lease import RenewedLease
 from minutebook.conversation.minutes import SentRequest
 from minutebook.conversation.model_call import AnswerDocuments
-from minutebook.conversation.policy import PolicyBuilder
 from minutebook.conversation.requests import last_request_number
 from minutebook.conversation.view_source import ViewSource
 from minutebook.errors import (

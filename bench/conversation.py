@@ -24,7 +24,8 @@ from minutebook import (
     open_store,
     view_of,
 )
-from minutebook.conversation.minutes import REQUEST_KIND, request_id
+from minutebook.conversation.minutes import REQUEST_KIND
+from minutebook.conversation.requests import request_id
 from minutebook.store import NewDocument
 from minutebook.wire.chat import new_entries
 

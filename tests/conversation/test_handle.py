@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook import CannotFit, MemoryStore, ToolResultTruncator, TruncateStrategy, open_store
+from minutebook import CannotFit, MemoryStore, ToolResultTruncator, TruncateStrategy, TurnStrategy, open_store
 from minutebook.conversation import AsyncConversation, Conversation
 from minutebook.errors import (
     BrokenConversation,
@@ -130,6 +130,44 @@ def test_undoing_a_fold_restores_the_view_byte_for_byte():
     assert json.dumps(chat.fit().messages) == before
 
 
+@pytest.mark.fuzz
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+def test_undoing_the_folds_newest_first_restores_every_earlier_view_byte_for_byte(turns_between):
+    chat = Conversation(system="Be brief.")
+    views, new_folds = [], []
+    for turns in [6, *turns_between]:
+        for _ in range(turns):
+            chat.append(f"Question after {len(chat)}: " + "word " * 50)
+            chat.append({"role": "assistant", "content": f"Answer {len(chat)}. " + "word " * 50})
+        before = {fold.id for fold in chat.folds()}
+        views.append((json.dumps(chat.fit().messages), len(chat)))
+        chat.compact(TurnStrategy(keep_turns=1))
+        new_folds.append([fold for fold in chat.folds() if fold.id not in before])
+    for folds, (view, length) in zip(reversed(new_folds), reversed(views), strict=True):
+        for fold in folds:
+            chat.undo(fold)
+        shown = chat.fit().messages
+        assert json.dumps(shown[: len(shown) - (len(chat) - length)]) == view
+
+    assert chat.folds() == []
+    assert chat.fit().messages == list(chat)
+
+
+def test_the_record_has_the_messages_in_full_whatever_is_folded():
+    chat = Conversation(system="Be brief.")
+    for number in range(8):
+        chat.append(f"Question {number}: " + "word " * 50, {"role": "assistant", "content": "word " * 50})
+    messages = list(chat)
+    chat.compact()
+    chat.compact(TurnStrategy(keep_turns=1))
+
+    assert len(chat.fit().messages) < len(messages)
+    assert list(chat) == messages
+    while folds := chat.folds():
+        chat.undo(folds[-1])
+    assert chat.fit().messages == messages
+
+
 def test_a_strategy_folds_before_the_window_is_full_and_the_folds_are_stored(database):
     with Conversation("a", store=database, max_tokens=1_000, strategy=TruncateStrategy()) as chat:
         for number in range(20):
@@ -154,6 +192,31 @@ def test_the_usage_of_an_answer_is_stored_with_its_request():
     assert chat.request(first.number).usage.input_tokens == 40
     assert chat.request(first.number).finish == "stop"
     assert chat.request(2).usage is None
+
+
+def test_a_second_answer_does_not_replace_the_usage_of_the_first():
+    chat = Conversation(model="gpt-4o")
+    chat.append("hello")
+    chat.view()
+    chat.append(completion("hi"))
+    second = completion("hi again")
+    second.usage.prompt_tokens = 7
+    chat.append(second)
+
+    assert chat.request(1).usage.input_tokens == 40
+    chat.append(second, request=1)
+    assert chat.request(1).usage.input_tokens == 7
+
+
+def test_an_append_that_fails_leaves_the_usage_for_the_next_one():
+    chat = Conversation(model="gpt-4o")
+    chat.append("hello")
+    chat.view()
+    with pytest.raises(BrokenConversation):
+        chat.append(completion("hi"), {"role": "tool", "tool_call_id": "unknown", "content": "x"})
+    chat.append(completion("hi"))
+
+    assert chat.request(1).usage.input_tokens == 40
 
 
 def test_the_usage_of_an_answer_can_be_given_to_an_earlier_request():
@@ -262,6 +325,26 @@ def test_a_repeated_idempotency_key_appends_once():
 
     assert chat.append("hello", idempotency_key="k") == first
     assert len(chat) == 3
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["yes", "no"]), st.sampled_from([None, "k1", "k2"])), min_size=1, max_size=12)
+)
+@pytest.mark.fuzz
+def test_a_repeated_key_returns_the_position_of_the_first_append_with_it(appends):
+    chat = Conversation(system="Be brief.")
+    first_positions = {}
+    for text, key in appends:
+        earlier = first_positions.get(key)
+        if earlier is not None and chat[earlier]["content"] != text:
+            continue  # the key is for other messages
+        position = chat.append(text, idempotency_key=key)
+        assert earlier in {None, position}
+        if key is not None:
+            first_positions[key] = position
+        assert chat[position]["content"] == text
+
+    assert Conversation(chat.id, store=chat.store)[:] == chat[:]
 
 
 def test_a_conversation_of_a_recipient_continues_until_it_is_closed_or_erased():

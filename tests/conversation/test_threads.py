@@ -1,6 +1,7 @@
 """`Conversation` in several threads, in a forked process and under Ctrl-C; the lock of a handle."""
 
 import asyncio
+import gc
 import multiprocessing
 import os
 import random
@@ -194,3 +195,34 @@ def test_a_store_that_was_opened_in_one_thread_is_used_in_another(tmp_path):
     assert contents(chats[0]) == ["hello"]
     chats[0].close()
     run_in_this_thread(store.close())
+
+
+def test_handles_that_are_not_closed_leave_no_thread(tmp_path):
+    before = threading.active_count()
+    for number in range(20):
+        Conversation(f"chat {number}", store=tmp_path / "chat.db").append("hello")
+    gc.collect()
+    wait_until(lambda: threading.active_count() <= before + 1)  # the background thread may be new
+
+    assert len(Conversation("chat 19", store=tmp_path / "chat.db")) == 1
+
+
+def wait_until(condition):
+    for thread in threading.enumerate():
+        if condition():
+            return
+        if thread is not threading.current_thread() and "minutebook" not in thread.name:
+            thread.join(5)
+    assert condition(), [thread.name for thread in threading.enumerate()]
+
+
+def test_a_store_stays_open_for_as_long_as_a_fork_or_the_program_uses_it(tmp_path):
+    fork = Conversation("a", store=tmp_path / "chat.db", system="Be brief.")
+    fork.append("hello")
+    fork = fork.fork("b")
+    store = Conversation("c", store=tmp_path / "chat.db").store.for_tenant("other")
+    gc.collect()
+    fork.append("hello")
+
+    assert len(fork) == 3
+    assert run_in_this_thread(store.list()).items == ()

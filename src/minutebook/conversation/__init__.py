@@ -12,7 +12,7 @@ _EXPORTS = {
     "handle.async_conversation": ("AsyncConversation", "MessageInput"),
     "history": ("ConversationHistory", "HistoryStatus", "history_settings"),
     "jobs": ("run_worker",),
-    "minutes": ("MessageReason", "Request"),
+    "requests": ("MessageReason", "Request"),
     "retention": ("PruningDecision", "RetentionPolicy"),
     "handle.sync_conversation": ("Conversation",),
 }

@@ -22,7 +22,7 @@ from minutebook.conversation.history import (
 from minutebook.conversation.jobs import (
     run_worker as run_worker,
 )
-from minutebook.conversation.minutes import (
+from minutebook.conversation.requests import (
     MessageReason as MessageReason,
     Request as Request,
 )

@@ -22,16 +22,9 @@ from minutebook.agent.messages import Usage
 from minutebook.agent.runner import Compactor
 from minutebook.compaction.manager import CompactionResult
 from minutebook.conversation.compactor import FoldStorage
-from minutebook.conversation.minutes import (
-    CallSettings,
-    Part,
-    SentRequest,
-    conversation_digest,
-    last_request_number,
-    request_id,
-    usage_json,
-)
+from minutebook.conversation.minutes import CallSettings, Part, SentRequest, usage_json
 from minutebook.conversation.model_call import ModelCall
+from minutebook.conversation.requests import conversation_digest, last_request_number, request_id
 from minutebook.conversation.view_source import ViewSource, compacts
 from minutebook.errors import CannotFit, DocumentExists, DocumentNotFound, VersionConflict
 from minutebook.history.compose import PassthroughManager
@@ -205,10 +198,15 @@ class RunRecord(AgentCall):
         """All messages, including those that are not saved yet."""
         return self.source.record
 
-    @property
-    def is_saved(self) -> bool:
-        """Whether the store has all messages of `record`."""
-        return len(self.record) == self._stored_length
+    def stored_source(self) -> ViewSource:
+        """The part of the record that is saved."""
+        if len(self.record) == self._stored_length:
+            return self.source
+        messages = self.record[: self._stored_length]
+        source = ViewSource(None, messages, counter=self.call.counter, whole_record=True)
+        source.folds = tuple(fold for fold in self.source.folds if fold.stop <= self._stored_length)
+        source.set_pins(self.record.pins)
+        return source
 
     async def check_and_apply(
         self, record: Transcript, *, session: SessionProtocol, overhead_tokens: int

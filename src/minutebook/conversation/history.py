@@ -18,8 +18,9 @@ from minutebook.compaction.manager import CompactionResult
 from minutebook.compaction.summarizer import Summarizer, is_summary, summary_text, without_summary_flag
 from minutebook.compaction.turns import TurnStrategy
 from minutebook.conversation.compactor import TurnCompactor
-from minutebook.conversation.handle.async_conversation import AsyncConversation, id_of_recipient
+from minutebook.conversation.handle.async_conversation import AsyncConversation
 from minutebook.conversation.handle.lock import TaskLock
+from minutebook.conversation.handle.record import id_of_recipient
 from minutebook.conversation.lease import RenewedLease, hold_lease
 from minutebook.conversation.view_source import ViewSource
 from minutebook.errors import (

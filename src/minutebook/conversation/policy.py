@@ -5,17 +5,16 @@ files, in the agent language (strategies only) and on the command line. Only pol
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from types import NoneType
 from typing import Any, Final, Protocol, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from minutebook.compaction.manager import CompactionManager, SaveFold
-from minutebook.compaction.registry import SETTING_FIELDS, strategy_from, strategy_names, strategy_with_settings
+from minutebook.compaction.registry import SETTING_FIELDS, strategy_names, strategy_with_settings
 from minutebook.compaction.strategy import HistoryStrategy
-from minutebook.compaction.summarizer import Summarizer, require_summarizer
+from minutebook.compaction.summarizer import Summarizer
 from minutebook.conversation.config import (
     RETENTION,
     TOKEN_BUDGET,
@@ -28,14 +27,12 @@ from minutebook.conversation.config import (
     value_from_text,
 )
 from minutebook.conversation.retention import PruningDecision, RetentionManager, retention_manager
-from minutebook.errors import InvalidSetting, MissingSetting, UnknownName, one_of, require_type
+from minutebook.errors import InvalidSetting, MissingSetting, UnknownName, one_of
 from minutebook.history.budget import TokenBudgetManager
 from minutebook.history.compose import (
     ComposedManager,
     PassthroughManager,
     composed,
-    managers_in,
-    managers_of,
     name_from_class,
 )
 from minutebook.history.protocol import EventBus, HistoryManager
@@ -43,11 +40,8 @@ from minutebook.history.tool_calls import ActiveToolsManager, ToolStripper
 from minutebook.history.tool_results import ToolResultClearer, ToolResultTruncator
 from minutebook.history.window import SlidingWindowManager, TurnWindowManager
 from minutebook.record.fold import Fold
-from minutebook.record.message import Provider
 from minutebook.record.transcript import Transcript
-from minutebook.tokens import TokenCounter, counter_for
-from minutebook.tokens.models import DEFAULT_TOKENS, ModelInfo, model_info
-from minutebook.wire.chat import json_bytes
+from minutebook.tokens.models import DEFAULT_TOKENS, ModelInfo
 
 MANAGERS: Final[Mapping[str, type]] = {
     "active_tools": ActiveToolsManager,
@@ -166,106 +160,6 @@ class Policy:
             "summary_model": self.summary_model,
             **self.settings,
         }
-
-
-class PolicyBuilder:
-    """Builds the policy of a conversation from the arguments of `Conversation`.
-
-    Raises:
-        InvalidSetting: an argument is invalid, or `name` is given besides managers or a strategy.
-    """
-
-    def __init__(
-        self,
-        *,
-        model: str | ModelInfo | None = None,
-        max_tokens: int | None = None,
-        managers: HistoryManager | str | Sequence[HistoryManager | str] = (),
-        strategy: HistoryStrategy | str | None = None,
-        summarizer: Summarizer | None = None,
-        name: str | None = None,
-    ) -> None:
-        if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
-            raise InvalidSetting("max_tokens", max_tokens, "a number of tokens above 0, or None for the model's limit")
-        require_type("policy", name, (str, NoneType), "the name of a policy")
-        require_type("model", model, (str, ModelInfo, NoneType), "the name of a model, or a ModelInfo")
-        if summarizer is not None:
-            require_summarizer(summarizer)
-        self.model = _model_of(model, max_tokens)
-        self.model_name = None if model is None else self.model.name
-        self.counter: TokenCounter = counter_for(self.model_name)
-        self.summarizer = summarizer
-        self.max_tokens = max_tokens if max_tokens is not None else None if model is None else self.model.room()
-        if name is not None and (managers or strategy is not None):
-            raise InvalidSetting("policy", name, "no manager and no strategy besides it")
-        self.policy = (
-            self._policy(_managers(managers, max_tokens), strategy) if name is None else self._named_policy(name)
-        )
-        self.strategy = self.policy.strategy
-
-    @property
-    def provider(self) -> Provider:
-        """The provider whose rules views satisfy, by the model."""
-        return "anthropic" if self.model.provider == "anthropic" else "openai"
-
-    def tool_tokens(self, tools: Sequence[Any]) -> int:
-        """The tokens of tool definitions.
-
-        Raises:
-            InvalidSetting: they are not a list of JSON data.
-        """
-        expected = "a list of tool definitions as they are sent: [{'type': 'function', 'function': {...}}]"
-        if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
-            raise InvalidSetting("tools", tools, expected)
-        try:
-            return self.counter.count(json_bytes(list(tools)).decode()) if tools else 0
-        except TypeError:
-            raise InvalidSetting("tools", tools, expected) from None
-
-    def add_manager(self, manager: HistoryManager) -> None:
-        """Apply a manager before the others, unless there is one of its class."""
-        managers = tuple(managers_in(self.policy.manager))
-        if not any(isinstance(part, type(manager)) for part in managers):
-            self.policy = replace(self.policy, manager=composed((manager, *managers)))
-
-    def _named_policy(self, name: str) -> Policy:
-        return policy_named(
-            name, _DefaultSettings(), model=self.model, summarizer=self.summarizer, max_tokens=self.max_tokens
-        )
-
-    def _policy(self, managers: Sequence[HistoryManager], strategy: HistoryStrategy | str | None) -> Policy:
-        budget = () if self.max_tokens is None else (TokenBudgetManager(self.max_tokens),)
-        return Policy(
-            "conversation",
-            composed((*managers, *budget)),
-            strategy=None if strategy is None else strategy_from(strategy),
-            max_tokens=self.max_tokens,
-            model=self.model,
-            summarizer=self.summarizer,
-        )
-
-
-def _managers(
-    managers: HistoryManager | str | Sequence[HistoryManager | str], max_tokens: int | None
-) -> tuple[HistoryManager, ...]:
-    """One manager or several. A text is a manager's name with its settings, as on the command line."""
-    parts: Sequence[Any] = managers if isinstance(managers, Sequence) and not isinstance(managers, str) else (managers,)
-    return managers_of([manager_from_texts([part], max_tokens) if isinstance(part, str) else part for part in parts])
-
-
-class _DefaultSettings:
-    """The configuration of named policies without a configuration file."""
-
-    conversation = ConversationConfig()
-    policies: Mapping[str, PolicyConfig] = {}
-
-
-def _model_of(model: str | ModelInfo | None, max_tokens: int | None) -> ModelInfo:
-    if isinstance(model, ModelInfo):
-        return model
-    if model is None:
-        return ModelInfo("any", max_input_tokens=max_tokens or sys.maxsize)
-    return model_info(model) if max_tokens is None else model_info(model, max_input_tokens=max_tokens)
 
 
 def policy_names(config: PolicySettings) -> list[str]:

@@ -80,9 +80,13 @@ def provider_message_to_entry(
 
 
 def new_entries(
-    messages: Iterable[Message], *, provider: str | None = None, model: str | None = None
+    messages: Iterable[Message],
+    *,
+    provider: str | None = None,
+    model: str | None = None,
+    evaluation_id: UUID | None = None,
 ) -> list[ConversationEntry]:
-    """The entries of new messages, which are appended together now.
+    """The entries of new messages, which are appended together now. They have the same `evaluation_id`, by default a new one.
 
     Raises:
         InvalidMessage: a message is malformed, or no provider accepts its content.
@@ -90,7 +94,7 @@ def new_entries(
     messages = list(messages)
     for index, message in enumerate(messages):
         require_content(require_message(message, index), index)
-    evaluation_id, created_at = uuid4(), datetime.now(UTC)
+    evaluation_id, created_at = evaluation_id or uuid4(), datetime.now(UTC)
     return [
         provider_message_to_entry(
             message,

@@ -9,7 +9,7 @@ from minutebook.cli.database import Database
 from minutebook.cli.exits import Command
 from minutebook.cli.options import database_options, emit, json_option
 from minutebook.conversation.handle.async_conversation import AsyncConversation
-from minutebook.conversation.minutes import Request
+from minutebook.conversation.requests import Request
 
 
 @click.command("why", cls=Command, short_help="Show why a message was not sent in a request.")

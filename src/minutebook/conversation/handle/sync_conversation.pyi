@@ -9,7 +9,8 @@ from minutebook.compaction.strategy import HistoryStrategy
 from minutebook.compaction.summarizer import Summarizer
 from minutebook.conversation.agent_call import RunLimits, RunRecord
 from minutebook.conversation.handle.async_conversation import MessageInput
-from minutebook.conversation.minutes import MessageReason, Request
+from minutebook.conversation.handle.calls import ConversationCalls
+from minutebook.conversation.requests import MessageReason, Request
 from minutebook.history.protocol import HistoryManager, SessionProtocol
 from minutebook.history.view import View
 from minutebook.prompt.section import Section
@@ -24,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack, overload
 
-class Conversation:
+class Conversation(ConversationCalls):
     store: ConversationStore
     provider: Provider
 

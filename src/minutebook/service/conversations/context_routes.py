@@ -8,14 +8,9 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from minutebook.conversation.minutes import (
-    CallSettings,
-    find_request,
-    messages_digest,
-    read_requests,
-    sent_messages,
-)
+from minutebook.conversation.minutes import CallSettings, messages_digest, sent_messages
 from minutebook.conversation.model_call import ModelCall
+from minutebook.conversation.requests import find_request, read_requests
 from minutebook.errors import CannotFit, FoldNotFound, RequestRefused
 from minutebook.service.conversations.objects import hold_for_writing, read_header
 from minutebook.service.conversations.routes import ConversationId, IfMatch, MayRead, MayWrite

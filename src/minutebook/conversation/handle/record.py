@@ -1,0 +1,247 @@
+"""The record of a stored conversation in memory: reads what other processes have added, and appends to it."""
+
+import asyncio
+import logging
+import random
+from abc import abstractmethod
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
+
+from minutebook.agent.recorder import interrupted_result
+from minutebook.conversation.agent_call import RunRecord
+from minutebook.conversation.handle.lock import TaskLock
+from minutebook.conversation.handle.policy_builder import PolicyBuilder
+from minutebook.conversation.lease import RenewedLease
+from minutebook.conversation.minutes import SentRequest
+from minutebook.conversation.model_call import AnswerDocuments
+from minutebook.conversation.requests import last_request_number
+from minutebook.conversation.view_source import ViewSource
+from minutebook.errors import (
+    ConversationErased,
+    ConversationNotFound,
+    InvalidSetting,
+    MissingSetting,
+    VersionConflict,
+)
+from minutebook.record.message import Message, call_ids, is_result, result_id
+from minutebook.record.transcript import Transcript
+from minutebook.store.base import ConversationStore
+from minutebook.store.types import ConversationHeader, ConversationStatus, LoadedConversation
+from minutebook.wire.chat import json_bytes, new_entries
+
+_LOG: Final = logging.getLogger("minutebook.conversation")
+ATTEMPTS: Final = 20
+"""Maximum attempts to write while other processes write to the same conversation."""
+_MAX_PAUSE_SECONDS: Final = 0.02
+"""Maximum pause before the next attempt. It is random, so that two processes do not collide again."""
+
+
+class ConversationRecord:
+    """The record of one conversation, which tasks of any thread may share."""
+
+    def __init__(
+        self,
+        store: ConversationStore,
+        id_: str | None,
+        recipient: str | None,
+        system: str | None,
+        policy: PolicyBuilder,
+    ) -> None:
+        self.store = store
+        self._id, self._recipient, self._system, self._policy = id_, recipient, system, policy
+        self._lock = TaskLock()
+        """Held while the record is read or written."""
+        self._source: ViewSource | None = None
+        """The record, once the conversation was read."""
+        self._run: RunRecord | None = None
+        """The run that this handle has opened. Its record is its own, so that other tasks may append meanwhile."""
+        self._version = self._first = 0
+        """The stored version, 0 if there is none yet, and the position of the first entry that was not purged."""
+        self._created_at: datetime | None = None
+        self._own_calls: frozenset[str] = frozenset()
+        """The ids of the newest tool calls that were appended with this handle."""
+        self._renewed: RenewedLease | None = None
+        self._last_request = 0
+        self._sent: SentRequest | None = None
+        """The newest request, if it has no answer yet. The next answer's usage is stored in its minutes."""
+
+    @property
+    @abstractmethod
+    def id(self) -> str: ...
+
+    @property
+    def _record(self) -> Transcript:
+        if self._source is not None:
+            return self._source.record
+        if self._run is not None:
+            return self._run.record
+        raise MissingSetting("an open conversation", "write `async with conversation:`, or await open() first")
+
+    async def _read_locked(self) -> ViewSource:
+        """Read what was added to the conversation, while no other task of this handle reads or writes."""
+        async with self._lock:
+            return await self._synchronize()
+
+    async def _open_locked(self) -> None:
+        if self._source is None and self._run is None:
+            await self._read_locked()
+
+    async def _open(self) -> ViewSource:
+        """The record, read if it is not in memory. The caller holds the lock."""
+        return self._source or await self._synchronize()
+
+    async def _synchronize(self) -> ViewSource:
+        """Read what was added to the conversation since it was last read; everything the first time."""
+        if self._id is None:
+            assert self._recipient is not None
+            self._id = await id_of_recipient(self.store, self._recipient)
+        try:
+            if self._source is not None and self._version and await self._read_new(self._source):
+                return self._source
+            loaded = await self.store.load(self._id)
+        except ConversationErased:
+            raise
+        except ConversationNotFound:  # new, or expired
+            self._forget()
+            self._source = ViewSource(None, (), counter=self._policy.counter, whole_record=True)
+            return self._source
+        return await self._replace_record(loaded)
+
+    def _forget(self) -> None:
+        self._source, self._created_at, self._sent, self._own_calls = None, None, None, frozenset()
+        self._version = self._first = self._last_request = 0
+
+    async def _replace_record(self, loaded: LoadedConversation) -> ViewSource:
+        header = loaded.conversation
+        if self._recipient is not None and header.recipient != self._recipient:
+            expected = f"{header.recipient!r}, the recipient of conversation {self._id!r}"
+            raise InvalidSetting("recipient", self._recipient, expected)
+        self._last_request = await last_request_number(self.store, header.id)
+        self._version, self._first, self._created_at = header.version, header.first, header.created_at
+        self._source = ViewSource(loaded, (), counter=self._policy.counter, whole_record=True)
+        return self._source
+
+    async def _read_new(self, source: ViewSource) -> bool:
+        """Add new entries, folds and pins to the record. Return False if the whole record must be read again."""
+        length = len(source.record)
+        loaded = await self.store.load(self.id, since=length, folded=True)
+        header = loaded.conversation
+        new = [
+            (position, message)
+            for position, message in zip(loaded.positions, loaded.messages, strict=True)
+            if position >= length
+        ]
+        is_complete = [position for position, _ in new] == list(range(length, header.length))
+        if not is_complete or not self._is_continued_by(header):
+            return False
+        source.extend([message for _, message in new])
+        source.set_pins(loaded.pins)
+        source.folds = loaded.folds
+        self._version = header.version
+        return True
+
+    def _is_continued_by(self, header: ConversationHeader) -> bool:
+        """Whether entries were only added: none was purged, and the conversation has not expired and started again."""
+        return (header.first, header.created_at) == (self._first, self._created_at or header.created_at)
+
+    async def _append_messages(
+        self,
+        new: Sequence[Message],
+        idempotency_key: str | None,
+        *,
+        provider: str,
+        model: str | None,
+        documents: AnswerDocuments,
+    ) -> int:
+        """Append messages and return the position of the last one. `documents` gets the position of the first one.
+
+        The caller holds the lock.
+        """
+        source = await self._open()
+        # The id of a keyed append depends on the key, so that a repeated append can find the entries of the first.
+        append_id = uuid4() if idempotency_key is None else uuid5(NAMESPACE_OID, f"{self.id}\n{idempotency_key}")
+        for _ in range(ATTEMPTS):
+            interrupted = self._interrupted_results(source.record, new)
+            added = [*self._first_messages(source.record), *interrupted, *new]
+            try:
+                version = await self.store.append(
+                    self.id,
+                    new_entries(added, provider=provider, model=model, evaluation_id=append_id),
+                    recipient=None if self._version else self._recipient,
+                    expected_version=self._version,
+                    idempotency_key=idempotency_key,
+                    fingerprint=None if idempotency_key is None else json_bytes(new),
+                    documents=documents(len(source.record) + len(added) - len(new)),
+                    lease=None if self._renewed is None else self._renewed.lease,
+                )
+            except ConversationErased:
+                raise
+            except (VersionConflict, ConversationNotFound):  # another process has appended, or the conversation expired
+                await asyncio.sleep(random.uniform(0, _MAX_PAUSE_SECONDS))  # noqa: S311 - only spreads retries
+                source = await self._synchronize()
+                continue
+            if version != self._version + 1:  # the key has been used: nothing was appended
+                await self._synchronize()
+                return await self._last_position_of(append_id)
+            if not self._version:
+                self._created_at = (await self.store.header(self.id)).created_at
+            source.extend(added)
+            self._version = version
+            self._note_calls(new)
+            self._warn_interrupted(interrupted)
+            return len(source.record) - 1
+        raise VersionConflict(self.id, (await self.store.header(self.id)).version, self._version)
+
+    async def _last_position_of(self, append_id: UUID) -> int:
+        """The position of the last entry of an earlier append; of the last purged entry if they were purged."""
+        loaded = await self.store.load(self.id)
+        positions = [
+            position
+            for position, entry in zip(loaded.positions, loaded.entries, strict=True)
+            if entry.evaluation_id == append_id
+        ]
+        return positions[-1] if positions else loaded.start - 1
+
+    def _first_messages(self, record: Transcript) -> list[Message]:
+        return [] if self._system is None or len(record) else [{"role": "system", "content": self._system}]
+
+    def _interrupted_results(self, record: Transcript, new: Sequence[Message]) -> list[Message]:
+        """Results for the calls that a process which was killed has left without, unless the new messages have them."""
+        if not record.open_calls or (new and is_result(new[0])) or self._own_calls.issuperset(record.open_calls):
+            return []
+        return list(map(interrupted_result, record.open_calls))
+
+    def _warn_interrupted(self, results: Sequence[Message]) -> None:
+        if results:
+            text = "conversation %s: tool calls of another process had no result and got an interrupted result: %s"
+            _LOG.warning(text, self.id, ", ".join(map(result_id, results)))
+
+    def _note_calls(self, messages: Sequence[Message]) -> None:
+        """Remember the tool calls of stored messages: this handle gets their results, so they are not interrupted."""
+        for message in messages:
+            self._own_calls = frozenset(call_ids(message)) or self._own_calls
+
+
+async def id_of_recipient(store: ConversationStore, recipient: str) -> str:
+    """The id of the recipient's newest conversation that is not closed or a fork, else a new id: the recipient if free."""
+    cursor = None
+    while True:
+        page = await store.list(recipient=recipient, cursor=cursor)
+        for header in page.items:
+            if header.status is not ConversationStatus.CLOSED and header.origin is None:
+                return header.id
+        if (cursor := page.cursor) is None:
+            break
+    try:
+        header = await store.header(recipient)
+    except ConversationErased:
+        pass
+    except ConversationNotFound:
+        return recipient
+    else:
+        is_new = header.recipient == recipient and header.status is not ConversationStatus.CLOSED
+        if is_new and header.origin is None:  # another process has created it since the list was read
+            return recipient
+    return f"{recipient[:400]}.{uuid4().hex}"

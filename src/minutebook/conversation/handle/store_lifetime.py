@@ -1,0 +1,30 @@
+"""The store that a conversation opens itself: it is closed when nothing uses it any more, also without a call of `close`."""
+
+import _thread
+import asyncio
+import weakref
+from pathlib import Path
+
+from minutebook.store.backend import Backend
+from minutebook.store.base import ConversationStore
+from minutebook.store.memory import MemoryStore
+from minutebook.store.url import open_store
+
+
+class _Lifetime:
+    """Lives as long as a store or a copy of it for another tenant."""
+
+
+def open_own_store(url: str | Path) -> ConversationStore:
+    """Open a store that closes itself when it is garbage: an open file has threads, which would stay until the program ends."""
+    store = open_store(url)
+    if not isinstance(store, MemoryStore):  # it has no thread
+        lifetime = _Lifetime()
+        vars(store)["_lifetime"] = lifetime  # copied with the store
+        weakref.finalize(lifetime, _close, store.backend).atexit = False
+    return store
+
+
+def _close(backend: Backend) -> None:
+    # The garbage collector may call this anywhere, so it must not wait for a lock: `threading.Thread.start` would.
+    _thread.start_new_thread(asyncio.run, (backend.close(),))

@@ -18,6 +18,7 @@ _EXTRAS = {
     "lark": "dsl",
     "mcp": "mcp",
     "openai": "openai",
+    "opentelemetry": "otel",
     "procrastinate": "postgres",
     "prometheus_client": "service",
     "psycopg": "postgres",
@@ -29,7 +30,7 @@ _EXTRAS = {
     "yaml": "service",
 }
 """Module of an optional library → the extra that installs it."""
-_LIBRARIES = {"google": "google-adk", "yaml": "pyyaml"}
+_LIBRARIES = {"google": "google-adk", "opentelemetry": "opentelemetry-api", "yaml": "pyyaml"}
 """Module → the name of its library, if that is another one."""
 
 

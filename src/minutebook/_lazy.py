@@ -19,6 +19,7 @@ _EXTRAS = {
     "mcp": "mcp",
     "openai": "openai",
     "orjson": "service",
+    "opentelemetry": "otel",
     "procrastinate": "postgres",
     "prometheus_client": "service",
     "psycopg": "postgres",
@@ -30,7 +31,7 @@ _EXTRAS = {
     "yaml": "service",
 }
 """Module of an optional library → the extra that installs it."""
-_LIBRARIES = {"google": "google-adk", "yaml": "pyyaml"}
+_LIBRARIES = {"google": "google-adk", "opentelemetry": "opentelemetry-api", "yaml": "pyyaml"}
 """Module → the name of its library, if that is another one."""
 
 

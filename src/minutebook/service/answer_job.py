@@ -9,7 +9,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from functools import partial
+from typing import Any, ClassVar, Final, TypeVar
 
 from minutebook.agent.providers.openai import CompletionAccumulator
 from minutebook.agent.retry import retry_overflow
@@ -20,15 +21,16 @@ from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.http.errors import Failure, failure_of
-from minutebook.service.http.json_codec import json_bytes
+from minutebook.service.http.json_codec import INLINE_BYTES, json_bytes
 from minutebook.service.http.responses import new_id
 from minutebook.service.idempotency import IdempotencyKey
 from minutebook.service.runs import RenewedLease, Run, hold_lease
 from minutebook.service.state import Service, counter_of
 from minutebook.store.base import ConversationStore
-from minutebook.store.types import Lease, NewDocument
+from minutebook.store.types import Lease, LoadedConversation, NewDocument
 
 T = TypeVar("T")
+_MAX_INLINE_MESSAGES: Final = 1_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -118,6 +120,16 @@ class AnswerJob:
             minutes_fields={"surface": self.api_name, **minutes_fields},
         )
 
+    async def model_call(
+        self, settings: CallSettings, loaded: LoadedConversation | None, new_messages: Sequence[Message]
+    ) -> ModelCall:
+        """A model call. The tokens of many or long messages are counted in a thread."""
+        call_of = partial(_counted_call, self.store, settings, loaded, new_messages)
+        entries = () if loaded is None else loaded.entries
+        size = sum(len(entry.content or "") for entry in entries) + sum(map(_text_size, new_messages))
+        is_small = len(entries) + len(new_messages) <= _MAX_INLINE_MESSAGES and size <= INLINE_BYTES
+        return call_of() if is_small else await asyncio.to_thread(call_of)
+
     async def begin(
         self, call: ModelCall, documents: Sequence[NewDocument] = (), *, recipient: str | None = None
     ) -> None:
@@ -180,6 +192,22 @@ class AnswerJob:
     def note_first_token(self) -> None:
         """Record the time from the request to the first token."""
         self.service.metrics.observe_first_token(time.monotonic() - self._started)
+
+
+def _counted_call(
+    store: ConversationStore,
+    settings: CallSettings,
+    loaded: LoadedConversation | None,
+    new_messages: Sequence[Message],
+) -> ModelCall:
+    call = ModelCall(store, settings, loaded, new_messages)
+    call.source.record.token_counts()
+    return call
+
+
+def _text_size(message: Message) -> int:
+    content = message.get("content")
+    return len(content) if isinstance(content, str) else len(json_bytes(content))
 
 
 def history_headers(request: SentRequest) -> dict[str, str]:

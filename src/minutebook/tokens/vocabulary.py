@@ -1,6 +1,7 @@
 """Vocabularies, which are loaded when the first text is counted and shared by all counters."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 
 from minutebook.errors import MissingExtra, UnknownName
@@ -35,6 +36,9 @@ MIN_CACHED_CHARACTERS = 64
 """Shorter texts are counted again: caching them costs as much."""
 MAX_CACHED_CHARACTERS = 8_000_000
 """After this number of characters the cache is cleared, so that memory is bounded."""
+SLICE_CHARACTERS = 200_000
+"""Longer texts are encoded in slices. The encoder lets no other thread run, and takes 30 ms for this many letters."""
+_WORD_END = re.compile(r"(?<=[A-Za-z]) (?=[A-Za-z])")
 
 Encode = Callable[[str], Sequence[int]]
 
@@ -66,6 +70,8 @@ class LoadedVocabulary:
         return tokens
 
     def _count_tokens(self, text: str) -> int:
+        if len(text) > SLICE_CHARACTERS:
+            return sum(map(self._count_tokens, _slices(text)))
         try:
             return len(self._encode(text))
         except UnicodeEncodeError:  # half of a surrogate pair, as in truncated JSON escapes
@@ -80,6 +86,18 @@ class LoadedVocabulary:
                 self._characters_left = MAX_CACHED_CHARACTERS - len(text)
             if self._characters_left >= 0:
                 self._cache[text] = tokens
+
+
+def _slices(text: str) -> Iterator[str]:
+    """The text in slices, each cut before a space between two words, where no token spans the cut, if there is one."""
+    start = 0
+    while len(text) - start > SLICE_CHARACTERS:
+        stop = start + SLICE_CHARACTERS
+        cuts = [match.start() for match in _WORD_END.finditer(text, stop - 1_000, stop)]
+        stop = cuts[-1] if cuts else stop
+        yield text[start:stop]
+        start = stop
+    yield text[start:]
 
 
 _loaded: dict[str, LoadedVocabulary] = {}

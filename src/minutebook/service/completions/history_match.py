@@ -112,7 +112,7 @@ def _has_open_calls(messages: Sequence[Message]) -> bool:
 def is_same(stored: Message, sent: Message, trimmed: Collection[str] = ()) -> bool:
     """Whether a client's copy of a message has the content of the recorded one. It may omit tool calls.
 
-    `trimmed` are the ids of calls whose results the record no longer has in full: these are not compared.
+    `trimmed` are the ids of calls that the record no longer has in full: arguments and results are not compared.
     """
     if stored == sent:
         return True
@@ -124,8 +124,8 @@ def is_same(stored: Message, sent: Message, trimmed: Collection[str] = ()) -> bo
         return call_id == result_id(sent) and (call_id in trimmed or _content(stored) == _content(sent))
     if _content(stored) != _content(sent) or stored.get("refusal") != sent.get("refusal", stored.get("refusal")):
         return False
-    calls = _calls(sent)
-    return calls == _calls(stored) or (not calls and bool(_content(sent)))
+    calls = _calls(sent, trimmed)
+    return calls == _calls(stored, trimmed) or (not calls and bool(_content(sent)))
 
 
 def _role(message: Message) -> str:
@@ -148,14 +148,14 @@ def _part(part: Any) -> Any:
     return {key: value for key, value in part.items() if key not in _PART_HINTS}
 
 
-def _calls(message: Message) -> list[tuple[Any, Any, Any]]:
-    return [_call(call) for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
+def _calls(message: Message, trimmed: Collection[str]) -> list[tuple[Any, Any, Any]]:
+    return [_call(call, trimmed) for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
 
 
-def _call(call: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+def _call(call: Mapping[str, Any], trimmed: Collection[str]) -> tuple[Any, Any, Any]:
     function = call.get("function", call.get("custom"))
-    if not isinstance(function, Mapping):
-        return call.get("id"), None, function
+    if not isinstance(function, Mapping) or call.get("id") in trimmed:
+        return call.get("id"), None, None
     arguments = function.get("arguments", function.get("input"))
     if isinstance(arguments, str):
         with suppress(ValueError, RecursionError):

@@ -22,6 +22,7 @@ from minutebook.service.completions.reconcile import (
 from minutebook.service.http.errors import Failure
 from minutebook.service.http.responses import DONE, sse
 from minutebook.service.idempotency import IdempotencyKey, find_earlier_answer, find_earlier_result_id
+from minutebook.service.responses.items import require_item_sizes, require_room
 from minutebook.service.runs import RenewedLease
 from minutebook.service.upstream import parse_chunks
 from minutebook.store.base import ConversationStore
@@ -92,7 +93,11 @@ class ChatJob(AnswerJob):
         if branch.id != root_id:
             lease = await leases.enter_async_context(self.lease(branch.id))
             self.headers["x-conversation-branch"] = branch.id
-        call = self._call(branch, lease.lease)
+        new_messages, limits = branch.match.new_messages, self.service.config.limits
+        stored = 0 if branch.loaded is None else branch.loaded.conversation.length
+        require_room(stored + len(new_messages) + 1, limits)
+        require_item_sizes(new_messages, "messages", limits)
+        call = await self._call(branch, lease.lease)
         documents = [self.idempotency_key.document(call.call.request_id)]
         if branch.id != root_id:  # the idempotency key stays with the root, where the first attempt stored it
             await store.put_document(root_id, documents.pop())
@@ -126,7 +131,7 @@ class ChatJob(AnswerJob):
         message = messages[leading_system_count(messages) + branch.match.shared]
         return message if role_of(message) == "assistant" else None
 
-    def _call(self, branch: HistoryBranch, lease: Lease) -> ModelCall:
+    async def _call(self, branch: HistoryBranch, lease: Lease) -> ModelCall:
         model, messages = self.body["model"], self.body["messages"]
         system_count = leading_system_count(messages)
         exists = branch.loaded is not None and branch.loaded.conversation.length
@@ -138,7 +143,7 @@ class ChatJob(AnswerJob):
             instructions=messages[:system_count] if system_count and exists else None,
             reconcile=branch.match.decision,
         )
-        return ModelCall(self.store, settings, branch.loaded, branch.match.new_messages)
+        return await self.model_call(settings, branch.loaded, branch.match.new_messages)
 
     async def _answer(self, call: ModelCall, lease: RenewedLease) -> list[bytes]:
         """Call the model and store its answer; return the last events."""

@@ -102,7 +102,7 @@ class LimitsConfig(Settings):
 
     body_bytes: Limit = 10 * 1024 * 1024
     json_depth: Limit = 64
-    json_values: Limit = 200_000
+    json_values: Limit = 100_000
     """Items of lists and members of objects in a body. An empty list or object counts as one."""
     items_per_call: Limit = 20
     item_bytes: Limit = 1024 * 1024

@@ -25,7 +25,6 @@ from minutebook.service.responses.objects import find_response
 from minutebook.service.responses.request import InputRequest, ResponseRequest
 from minutebook.service.state import Service
 from minutebook.store.types import Lease, LoadedConversation
-from minutebook.wire.responses import items_to_messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +69,8 @@ class ConversationJob(AnswerJob):
 
     request: ResponseRequest
     items: Sequence[Item]
+    messages: Sequence[Message]
+    """The messages of the items."""
     recipient: str | None = None
     identity: Identity | None = None
     """The conversation that a header names: the client resends its history, as in chat completions."""
@@ -109,7 +110,7 @@ class ConversationJob(AnswerJob):
 
     async def _hold_reconciled(self, leases: AsyncExitStack, identity: Identity) -> ContinuedConversation:
         """The branch of the conversation that the resent items continue; a fork if an earlier item was edited."""
-        store, root_id, messages = self.store, identity.conversation, items_to_messages(self.items)
+        store, root_id, messages = self.store, identity.conversation, self.messages
         lease = await self._hold_lease(leases, root_id)
         root = await load_root(
             store, self.caller, root_id, recipient=self.recipient, expected_version=self.expected_version

@@ -87,13 +87,10 @@ def input_items(sent: str | Sequence[Mapping[str, Any]] | None, limits: LimitsCo
     if sent is None:
         return []
     if isinstance(sent, str):
-        return [_message_item({"role": "user", "content": sent})]
+        sent = [{"role": "user", "content": sent}]
+    require_item_sizes(sent, "input", limits)
     items: list[Item] = []
     for index, item in enumerate(sent):
-        size = len(json_bytes(item))
-        if size > limits.item_bytes:
-            problem = f"input[{index}] has {size} bytes; the maximum is {limits.item_bytes}."
-            raise RequestRefused(413, problem, "item_too_large", f"input[{index}]")
         kind = item_type(item)
         if kind == "item_reference":
             problem = f"input[{index}]: item references are not supported. Send the item, or set `conversation`."
@@ -103,6 +100,15 @@ def input_items(sent: str | Sequence[Mapping[str, Any]] | None, limits: LimitsCo
         else:
             items.append(_message_item(item) if kind == "message" else dict(item))
     return items
+
+
+def require_item_sizes(items: Iterable[Mapping[str, Any]], param: str, limits: LimitsConfig) -> None:
+    """Raises `RequestRefused` if an item is too large. `param` is the field of the request with the items."""
+    for index, item in enumerate(items):
+        size = len(json_bytes(item))
+        if size > limits.item_bytes:
+            problem = f"{param}[{index}] has {size} bytes; the maximum is {limits.item_bytes}."
+            raise RequestRefused(413, problem, "item_too_large", f"{param}[{index}]")
 
 
 def require_new_ids(items: Iterable[Mapping[str, Any]], loaded: LoadedConversation | None) -> None:

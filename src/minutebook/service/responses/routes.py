@@ -80,11 +80,13 @@ async def create_response(
     identity = None if is_continued or body.store is False else identity_of(headers, {}, resend)
     conversation = body.conversation_id or (identity.conversation if identity is not None else None)
     scope = ("responses", conversation or body.previous_response_id, recipient)
+    items = input_items(body.input, service.config.limits)
     job = ResponseJob(
         service=service,
         caller=caller,
         request=body,
-        items=input_items(body.input, service.config.limits),
+        items=items,
+        messages=items_to_messages(items),
         run=Run(new_id("resp"), caller.tenant, conversation),
         idempotency_key=idempotency_key_of(caller, scope, headers, await request.body()),
         authorization=upstream_key(service, request),
@@ -93,7 +95,6 @@ async def create_response(
         policy=headers.get("x-history-policy"),
         expected_version=expected_version_of(if_match, body.expected_version),
     )
-    items_to_messages(job.items)  # raises an error if an item is invalid
     try:
         earlier = None if body.store is False else await _replay_earlier(service, job)
         if earlier is not None:

@@ -56,7 +56,6 @@ from minutebook.service.responses.objects import (
 )
 from minutebook.service.upstream import parse_chunks
 from minutebook.store.types import Document, NewDocument
-from minutebook.wire.responses import items_to_messages
 
 _CANCEL_POLL_SECONDS: Final = 0.5
 _GRACE_SECONDS: Final = 0.4
@@ -133,18 +132,18 @@ class ResponseJob(ConversationJob):
         if continued.new_messages is not None:
             new_messages = list(continued.new_messages)
         else:
-            items = self.items if continued.stored_input is None else ()
-            new_messages = [*continued.repeated, *items_to_messages(items)]
-            require_new_ids(items, continued.loaded)
+            is_stored = continued.stored_input is not None
+            new_messages = [*continued.repeated, *(() if is_stored else self.messages)]
+            require_new_ids(() if is_stored else self.items, continued.loaded)
         if continued.loaded is None and not new_messages:
             raise RequestRefused(400, "`input` is missing.", "missing_input", "input")
         length = 0 if continued.loaded is None else continued.loaded.conversation.length
-        require_room(length + len(new_messages), self.service.config.limits)
+        require_room(length + len(new_messages) + 1, self.service.config.limits)
         for compaction in self.request.context_management or ():
             continued = await compact_above(
                 self.service, self.store, continued, compaction.compact_threshold, self._body["model"]
             )
-        call = self._call(continued, new_messages)
+        call = await self._call(continued, new_messages)
         start = length + len(continued.repeated) if continued.stored_input is None else continued.stored_input
         self._body |= {
             "conversation": call.call.conversation,
@@ -189,12 +188,12 @@ class ResponseJob(ConversationJob):
 
     async def _answer_without_storing(self, continued: ContinuedConversation) -> None:
         """Answer with the history of the continued conversation, and store nothing."""
-        call = self._call(continued, items_to_messages(self.items))
+        call = await self._call(continued, self.messages)
         call.build_view()
         self._body |= {"evaluation": call.evaluation_id.hex, "input": [call.length, call.length]}
         await self._answer(call, recorded=False)
 
-    def _call(self, continued: ContinuedConversation, new_messages: Sequence[Message]) -> ModelCall:
+    async def _call(self, continued: ContinuedConversation, new_messages: Sequence[Message]) -> ModelCall:
         model = self._body["model"]
         settings = self.settings(
             continued.conversation,
@@ -204,7 +203,7 @@ class ResponseJob(ConversationJob):
             instructions=self._instructions(continued, new_messages),
             reconcile="forked" if continued.is_fork else "appended",
         )
-        return ModelCall(self.store, settings, continued.loaded, new_messages)
+        return await self.model_call(settings, continued.loaded, new_messages)
 
     def _instructions(self, continued: ContinuedConversation, new_messages: Sequence[Message]) -> list[Message] | None:
         """The instructions of the request and the leading system messages, the client's or else the record's.
@@ -213,8 +212,8 @@ class ResponseJob(ConversationJob):
 
         Instructions apply to one request and are not recorded.
         """
-        resent = items_to_messages(self.items) if continued.new_messages is not None else []
-        leading = resent[: leading_system_count(resent)]
+        resent = self.messages if continued.new_messages is not None else ()
+        leading = list(resent[: leading_system_count(resent)])
         if self.request.instructions is None and not leading:
             return None
         if not leading:

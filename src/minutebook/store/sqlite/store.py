@@ -6,7 +6,7 @@ snapshot. An acknowledged append is on the disk: the write-ahead log is synced w
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -25,13 +25,14 @@ from minutebook.store.rules import now
 from minutebook.store.sql import documents, headers
 from minutebook.store.sql.backend import MAX_INLINE_ROWS, SqlBackend, TransactionFunction
 from minutebook.store.sql.transaction import SqlTransaction, TooManyEntries
+from minutebook.store.sqlite import leases
 from minutebook.store.sqlite.commit import WriteConnection, file_identity
 from minutebook.store.sqlite.connection import BusyHandler, map_errors, open_reader, store_error
 from minutebook.store.sqlite.entries import append
 from minutebook.store.sqlite.search import has_unindexed, index_next_batch, search
 from minutebook.store.sqlite.transaction import SqliteTransaction
 from minutebook.store.sqlite.writer import Writer
-from minutebook.store.types import Page, SearchHit
+from minutebook.store.types import LEASE_GRACE, Lease, Page, SearchHit
 
 T = TypeVar("T")
 READER_THREADS: Final = 4
@@ -236,6 +237,18 @@ class SqliteBackend(SqlBackend):
         self._engine.schedule_indexing(len(command.packed))
         return version
 
+    async def acquire_lease(self, conversation: str, holder: str, seconds: float) -> Lease:
+        return await self._write_leases(lambda tx: leases.acquire(tx, conversation, holder, seconds, self.now()))
+
+    async def renew_leases(self, renewed: Sequence[Lease], seconds: float) -> Sequence[Lease | None]:
+        return await self._write_leases(lambda tx: leases.renew(tx, renewed, seconds, self.now()))
+
+    async def release_lease(self, lease: Lease) -> None:
+        await self._write_leases(lambda tx: leases.release(tx, lease))
+
+    async def _write_leases(self, work: TransactionFunction[T]) -> T:
+        return await self.write(work, inline_ok=True, cache_safe=True, no_fsync=True)
+
     async def search(self, query: SearchQuery) -> Page[SearchHit]:
         await self._engine.index_all()
 
@@ -246,7 +259,13 @@ class SqliteBackend(SqlBackend):
 
         return await self._engine.read(work)
 
-    async def read(self, work: TransactionFunction[T], *, inline_ok: bool = False) -> T:
+    async def read(
+        self,
+        work: TransactionFunction[T],
+        *,
+        inline_ok: bool = False,
+        is_single: bool = False,  # noqa: ARG002 - for PostgreSQL only
+    ) -> T:
         def read(db: apsw.Connection, max_entries: int | None = None) -> T:
             return run(work(SqliteTransaction(db, self.tenant, max_entries=max_entries)))
 
@@ -267,7 +286,7 @@ class SqliteBackend(SqlBackend):
     async def _sweep(self, tx: SqlTransaction) -> None:
         """Remove expired documents and leases."""
         await documents.sweep(tx, self.now())
-        await tx.execute("DELETE FROM lease WHERE until <= ?", microseconds(self.now()))
+        await tx.execute("DELETE FROM lease WHERE until <= ?", microseconds(self.now() - LEASE_GRACE))
 
 
 class SqliteStore(ConversationStore):

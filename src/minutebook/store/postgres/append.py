@@ -54,9 +54,15 @@ _SELECT_USED_KEYS: Final = (
     ") AS stored WHERE header.tenant = %s AND header.id = ANY(%s::text[])"
 )
 _LOCK_HEADERS: Final = f"{SELECT} AND id = ANY(?::text[]) ORDER BY id FOR UPDATE"
-_SELECT_TOMBSTONES: Final = "SELECT id FROM tombstone WHERE tenant = ? AND id = ANY(?::bytea[])"
+_SELECT_TOMBSTONES: Final = (
+    "SELECT stored.id FROM unnest(?::bytea[]) AS erased (id) CROSS JOIN LATERAL ("
+    "  SELECT id FROM tombstone WHERE tenant = ? AND id = erased.id OFFSET 0"  # OFFSET 0 makes it use the index
+    ") AS stored"
+)
 _LOCK_LEASES: Final = (
-    "SELECT id, holder, fence, until FROM lease WHERE tenant = ? AND id = ANY(?::bytea[]) ORDER BY id FOR SHARE"
+    "SELECT stored.* FROM unnest(?::bytea[]) AS leased (id) CROSS JOIN LATERAL ("
+    "  SELECT id, holder, fence, until FROM lease WHERE tenant = ? AND id = leased.id OFFSET 0 FOR SHARE"
+    ") AS stored"
 )
 
 
@@ -115,8 +121,8 @@ class AppendPlan:
         header_rows, used_keys, erased, leases, ((now,),), *document_rows = await conn.query(
             (_LOCK_HEADERS, (conn.tenant, conversations)),
             (_SELECT_USED_KEYS, (keys, conn.tenant, conversations)),
-            (_SELECT_TOMBSTONES, (conn.tenant, list(names))),
-            (_LOCK_LEASES, (conn.tenant, leased)),
+            (_SELECT_TOMBSTONES, (list(names), conn.tenant)),
+            (_LOCK_LEASES, (sorted(leased), conn.tenant)),
             (NOW, ()),
             *(sql_documents.find_query(conn.tenant, name) for name in documents),
         )

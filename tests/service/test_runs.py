@@ -1,5 +1,5 @@
 import asyncio
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -129,14 +129,19 @@ class Counting(MemoryStore):
 
     def __init__(self):
         super().__init__(clock=lambda: datetime(2026, 1, 1, tzinfo=UTC))
-        self.renewed = self.released = 0
+        self.calls = []  # the number of leases of each renewal
+        self.released = 0
         self.renewed_often = asyncio.Event()
 
-    async def renew_lease(self, lease, *, seconds):
-        self.renewed += 1
+    @property
+    def renewed(self):
+        return len(self.calls)
+
+    async def renew_leases(self, leases, *, seconds):
+        self.calls.append(len(leases))
         if self.renewed == 3:
             self.renewed_often.set()
-        return await super().renew_lease(lease, seconds=seconds)
+        return await super().renew_leases(leases, seconds=seconds)
 
     async def release_lease(self, lease):
         self.released += 1
@@ -155,6 +160,20 @@ def test_a_lease_is_renewed_until_it_is_released():
     renewed, later, released = asyncio.run(main())
     assert renewed >= 3
     assert (later, released) == (renewed, 1)
+
+
+def test_all_leases_of_a_process_are_renewed_with_one_call():
+    async def main():
+        store = Counting()
+        async with AsyncExitStack() as stack:
+            for number in range(100):
+                handle = store.for_tenant(f"t{number % 7}")
+                await stack.enter_async_context(hold_lease(handle, f"c{number}", "first", seconds=0.3))
+            await store.renewed_often.wait()
+            leases = list(next(iter(store.shared.values()))._leases)
+        return set(store.calls), len({lease.lease.tenant for lease in leases}), store.shared
+
+    assert asyncio.run(main()) == ({100}, 7, {})
 
 
 def test_a_lease_released_by_an_append_is_neither_renewed_nor_released_again():

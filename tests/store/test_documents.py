@@ -7,7 +7,7 @@ import apsw
 import pytest
 
 from minutebook.errors import ConversationBusy, DocumentExists, DocumentNotFound, LeaseLost
-from minutebook.store.types import NewDocument
+from minutebook.store.types import LEASE_GRACE, NewDocument
 from minutebook.store.url import open_store
 from minutebook.testing.contract.samples import expect_error, text_entries
 from tests.store.backends import BACKENDS
@@ -43,10 +43,13 @@ def test_a_lease_is_active_until_its_end(backend, tmp_path):
             assert await store.append("a", text_entries("2"), lease=mine) == 2
             clock.advance(0.000001)
             await expect_error(LeaseLost, store.append("a", text_entries("3"), lease=renewed))
-            await expect_error(LeaseLost, store.renew_lease(renewed, seconds=10))
-            assert (await store.acquire_lease("a", "w1", seconds=10)).fence > mine.fence
-            await store.vacuum()
+            renewed = await store.renew_lease(renewed, seconds=10)
+            assert await store.append("a", text_entries("3"), lease=renewed) == 3
             clock.advance(10)
+            assert (await store.acquire_lease("a", "w1", seconds=10)).fence > mine.fence
+            await expect_error(LeaseLost, store.renew_lease(renewed, seconds=10))
+            await store.vacuum()
+            clock.advance(10 + LEASE_GRACE.total_seconds())
             await store.vacuum()
             assert (await store.acquire_lease("a", "w2", seconds=10)).fence > mine.fence + 1
 

@@ -1,4 +1,4 @@
-"""Holds and renews the lease of one conversation for the duration of a block."""
+"""Holds the lease of a conversation for the duration of a block. All leases of a process are renewed together."""
 
 import asyncio
 import logging
@@ -31,8 +31,9 @@ async def hold_lease(
     """
     if wait:
         await _wait_for_crashed_holder(store, conversation, holder, seconds=seconds)
-    renewed_lease = RenewedLease(store, await store.acquire_lease(conversation, holder, seconds=seconds), seconds)
-    renewed_lease.schedule_renewal(asyncio.current_task())
+    lease = await store.acquire_lease(conversation, holder, seconds=seconds)
+    renewed_lease = RenewedLease(store, lease, seconds, asyncio.current_task())
+    renewed_lease.start_renewal()
     try:
         yield renewed_lease
     except asyncio.CancelledError:
@@ -59,65 +60,103 @@ async def _wait_for_crashed_holder(store: ConversationStore, conversation: str, 
             return
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class RenewedLease:
-    """A lease that renews itself until it is released."""
+    """A lease that is renewed until it is released."""
 
     store: ConversationStore
     lease: Lease
     seconds: float
+    owner: "asyncio.Task[Any] | None"
+    """Cancelled if another holder takes the lease."""
     lost: LeaseLost | None = None
-    """Set when another holder has taken the lease."""
+    """Set when another holder has taken the lease, or the conversation was erased."""
     is_released: bool = False
-    _timer: asyncio.TimerHandle | None = None
-    """Starts the next renewal. A timer is cheaper than a task, and most answers finish before the first renewal."""
-    _renewal: "asyncio.Task[None] | None" = None
-
-    def schedule_renewal(self, owner: "asyncio.Task[Any] | None") -> None:
-        """Renew the lease after a third of its duration. If another holder has taken it, cancel `owner`."""
-        self._timer = asyncio.get_running_loop().call_later(self.seconds / 3, self._start_renewal, owner)
-
-    def _start_renewal(self, owner: "asyncio.Task[Any] | None") -> None:
-        self._renewal = asyncio.create_task(self._renew(owner))
-
-    async def _renew(self, owner: "asyncio.Task[Any] | None") -> None:
-        try:
-            self.lease = await self.store.renew_lease(self.lease, seconds=self.seconds)
-        except LeaseLost as lost:
-            _LOG.warning("the lease was lost to another holder; the run is cancelled")
-            self.lost = lost
-            if owner is not None:
-                owner.cancel()
-            return
-        except StoreUnavailable:
-            _LOG.warning("a lease could not be renewed: the database is unavailable")
-        self.schedule_renewal(owner)
 
     @asynccontextmanager
     async def release_on_append(self) -> AsyncIterator[None]:
         """Wrap an append that releases the lease if it succeeds. The lease is not renewed meanwhile."""
-        await self._stop_renewal()
+        self._stop_renewal()
         yield
         self.is_released = True
 
-    async def _stop_renewal(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._renewal is not None:
-            self._renewal.cancel()
-            # Awaiting the task itself would raise its CancelledError, which looks like a cancellation of the caller.
-            await asyncio.wait({self._renewal})
+    def renewed(self, lease: Lease | None) -> None:
+        """Take the result of a renewal; None if the lease is lost."""
+        if lease is not None:
+            self.lease = lease
+            return
+        _LOG.warning("the lease was lost to another holder; the run is cancelled")
+        self.lost = LeaseLost(self.lease.conversation, self.lease.holder, self.lease.fence)
+        self._stop_renewal()
+        if self.owner is not None:
+            self.owner.cancel()
+
+    def start_renewal(self) -> None:
+        """Renew the lease, together with all other leases that this event loop holds in the store."""
+        key = (LeaseRenewer, asyncio.get_running_loop(), self.seconds)
+        self.store.shared.setdefault(key, LeaseRenewer(self.store, self.seconds)).add(self)
+
+    def _stop_renewal(self) -> None:
+        key = (LeaseRenewer, asyncio.get_running_loop(), self.seconds)
+        renewer: LeaseRenewer | None = self.store.shared.get(key)
+        if renewer is not None and renewer.remove(self):
+            del self.store.shared[key]
 
     async def release(self) -> None:
         """Stop the renewal and release the lease."""
-        try:
-            await self._stop_renewal()
-        finally:
-            if not self.is_released:
-                await self._release_in_store()
+        self._stop_renewal()
+        if not self.is_released:
+            await self._release_in_store()
 
     async def _release_in_store(self) -> None:
         try:
             await asyncio.shield(self.store.release_lease(self.lease))
         except StoreUnavailable:
             _LOG.warning("a lease could not be released: the database is unavailable; it will expire")
+
+
+class LeaseRenewer:
+    """Renews all leases of one duration that an event loop holds in a store, of all tenants, with one call.
+
+    It does so after every third of the duration, so a lease is renewed in time whenever it was acquired.
+    """
+
+    def __init__(self, store: ConversationStore, seconds: float) -> None:
+        self._store, self._seconds = store, seconds
+        self._leases: set[RenewedLease] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        """Starts the next renewal. A timer is cheaper than a task, and most answers finish before the first renewal."""
+        self._renewal: asyncio.Task[None] | None = None
+
+    def add(self, lease: RenewedLease) -> None:
+        self._leases.add(lease)
+        if self._timer is None:
+            self._schedule()
+
+    def remove(self, lease: RenewedLease) -> bool:
+        """Remove a lease; return whether it was the last one, so that the renewal ends."""
+        self._leases.discard(lease)
+        if self._leases:
+            return False
+        if self._timer is not None:
+            self._timer.cancel()
+        return True
+
+    def _schedule(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._seconds / 3, self._start)
+
+    def _start(self) -> None:
+        self._renewal = asyncio.create_task(self._renew())
+
+    async def _renew(self) -> None:
+        leases = list(self._leases)
+        try:
+            results = await self._store.renew_leases([lease.lease for lease in leases], seconds=self._seconds)
+        except StoreUnavailable:
+            _LOG.warning("the leases could not be renewed: the database is unavailable")
+        else:
+            for lease, result in zip(leases, results, strict=True):
+                if lease in self._leases:  # not released meanwhile
+                    lease.renewed(result)
+        if self._leases:
+            self._schedule()

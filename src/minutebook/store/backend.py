@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Self
 
-from minutebook.errors import MissingSetting
+from minutebook.errors import ConversationErased, ConversationNotFound, MissingSetting
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message
 from minutebook.record.transcript import OnBroken
@@ -24,6 +24,7 @@ from minutebook.store.types import (
     Document,
     ErasureReceipt,
     Lease,
+    LeasedConversation,
     LoadedConversation,
     PackedDocument,
     Page,
@@ -214,8 +215,17 @@ class Backend(ABC):
     @abstractmethod
     async def acquire_lease(self, conversation: str, holder: str, seconds: float) -> Lease: ...
 
+    async def acquire_and_load(self, holder: str, seconds: float, query: LoadQuery) -> LeasedConversation:
+        lease = await self.acquire_lease(query.conversation, holder, seconds)
+        try:
+            return LeasedConversation(lease, await self.load(query))
+        except ConversationErased:
+            raise
+        except ConversationNotFound:
+            return LeasedConversation(lease, None)
+
     @abstractmethod
-    async def renew_lease(self, lease: Lease, seconds: float) -> Lease: ...
+    async def renew_leases(self, leases: Sequence[Lease], seconds: float) -> Sequence[Lease | None]: ...
 
     @abstractmethod
     async def release_lease(self, lease: Lease) -> None: ...

@@ -19,7 +19,7 @@ from copy import copy
 from datetime import timedelta
 from hashlib import sha256
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from minutebook.errors import InvalidSetting, MissingSetting
 from minutebook.record.entry import ConversationEntry
@@ -59,6 +59,8 @@ class ConversationStore(DocumentOperations, LeaseOperations):
     def __init__(self, backend: Backend, *, expire_after: timedelta | None = None) -> None:
         require_name("tenant", backend.tenant)
         self.backend = backend if expire_after is None else backend.with_expiry(expire_after)
+        self.shared: dict[object, Any] = {}
+        """State that all handles on this store share, such as the leases to renew."""
 
     @property
     def tenant(self) -> str:

@@ -27,6 +27,7 @@ from minutebook.store.types import (
     Document,
     ErasureReceipt,
     Lease,
+    LeasedConversation,
     LoadedConversation,
     PackedDocument,
     Page,
@@ -216,8 +217,12 @@ class ExpiringBackend(Backend):
     async def acquire_lease(self, conversation: str, holder: str, seconds: float) -> Lease:
         return await self._inner.acquire_lease(conversation, holder, seconds)
 
-    async def renew_lease(self, lease: Lease, seconds: float) -> Lease:
-        return await self._inner.renew_lease(lease, seconds)
+    async def acquire_and_load(self, holder: str, seconds: float, query: LoadQuery) -> LeasedConversation:
+        await self._remove_if_expired(query.conversation)
+        return await self._inner.acquire_and_load(holder, seconds, query)
+
+    async def renew_leases(self, leases: Sequence[Lease], seconds: float) -> Sequence[Lease | None]:
+        return await self._inner.renew_leases(leases, seconds)
 
     async def release_lease(self, lease: Lease) -> None:
         await self._inner.release_lease(lease)

@@ -1,8 +1,20 @@
 """The operations of a store on documents and leases. `ConversationStore` inherits them."""
 
-from minutebook.store.backend import Backend, DocumentQuery
-from minutebook.store.rules import require_limit
-from minutebook.store.types import Document, Lease, NewDocument, Page, require_document, require_lease, require_name
+from collections.abc import Sequence
+
+from minutebook.errors import ConversationErased, ConversationNotFound, LeaseLost
+from minutebook.store.backend import Backend, DocumentQuery, LoadQuery
+from minutebook.store.rules import require_limit, require_part
+from minutebook.store.types import (
+    Document,
+    Lease,
+    LeasedConversation,
+    NewDocument,
+    Page,
+    require_document,
+    require_lease,
+    require_name,
+)
 
 
 class DocumentOperations:
@@ -82,15 +94,60 @@ class LeaseOperations:
         require_lease(conversation, holder, seconds)
         return await self.backend.acquire_lease(conversation, holder, seconds)
 
-    async def renew_lease(self, lease: Lease, *, seconds: float) -> Lease:
-        """Extend a lease to this many seconds from now.
+    async def acquire_and_load(
+        self,
+        conversation: str,
+        holder: str,
+        *,
+        seconds: float,
+        last_turns: int | None = None,
+        last_messages: int | None = None,
+        since: int | None = None,
+        limit: int | None = None,
+        folded: bool = False,
+    ) -> LeasedConversation:
+        """Acquire the lease as `acquire_lease` does, and load a part of the conversation as `load` does, if it exists.
+
+        PostgreSQL does both in one round trip. No other holder can append between the two.
 
         Raises:
-            LeaseLost: it has expired, was released, or another holder has it.
+            ConversationBusy: another holder has the lease.
             ConversationErased: the conversation was erased.
         """
-        require_lease(lease.conversation, lease.holder, seconds)
-        return await self.backend.renew_lease(lease, seconds)
+        require_lease(conversation, holder, seconds)
+        require_part(last_turns, last_messages, since, limit)
+        query = LoadQuery(conversation, last_turns, last_messages, since, limit, folded)
+        return await self.backend.acquire_and_load(holder, seconds, query)
+
+    async def renew_lease(self, lease: Lease, *, seconds: float) -> Lease:
+        """Extend a lease to this many seconds from now, also if it has expired but no other holder has acquired it.
+
+        Raises:
+            LeaseLost: it was released, or another holder has it.
+            ConversationErased: the conversation was erased.
+        """
+        renewed = None
+        if lease.tenant == self.backend.tenant:
+            (renewed,) = await self.renew_leases([lease], seconds=seconds)
+        if renewed is None:
+            try:
+                await self.backend.header(lease.conversation)
+            except ConversationErased:
+                raise
+            except ConversationNotFound:
+                pass
+            raise LeaseLost(lease.conversation, lease.holder, lease.fence)
+        return renewed
+
+    async def renew_leases(self, leases: Sequence[Lease], *, seconds: float) -> Sequence[Lease | None]:
+        """Extend leases of any tenants to this many seconds from now, in one transaction.
+
+        A server with many open streams renews all its leases with one call. The result has None for a lease that was
+        released, that another holder has, or whose conversation was erased.
+        """
+        for lease in leases:
+            require_lease(lease.conversation, lease.holder, seconds)
+        return await self.backend.renew_leases(leases, seconds) if leases else []
 
     async def release_lease(self, lease: Lease) -> None:
         """Release a lease before it expires. Does nothing if it is not active."""

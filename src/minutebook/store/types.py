@@ -342,6 +342,8 @@ def _canonical_json(body: bytes) -> str:
 
 
 MAX_LEASE_SECONDS: Final = 366 * 24 * 3600
+LEASE_GRACE: Final = timedelta(hours=1)
+"""How long after its end a lease that no other holder has acquired can still be renewed, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,6 +356,16 @@ class Lease:
     fence: int
     """The fencing token: higher than that of every earlier lease on this conversation."""
     until: datetime
+    tenant: str = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedConversation:
+    """A lease, and the conversation as it was when the lease was acquired."""
+
+    lease: Lease
+    loaded: LoadedConversation | None
+    """None if the conversation does not exist yet."""
 
 
 def require_lease(conversation: str, holder: str, seconds: float) -> None:
@@ -374,18 +386,14 @@ def require_lease_on(conversation: str, lease: Lease | None) -> Lease | None:
     return lease
 
 
-LEASE_GRACE_SECONDS: Final = 600
-"""How long an expired lease is kept. Until another holder takes it, its holder may still use and renew it."""
-
-
-def is_active(stored: Lease | None, lease: Lease) -> bool:
-    """Whether a lease is the newest one of its conversation. An expired lease is active until another holder takes it."""
+def is_stored(stored: Lease | None, lease: Lease) -> bool:
+    """Whether no other holder has taken the lease, expired or not."""
     return stored is not None and (stored.holder, stored.fence) == (lease.holder, lease.fence)
 
 
-def require_active_lease(stored: Lease | None, lease: Lease) -> None:
-    """Raise `LeaseLost` unless the lease is active."""
-    if not is_active(stored, lease):
+def require_active_lease(stored: Lease | None, lease: Lease, at: datetime) -> None:
+    """Raise `LeaseLost` unless the lease is active. The stored `until` counts: it may have been renewed."""
+    if stored is None or not is_stored(stored, lease) or stored.until <= at:
         raise LeaseLost(lease.conversation, lease.holder, lease.fence)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from minutebook.record.fold import Fold
 from minutebook.store.postgres.store import PostgresStore
+from minutebook.store.types import NewDocument
 from minutebook.testing.contract.samples import text_entries
 from tests.servers import require_postgres, shared
 from torture.proxy import run_proxy
@@ -27,6 +28,8 @@ def round_trips(proxy, *operations):
 
     async def scenario():
         async with PostgresStore(proxy.url) as store:
+            for number in range(20):  # opens the connections of all writers
+                await store.append(f"{number}", text_entries("1"))
             await store.append("a", text_entries("1", "2", "3"))
             await store.append("a", text_entries("4"))
             await store.pin("a", 0)
@@ -51,3 +54,42 @@ def test_a_load_takes_one_round_trip(proxy):
         lambda store: store.load("a", last_turns=1, folded=True),
         lambda store: store.load("b", since=1, limit=1),
     ) == [1, 1, 1, 1]
+
+
+def test_leases_and_appends_take_one_round_trip(proxy):
+    leases = []
+
+    async def acquire(store):
+        leases.append((await store.acquire_and_load("a", "w", seconds=60)).lease)
+
+    async def append(store):
+        documents = [NewDocument("minutes", f"{number}", {}) for number in range(5)]
+        await store.append("a", text_entries("5"), lease=leases[-1], documents=documents, idempotency_key="k")
+
+    async def append_and_release(store):
+        await store.append("a", text_entries("6"), lease=leases[-1], release=True)
+
+    assert (
+        round_trips(
+            proxy,
+            acquire,
+            append,
+            append_and_release,
+            lambda store: store.acquire_lease("a", "w", seconds=60),
+            lambda store: store.renew_leases(leases * 100, seconds=60),
+            lambda store: store.release_lease(leases[-1]),
+            lambda store: store.header("a"),
+            lambda store: store.document("minutes", "1"),
+        )
+        == [1] * 8
+    )
+
+
+def test_an_append_to_an_unknown_conversation_takes_two_round_trips(proxy):
+    documents = [NewDocument("minutes", f"{number}", {}) for number in range(5)]
+
+    assert round_trips(
+        proxy,
+        lambda store: store.append("new", text_entries("1"), documents=documents),
+        lambda store: store.append("created", text_entries("1"), expected_version=0),
+    ) == [2, 1]

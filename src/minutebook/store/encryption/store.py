@@ -300,8 +300,8 @@ class EncryptedBackend(Backend):
     async def acquire_lease(self, conversation: str, holder: str, seconds: float) -> Lease:
         return await self._inner.acquire_lease(conversation, holder, seconds)
 
-    async def renew_lease(self, lease: Lease, seconds: float) -> Lease:
-        return await self._inner.renew_lease(lease, seconds)
+    async def renew_leases(self, leases: Sequence[Lease], seconds: float) -> Sequence[Lease | None]:
+        return await self._inner.renew_leases(leases, seconds)
 
     async def release_lease(self, lease: Lease) -> None:
         await self._inner.release_lease(lease)

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Any, Final, Self
 
 from psycopg import AsyncConnection
@@ -20,10 +20,9 @@ from psycopg.pq import Format
 from minutebook.errors import ConversationErased, IdempotencyConflict, LeaseLost, MinutebookError
 from minutebook.store.backend import AppendCommand
 from minutebook.store.codec import compress, microseconds, moment
-from minutebook.store.postgres.connection import TenantConnection
+from minutebook.store.postgres.connection import NOW, TenantConnection
 from minutebook.store.postgres.entries import EntryRows, StoredPieces
 from minutebook.store.postgres.functions import ServerFunction
-from minutebook.store.postgres.transaction import PostgresTransaction
 from minutebook.store.rules import header_after_append, id_hash, new_header, require_recipient, require_version
 from minutebook.store.sql import documents as sql_documents
 from minutebook.store.sql.documents import DocumentName
@@ -55,9 +54,15 @@ _SELECT_USED_KEYS: Final = (
     ") AS stored WHERE header.tenant = %s AND header.id = ANY(%s::text[])"
 )
 _LOCK_HEADERS: Final = f"{SELECT} AND id = ANY(?::text[]) ORDER BY id FOR UPDATE"
-_SELECT_TOMBSTONES: Final = "SELECT id FROM tombstone WHERE tenant = ? AND id = ANY(?::bytea[])"
+_SELECT_TOMBSTONES: Final = (
+    "SELECT stored.id FROM unnest(?::bytea[]) AS erased (id) CROSS JOIN LATERAL ("
+    "  SELECT id FROM tombstone WHERE tenant = ? AND id = erased.id OFFSET 0"  # OFFSET 0 makes it use the index
+    ") AS stored"
+)
 _LOCK_LEASES: Final = (
-    "SELECT id, holder, fence, until FROM lease WHERE tenant = ? AND id = ANY(?::bytea[]) ORDER BY id FOR SHARE"
+    "SELECT stored.* FROM unnest(?::bytea[]) AS leased (id) CROSS JOIN LATERAL ("
+    "  SELECT id, holder, fence, until FROM lease WHERE tenant = ? AND id = leased.id OFFSET 0 FOR SHARE"
+    ") AS stored"
 )
 
 
@@ -94,7 +99,8 @@ class AppendPlan:
     erased: set[str] = field(default_factory=set)
     documents: dict[DocumentName, Document] = field(default_factory=dict)
     leases: Mapping[str, Lease] = field(default_factory=dict)
-    has_read_leases: bool = False
+    now: datetime | None = None
+    """The database's time, if the stored state was read."""
     _headers_after: dict[str, ConversationHeader] = field(default_factory=dict)
     _ordinals: dict[str, int] = field(default_factory=dict)
     """Conversation → its number within the plan, from 1."""
@@ -108,27 +114,30 @@ class AppendPlan:
         commands = [pending.command for pending in group]
         conversations = sorted({command.conversation for command in commands})
         keys = [command.idempotency_hash for command in commands if command.idempotency_hash]
-        key_queries = [(_SELECT_USED_KEYS, (keys, conn.tenant, conversations))] if keys else []
-        # Every process locks in the order of ids, so there is no deadlock.
-        rows, *used_keys = await conn.query((_LOCK_HEADERS, (conn.tenant, conversations)), *key_queries)
-        headers = map(row_of, rows)
-        plan = cls(conn.tenant, {row.conversation.id: (row.number, row.conversation) for row in headers})
-        plan.used_keys = {(name, key): (digest, version) for name, key, digest, version in chain(*used_keys)}
-        ids_by_hash = {id_hash(conn.tenant, name): name for name in conversations if name not in plan.headers}
-        if ids_by_hash:
-            erased = await conn.rows(_SELECT_TOMBSTONES, conn.tenant, list(ids_by_hash))
-            plan.erased = {ids_by_hash[id_hash] for (id_hash,) in erased}
+        names = {id_hash(conn.tenant, name): name for name in conversations}
+        leased = [id_hash(conn.tenant, command.conversation) for command in commands if command.lease is not None]
         documents = sorted({(document.kind, document.id) for command in commands for document in command.documents})
-        plan.documents = await sql_documents.find(PostgresTransaction(conn), documents)
-        leased = {command.lease.conversation for command in commands if command.lease is not None}
-        if leased:
-            ids_by_hash = {id_hash(conn.tenant, name): name for name in leased}
-            plan.leases = {
-                ids_by_hash[id_hash]: Lease(ids_by_hash[id_hash], holder, fence, moment(until))
-                for id_hash, holder, fence, until in await conn.rows(_LOCK_LEASES, conn.tenant, list(ids_by_hash))
-            }
-            plan.has_read_leases = True
-        return plan
+        # Every process locks in the order of ids, so there is no deadlock.
+        header_rows, used_keys, erased, leases, ((now,),), *document_rows = await conn.query(
+            (_LOCK_HEADERS, (conn.tenant, conversations)),
+            (_SELECT_USED_KEYS, (keys, conn.tenant, conversations)),
+            (_SELECT_TOMBSTONES, (list(names), conn.tenant)),
+            (_LOCK_LEASES, (sorted(leased), conn.tenant)),
+            (NOW, ()),
+            *(sql_documents.find_query(conn.tenant, name) for name in documents),
+        )
+        headers = map(row_of, header_rows)
+        return cls(
+            conn.tenant,
+            {row.conversation.id: (row.number, row.conversation) for row in headers},
+            used_keys={(name, key): (digest, version) for name, key, digest, version in used_keys},
+            erased={names[id_hash] for (id_hash,) in erased},
+            documents=sql_documents.documents_of(document_rows),
+            leases={
+                names[key]: Lease(names[key], holder, fence, moment(until)) for key, holder, fence, until in leases
+            },
+            now=moment(now),
+        )
 
     def add(self, pending: PendingAppend) -> int:
         """Check an append and add its rows to the plan; return the new version.
@@ -148,8 +157,8 @@ class AppendPlan:
             return version
         if lease is not None and any(lease.fence == row["fence"] for row in self._changes.get("releases", ())):
             raise LeaseLost(lease.conversation, lease.holder, lease.fence)
-        if lease is not None and self.has_read_leases:
-            require_active_lease(self.leases.get(lease.conversation), lease)
+        if lease is not None and self.now is not None:
+            require_active_lease(self.leases.get(lease.conversation), lease, self.now)
         header = self._headers_after.get(name) or (self.headers[name][1] if name in self.headers else None)
         require_version(header, name, command.expected_version)
         before = header or new_header(self.tenant, name, command.recipient, command.labels or {}, at)
@@ -185,9 +194,9 @@ class AppendPlan:
         return {"id": id_hash(self.tenant, lease.conversation), "holder": lease.holder, "fence": lease.fence}
 
     async def write(
-        self, db: AsyncConnection, lock_seconds: float, needs_job: NeedsJob | None = None
+        self, db: AsyncConnection, lock_seconds: float, needs_job: NeedsJob | None = None, *, commits: bool = False
     ) -> dict[tuple[str, str], NumberedHeader]:
-        """Write the plan in one statement; return the new headers, valid once it is committed."""
+        """Write the plan in one statement; return the new headers. With `commits`, the open transaction ends."""
         payloads = self._rows.payloads
         starts = accumulate((len(body) for _, body in payloads.values()), initial=1)
         changes = {
@@ -205,7 +214,8 @@ class AppendPlan:
         }
         changes_json = json.dumps({kind: rows for kind, rows in changes.items() if rows}, default=_hex)
         bodies = b"".join(body for _, body in payloads.values())
-        result = await _APPEND.call(db, self.tenant, int(1000 * lock_seconds), changes_json, bodies)
+        call = _APPEND.call_and_commit if commits else _APPEND.call
+        result = await call(db, self.tenant, int(1000 * lock_seconds), changes_json, bodies)
         numbers = json.loads(result.get_value(0, 0) or b"[]")
         headers = enumerate(self._headers_after.items())
         return {(self.tenant, name): (numbers[index], header) for index, (name, header) in headers}
@@ -239,9 +249,7 @@ async def append_all(
             results.append(plan.add(pending))
         except MinutebookError as error:
             results.append(error)
-    headers = await conn.run(lambda db: plan.write(db, lock_seconds, needs_job))
-    await conn.commit()
-    cache.update(headers)
+    cache.update(await conn.run(lambda db: plan.write(db, lock_seconds, needs_job, commits=True)))
     return results
 
 

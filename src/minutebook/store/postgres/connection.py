@@ -182,21 +182,28 @@ class TenantConnection:
     def __init__(self, db: AsyncConnection, tenant: str, begin: str, lock_milliseconds: int) -> None:
         self._db = db
         self.tenant = tenant
-        self._opening: list[Query] = [(begin, ()), (_CONFIGURE, (ROLE, tenant, str(lock_milliseconds)))]
-        """Sent before the first query, then empty."""
+        self._begin_queries = ((begin, ()), (_CONFIGURE, (ROLE, tenant, str(lock_milliseconds))))
+        self._opening: Sequence[Query] = self._begin_queries
+        """Sent before the next query; empty while the transaction is open."""
+        self.commits_each_query = False
+        """Each call of `query` is a transaction, in one round trip."""
 
     async def query(self, *queries: Query) -> list[list[Any]]:
         """Run queries in one round trip; return the rows of each."""
         if not queries:
             return []
-        opening, self._opening = self._opening, []
+        opening, self._opening = self._opening, ()
+        closing: Sequence[Query] = ()
+        if self.commits_each_query:
+            self._opening, closing = self._begin_queries, (("COMMIT", ()),)
         async with AsyncClientCursor(self._db) as cursor:
-            texts = [cursor.mogrify(_native(statement), values) for statement, values in (*opening, *queries)]
+            sent = (*opening, *queries, *closing)
+            texts = [cursor.mogrify(_native(statement), values) for statement, values in sent]
             await cursor.execute("; ".join(texts).encode())
             results = [await _fetch_rows(cursor)]
             while cursor.nextset():
                 results.append(await _fetch_rows(cursor))
-        return results[len(opening) :]
+        return results[len(opening) : len(opening) + len(queries)]
 
     async def rows(self, statement: str, *values: Any) -> list[Any]:
         """Run one query; return its rows."""
@@ -237,7 +244,9 @@ class TenantConnection:
     @property
     def is_open(self) -> bool:
         """Whether the transaction has begun and not ended."""
-        return not self._opening and self._db.info.transaction_status != TransactionStatus.IDLE
+        return (
+            self.commits_each_query or not self._opening
+        ) and self._db.info.transaction_status != TransactionStatus.IDLE
 
 
 @asynccontextmanager

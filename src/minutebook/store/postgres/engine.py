@@ -14,7 +14,8 @@ from minutebook.store.loop_thread import LoopThread
 from minutebook.store.postgres.append import HeaderCache, NeedsJob, PendingAppend
 from minutebook.store.postgres.connection import BEGIN_READ, BEGIN_WRITE, ConnectionPool, TenantConnection, address_of
 from minutebook.store.postgres.search import IDLE_STEP_ENTRIES, has_unindexed_entries, index_next
-from minutebook.store.postgres.writer import GroupWriter
+from minutebook.store.postgres.writer import MAX_CACHED_HEADERS, GroupWriter
+from minutebook.store.types import ConversationHeader
 
 T = TypeVar("T")
 IDLE_SECONDS: Final = 0.5
@@ -54,6 +55,7 @@ class PostgresEngine:
     def __init__(self, url: str, connections: int, timeout_seconds: float, needs_job: NeedsJob | None) -> None:
         self._new_pool = partial(ConnectionPool, url, connections, timeout_seconds, with_jobs=needs_job is not None)
         self.address = address_of(url)
+        self.lock_milliseconds = int(1000 * timeout_seconds)
         self._loop = LoopThread(self.address)
         self._header_cache: HeaderCache = {}
         self._connections: dict[asyncio.AbstractEventLoop, LoopConnections] = {}
@@ -85,6 +87,12 @@ class PostgresEngine:
         if pending.tenant not in self._unindexed_tenants:
             self._loop.call_soon(self._schedule_indexing, pending.tenant)
         return version
+
+    def cache_header(self, number: int, header: ConversationHeader) -> None:
+        """Remember a header that was just read, so that the next append need not read it."""
+        if len(self._header_cache) > MAX_CACHED_HEADERS:
+            self._header_cache.clear()
+        self._header_cache[header.tenant, header.id] = (number, header)
 
     async def index_all(self, tenant: str) -> None:
         """Index all of the tenant's entries that are not indexed yet, also those of other processes."""

@@ -5,11 +5,12 @@ directly: the driver's cursor takes longer than everything else.
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
 from psycopg import AsyncConnection, adapters
 from psycopg.errors import error_from_result
-from psycopg.generators import execute
+from psycopg.generators import execute, fetch_many, send
 from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGresult
 
@@ -32,18 +33,41 @@ class ServerFunction:
         Raises:
             psycopg.Error: the server reported an error, or the connection is lost.
         """
-        encoded = [value if value is None or isinstance(value, bytes) else str(value).encode() for value in values]
         try:
-            db.pgconn.send_query_params(
-                self._statement, encoded, self._types, self._formats, result_format=self._result_format
-            )
+            self._send(db, values)
             result = await _read_result(db)
         except BaseException:  # a result may be unread, so the connection cannot be used again
             db.pgconn.finish()
             raise
-        if result.status != ExecStatus.TUPLES_OK:
-            raise error_from_result(result)
-        return result
+        return _without_error(result)
+
+    async def call_and_commit(self, db: AsyncConnection, *values: str | bytes | float | None) -> PGresult:
+        """Call the function and commit the open transaction, in one round trip; return the function's rows."""
+        pgconn = db.pgconn
+        try:
+            pgconn.enter_pipeline_mode()
+            self._send(db, values)
+            pgconn.send_query_params(b"COMMIT", None)
+            pgconn.pipeline_sync()
+            await db.wait(send(pgconn))
+            result, *_ = [(await db.wait(fetch_many(pgconn)))[0] for _ in ("call", "commit", "sync")]
+            pgconn.exit_pipeline_mode()
+        except BaseException:
+            pgconn.finish()
+            raise
+        return _without_error(result)
+
+    def _send(self, db: AsyncConnection, values: Sequence[str | bytes | float | None]) -> None:
+        encoded = [value if value is None or isinstance(value, bytes) else str(value).encode() for value in values]
+        db.pgconn.send_query_params(
+            self._statement, encoded, self._types, self._formats, result_format=self._result_format
+        )
+
+
+def _without_error(result: PGresult) -> PGresult:
+    if result.status != ExecStatus.TUPLES_OK:
+        raise error_from_result(result)
+    return result
 
 
 def result_rows(result: PGresult) -> list[list[Any]]:

@@ -17,28 +17,34 @@ from minutebook.store.rules import id_hash
 from minutebook.store.sql.headers import row_of
 from minutebook.store.types import LoadedConversation
 
-_LOAD: Final = ServerFunction("load", "text", "text", "bytea", *["integer"] * 4, "boolean")
+LOAD_PARAMETERS: Final = (*["int4"] * 4, "bool")
+"""The types of the values of `part_of`."""
+_LOAD: Final = ServerFunction("load", "text", "text", "bytea", *LOAD_PARAMETERS)
 _ERASED, _HEADER, _PIN, _FOLD = range(4)
 """The kinds of the rows that are not entries."""
 _KIND_SHIFT, _ROLE_SHIFT, _ROLE_MASK, _POSITION_MASK = 40, 32, 0xFF, 0xFFFFFFFF
 
 
-async def load(db: AsyncConnection, tenant: str, query: LoadQuery) -> LoadedConversation:
-    """Load a part of a conversation, on a connection without a transaction."""
-    part = (query.last_turns, query.last_messages, query.since, query.limit)
+async def load_rows(db: AsyncConnection, tenant: str, query: LoadQuery) -> Sequence[Sequence[bytes]]:
+    """The rows of a part of a conversation, read on a connection without a transaction."""
     name = query.conversation
-    rows = result_rows(await _LOAD.call(db, tenant, name, id_hash(tenant, name), *part, query.folded))
-    if not rows:
-        raise ConversationNotFound(name)
-    return loaded_conversation(rows, query)
+    return result_rows(await _LOAD.call(db, tenant, name, id_hash(tenant, name), *part_of(query)))
 
 
-def loaded_conversation(rows: Sequence[Sequence[bytes]], query: LoadQuery) -> LoadedConversation:
-    """The result of `minutebook.load`.
+def part_of(query: LoadQuery) -> tuple[int | None, ...]:
+    """The values that select the part."""
+    return query.last_turns, query.last_messages, query.since, query.limit, query.folded
+
+
+def loaded_conversation(rows: Sequence[Sequence[bytes]], query: LoadQuery) -> tuple[int, LoadedConversation]:
+    """The row number of a conversation, and the part that the result of `minutebook.load` has.
 
     Raises:
-        ConversationErased: the conversation was erased.
+        ConversationNotFound: the conversation does not exist.
+        ConversationErased: it was erased.
     """
+    if not rows:
+        raise ConversationNotFound(query.conversation)
     integer = int.from_bytes
     key, columns, start, stop = rows[0]
     if integer(key) >> _KIND_SHIFT == _ERASED:
@@ -58,5 +64,6 @@ def loaded_conversation(rows: Sequence[Sequence[bytes]], query: LoadQuery) -> Lo
         else:
             positions.append(position)
             entries.append(unpack_row(number >> _ROLE_SHIFT & _ROLE_MASK, a, b, c))
-    header = row_of(json.loads(columns)).conversation
-    return LoadedConversation(header, integer(start), tuple(entries), tuple(positions), tuple(folds), frozenset(pins))
+    row = row_of(json.loads(columns))
+    parts = (integer(start), tuple(entries), tuple(positions), tuple(folds), frozenset(pins))
+    return row.number, LoadedConversation(row.conversation, *parts)

@@ -5,9 +5,8 @@ owns nothing, with row-level security by tenant, so the database itself separate
 so the store works through pgbouncer in transaction mode.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Final, TypeVar
 
 import psycopg
@@ -20,14 +19,15 @@ from minutebook.store.postgres.append import NeedsJob, PendingAppend
 from minutebook.store.postgres.connection import NOW, TenantConnection
 from minutebook.store.postgres.engine import PostgresEngine
 from minutebook.store.postgres.entries import StoredPieces
-from minutebook.store.postgres.load import load
+from minutebook.store.postgres.leases import acquire, release, renew
+from minutebook.store.postgres.load import load_rows, loaded_conversation
 from minutebook.store.postgres.search import search_entries
 from minutebook.store.postgres.transaction import PostgresTransaction
 from minutebook.store.rules import now
 from minutebook.store.sql import documents, headers
 from minutebook.store.sql.backend import SqlBackend, TransactionFunction
 from minutebook.store.sql.transaction import SqlTransaction
-from minutebook.store.types import LEASE_GRACE_SECONDS, LoadedConversation, Page, SearchHit
+from minutebook.store.types import LEASE_GRACE, Lease, LeasedConversation, LoadedConversation, Page, SearchHit
 
 T = TypeVar("T")
 _TABLES: Final = ("conversation", "payload", "fold", "pin", "idempotency_key", "word", "lease")
@@ -72,7 +72,34 @@ class PostgresBackend(SqlBackend):
         return await self._engine.append(PendingAppend(self.tenant, command, stored, self.now()))
 
     async def load(self, query: LoadQuery) -> LoadedConversation:
-        return await self._engine.call(partial(load, tenant=self.tenant, query=query))
+        return self._loaded(await self._engine.call(lambda db: load_rows(db, self.tenant, query)), query)
+
+    async def acquire_and_load(self, holder: str, seconds: float, query: LoadQuery) -> LeasedConversation:
+        lease, rows = await self._acquire(holder, seconds, query, loads=True)
+        return LeasedConversation(lease, self._loaded(rows, query) if rows else None)
+
+    async def acquire_lease(self, conversation: str, holder: str, seconds: float) -> Lease:
+        return (await self._acquire(holder, seconds, LoadQuery(conversation), loads=False))[0]
+
+    async def _acquire(
+        self, holder: str, seconds: float, query: LoadQuery, *, loads: bool
+    ) -> tuple[Lease, Sequence[Sequence[bytes]]]:
+        wait = self._engine.lock_milliseconds
+        return await self._engine.call(lambda db: acquire(db, self.tenant, wait, holder, seconds, query, loads=loads))
+
+    async def renew_leases(self, leases: Sequence[Lease], seconds: float) -> Sequence[Lease | None]:
+        wait = self._engine.lock_milliseconds
+        return await self._engine.call(lambda db: renew(db, wait, leases, seconds))
+
+    async def release_lease(self, lease: Lease) -> None:
+        wait = self._engine.lock_milliseconds
+        await self._engine.call(lambda db: release(db, self.tenant, wait, lease))
+
+    def _loaded(self, rows: Sequence[Sequence[bytes]], query: LoadQuery) -> LoadedConversation:
+        """The loaded part. Its header is cached for the next append."""
+        number, loaded = loaded_conversation(rows, query)
+        self._engine.cache_header(number, loaded.conversation)
+        return loaded
 
     async def search(self, query: SearchQuery) -> Page[SearchHit]:
         await self._engine.index_all(self.tenant)
@@ -85,8 +112,18 @@ class PostgresBackend(SqlBackend):
 
         return await self._engine.read(self.tenant, work)
 
-    async def read(self, work: TransactionFunction[T], *, inline_ok: bool = False) -> T:  # noqa: ARG002 - for SQLite only
-        return await self._engine.read(self.tenant, lambda conn: work(PostgresTransaction(conn)))
+    async def read(
+        self,
+        work: TransactionFunction[T],
+        *,
+        inline_ok: bool = False,  # noqa: ARG002 - for SQLite only
+        is_single: bool = False,
+    ) -> T:
+        async def run(conn: TenantConnection) -> T:
+            conn.commits_each_query = is_single
+            return await work(PostgresTransaction(conn))
+
+        return await self._engine.read(self.tenant, run)
 
     async def write(
         self,
@@ -100,7 +137,8 @@ class PostgresBackend(SqlBackend):
 
     async def _delete_expired(self, tx: SqlTransaction) -> None:
         await documents.sweep(tx, self.now())
-        await tx.execute(f"DELETE FROM lease WHERE until <= ({NOW}) - {LEASE_GRACE_SECONDS * 1_000_000}")  # noqa: S608 - a constant
+        grace = LEASE_GRACE // timedelta(microseconds=1)
+        await tx.execute(f"DELETE FROM lease WHERE until <= ({NOW}) - ?", grace)  # noqa: S608 - a constant
 
 
 class PostgresStore(ConversationStore):

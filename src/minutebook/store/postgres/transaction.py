@@ -2,15 +2,13 @@
 
 from collections.abc import Iterable, MutableMapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from minutebook.record.entry import ConversationEntry
-from minutebook.store.codec import Packed, moment
+from minutebook.store.codec import Packed
 from minutebook.store.postgres import entries, search
-from minutebook.store.postgres.connection import NOW, TenantConnection
+from minutebook.store.postgres.connection import TenantConnection
 from minutebook.store.sql.transaction import ConversationRow, EntrySpan, Query, SqlTransaction
-
-_LOCK: Final = "SELECT pg_advisory_xact_lock(?)"
 
 
 class PostgresTransaction(SqlTransaction):
@@ -34,16 +32,6 @@ class PostgresTransaction(SqlTransaction):
 
     async def execute_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
         return await self.conn.execute_many(statement, rows) if rows else 0
-
-    async def query_locked(
-        self,
-        key: bytes,
-        at: datetime,  # noqa: ARG002 - the database's clock is used
-        query: Query,
-    ) -> tuple[list[Any], datetime]:
-        lock = (_LOCK, (int.from_bytes(key[:8], signed=True),))
-        _, rows, ((now,),) = await self.query(lock, query, (NOW, ()))
-        return rows, moment(now)
 
     def entry_condition(self, span: EntrySpan) -> Query:
         return "conversation = ?::bigint AND position >= ? AND position < ?", span

@@ -94,7 +94,7 @@ class GroupWriter:
         return group
 
     async def _write_from_cache(self, group: Sequence[PendingAppend]) -> Sequence[PendingAppend]:
-        """Write the appends whose conversations are cached; return the others, which were not written.
+        """Write the appends whose conversations are cached or expected to be new; return the others, which were not written.
 
         Raises:
             StoreUnavailable: the connection failed; the appends may or may not be written.
@@ -105,7 +105,7 @@ class GroupWriter:
         plan = AppendPlan(group[0].tenant, {name: header for name, header in cached.items() if header is not None})
         versions: dict[PendingAppend, int] = {}
         for pending in group:
-            if pending.command.conversation in plan.headers:
+            if pending.command.conversation in plan.headers or pending.command.expected_version == 0:
                 # An append is never rejected because of a cached header: it is checked again under locks.
                 with suppress(MinutebookError):
                     versions[pending] = plan.add(pending)

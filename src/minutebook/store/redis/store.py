@@ -23,6 +23,7 @@ with any other the server may evict parts of a conversation, and a load then rai
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import repeat
 from typing import Any, Final, Self, TypeVar
 
 from redis.exceptions import ResponseError
@@ -179,8 +180,13 @@ class RedisBackend(Backend):
     async def acquire_lease(self, conversation: str, holder: str, seconds: float) -> Lease:
         return await self._run(lambda index: leases.acquire(index, conversation, holder, seconds))
 
-    async def renew_lease(self, lease: Lease, seconds: float) -> Lease:
-        return await self._run(lambda index: leases.renew(index, lease, seconds))
+    async def renew_leases(self, renewed: Sequence[Lease], seconds: float) -> Sequence[Lease | None]:
+        indexes = [self.for_tenant(lease.tenant).index for lease in renewed]
+
+        async def work() -> Sequence[Lease | None]:
+            return await asyncio.gather(*map(leases.renew, indexes, renewed, repeat(seconds)))
+
+        return await self._engine.run(work)
 
     async def release_lease(self, lease: Lease) -> None:
         await self._run(lambda index: leases.release(index, lease))

@@ -8,14 +8,13 @@ from typing import Any, Final, TypeAlias, TypeVar
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message
 from minutebook.store.backend import Backend, DocumentQuery, ListQuery, LoadQuery
-from minutebook.store.sql import conversations, documents, folds, headers, leases
+from minutebook.store.sql import conversations, documents, folds, headers
 from minutebook.store.sql.transaction import ConversationRow, SqlTransaction
 from minutebook.store.types import (
     ConversationHeader,
     ConversationStatus,
     Document,
     ErasureReceipt,
-    Lease,
     LoadedConversation,
     PackedDocument,
     Page,
@@ -32,15 +31,15 @@ MAX_INLINE_ROWS: Final = 64
 
 
 class SqlBackend(Backend):
-    """All operations except append, search and vacuum.
+    """All operations except append, search, leases and vacuum.
 
-    The flags of `read` and `write` are hints for SQLite. `inline_ok`: the function touches few rows, so it may run in the
+    The flags of `read` and `write` are hints. PostgreSQL takes one round trip less with `is_single`. For SQLite, `inline_ok`: the function touches few rows, so it may run in the
     event loop's thread. `cache_safe`: it changes no header. `no_fsync`: a power cut may undo it.
     """
 
     @abstractmethod
-    async def read(self, work: TransactionFunction[T], *, inline_ok: bool = False) -> T:
-        """Run a function that reads, on one snapshot."""
+    async def read(self, work: TransactionFunction[T], *, inline_ok: bool = False, is_single: bool = False) -> T:
+        """Run a function that reads, on one snapshot. With `is_single`, each of its queries may have its own snapshot."""
 
     @abstractmethod
     async def write(
@@ -49,7 +48,7 @@ class SqlBackend(Backend):
         """Run a function that writes, in a transaction; return its result after the commit."""
 
     async def header(self, conversation: str) -> ConversationHeader:
-        return (await self.read(lambda tx: headers.get(tx, conversation), inline_ok=True)).conversation
+        return (await self.read(lambda tx: headers.get(tx, conversation), inline_ok=True, is_single=True)).conversation
 
     async def load(self, query: LoadQuery) -> LoadedConversation:
         return await self.read(lambda tx: conversations.load(tx, query), inline_ok=True)
@@ -103,7 +102,9 @@ class SqlBackend(Backend):
         )
 
     async def document(self, kind: str, document_id: str) -> Document:
-        return await self.read(lambda tx: documents.get(tx, kind, document_id, self.now()), inline_ok=True)
+        return await self.read(
+            lambda tx: documents.get(tx, kind, document_id, self.now()), inline_ok=True, is_single=True
+        )
 
     async def documents(self, query: DocumentQuery) -> Page[Document]:
         async def work(tx: SqlTransaction) -> Page[Document]:
@@ -115,18 +116,6 @@ class SqlBackend(Backend):
         return await self.write(
             lambda tx: documents.delete(tx, kind, document_id, self.now()), inline_ok=True, cache_safe=True
         )
-
-    async def acquire_lease(self, conversation: str, holder: str, seconds: float) -> Lease:
-        return await self._write_lease(lambda tx: leases.acquire(tx, conversation, holder, seconds, self.now()))
-
-    async def renew_lease(self, lease: Lease, seconds: float) -> Lease:
-        return await self._write_lease(lambda tx: leases.renew(tx, lease, seconds, self.now()))
-
-    async def release_lease(self, lease: Lease) -> None:
-        await self._write_lease(lambda tx: leases.release(tx, lease, self.now()))
-
-    async def _write_lease(self, work: TransactionFunction[T]) -> T:
-        return await self.write(work, inline_ok=True, cache_safe=True, no_fsync=True)
 
     async def _change(
         self, conversation: str, work: RowFunction[T], *, inline_ok: bool = False, cache_safe: bool = False

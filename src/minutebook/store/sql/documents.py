@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 from minutebook.errors import DocumentNotFound
 from minutebook.store.backend import DocumentQuery
 from minutebook.store.codec import compress, cursor_of, cursor_values, decompress, microseconds
-from minutebook.store.sql.transaction import ConversationRow, SqlTransaction, TransactionConflict
+from minutebook.store.sql.transaction import ConversationRow, Query, SqlTransaction, TransactionConflict
 from minutebook.store.types import (
     Document,
     PackedDocument,
@@ -44,8 +44,16 @@ async def find(
     tx: SqlTransaction, names: Iterable[DocumentName], *, bodies: bool = True
 ) -> dict[DocumentName, Document]:
     """The documents with these names that exist, expired or not. Without `bodies`, their bodies are empty."""
-    query = _FIND.format("body" if bodies else "NULL")
-    results = await tx.query(*((query, (tx.tenant, document_key(*name))) for name in names))
+    return documents_of(await tx.query(*(find_query(tx.tenant, name, bodies=bodies) for name in names)))
+
+
+def find_query(tenant: str, name: DocumentName, *, bodies: bool = True) -> Query:
+    """The query for the document with a name."""
+    return _FIND.format("body" if bodies else "NULL"), (tenant, document_key(*name))
+
+
+def documents_of(results: Iterable[Iterable[Sequence[Any]]]) -> dict[DocumentName, Document]:
+    """The documents in the results of `find_query`, by name."""
     documents = [_document(row) for rows in results for row in rows]
     return {(document.kind, document.id): document for document in documents}
 

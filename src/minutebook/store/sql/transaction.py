@@ -106,13 +106,6 @@ class SqlTransaction(ABC):
         """Execute a statement for each of these values; return the total number of changed rows."""
 
     @abstractmethod
-    async def query_locked(self, key: bytes, at: datetime, query: Query) -> tuple[list[Any], datetime]:
-        """Take the lock of a key, then run a query; return its rows and the current time for leases.
-
-        The time is the database's if it has a clock, else `at`.
-        """
-
-    @abstractmethod
     def entry_condition(self, span: EntrySpan) -> Query:
         """The WHERE condition on table `entry` for a span, and its values."""
 

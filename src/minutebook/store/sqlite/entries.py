@@ -18,9 +18,10 @@ from minutebook.record.message import MessageRole, text_of
 from minutebook.store.backend import AppendCommand
 from minutebook.store.codec import MAX_INLINE_BYTES, Packed, compress, decompress, microseconds, unpack
 from minutebook.store.rules import header_after_append, new_header, require_recipient, require_version
-from minutebook.store.sql import documents, headers, leases
+from minutebook.store.sql import documents, headers
 from minutebook.store.sql.entries import ROLE_NUMBERS, ROLES
 from minutebook.store.sql.transaction import ConversationRow, SqlTransaction
+from minutebook.store.sqlite import leases
 from minutebook.store.sqlite.commit import WriteConnection
 from minutebook.store.types import ConversationHeader, require_active_lease
 
@@ -58,10 +59,10 @@ async def append(writable: WriteConnection, tx: SqlTransaction, command: AppendC
             if digest != command.digest:
                 raise IdempotencyConflict(conversation, command.idempotency_key or "")
             if command.release:
-                await _release_lease(tx, command, at)
+                await _release_lease(tx, command)
             return int(version)
     if command.lease is not None:
-        require_active_lease(await leases.find(tx, conversation), command.lease)
+        require_active_lease(await leases.find(tx, tx.tenant, conversation), command.lease, at)
     require_version(row.conversation if row else None, conversation, command.expected_version)
     if command.documents:
         needs_bodies = not all(document.replace for document in command.documents)
@@ -91,13 +92,13 @@ async def append(writable: WriteConnection, tx: SqlTransaction, command: AppendC
         writable.defer(_MARK_UNINDEXED, [(row.number,)])
     writable.conversations[cache_key] = ConversationRow(row.number, after, row.lineage)
     if command.release:
-        await _release_lease(tx, command, at)
+        await _release_lease(tx, command)
     return after.version
 
 
-async def _release_lease(tx: SqlTransaction, command: AppendCommand, at: datetime) -> None:
+async def _release_lease(tx: SqlTransaction, command: AppendCommand) -> None:
     if command.lease is not None:
-        await leases.release(tx, command.lease, at)
+        await leases.release(tx, command.lease)
 
 
 def _header_update(number: int, header: ConversationHeader) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ snapshot. An acknowledged append is on the disk: the write-ahead log is synced w
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final, TypeVar
-from weakref import WeakSet
 
 import apsw
 
@@ -26,13 +25,14 @@ from minutebook.store.rules import now
 from minutebook.store.sql import documents, headers
 from minutebook.store.sql.backend import MAX_INLINE_ROWS, SqlBackend, TransactionFunction
 from minutebook.store.sql.transaction import SqlTransaction, TooManyEntries
+from minutebook.store.sqlite import leases
 from minutebook.store.sqlite.commit import WriteConnection, file_identity
 from minutebook.store.sqlite.connection import BusyHandler, map_errors, open_reader, store_error
 from minutebook.store.sqlite.entries import append
 from minutebook.store.sqlite.search import has_unindexed, index_next_batch, search
 from minutebook.store.sqlite.transaction import SqliteTransaction
 from minutebook.store.sqlite.writer import Writer
-from minutebook.store.types import LEASE_GRACE_SECONDS, Page, SearchHit
+from minutebook.store.types import LEASE_GRACE, Lease, Page, SearchHit
 
 T = TypeVar("T")
 READER_THREADS: Final = 4
@@ -54,8 +54,7 @@ class SqliteEngine:
         self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix=f"reader of {path}")
         self._thread_state = threading.local()
         """The connection of the current thread, the identity of its file, and its busy handler."""
-        self._connections: WeakSet[apsw.Connection] = WeakSet()
-        """Open connections of reading threads. One whose thread has ended is closed and no longer here."""
+        self._connections: list[apsw.Connection] = []
         self._open = self._closed = False
         self._unindexed = 0
         self._inline_reads_from = 0.0
@@ -153,14 +152,14 @@ class SqliteEngine:
         db: apsw.Connection | None = getattr(self._thread_state, "db", None)
         file = file_identity(self._path)
         if db is not None and file != self._thread_state.file:
-            self._connections.discard(db)
+            self._connections.remove(db)
             db.close()
             db = None
         if db is None:
             self._thread_state.busy_handler = BusyHandler()
             db = open_reader(self._path, busy_handler=self._thread_state.busy_handler)
             self._thread_state.db, self._thread_state.file = db, file
-            self._connections.add(db)
+            self._connections.append(db)
         return db
 
     async def close(self) -> None:
@@ -238,6 +237,18 @@ class SqliteBackend(SqlBackend):
         self._engine.schedule_indexing(len(command.packed))
         return version
 
+    async def acquire_lease(self, conversation: str, holder: str, seconds: float) -> Lease:
+        return await self._write_leases(lambda tx: leases.acquire(tx, conversation, holder, seconds, self.now()))
+
+    async def renew_leases(self, renewed: Sequence[Lease], seconds: float) -> Sequence[Lease | None]:
+        return await self._write_leases(lambda tx: leases.renew(tx, renewed, seconds, self.now()))
+
+    async def release_lease(self, lease: Lease) -> None:
+        await self._write_leases(lambda tx: leases.release(tx, lease))
+
+    async def _write_leases(self, work: TransactionFunction[T]) -> T:
+        return await self.write(work, inline_ok=True, cache_safe=True, no_fsync=True)
+
     async def search(self, query: SearchQuery) -> Page[SearchHit]:
         await self._engine.index_all()
 
@@ -248,7 +259,13 @@ class SqliteBackend(SqlBackend):
 
         return await self._engine.read(work)
 
-    async def read(self, work: TransactionFunction[T], *, inline_ok: bool = False) -> T:
+    async def read(
+        self,
+        work: TransactionFunction[T],
+        *,
+        inline_ok: bool = False,
+        is_single: bool = False,  # noqa: ARG002 - for PostgreSQL only
+    ) -> T:
         def read(db: apsw.Connection, max_entries: int | None = None) -> T:
             return run(work(SqliteTransaction(db, self.tenant, max_entries=max_entries)))
 
@@ -269,9 +286,7 @@ class SqliteBackend(SqlBackend):
     async def _sweep(self, tx: SqlTransaction) -> None:
         """Remove expired documents and leases."""
         await documents.sweep(tx, self.now())
-        await tx.execute(
-            "DELETE FROM lease WHERE until <= ?", microseconds(self.now() - timedelta(seconds=LEASE_GRACE_SECONDS))
-        )
+        await tx.execute("DELETE FROM lease WHERE until <= ?", microseconds(self.now() - LEASE_GRACE))
 
 
 class SqliteStore(ConversationStore):

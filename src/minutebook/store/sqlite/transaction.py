@@ -41,14 +41,6 @@ class SqliteTransaction(SqlTransaction):
         self.db.executemany(statement, rows)
         return self.db.total_changes() - before
 
-    async def query_locked(
-        self,
-        key: bytes,  # noqa: ARG002 - a writing transaction locks the whole database
-        at: datetime,
-        query: Query,
-    ) -> tuple[list[Any], datetime]:
-        return await self.rows(query[0], *query[1]), at
-
     def entry_condition(self, span: EntrySpan) -> Query:
         number, start, stop = span
         return "key >= ? AND key < ?", (entry_key(number, start), entry_key(number, stop))

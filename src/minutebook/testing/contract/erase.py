@@ -58,7 +58,8 @@ SEPARATELY_TESTED = {
         "for_tenant",
         "tenant",
     ),
-    *("document", "delete_document", "acquire_lease", "renew_lease", "release_lease"),
+    *("document", "delete_document", "acquire_lease", "acquire_and_load"),
+    *("renew_lease", "renew_leases", "release_lease"),
 }
 """The other operations, which have their own tests of what another tenant gets."""
 
@@ -195,6 +196,7 @@ class TenantContract:
         assert await other.delete_document("reply", "r") is False
         await expect_error(LeaseLost, other.renew_lease(lease, seconds=60))
         await other.release_lease(lease)
+        assert (await other.acquire_and_load("a", "w", seconds=60)).loaded is None
         assert (await other.erase(conversation="a")).conversations == 0
         assert (await other.erase(recipient="alice")).conversations == 0
         await other.vacuum()

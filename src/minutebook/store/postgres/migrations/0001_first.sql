@@ -506,5 +506,84 @@ BEGIN
 END
 $$;
 
+-- Acquires the lease on a conversation, or extends it if the holder has it, and loads a part of the conversation if
+-- `is_loaded`. The first row is (5 * 2^40, holder, fence, until), or (6 * 2^40, …) with the lease of another holder;
+-- then follow the rows of `load`.
+CREATE FUNCTION minutebook.acquire_lease(
+    tenant_id text, lock_milliseconds text, id_hash bytea, lock_key bigint, new_holder text, seconds double precision,
+    is_loaded boolean, conversation_id text, turn_count integer, message_count integer, since integer,
+    max_entries integer, is_folded boolean
+)
+RETURNS TABLE (key bigint, a bytea, b bytea, c bytea)
+LANGUAGE plpgsql ROWS 30
+AS $$
+#variable_conflict use_column
+DECLARE
+    now_at bigint;
+BEGIN
+    PERFORM set_config('role', 'minutebook_app', true), set_config('minutebook.tenant', tenant_id, true),
+        set_config('lock_timeout', lock_milliseconds, true), set_config('enable_seqscan', 'off', true),
+        set_config('plan_cache_mode', 'force_generic_plan', true);
+    PERFORM pg_advisory_xact_lock(lock_key);        -- so that a fence is taken after those of all earlier leases
+    now_at := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+    RETURN QUERY INSERT INTO minutebook.lease AS stored (tenant, id, holder, until)
+        VALUES (tenant_id, id_hash, new_holder, now_at + (seconds * 1000000)::bigint)
+        ON CONFLICT (tenant, id) DO UPDATE SET holder = excluded.holder, until = excluded.until,
+            fence = CASE WHEN stored.until > now_at THEN stored.fence ELSE nextval('minutebook.fence') END
+            WHERE stored.until <= now_at OR stored.holder = excluded.holder
+        RETURNING 5::bigint << 40, convert_to(holder, 'UTF8'), int8send(fence), int8send(until);
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 6::bigint << 40, convert_to(holder, 'UTF8'), int8send(fence), int8send(until)
+            FROM minutebook.lease WHERE tenant = tenant_id AND id = id_hash;
+    ELSIF EXISTS (SELECT FROM minutebook.tombstone WHERE tenant = tenant_id AND id = id_hash) THEN
+        -- Checked after the insert: an erasure may have deleted the lease while this waited for its lock.
+        DELETE FROM minutebook.lease WHERE tenant = tenant_id AND id = id_hash;
+        RETURN QUERY SELECT 0::bigint, NULL::bytea, NULL::bytea, NULL::bytea;
+    ELSIF is_loaded THEN
+        RETURN QUERY SELECT * FROM minutebook.load(
+            tenant_id, conversation_id, id_hash, turn_count, message_count, since, max_entries, is_folded
+        );
+    END IF;
+END
+$$;
+
+-- Extends leases of any tenants, also those that have expired but that no other holder has. Returns the new ends.
+CREATE FUNCTION minutebook.renew_leases(lock_milliseconds text, leases jsonb, seconds double precision)
+RETURNS TABLE (ordinal integer, until bigint)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+DECLARE
+    own record;
+BEGIN
+    PERFORM set_config('role', 'minutebook_app', true), set_config('lock_timeout', lock_milliseconds, true),
+        set_config('enable_seqscan', 'off', true);
+    FOR own IN
+        SELECT lease.tenant, jsonb_agg(lease) AS leases FROM jsonb_to_recordset(leases) AS lease (
+            ordinal integer, tenant text, id bytea, holder text, fence bigint
+        )
+        GROUP BY lease.tenant ORDER BY lease.tenant
+    LOOP
+        PERFORM set_config('minutebook.tenant', own.tenant, true);
+        RETURN QUERY UPDATE minutebook.lease
+            SET until = (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + (seconds * 1000000)::bigint
+            FROM jsonb_to_recordset(own.leases) AS renewed (ordinal integer, id bytea, holder text, fence bigint)
+            WHERE lease.tenant = own.tenant AND lease.id = renewed.id AND lease.holder = renewed.holder
+                AND lease.fence = renewed.fence
+            RETURNING renewed.ordinal, lease.until;
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION minutebook.release_lease(tenant_id text, lock_milliseconds text, id_hash bytea, own_fence bigint)
+RETURNS void LANGUAGE plpgsql
+AS $$
+BEGIN
+    PERFORM set_config('role', 'minutebook_app', true), set_config('minutebook.tenant', tenant_id, true),
+        set_config('lock_timeout', lock_milliseconds, true), set_config('enable_seqscan', 'off', true);
+    DELETE FROM minutebook.lease WHERE tenant = tenant_id AND id = id_hash AND fence = own_fence;
+END
+$$;
+
 REVOKE ALL ON FUNCTION minutebook.mark_removed FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION minutebook.mark_removed TO minutebook_app;

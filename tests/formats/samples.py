@@ -78,8 +78,17 @@ def _claude_code() -> list[dict[str, Any]]:
     def line(number: int, kind: str, message: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         parent = None if number == 1 else f"u{number - 1}"
         return {
-            **{"parentUuid": parent, "isSidechain": False, "userType": "external", "cwd": "/app", "sessionId": "s-1"},
-            **{"version": "2.1.0", "type": kind, "message": message, "uuid": f"u{number}", "timestamp": TIME, **more},
+            "parentUuid": parent,
+            "isSidechain": False,
+            "userType": "external",
+            "cwd": "/app",
+            "sessionId": "s-1",
+            "version": "2.1.0",
+            "type": kind,
+            "message": message,
+            "uuid": f"u{number}",
+            "timestamp": TIME,
+            **more,
         }
 
     usage = {"input_tokens": 10, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 0, "output_tokens": 3}
@@ -129,11 +138,19 @@ GEMINI_CLI = {
     "messages": [
         {"id": "1", "timestamp": TIME, "type": "user", "content": QUESTION},
         {
-            **{"id": "2", "timestamp": TIME, "type": "gemini", "content": "", "model": "gemini-2.5-pro"},
+            "id": "2",
+            "timestamp": TIME,
+            "type": "gemini",
+            "content": "",
+            "model": "gemini-2.5-pro",
             "tokens": {"input": 10, "output": 3, "cached": 5, "thoughts": 1, "tool": 0, "total": 14},
             "toolCalls": [
                 {
-                    **{"id": "call_1", "name": "find_order", "args": CITY, "status": "success", "timestamp": TIME},
+                    "id": "call_1",
+                    "name": "find_order",
+                    "args": CITY,
+                    "status": "success",
+                    "timestamp": TIME,
                     "result": [
                         {"functionResponse": {"id": "call_1", "name": "find_order", "response": {"output": RESULT}}}
                     ],
@@ -153,13 +170,18 @@ OPENCODE = {
         },
         {
             "info": {
-                **{"id": "m2", "role": "assistant", "modelID": "claude-opus-4-6", "time": {"created": 1772359201000}},
+                "id": "m2",
+                "role": "assistant",
+                "modelID": "claude-opus-4-6",
+                "time": {"created": 1772359201000},
                 "tokens": {"input": 10, "output": 3, "reasoning": 0, "cache": {"read": 5, "write": 0}},
             },
             "parts": [
                 {"type": "step-start"},
                 {
-                    **{"type": "tool", "callID": "call_1", "tool": "find_order"},
+                    "type": "tool",
+                    "callID": "call_1",
+                    "tool": "find_order",
                     "state": {"status": "completed", "input": CITY, "output": RESULT, "title": "order"},
                 },
                 {"type": "step-finish"},
@@ -201,11 +223,20 @@ OPENHANDS = [
         "message": QUESTION,
     },
     {
-        **{"id": 1, "timestamp": TIME, "source": "agent", "action": "run", "args": {**CITY, "thought": ""}},
+        "id": 1,
+        "timestamp": TIME,
+        "source": "agent",
+        "action": "run",
+        "args": {**CITY, "thought": ""},
         "tool_call_metadata": {"function_name": "find_order", "tool_call_id": "call_1", "model_response": {"id": "r1"}},
     },
     {
-        **{"id": 2, "timestamp": TIME, "source": "agent", "observation": "run", "content": RESULT, "cause": 1},
+        "id": 2,
+        "timestamp": TIME,
+        "source": "agent",
+        "observation": "run",
+        "content": RESULT,
+        "cause": 1,
         "tool_call_metadata": {"function_name": "find_order", "tool_call_id": "call_1"},
     },
     {"id": 3, "timestamp": TIME, "source": "agent", "action": "message", "args": {"content": ANSWER}},
@@ -255,13 +286,13 @@ def _chatgpt() -> list[dict[str, Any]]:
     def node(name: str, parent: str | None, role: str, text: str, **more: Any) -> dict[str, Any]:
         author = {"role": role, "name": "find_order" if role == "tool" else None}
         message = {
-            **{
-                "id": name,
-                "author": author,
-                "content": {"content_type": "text", "parts": [text]},
-                "create_time": 1772359200.5,
-            },
-            **{"recipient": "all", "metadata": {"model_slug": "gpt-5"}, **more},
+            "id": name,
+            "author": author,
+            "content": {"content_type": "text", "parts": [text]},
+            "create_time": 1772359200.5,
+            "recipient": "all",
+            "metadata": {"model_slug": "gpt-5"},
+            **more,
         }
         return {"id": name, "parent": parent, "children": [], "message": message}
 
@@ -296,7 +327,10 @@ CLAUDE_AI = [
                 "created_at": TIME,
             },
             {
-                **{"uuid": "2", "text": ANSWER, "sender": "assistant", "created_at": TIME},
+                "uuid": "2",
+                "text": ANSWER,
+                "sender": "assistant",
+                "created_at": TIME,
                 "content": [
                     {"type": "tool_use", "name": "find_order", "input": CITY},
                     {"type": "tool_result", "name": "find_order", "content": [{"type": "text", "text": RESULT}]},
@@ -351,12 +385,10 @@ LANGCHAIN_DUMPD = [
 PYDANTIC_AI = [
     {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": QUESTION, "timestamp": TIME}]},
     {
-        **{
-            "kind": "response",
-            "model_name": "gpt-5",
-            "timestamp": TIME,
-            "usage": {"input_tokens": 10, "output_tokens": 3},
-        },
+        "kind": "response",
+        "model_name": "gpt-5",
+        "timestamp": TIME,
+        "usage": {"input_tokens": 10, "output_tokens": 3},
         "parts": [{"part_kind": "tool-call", "tool_name": "find_order", "args": CITY, "tool_call_id": "call_1"}],
     },
     {

@@ -68,7 +68,7 @@ def read(source: Source) -> Iterator[SourceConversation]:
         line = _Line(value.data, value.place)
         session = session or line.data.get("sessionId")
         title = line.data.get("summary") or line.data.get("customTitle") or line.data.get("aiTitle") or title
-        if line.data["type"] in _MESSAGES or line.data.get("subtype") == "compact_boundary":
+        if "uuid" in line.data:
             groups.setdefault(_agent_of(line, agents), []).append(line)
     for agent, lines in groups.items():
         name = session or source.stem
@@ -137,7 +137,7 @@ def _conversation(source: Source, lines: Sequence[_Line], name: str, title: str 
     items: list[SourceMessage] = []
     folds: list[Fold] = []
     for line in _merged(lines):
-        if line.data.get("subtype") == "compact_boundary":
+        if line.data["type"] not in _MESSAGES:
             continue
         try:
             messages = read_messages(

@@ -5,12 +5,12 @@ becomes a fold. In the oldest versions each line is an item without an envelope.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
 from minutebook.errors import InvalidMessage
-from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, time_of
+from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, time_of
 from minutebook.formats.messages import system, user
 from minutebook.formats.requests.responses import is_item
 from minutebook.formats.source import Source
@@ -18,14 +18,13 @@ from minutebook.record.fold import Fold
 from minutebook.record.message import leading_system_count
 from minutebook.wire.responses import items_to_messages, message_to_items
 
-_TYPES: Final = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
 _NOT_SENT: Final = frozenset({"ghost_snapshot", "other"})
 
 
 def matches(value: Any) -> bool:
     if not isinstance(value, Mapping):
         return False
-    if value.get("type") in _TYPES and isinstance(value.get("payload"), Mapping):
+    if has_keys(value, "timestamp", "type", "payload") and isinstance(value["payload"], Mapping):
         return True
     is_old_header = value.keys() >= {"id", "timestamp", "instructions"}
     return is_old_header or value.get("record_type") == "state"
@@ -39,8 +38,10 @@ class _Session:
     instructions: str | None = None
     items: list[tuple[Mapping[str, Any], str, datetime | None, str | None]] = field(default_factory=list)
     """Items with their place, time and model."""
-    usage: dict[int, Mapping[str, Any]] = field(default_factory=dict)
-    """The number of items before a report of usage → the usage."""
+    usage: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list)
+    """Reports of usage, each with the number of items before it."""
+    total: Any = None
+    """The total of the last report. The same report may be written twice."""
     compactions: list[tuple[int, list[Any]]] = field(default_factory=list)
     """The number of items before a compaction, and the items that replace them."""
 
@@ -77,7 +78,10 @@ def _add(session: _Session, line: Mapping[str, Any], place: str) -> None:
         replacement = payload.get("replacement_history") or [user(str(payload.get("message") or ""))]
         session.compactions.append((len(session.items), replacement))
     elif kind == "event_msg" and payload.get("type") == "token_count" and isinstance(payload.get("info"), Mapping):
-        session.usage[len(session.items)] = _usage(payload["info"].get("last_token_usage") or {})
+        info = payload["info"]
+        if info.get("total_token_usage") != session.total or session.total is None:
+            session.usage.append((len(session.items), _usage(info.get("last_token_usage") or {})))
+        session.total = info.get("total_token_usage")
 
 
 def _usage(counts: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,11 +102,17 @@ def _conversation(session: _Session, stem: str) -> SourceConversation:
     for message in items_to_messages(item for item, *_ in session.items):
         start_of[position] = len(messages)
         _, place, at, model = session.items[min(position, len(session.items) - 1)]
-        stop = position + len(message_to_items(message))
-        usage = next((session.usage[end] for end in range(stop, position, -1) if end in session.usage), None)
         is_answer = message.get("role") == "assistant"
-        messages.append(SourceMessage(message, place, at, model if is_answer else None, usage if is_answer else None))
-        position = stop
+        messages.append(SourceMessage(message, place, at, model if is_answer else None))
+        position += len(message_to_items(message))
+    for count, usage in session.usage:  # of the last answer before the report
+        starts = [
+            index
+            for start, index in start_of.items()
+            if start < count and messages[index].message["role"] == "assistant"
+        ]
+        if starts:
+            messages[starts[-1]] = replace(messages[starts[-1]], usage=usage)
     if session.instructions:
         messages.insert(0, SourceMessage(system(session.instructions), "session_meta", session.created_at))
     folds = tuple(_fold(session, count, items, start_of, messages) for count, items in session.compactions)
